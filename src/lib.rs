@@ -1,30 +1,30 @@
 //! netsurgeon changes the network of a Kubernetes cluster that is serving traffic.
 //!
-//! Each module is a *room*; a room imports only rooms below it (`tests/it/architecture.rs` holds the
-//! ladder and fails on any other edge):
+//! Each module is a *room*; a room imports only rooms below it (`tests/it/architecture.rs` has the
+//! ladder and fails on any other import):
 //!
 //! ```text
 //! main
-//! cli                    arguments, printing, exit codes: one file per command, the only place that prints
-//! gather      report     reads what preflight judges · one HTML page of an operation
-//! renumber    freeze     compiles an intention into a plan, and runs it on a live cluster · locks deploy pipelines out
-//! preflight              whether a cluster is ready, judged by what was seen of it
-//! audit                  what still says an address of an old range
+//! cli                    arguments, output, exit codes: one file per command, the only room that prints
+//! gather      report     reads the input of preflight · one HTML page of an operation
+//! renumber, deploy_lock  compiles an intention into a plan, and runs it on a live cluster · locks deploy pipelines
+//! preflight              judges from observations whether a cluster is ready
+//! audit                  finds where an address of an old range is still recorded
 //! controlplane           the flags of API servers, as far as they can be observed
 //! session                an operation of any kind from start to end: connect, lock, ask, run, gates, progress, metrics
-//! operation   survey     plan, step, ledger, executor · what a cluster holds, and its audit
-//! encryption             values encrypted at rest: opened and sealed with the API server's own configuration
-//! store  cluster  host   etcd, snapshot file, memory, overlay · the Kubernetes API · this machine
-//! nameserver             what name servers say of a zone, and whether they would change it
-//! wire        certs      stored formats, lossless edits, bitmap · X.509, bytes in and bytes out
-//! ip         words       ranges, offsets, first address, old→new map · numbers and times in words
+//! operation   survey     plan, step, ledger, executor · the objects of a cluster, and their audit
+//! encryption             values encrypted at rest: decrypted and encrypted with the API server's own configuration
+//! store  kube_api  host  etcd, snapshot file, memory, overlay · the Kubernetes API · this machine
+//! nameserver             the records of a zone on its name servers, and whether these accept changes
+//! wire        certs      stored formats, lossless edits, bitmap · X.509, from bytes and to bytes
+//! ip         words       ranges, offsets, first address, old→new map · numbers and times for people
 //! ```
 //!
-//! All but `cli` is a library that needs no terminal:
+//! Every room except `cli` is a library that needs no terminal:
 //!
 //! ```no_run
 //! # use std::{path::Path, sync::Arc};
-//! # use netsurgeon::{cluster::*, operation::Silent, renumber::{run::*, *}, session::{gates::GateSettings, *}};
+//! # use netsurgeon::{kube_api::*, operation::Silent, renumber::{run::*, *}, session::{gates::GateSettings, *}};
 //! # use netsurgeon::{store::{etcd::*, seal::Sealed}, survey::*};
 //! # async fn move_services() -> Result<(), Failure> {
 //! let etcd = EtcdStore::connect(EtcdOptions::new(["http://127.0.0.1:2379"])).await?;
@@ -45,13 +45,13 @@
 pub mod audit;
 pub mod certs;
 pub mod cli;
-pub mod cluster;
 pub mod controlplane;
+pub mod deploy_lock;
 pub mod encryption;
-pub mod freeze;
 pub mod gather;
 pub mod host;
 pub mod ip;
+pub mod kube_api;
 pub mod nameserver;
 pub mod operation;
 pub mod preflight;

@@ -1,4 +1,4 @@
-//! Numbers and times in words, the same everywhere.
+//! Numbers and times as text, in the same form everywhere.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ pub fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// Returns what follows the first of several: `, and 2 more`; nothing where there are no more.
+/// Returns the text after the first items of a list: `, and 2 more`; empty if there are no more.
 pub fn and_more(count: usize) -> String {
     if count == 0 { String::new() } else { format!(", and {count} more") }
 }
 
-/// A time for people: `36 s`, `4 min 10 s`, `2 h 5 min`.
+/// Formats a time for people: `36 s`, `4 min 10 s`, `2 h 5 min`.
 pub fn in_words(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {

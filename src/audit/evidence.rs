@@ -1,4 +1,4 @@
-//! What a node has seen of who uses old addresses, as a document that is carried to where it is needed.
+//! The connections to old addresses that a node has observed, as a document that can be copied to another host.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,15 +8,15 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::serde::rfc3339;
 
-use crate::host::begun::Begun;
 use crate::host::conntrack::Flow;
+use crate::host::conntrack_events::Begun;
 use crate::ip::ServiceCidr;
 
 /// The version of the document.
 pub const VERSION: u8 = 1;
 
-/// As many clients as a document tells of: with IPv6 addresses, each at a port of its own, they fit into a ConfigMap, which may have
-/// 1 MiB (`MaxSecretSize`, `pkg/apis/core/types.go`, v1.36.3).
+/// The most clients in one document. With IPv6 addresses, each at a port of its own, this many fit into a ConfigMap, whose limit
+/// is 1 MiB (`MaxSecretSize`, `pkg/apis/core/types.go`, v1.36.3).
 const MOST: usize = 3_000;
 
 /// A document.
@@ -26,25 +26,25 @@ pub struct Evidence {
     pub version: u8,
     /// The Node's name.
     pub node: String,
-    /// The ranges that were asked for.
+    /// The old ranges that the node observed.
     pub old: Vec<ServiceCidr>,
-    /// When it began to look.
+    /// When the observation started.
     #[serde(with = "rfc3339")]
     pub began: OffsetDateTime,
     /// When it ended.
     #[serde(with = "rfc3339")]
     pub ended: OffsetDateTime,
-    /// Whether every connection that began meanwhile was told, not only those that were there at the beginning or the end.
+    /// Whether the document has every connection that started meanwhile, not only those open at the start or the end.
     pub complete: bool,
-    /// What was used.
+    /// The ports of old addresses that were used.
     pub used: Vec<Used>,
-    /// How many more clients of ports there were, none of which used one later than those that are told.
+    /// How many more clients of ports there were; none of them used a port later than the listed ones.
     #[serde(default)]
     pub left_out: u64,
 }
 
 impl Evidence {
-    /// For how long it was looked, in seconds.
+    /// Returns the duration of the observation, in seconds.
     pub fn seconds(&self) -> i64 {
         seconds(self.began, self.ended)
     }
@@ -55,9 +55,9 @@ impl Evidence {
 pub struct Gathered {
     /// [`VERSION`].
     pub version: u8,
-    /// One of each node, in the order of their names.
+    /// One document for each node, in the order of their names.
     pub documents: Vec<Evidence>,
-    /// The Nodes of which there is none.
+    /// The Nodes without a document.
     pub missing: Vec<String>,
 }
 
@@ -68,31 +68,31 @@ pub struct Used {
     pub address: IpAddr,
     /// `tcp`, `udp`, ...
     pub protocol: String,
-    /// The port, where the protocol has ports.
+    /// The port, if the protocol has ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Who used it, in the order of their addresses.
+    /// The clients that used it, in the order of their addresses.
     pub clients: Vec<Client>,
 }
 
-/// Who used it.
+/// A client of an old address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
-    /// Its own address.
+    /// The client's address.
     pub address: IpAddr,
-    /// Connections that were open in the end.
+    /// Connections that were open at the end.
     pub open: u64,
-    /// Connections that began while it was looked.
+    /// Connections that started during the observation.
     pub begun: u64,
-    /// When it last began one, or in the end if one was open.
+    /// When its last connection started, or the end if one was open.
     #[serde(with = "rfc3339")]
     pub last: OffsetDateTime,
 }
 
-/// A port of an address: `tcp`, `udp`, ..., and the number where the protocol has numbers.
+/// A port of an address: `tcp`, `udp`, ..., and the number if the protocol has port numbers.
 type Port = (IpAddr, String, Option<u16>);
 
-/// What is seen, as it is seen.
+/// The clients observed so far.
 #[derive(Debug, Default)]
 pub struct Seen {
     clients: BTreeMap<(Port, IpAddr), Client>,
@@ -100,7 +100,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// A connection began.
+    /// Records that a connection started.
     pub fn begun(&mut self, one: Begun, at: OffsetDateTime) {
         let client = self.client((one.to, one.protocol, one.port), one.client, at);
         client.begun = client.begun.saturating_add(1);
@@ -109,7 +109,7 @@ impl Seen {
         }
     }
 
-    /// These connections are there now, and no others.
+    /// Records the connections that are open now; all others are closed.
     pub fn open(&mut self, flows: &[Flow], at: OffsetDateTime) {
         self.clients.values_mut().for_each(|client| client.open = 0);
         for one in flows.iter().filter(|flow| flow.is_open) {
@@ -125,7 +125,7 @@ impl Seen {
         client
     }
 
-    /// Forgets all but those who were the last to use an address.
+    /// Drops all clients but those that used an address most recently.
     fn leave_out(&mut self) {
         let Some(more) = self.clients.len().checked_sub(MOST).filter(|more| *more > 0) else { return };
         let mut all: Vec<_> = std::mem::take(&mut self.clients).into_iter().collect();
@@ -135,7 +135,7 @@ impl Seen {
         self.left_out = self.left_out.saturating_add(u64::try_from(more).unwrap_or(u64::MAX));
     }
 
-    /// Returns what was seen so far, and how many clients are not told.
+    /// Returns what was observed so far, and how many clients are left out.
     pub fn used(&mut self) -> (Vec<Used>, u64) {
         self.leave_out();
         let mut used: Vec<Used> = Vec::new();
@@ -156,18 +156,18 @@ impl Seen {
     }
 }
 
-/// Reads documents out of a text: what was gathered, or single ones with any lines between them, as the logs of Pods have; one
-/// that is not whole, as where a log was cut, is left out.
+/// Reads documents out of a text: gathered documents, or single ones with any lines between them, as in Pod logs. An incomplete
+/// document, as at the end of a truncated log, is skipped.
 ///
-/// Fails when a document is of another shape or version, and when there is none.
+/// Fails if a document has another structure or version, and if there is none.
 pub fn documents(text: &str) -> Result<Vec<Evidence>, String> {
     let found = match serde_json::from_str::<Gathered>(text) {
         Ok(gathered) => gathered.documents,
         Err(_) => single(text)?,
     };
     match found.iter().find(|document| document.version != VERSION) {
-        Some(other) => Err(format!("a document has the version {}", other.version)),
-        None if found.is_empty() => Err("there is no document in it".to_string()),
+        Some(other) => Err(format!("a document has the unsupported version {}", other.version)),
+        None if found.is_empty() => Err("the text has no document of evidence".to_string()),
         None => Ok(found),
     }
 }
@@ -189,7 +189,7 @@ fn single(text: &str) -> Result<Vec<Evidence>, String> {
     Ok(found)
 }
 
-/// A time for people, to the second.
+/// Formats a time to the second.
 pub fn moment(time: OffsetDateTime) -> String {
     time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
 }
@@ -212,7 +212,7 @@ mod tests {
         Evidence { version: VERSION, node, old, began, ended, complete: true, used: vec![], left_out: 0 }
     }
 
-    /// So many clients, with the longest addresses that there are, each a second after the one before.
+    /// Returns this many clients, with the longest possible addresses, each a second after the one before.
     fn seen(count: u16) -> Seen {
         let mut seen = Seen::default();
         for number in 0..count {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_found_among_the_lines_of_logs() {
+    fn documents_are_read_from_logs_with_other_lines() {
         let [one, two] = [document("a"), Evidence { used: seen(2).used().0, ..document("b") }];
         let pretty = serde_json::to_string_pretty(&two).unwrap();
         let text = format!(
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_last_is_told_however_many_there_are() {
+    fn most_recent_clients_are_kept_at_the_limit() {
         let (used, left_out) = seen(20_000).used();
         assert_eq!((used.len(), left_out), (MOST, 17_000));
         let last = used.iter().map(|used| used.clients[0].last).min();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_open_only_while_it_is_there() {
+    fn connection_is_open_only_while_the_kernel_lists_it() {
         let mut seen = seen(1);
         let flow = Flow {
             protocol: "tcp".into(),

@@ -1,4 +1,4 @@
-//! What a renumbering that is under way makes of old addresses.
+//! Uses of old addresses that belong to an unfinished renumbering.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,14 +9,14 @@ use crate::survey::Ours;
 use crate::wire::Text;
 use crate::wire::texts::Head;
 
-/// What a renumbering that is under way makes of old addresses, so that it is nothing to find.
+/// Uses of old addresses that belong to an unfinished renumbering, and are therefore no findings.
 #[derive(Debug, Clone, Default)]
 pub struct Expected {
     /// Old addresses that Services hold as external IPs, with `namespace/name`.
     pub held: BTreeSet<(IpAddr, String)>,
-    /// What Services gave up when, for Pods that are older.
+    /// The addresses that Services gave up, and when: for Pods that started earlier.
     pub given_up: Option<Vec<Given>>,
-    /// What operations keep that have not ended: known from their journals, never by a label.
+    /// What unfinished operations keep, as their journals list it; a label is no proof.
     pub ours: Ours,
 }
 
@@ -35,7 +35,7 @@ impl Expected {
         !self.ours.addresses.is_empty() && keeps(&head.kind)
     }
 
-    /// Whether a Service has the address that an operation moves it from, or holds it.
+    /// Whether an operation moves the Service from this address, or the Service holds it.
     pub(super) fn has_address(&self, hit: &Hit, path: &str, namespace: &str, name: &str) -> bool {
         let Ok(address) = hit.found.parse::<IpAddr>() else { return false };
         if path.starts_with("spec.externalIPs") {
@@ -46,7 +46,7 @@ impl Expected {
     }
 }
 
-/// Whether a Service is there for a moment, for a barrier: in `kube-system`, where tenants create nothing.
+/// Whether the Service is the sentinel of a barrier: in `kube-system`, where tenants create nothing.
 fn is_sentinel(head: &Head, namespace: &str) -> bool {
     let labels = &head.metadata.labels;
     namespace == "kube-system" && labels.get("netsurgeon.io/part").is_some_and(|part| part == "barrier")

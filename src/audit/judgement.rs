@@ -1,4 +1,4 @@
-//! Whether what the nodes have seen is evidence that nobody uses an old address any more.
+//! Checks whether the evidence of the nodes shows that no client uses an old address any more.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,26 +8,26 @@ use time::OffsetDateTime;
 use super::evidence::{Client, Evidence, moment, seconds};
 use crate::ip::ServiceCidr;
 
-/// What evidence is asked for.
+/// The requirements on the evidence.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// The ranges that are to be given up.
+    /// The ranges that will be retired.
     pub old: Vec<ServiceCidr>,
-    /// The Nodes that there are.
+    /// The Nodes of the cluster.
     pub nodes: Vec<String>,
-    /// Now.
+    /// The current time.
     pub now: OffsetDateTime,
     /// How old a document may be.
     pub age: Duration,
-    /// For how long nobody may have used an old address before a node looked last.
+    /// How long before a node's last check no client may have used an old address.
     pub quiet: Duration,
 }
 
-/// Why documents are no evidence.
+/// Why the evidence is not sufficient.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lacking {
-    /// A Node has none.
-    #[error("there is no evidence of {count} of {of} Nodes; the first is `{first}`")]
+    /// A Node has no document.
+    #[error("no evidence from {count} of {of} Nodes; the first is `{first}`")]
     Node {
         /// How many.
         count: usize,
@@ -36,8 +36,8 @@ pub enum Lacking {
         /// The first one.
         first: String,
     },
-    /// One is too old, or of the future.
-    #[error("the evidence of `{node}` ended {seconds} s ago, and may be {allowed} s old")]
+    /// A document is too old, or its time is in the future.
+    #[error("the evidence of `{node}` ended {seconds} s ago; the maximum age is {allowed} s")]
     Old {
         /// The Node.
         node: String,
@@ -46,22 +46,22 @@ pub enum Lacking {
         /// How old it may be.
         allowed: u64,
     },
-    /// One is about other ranges.
-    #[error("the evidence of `{node}` says nothing of {range}")]
+    /// A document does not cover a range.
+    #[error("the evidence of `{node}` does not cover the range {range}")]
     Range {
         /// The Node.
         node: String,
         /// The range that is missing.
         range: ServiceCidr,
     },
-    /// One has not heard of every connection, or not for long enough.
-    #[error("on `{node}` every connection was heard of for {seconds} s, and {asked} s are asked for")]
+    /// A node did not observe every connection, or not for long enough.
+    #[error("`{node}` observed every connection for {seconds} s; at least {asked} s are required")]
     Short {
         /// The Node.
         node: String,
-        /// For how long; 0 if some were lost.
+        /// For how long; 0 if some connections were missed.
         seconds: i64,
-        /// How long is asked for.
+        /// How long is required.
         asked: u64,
     },
     /// An old address is used.
@@ -69,22 +69,21 @@ pub enum Lacking {
     Used {
         /// The Node.
         node: String,
-        /// Who.
+        /// The client.
         client: IpAddr,
-        /// Which address.
+        /// The old address.
         address: IpAddr,
         /// `tcp`, `udp`, ...
         protocol: String,
         /// The port.
         port: Option<u16>,
-        /// When.
+        /// When it was used last.
         last: OffsetDateTime,
     },
 }
 
-/// Judges the documents: every Node must have one, new enough, about all ranges, that heard of every connection for as long as
-/// nobody may have used an old address; and nobody has. What Nodes have seen that are no more is nothing to anybody: their Pods are
-/// gone, too.
+/// Checks the documents. Every Node needs a recent document about all ranges, which has every connection of the whole quiet time;
+/// and no client may have used an old address in that time. Documents of deleted Nodes are ignored: their Pods are deleted, too.
 pub fn judge(documents: &[Evidence], asked: &Asked) -> Result<(), Lacking> {
     let newest = |node: &String| {
         documents.iter().filter(|document| document.node == *node).max_by_key(|document| document.ended)
@@ -94,7 +93,7 @@ pub fn judge(documents: &[Evidence], asked: &Asked) -> Result<(), Lacking> {
         let (count, of) = (missing.len(), asked.nodes.len());
         return Err(Lacking::Node { count, of, first: (*first).clone() });
     }
-    // What is used comes first: it is what somebody must see to, whatever else is missing.
+    // Uses come first: an operator must act on them, whatever else is missing.
     for document in documents.iter().filter(|document| asked.nodes.contains(&document.node)) {
         if let Some(newest) = newest(&document.node) {
             is_quiet(document, newest, asked)?;
@@ -103,7 +102,7 @@ pub fn judge(documents: &[Evidence], asked: &Asked) -> Result<(), Lacking> {
     asked.nodes.iter().filter_map(newest).try_for_each(|document| is_enough(document, asked))
 }
 
-/// Nobody knows what came after a node has looked last: it counts what was used before that, by the node's own clock.
+/// Use after a node's last check is unknown. So the node's own clock counts: use shortly before that check.
 fn is_quiet(document: &Evidence, newest: &Evidence, asked: &Asked) -> Result<(), Lacking> {
     let is_newest = newest.ended == document.ended;
     let is_lately = |last| seconds(last, newest.ended) <= asked.quiet.as_secs().cast_signed();
@@ -145,8 +144,8 @@ fn is_enough(document: &Evidence, asked: &Asked) -> Result<(), Lacking> {
 mod tests {
     use super::*;
     use crate::audit::evidence::{Seen, Used, VERSION};
-    use crate::host::begun::Begun;
     use crate::host::conntrack::Flow;
+    use crate::host::conntrack_events::Begun;
 
     const NOW: i64 = 1_790_000_000;
 
@@ -199,26 +198,23 @@ mod tests {
     }
 
     #[test]
-    fn every_node_must_have_looked_long_enough_and_lately() {
+    fn every_node_needs_recent_and_long_enough_evidence() {
         let fine = [document("a", -700, -10), document("b", -620, -20), document("b", -5_000, -4_000)];
         assert_eq!(judge(&fine, &asked(&["a", "b"])), Ok(()));
         let reason =
             |documents: &[Evidence], nodes: &[&str]| judge(documents, &asked(nodes)).unwrap_err().to_string();
-        assert_eq!(
-            reason(&fine, &["a", "b", "c", "d"]),
-            "there is no evidence of 2 of 4 Nodes; the first is `c`"
-        );
+        assert_eq!(reason(&fine, &["a", "b", "c", "d"]), "no evidence from 2 of 4 Nodes; the first is `c`");
         assert!(reason(&[document("a", -900, -100)], &["a"]).contains("ended 100 s ago"));
         assert!(reason(&[document("a", 0, 700)], &["a"]).contains("ended -700 s ago"));
-        assert!(reason(&[document("a", -500, -10)], &["a"]).contains("for 490 s, and 600 s"));
+        assert!(reason(&[document("a", -500, -10)], &["a"]).contains("for 490 s; at least 600 s"));
         let lost = Evidence { complete: false, ..document("a", -900, -1) };
         assert!(reason(&[lost], &["a"]).contains("for 0 s"));
         let other = Evidence { old: vec!["10.97.0.0/16".parse().unwrap()], ..document("a", -900, -1) };
-        assert!(reason(&[other], &["a"]).contains("nothing of 10.96.0.0/16"));
+        assert!(reason(&[other], &["a"]).contains("not cover the range 10.96.0.0/16"));
     }
 
     #[test]
-    fn whoever_used_an_old_address_lately_is_named() {
+    fn recent_client_of_an_old_address_is_named() {
         let with = |last, open| Evidence { used: used(last, open), ..document("a", -700, -10) };
         let reason = judge(&[with(-300, false)], &asked(&["a"])).unwrap_err().to_string();
         assert!(
@@ -228,8 +224,8 @@ mod tests {
         );
         assert_eq!(judge(&[with(-650, false)], &asked(&["a"])), Ok(()), "long ago");
         let seen_last = Evidence { used: used(-640, false), ..document("a", -700, -50) };
-        assert!(judge(&[seen_last], &asked(&["a"])).is_err(), "long ago, but not before it was last looked");
-        assert!(judge(&[with(-650, true)], &asked(&["a"])).is_err(), "begun long ago, and still open");
+        assert!(judge(&[seen_last], &asked(&["a"])).is_err(), "long ago, but not long before the last check");
+        assert!(judge(&[with(-650, true)], &asked(&["a"])).is_err(), "started long ago, and still open");
         let earlier = Evidence { used: used(-300, false), ..document("a", -400, -200) };
         assert!(
             judge(&[document("a", -700, -10), earlier], &asked(&["a"])).is_err(),
@@ -239,13 +235,9 @@ mod tests {
         assert_eq!(
             judge(&[document("a", -700, -10), closed], &asked(&["a"])),
             Ok(()),
-            "open then, and closed since"
+            "open then, closed since"
         );
         let gone = Evidence { used: used(-300, true), ..document("gone", -700, -10) };
-        assert_eq!(
-            judge(&[document("a", -700, -10), gone], &asked(&["a"])),
-            Ok(()),
-            "a Node that is no more"
-        );
+        assert_eq!(judge(&[document("a", -700, -10), gone], &asked(&["a"])), Ok(()), "a deleted Node");
     }
 }

@@ -1,9 +1,10 @@
-//! What still says an address of an old Service range, or the range itself: in whatever a cluster stores, and on a machine.
+//! Finds addresses of an old Service range, and the range itself, in all that a cluster stores and on a host.
 //!
-//! [`scan`] finds addresses in bytes; [`objects`] looks through stored objects of every kind, known or not, and tells the
-//! way to each text that has one; [`places`] says what it means there, and what to do; [`pods`] tells which Pods were
-//! started with an address that their Service has given up; [`evidence`] is what a node has seen of who uses old addresses, and
-//! [`judgement`] whether that of all nodes shows that nobody does. All but [`published`], which reads and writes what nodes publish, is pure.
+//! [`scan`] finds addresses in bytes. [`objects`] scans stored objects of every kind, known or not, and reports the path to each
+//! address. [`places`] has the meaning of each place and the remedy. [`pods`] finds Pods that started with an address that their
+//! Service has given up. [`evidence`] is what a node has observed about clients of old addresses; [`judgement`] checks whether
+//! the evidence of all nodes shows that none is left. All but [`published`], which reads and writes the nodes' documents, is
+//! pure.
 
 pub mod evidence;
 mod expected;
@@ -27,20 +28,20 @@ pub use objects::{Audit, Counted};
 pub use places::Place;
 pub use scan::{Form, Hit, Old};
 
-/// When it will be felt.
+/// When the address causes a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// When the old addresses answer no more: somebody connects to one, or decides by it.
+    /// When the old addresses stop answering: a client connects to one, or a component routes or filters by it.
     BreaksAtRetirement,
-    /// When something starts, is upgraded, or is applied again with it.
+    /// When a component starts or is upgraded, or a manifest is applied again.
     BreaksAtNextRestart,
-    /// Nothing acts by it.
+    /// No component acts on it.
     Cosmetic,
 }
 
 impl Severity {
-    /// All, worst first.
+    /// All severities, worst first.
     pub const ALL: [Self; 3] = [Self::BreaksAtRetirement, Self::BreaksAtNextRestart, Self::Cosmetic];
 }
 
@@ -54,7 +55,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What something was found in.
+/// The object, file or process that has an address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Subject {
@@ -64,7 +65,7 @@ pub enum Subject {
         key: String,
         /// Its kind.
         kind: String,
-        /// Its namespace, empty where it has none.
+        /// Its namespace, empty if it has none.
         namespace: String,
         /// Its name.
         name: String,
@@ -78,7 +79,7 @@ pub enum Subject {
     Process {
         /// Its id.
         pid: u32,
-        /// What it is called.
+        /// The name of its command.
         process: String,
     },
 }
@@ -94,47 +95,47 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Something that says an address of the old range. Never anything of the text around it.
+/// A place that has an address of the old range. It never has any of the text around the address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// When it will be felt.
+    /// When it causes a failure.
     pub severity: Severity,
-    /// What kind of place it is: a code of [`places::PLACES`].
+    /// The kind of place: a code of [`places::PLACES`].
     pub place: &'static str,
-    /// In what.
+    /// The object, file or process.
     #[serde(flatten)]
     pub subject: Arc<Subject>,
-    /// Where in it: a way of field names, or a variable.
+    /// The path of field names in it, or a variable.
     pub path: String,
-    /// In which line of the text there, from 1, if it has several.
+    /// The line of the text, from 1, if it has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
-    /// How it is said.
+    /// The notation.
     pub form: Form,
-    /// What is said; `None` in a Secret, of whose content nothing is told.
+    /// The address or range; `None` in a Secret, whose content is never shown.
     pub found: Option<String>,
-    /// What that means.
+    /// What it means.
     pub meaning: Cow<'static, str>,
     /// What to do.
     pub remedy: &'static str,
 }
 
-/// So much of a text before and after a hit is looked at for what it means; texts without lines may be long.
+/// How many bytes before and after a hit are used to classify it; texts without lines can be long.
 const BEFORE: usize = 1024;
 const AFTER: usize = 64;
 
-/// Something found in a text.
+/// A hit in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located<'t> {
-    /// What, and where.
+    /// The address or range, and its offset.
     pub hit: Hit,
-    /// In which line, from 1; `None` in a text of one line.
+    /// Its line, from 1; `None` in a text of one line.
     pub line: Option<usize>,
-    /// What stands in that line, as far as it is near.
+    /// The text of that line near the hit.
     pub near: &'t [u8],
 }
 
-/// Finds everything in a text, with its line.
+/// Finds every hit in a text, with its line.
 pub fn lines<'t>(old: &Old, text: &'t [u8]) -> Vec<Located<'t>> {
     let has_lines = text.contains(&b'\n');
     let (mut line, mut counted) = (1_usize, 0);
@@ -155,7 +156,7 @@ fn near(text: &[u8], at: usize) -> &[u8] {
     text.get(at.saturating_sub(back)..at.saturating_add(on)).unwrap_or_default()
 }
 
-/// Puts a finding together.
+/// Builds a finding.
 pub fn finding(
     place: &'static Place,
     subject: Arc<Subject>,

@@ -1,5 +1,5 @@
-//! One stored object: what is found in it, and how much of that is kept. Whoever may store something may say an address in
-//! it a hundred thousand times.
+//! One stored object: its findings, and how many of them are kept. A tenant's object can have an address a hundred thousand
+//! times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
@@ -15,26 +15,27 @@ use super::{Finding, Located, Subject, lines};
 use crate::store::Record;
 use crate::wire::WireError;
 use crate::wire::envelope::PROTOBUF_MAGIC;
-use crate::wire::texts::{self, Head, Way};
+use crate::wire::texts::{self, FieldPath, Head};
 
-/// Of one kind of place so many findings are kept of one object, or file; how many more there are is counted.
+/// How many findings of one kind of place are kept for one object or file; the rest is counted.
 pub const KEPT: usize = 10;
-/// So many characters are told of a way: the names in it may be as long as an object.
+/// How many characters of a path are printed: the names in it can be as long as an object.
 pub const LONGEST_WAY: usize = 300;
-/// The same of a key or a name; a key of Kubernetes' own has some 400 at most.
+/// The same for a key or a name; Kubernetes' own keys have about 400 at most.
 pub const LONGEST_NAME: usize = 500;
 
-/// What was found in one object.
+/// The findings of one object.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) findings: Vec<Finding>,
-    /// Places like those of ten findings, which are not listed.
+    /// Places of a kind that has ten findings already, which are not listed.
     pub(super) not_listed: usize,
-    /// Places that belong to an operation that has not ended.
+    /// Places that belong to an unfinished operation.
     pub(super) held: usize,
 }
 
-/// Looks through an object; `secrets` are the prefixes of the keys of Secrets and ConfigMaps. Also of one that cannot be read to its
+/// Scans an object; `secrets` are the prefixes of the keys of Secrets and ConfigMaps. An object that cannot be read to its end
+/// can have findings, too.
 /// end something may be found.
 pub(super) fn look(
     old: &Old,
@@ -56,7 +57,7 @@ pub(super) fn look(
     (object.found, read)
 }
 
-/// What an object says of itself, asked when something is found in it.
+/// The head of an object, read once it has a finding.
 struct About {
     head: Head,
     subject: Arc<Subject>,
@@ -69,15 +70,15 @@ struct Object<'o> {
     record: Record<'o>,
     is_secret: bool,
     about: Option<About>,
-    /// Where in the value something was found, to know what was found in two ways.
+    /// Offsets of hits in the value, so that a hit found in two ways counts once.
     places: BTreeSet<usize>,
     kept: BTreeMap<&'static str, usize>,
     found: Found,
 }
 
 impl Object<'_> {
-    /// Looks through one text; through JSON by its members.
-    fn text(&mut self, way: &Way<'_>, text: &[u8]) {
+    /// Scans one text; JSON by its members.
+    fn text(&mut self, way: &FieldPath<'_>, text: &[u8]) {
         if !self.old.may_say(text) {
             return;
         }
@@ -92,8 +93,8 @@ impl Object<'_> {
         self.plain(way, text, place);
     }
 
-    /// Looks through one text that is at this place of the value, if it stands there as it is.
-    fn plain(&mut self, way: &Way<'_>, text: &[u8], place: Option<usize>) {
+    /// Scans one text. `place` is its offset in the value, if it is stored there unchanged.
+    fn plain(&mut self, way: &FieldPath<'_>, text: &[u8], place: Option<usize>) {
         let mut path = None;
         for located in lines(self.old, text) {
             let at = place.and_then(|place| place.checked_add(located.hit.start));
@@ -111,7 +112,7 @@ impl Object<'_> {
         let Some(About { head, subject, is_ours }) = &self.about else { return };
         let (namespace, name) = named(head);
         if *is_ours {
-            // All its places are one.
+            // All its places count as one.
             self.found.held = 1;
             return;
         }
@@ -130,7 +131,7 @@ impl Object<'_> {
             (Some(located.hit.found), path.to_string(), located.line)
         };
         let finding = finding(place, subject.clone(), (path, line), (form, found));
-        // Of a Secret one is enough to be told of a key.
+        // For a Secret one finding per key is enough.
         if finding.found.is_none() && self.found.findings.last() == Some(&finding) {
             return;
         }
@@ -143,7 +144,7 @@ impl Object<'_> {
         }
     }
 
-    /// Reads what it is. Of one that is broken it may not even be known.
+    /// Reads the head of the object. It can be unknown if the object is damaged.
     fn ask(&self) -> About {
         let head = texts::head(self.record.value).unwrap_or_default();
         let (namespace, name) = named(&head);
@@ -163,14 +164,14 @@ fn named(head: &Head) -> (&str, &str) {
     (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
-/// Whether a group is none of Kubernetes' own: custom resources.
+/// Whether an API group is not one of Kubernetes' own: custom resources.
 fn is_foreign(api_version: &str) -> bool {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let is_own = group.ends_with(".k8s.io") && !group.ends_with(".x-k8s.io");
     group.contains('.') && !is_own
 }
 
-/// Takes what is of a Secret's content out of a way: its keys and its annotations are told, and nothing within them.
+/// Removes the content of a Secret from a path: only its keys and annotations are shown.
 fn without_content(path: &str) -> String {
     match path.split_once(']') {
         Some((key, _)) => format!("{key}]"),
@@ -178,10 +179,10 @@ fn without_content(path: &str) -> String {
     }
 }
 
-/// Words something, up to `most` characters; no more of it is looked at.
+/// Formats a value, up to `most` characters; formatting stops there.
 pub fn shortened(what: &dyn fmt::Display, most: usize) -> String {
     let mut short = Short { text: String::new(), left: most };
-    // What is cut off ends in an error.
+    // The error only means that the text was truncated.
     let _ = write!(short, "{what}");
     short.text
 }

@@ -1,4 +1,4 @@
-//! Looks through stored objects one by one, of whatever kind, and keeps what it found.
+//! Scans stored objects one by one, of any kind, and collects the findings.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,20 @@ use crate::survey::Layout;
 use crate::wire::envelope::PROTOBUF_MAGIC;
 use crate::wire::{Envelope, WireError};
 
-/// So many keys are told of what is counted.
+/// How many keys are listed for a counter.
 const KEYS_TOLD: usize = 5;
 
-/// How many there are of something, and the first few that have it: keys, or what else they are called by.
+/// A counter, and the first few subjects that it counts: their keys or names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counted {
-    /// How many.
+    /// The number.
     pub count: usize,
     /// The first few keys.
     pub keys: Vec<String>,
 }
 
 impl Counted {
-    /// Adds so many of one.
+    /// Adds to the counter.
     pub fn add(&mut self, key: String, count: usize) {
         self.count = self.count.saturating_add(count);
         if self.keys.len() < KEYS_TOLD && self.keys.last().is_none_or(|last| *last != key) {
@@ -35,30 +35,30 @@ impl Counted {
     }
 }
 
-/// A look through a cluster's objects.
+/// A scan of a cluster's objects.
 #[derive(Debug)]
 pub struct Audit<'a> {
     old: &'a Old,
     expected: &'a Expected,
     events: Vec<String>,
     secrets: [String; 2],
-    /// Objects that were looked through.
+    /// Objects that were scanned.
     pub objects: usize,
-    /// Events, leases and API servers' own leases, which were not.
+    /// Events, leases and API servers' own leases, which are skipped.
     pub skipped: usize,
-    /// Places that belong to an operation that has not ended: not findings.
+    /// Places that belong to an unfinished operation: not findings.
     pub held: usize,
-    /// What could not be read, by reason.
+    /// Objects that cannot be read, by reason.
     pub unread: BTreeMap<&'static str, Counted>,
     last_unread: Vec<u8>,
-    /// Places of objects that have many of one kind, past those that are findings.
+    /// Places of objects that have many of one kind, beyond those that are listed as findings.
     pub not_listed: Counted,
-    /// What was found, in the order of the keys.
+    /// The findings, in the order of the keys.
     pub findings: Vec<Finding>,
 }
 
 impl<'a> Audit<'a> {
-    /// Begins one.
+    /// Starts a scan.
     pub fn new(layout: &Layout, old: &'a Old, expected: &'a Expected) -> Self {
         let under = |folder: &str| format!("{}/{folder}/", layout.prefix());
         Self {
@@ -76,7 +76,7 @@ impl<'a> Audit<'a> {
         }
     }
 
-    /// Looks through one object.
+    /// Scans one object.
     pub fn take(&mut self, record: Record<'_>) {
         let under = |folder: &String| record.key.starts_with(folder.as_bytes());
         if self.events.iter().any(under) {
@@ -84,7 +84,7 @@ impl<'a> Audit<'a> {
             return;
         }
         self.objects = self.objects.saturating_add(1);
-        // Addresses in base64 are not seen by a look at the whole.
+        // Addresses in base64 are not found in the raw value.
         let hides = self.secrets.iter().any(under) && !record.value.starts_with(PROTOBUF_MAGIC);
         if (hides || is_closed(record.value) || self.old.may_say(record.value))
             && let Err(error) = self.look(record)
@@ -104,7 +104,7 @@ impl<'a> Audit<'a> {
             WireError::Encrypted { .. } => "encrypted",
             _ => "broken",
         };
-        // A Pod is looked at in two ways, one after the other.
+        // A Pod is scanned twice, in two ways.
         if self.last_unread != key {
             self.last_unread = key.to_vec();
             self.unread
@@ -126,7 +126,7 @@ impl<'a> Audit<'a> {
     }
 }
 
-/// Whether a value is one that nothing can be seen in.
+/// Whether a value is encrypted or cannot be parsed, so that nothing can be found in it.
 fn is_closed(value: &[u8]) -> bool {
     let first = value.iter().find(|byte| !byte.is_ascii_whitespace());
     !value.starts_with(PROTOBUF_MAGIC) && first != Some(&b'{') || Envelope::of(value).is_err()

@@ -1,4 +1,4 @@
-//! What is made of single objects.
+//! Findings of single objects.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ fn one(path: &str, place: &'static str, found: &str) -> Vec<(String, &'static st
 }
 
 #[test]
-fn json_within_text_is_walked_and_lines_are_counted() {
+fn json_within_text_is_scanned_and_lines_are_counted() {
     let applied = r#"{"kind":"Service","metadata":{"name":"a","annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"spec\":{\"clusterIP\":\"10.96.0.9\"}}\n"}}}"#;
     let way = "metadata.annotations[kubectl.kubernetes.io/last-applied-configuration].spec.clusterIP";
     assert_eq!(found("/registry/services/specs/a/a", applied), one(way, "last-applied-address", "10.96.0.9"));
@@ -53,7 +53,7 @@ fn json_within_text_is_walked_and_lines_are_counted() {
 }
 
 #[test]
-fn of_secrets_only_the_key_is_told() {
+fn secrets_report_only_the_key() {
     // 10.96.0.77:5432 in base64, and the same in clear.
     let secret = r#"{"kind":"Secret","metadata":{"name":"s","namespace":"x","annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"stringData\":{\"b\":\"10.96.0.77\"}}"}},"data":{"url":"MTAuOTYuMC43Nzo1NDMyLDEwLjk2LjAuNzc="}}"#;
     let (_, findings, _) = audited("/registry/secrets/x/s", secret.as_bytes());
@@ -73,9 +73,9 @@ fn of_secrets_only_the_key_is_told() {
     );
 }
 
-/// Known from its journal; a label tells nothing.
+/// The journal identifies it, a label does not.
 #[test]
-fn what_belongs_to_an_operation_is_counted_and_not_found() {
+fn subjects_of_an_operation_are_counted_not_reported() {
     let shadow = r#"{"kind":"Service","metadata":{"name":"h","namespace":"shop","labels":{"app.kubernetes.io/managed-by":"netsurgeon"}},"spec":{"clusterIP":"10.96.0.7"}}"#;
     let held = r#"{"kind":"Service","metadata":{"name":"cart","namespace":"shop"},"spec":{"clusterIP":"10.200.0.7","externalIPs":["10.96.0.7"]}}"#;
     let waiting = r#"{"kind":"Service","metadata":{"name":"cart","namespace":"shop"},"spec":{"clusterIP":"10.96.0.7"}}"#;
@@ -94,7 +94,7 @@ fn what_belongs_to_an_operation_is_counted_and_not_found() {
 }
 
 #[test]
-fn custom_resources_are_known_by_their_group() {
+fn custom_resources_are_identified_by_their_group() {
     let custom = r#"{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"t"},"spec":{"list":[{"name":"a","at":"[fd00:96::5]:80"}]}}"#;
     assert_eq!(
         found("/registry/example.com/things/t", custom),
@@ -103,7 +103,7 @@ fn custom_resources_are_known_by_their_group() {
 }
 
 #[test]
-fn what_cannot_be_read_is_counted() {
+fn unreadable_values_are_counted() {
     for (value, reason) in [
         (&b"k8s:enc:aescbc:v1:k:xx"[..], "encrypted"),
         (b"\xd9\xd9\xf7\xa1", "broken"),
@@ -113,16 +113,13 @@ fn what_cannot_be_read_is_counted() {
         assert_eq!(unread[reason].count, 1, "{unread:?}");
     }
     let (_, findings, unread) = audited("/registry/pods/a/b", b"{\"a\": \"10.96.0.1\"");
-    assert!(
-        findings.len() == 1 && unread["broken"].count == 1,
-        "what is broken is looked through all the same"
-    );
+    assert!(findings.len() == 1 && unread["broken"].count == 1, "broken values are scanned all the same");
     let (_, findings, unread) = audited("/registry/events/a/b", b"k8s:enc:aescbc:v1:k:10.96.0.1");
     assert!(findings.is_empty() && unread.is_empty(), "events are skipped");
 }
 
 #[test]
-fn a_text_full_of_addresses_takes_time_in_proportion() {
+fn scan_time_is_linear_in_the_number_of_addresses() {
     let line =
         (0..40_000).map(|number| format!("10.96.{}.{}", number % 256, number / 256)).collect::<Vec<_>>();
     let old = Old::new(vec!["10.96.0.0/16".parse().unwrap()]);
@@ -135,9 +132,9 @@ fn a_text_full_of_addresses_takes_time_in_proportion() {
     }
 }
 
-/// One tenant's object may say an address as often as it likes.
+/// A tenant's object can have any number of addresses.
 #[test]
-fn of_one_object_ten_of_a_kind_are_listed_and_the_others_counted() {
+fn findings_of_one_kind_are_limited_to_ten_per_object() {
     let old = Old::new(vec!["10.96.0.0/16".parse().unwrap()]);
     let expected = Expected::default();
     let mut audit = Audit::new(&Layout::default(), &old, &expected);
@@ -166,7 +163,7 @@ fn of_one_object_ten_of_a_kind_are_listed_and_the_others_counted() {
 
 /// A Role's name may be as long as an object (`ValidatePathSegmentName`, `pkg/api/validation/path/name.go`, apimachinery v0.36.3).
 #[test]
-fn of_a_long_name_the_beginning_is_told() {
+fn long_names_are_truncated() {
     let long = "x".repeat(400_000);
     let role = format!(
         r#"{{"kind":"Role","metadata":{{"name":"{long}","namespace":"{long}","annotations":{{"{long}":"10.96.0.9"}}}}}}"#
@@ -177,7 +174,7 @@ fn of_a_long_name_the_beginning_is_told() {
     assert!(told.contains("x…"), "{told}");
 }
 
-/// What tells itself without end, as a way of long names does for each of many texts.
+/// Formats to an endless text, as a path of long names does for each of many texts.
 struct Endless;
 
 impl std::fmt::Display for Endless {
@@ -189,7 +186,7 @@ impl std::fmt::Display for Endless {
 }
 
 #[test]
-fn no_more_is_worded_than_is_told() {
+fn formatting_stops_at_the_limit() {
     assert_eq!(object::shortened(&Endless, 500), format!("{}…", "x".repeat(500)));
     assert_eq!(object::shortened(&"äö", 500), "äö");
 }

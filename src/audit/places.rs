@@ -1,5 +1,5 @@
-//! What an address of the old range means where it stands, and what to do: the places where Kubernetes and what runs on it
-//! record one, known by kind, name and the way to the text. What is known by none of them is told by its kind alone.
+//! What an address of the old range means in its place, and what to do. Kubernetes' own places and those of well-known programs
+//! are identified by kind, name and path; any other place by its kind only.
 
 mod table;
 
@@ -11,9 +11,9 @@ pub use table::PLACES;
 /// A kind of place.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its code, which stays.
+    /// Its stable code.
     pub code: &'static str,
-    /// When an old address there will be felt.
+    /// When an old address there causes a failure.
     pub severity: Severity,
     /// What it means.
     pub meaning: &'static str,
@@ -21,24 +21,24 @@ pub struct Place {
     pub remedy: &'static str,
 }
 
-/// Where something was found in a stored object.
+/// The place of a hit in a stored object.
 #[derive(Debug, Clone, Copy)]
 pub struct Site<'a> {
     /// As in `apps/v1`.
     pub api_version: &'a str,
     /// As in `DaemonSet`.
     pub kind: &'a str,
-    /// Empty where there is none.
+    /// Empty if it has none.
     pub namespace: &'a str,
     /// The object's name.
     pub name: &'a str,
-    /// The way to it.
+    /// The path to the text.
     pub path: &'a str,
-    /// How it is said.
+    /// The notation.
     pub form: Form,
-    /// The text that says it.
+    /// The text around the hit.
     pub text: &'a [u8],
-    /// Whether the object is stored as JSON of a group that is none of Kubernetes' own.
+    /// Whether the object is stored as JSON and its API group is not one of Kubernetes' own.
     pub is_custom: bool,
 }
 
@@ -57,7 +57,7 @@ impl Site<'_> {
     }
 }
 
-/// Returns what kind of place it is.
+/// Returns the kind of a place.
 pub fn of(site: &Site<'_>) -> &'static Place {
     if site.has("metadata.managedFields") {
         return &t::MANAGED_FIELDS;
@@ -132,7 +132,7 @@ const NETWORKS: [&str; 11] = [
     "spiderpool",
 ];
 
-/// What a Pod, or a template of one, says.
+/// Classifies a place in a Pod or a Pod template.
 fn of_pod(site: &Site<'_>) -> Option<&'static Place> {
     if !site.has("spec.") || site.is_custom {
         return None;
@@ -160,7 +160,7 @@ fn of_anything(site: &Site<'_>) -> &'static Place {
     }
 }
 
-/// Returns what kind of place a file of a machine is, by its path from the root, and the line.
+/// Returns the kind of place of a file on a host, by its path from the root, and the line.
 pub fn of_file(path: &str, line: &[u8]) -> &'static Place {
     let text = String::from_utf8_lossy(line).to_lowercase();
     match path.trim_start_matches('/') {
@@ -175,12 +175,12 @@ pub fn of_file(path: &str, line: &[u8]) -> &'static Place {
     }
 }
 
-/// The `resolv.conf` that a process sees which is not the machine's own.
+/// The `resolv.conf` of a process, if it is not the host's own.
 pub fn of_sandbox() -> &'static Place {
     &t::SANDBOX
 }
 
-/// A variable of a running process, of those that are for HTTP proxies or another one.
+/// A variable of a running process: one for HTTP proxies, or another one.
 pub fn of_process(is_proxy: bool) -> &'static Place {
     if is_proxy { &t::NO_PROXY } else { &t::PROCESS }
 }
@@ -190,7 +190,7 @@ pub(super) fn of_environment_at_start() -> &'static Place {
     &t::STARTED_ENVIRONMENT
 }
 
-/// The name server that a Pod's sandbox was made with.
+/// The name server of a Pod's sandbox at its start.
 pub(super) fn of_sandbox_at_start() -> &'static Place {
     &t::STARTED_RESOLVER
 }

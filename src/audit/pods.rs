@@ -1,8 +1,8 @@
-//! Pods that were started with an address which its Service has given up since.
+//! Pods that started with an address that its Service has given up since.
 //!
-//! The kubelet makes a container's environment when the container starts (`getServiceEnvVarMap`,
-//! `pkg/kubelet/kubelet_pods.go`, v1.36.3): of every Service of the namespace unless `enableServiceLinks` is false, and
-//! always of `default/kubernetes`. `resolv.conf` is made with the Pod's sandbox (`GetPodDNS`,
+//! The kubelet creates a container's environment when the container starts (`getServiceEnvVarMap`,
+//! `pkg/kubelet/kubelet_pods.go`, v1.36.3): from every Service of the namespace unless `enableServiceLinks` is false, and
+//! always from `default/kubernetes`. `resolv.conf` is created with the Pod's sandbox (`GetPodDNS`,
 //! `pkg/kubelet/network/dns/dns.go`).
 
 use std::borrow::Cow;
@@ -17,7 +17,7 @@ use crate::store::Record;
 use crate::wire::WireError;
 use crate::wire::objects::{self, StartedPod};
 
-/// So many variables are told of one container.
+/// How many variables are listed for one container.
 const TOLD: usize = 3;
 
 /// An address that a Service gave up.
@@ -31,20 +31,20 @@ pub struct Given {
     pub address: IpAddr,
     /// When, in seconds since 1970.
     pub at: i64,
-    /// Whether it is the API servers' own.
+    /// Whether it is that of `default/kubernetes`.
     pub is_kubernetes: bool,
-    /// Whether it is the cluster's DNS, which kubelets tell Pods of.
+    /// Whether it is the cluster's DNS, which kubelets give to Pods.
     pub is_dns: bool,
 }
 
 impl Given {
-    /// As the kubelet calls it (`makeEnvVariableName`, `pkg/kubelet/envvars/envvars.go`, v1.36.3).
+    /// The name of the variable, as the kubelet forms it (`makeEnvVariableName`, `pkg/kubelet/envvars/envvars.go`, v1.36.3).
     fn variable(&self) -> String {
         format!("{}_SERVICE_HOST", self.name.to_uppercase().replace('-', "_"))
     }
 }
 
-/// Looks at a record, if it is a Pod's that runs; of `given_up` those that are of the old ranges count.
+/// Checks a record, if it is a running Pod; only the addresses in `given_up` that are in the old ranges count.
 pub(super) fn look(old: &Old, given_up: &[Given], record: Record<'_>) -> Result<Vec<Finding>, WireError> {
     if !record.key.windows(6).any(|window| window == b"/pods/") {
         return Ok(Vec::new());
@@ -102,7 +102,7 @@ fn judge(old: &Old, given_up: &[Given], key: &str, pod: &StartedPod) -> Vec<Find
     findings
 }
 
-/// Words which variables a container has of addresses that were given up.
+/// Reports the variables of a container that have addresses given up since.
 fn environment(subject: &Arc<Subject>, path: String, told: &[&Given]) -> Option<Finding> {
     let first = told.iter().find(|given| given.is_kubernetes).or_else(|| told.first())?;
     let mut names: Vec<String> = told.iter().map(|given| given.variable()).collect();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_older_than_a_move_is_told_with_what_it_was_given() {
+    fn pod_older_than_a_move_is_reported_with_its_variables() {
         let old = Old::new(vec!["10.96.0.0/16".parse().unwrap()]);
         let moved = 1_800_000_000;
         let all = [

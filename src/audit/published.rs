@@ -1,5 +1,4 @@
-//! What nodes have seen of who uses old addresses, carried by the API, each document in a ConfigMap that has its Node's name, or by
-//! files.
+//! The documents of nodes about clients of old addresses: through the API, each in a ConfigMap with its Node's name, or in files.
 
 use std::path::Path;
 
@@ -7,12 +6,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use super::evidence::{Evidence, documents};
-use crate::cluster::{Cluster, ClusterError, MANAGED_BY};
+use crate::kube_api::{Cluster, ClusterError, MANAGED_BY};
 use crate::session::{Failure, Voice};
 
-/// Where `deploy/evidence.yaml` has the ConfigMaps.
+/// The namespace of the ConfigMaps in `deploy/evidence.yaml`.
 pub const NAMESPACE: &str = "netsurgeon-evidence";
-/// Tells them from others there: `kube-root-ca.crt`.
+/// Tells the documents from other ConfigMaps there, such as `kube-root-ca.crt`.
 const PART: (&str, &str) = ("netsurgeon.io/part", "evidence");
 const KEY: &str = "evidence.json";
 
@@ -28,8 +27,8 @@ pub async fn publish(cluster: &Cluster, namespace: &str, found: &Evidence) -> Re
     cluster.apply(&map).await.map(drop)
 }
 
-/// Returns the documents that the nodes have published. One that cannot be read is told, and is none: a node that writes anything else
-/// stops nothing but what waits for its evidence.
+/// Returns the documents that the nodes have published. An unreadable document is reported and ignored: a node that writes
+/// anything else blocks only what requires its evidence.
 pub async fn published(voice: &Voice, cluster: &Cluster, namespace: &str) -> Result<Vec<Evidence>, Failure> {
     let selector = format!("{}={}", PART.0, PART.1);
     let maps: Vec<ConfigMap> = cluster.objects(Some(namespace), Some(&selector)).await?;
@@ -40,7 +39,7 @@ pub async fn published(voice: &Voice, cluster: &Cluster, namespace: &str) -> Res
         match documents(text.map(String::as_str).unwrap_or_default()) {
             Ok(read) => found.extend(read.into_iter().filter(|document| document.node == name)),
             Err(reason) => voice.warn(&format!(
-                "the evidence in ConfigMap `{namespace}/{name}` counts for nothing: {reason}; its node writes it anew after `kubectl \
+                "the evidence in ConfigMap `{namespace}/{name}` is ignored: {reason}; its node writes it again after `kubectl \
                  -n {namespace} delete configmap {name}`"
             )),
         }
@@ -52,7 +51,7 @@ pub async fn published(voice: &Voice, cluster: &Cluster, namespace: &str) -> Res
 pub fn read(path: &Path) -> Result<Vec<Evidence>, Failure> {
     let unusable = |failure: Failure| {
         failure.context(format!("cannot use the evidence `{}`", path.display()))
-            .hint("it is what `netsurgeon audit --old CIDR --host --flows --for SECONDS -o json` prints on each node, with `--node NAME` where the host has another name")
+            .hint("give the output of `netsurgeon audit --old CIDR --host --flows --for SECONDS -o json` of each node, with `--node NAME` if its host has another name")
     };
     let text = std::fs::read_to_string(path).map_err(|error| unusable(error.into()))?;
     documents(&text).map_err(|reason| unusable(Failure::refused(reason)))

@@ -1,8 +1,8 @@
-//! Finds in bytes whatever says an address of a range, or the range itself: as people, programs and name servers write it.
+//! Finds addresses of a range, and the range itself, in bytes: in the notations of people, programs and name servers.
 //!
-//! An address counts only where it stands by itself: not as a part of a longer number (`110.96.0.1`, `1.10.96.0.1`), nor
-//! behind a letter (`v10.96.0.1`). A range counts when it is the old one or a part of it; one that merely covers it
-//! (`10.0.0.0/8`, `0.0.0.0/0`) says nothing about it.
+//! An address counts only on its own: not as a part of a longer number (`110.96.0.1`, `1.10.96.0.1`), nor
+//! after a letter (`v10.96.0.1`). A range counts if it is the old one or a part of it. A larger range that contains it
+//! (`10.0.0.0/8`, `0.0.0.0/0`) does not count.
 
 mod reverse;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::ip::{Family, ServiceCidr};
 
-/// How it is said.
+/// The notation of a hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
@@ -22,33 +22,33 @@ pub enum Form {
     Range,
     /// `96.10.in-addr.arpa`.
     ReverseZone,
-    /// `10-96-0-10.shop.pod`: what CoreDNS answers with that address.
+    /// `10-96-0-10.shop.pod`: CoreDNS answers such a name with that address.
     DashedName,
 }
 
-/// Where something was found.
+/// A hit: an address or range in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hit {
     /// Offset of its first byte.
     pub start: usize,
-    /// How it is said.
+    /// Its notation.
     pub form: Form,
-    /// What: in the usual spelling of addresses and ranges.
+    /// The address or range in its canonical form.
     pub found: String,
 }
 
-/// The ranges that are looked for.
+/// The ranges to search for.
 #[derive(Debug, Clone)]
 pub struct Old {
     ranges: Vec<ServiceCidr>,
-    /// The first octet and the second one that their IPv4 addresses begin with.
+    /// The first two octets of their IPv4 addresses.
     octets: Vec<[(u8, u8); 2]>,
     /// The first group of their IPv6 addresses.
     groups: Vec<(u16, u16)>,
 }
 
 impl Old {
-    /// Looks for these.
+    /// Searches for these ranges.
     pub fn new(ranges: Vec<ServiceCidr>) -> Self {
         let (mut octets, mut groups) = (Vec::new(), Vec::new());
         for range in &ranges {
@@ -73,18 +73,17 @@ impl Old {
         &self.ranges
     }
 
-    /// Whether an address is of one of the ranges.
+    /// Whether an address is in one of the ranges.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.ranges.iter().any(|range| range.contains(address))
     }
 
-    /// Whether a range is one of them, or a part of one.
+    /// Whether a range is one of the ranges, or a part of one.
     pub(super) fn holds(&self, network: IpAddr, prefix: u8) -> bool {
         self.ranges.iter().any(|range| prefix >= range.prefix_len() && range.contains(network))
     }
 
-    /// Whether it is worth looking closely: quick, and never `false` where [`Self::hits`] finds something, nor where it
-    /// would in a part of these bytes.
+    /// A quick test for [`Self::hits`]: never `false` if that finds a hit in these bytes or in a part of them.
     pub fn may_say(&self, bytes: &[u8]) -> bool {
         bytes.iter().enumerate().any(|(at, byte)| match byte {
             b'.' | b'-' => self.may_be_dotted(bytes, at),
@@ -101,7 +100,7 @@ impl Old {
         if !(next.is_ascii_digit() || next == b'*') || !before(bytes, at).is_ascii_digit() {
             return false;
         }
-        // What stands before may be glued to it: the length of a text, a larger number.
+        // The preceding byte can belong to something else: the length of a text, a larger number.
         let firsts = (1..=3).filter_map(|width| {
             let digits = bytes.get(at.checked_sub(width)?..at)?;
             octet(digits, 0).filter(|(_, end)| *end == width).map(|(octet, _)| octet)
@@ -116,7 +115,7 @@ impl Old {
 
     fn may_be_grouped(&self, bytes: &[u8], at: usize) -> bool {
         self.groups.iter().any(|(low, high)| {
-            // An address may begin with `::`.
+            // An address can start with `::`.
             *low == 0
                 || (1..=4).any(|width| {
                     let digits = at.checked_sub(width).and_then(|from| bytes.get(from..at));
@@ -127,7 +126,7 @@ impl Old {
         })
     }
 
-    /// Finds everything, in the order in which it stands.
+    /// Finds every hit, in order.
     pub fn hits(&self, bytes: &[u8]) -> Vec<Hit> {
         let mut hits = Vec::new();
         let mut at = 0;
@@ -176,7 +175,7 @@ impl Old {
         self.judged(bytes, address.into(), (start, end))
     }
 
-    /// Reads an IPv6 address or range that begins here, and where it ends.
+    /// Reads an IPv6 address or range that starts here, and where it ends.
     fn grouped(&self, bytes: &[u8], at: usize) -> Option<(Hit, usize)> {
         let is_part = |byte: u8| byte.is_ascii_hexdigit() || byte == b':';
         let is_first = !is_part(before(bytes, at)) || escaped(bytes, at);
@@ -207,7 +206,7 @@ impl Old {
         self.judged(bytes, address.into(), (start, start.saturating_add(text.len())))
     }
 
-    /// Tells whether an address, or the range that begins with it, is one that is looked for.
+    /// Returns the hit if an address, or the range that starts with it, is in the searched ranges.
     fn judged(&self, bytes: &[u8], address: IpAddr, (start, end): (usize, usize)) -> Option<(Hit, usize)> {
         if let Some((prefix, whole)) = prefix(bytes, end, address) {
             let range = format!("{address}/{prefix}").parse::<ServiceCidr>();
@@ -221,7 +220,7 @@ impl Old {
     }
 }
 
-/// Reads the `/16` behind an address, also as JSON and URLs may escape it; returns the number and where it ends.
+/// Reads the `/16` after an address, also as JSON and URLs escape it; returns the number and where it ends.
 fn prefix(bytes: &[u8], end: usize, address: IpAddr) -> Option<(u8, usize)> {
     let rest = bytes.get(end..)?;
     let slashes: [&[u8]; 4] = [b"/", b"\\/", b"%2F", b"%2f"];
@@ -233,7 +232,7 @@ fn prefix(bytes: &[u8], end: usize, address: IpAddr) -> Option<(u8, usize)> {
     (number <= most && !is_more).then_some((number, end))
 }
 
-/// Whether nothing before it makes it the rest of something else.
+/// Whether the preceding bytes do not make it a part of a longer word.
 fn is_alone(bytes: &[u8], start: usize) -> bool {
     match before(bytes, start) {
         b'.' => !start.checked_sub(1).is_some_and(|dot| before(bytes, dot).is_ascii_digit()),
@@ -242,7 +241,7 @@ fn is_alone(bytes: &[u8], start: usize) -> bool {
     }
 }
 
-/// Whether what stands before is an escaped letter: `\n` and the like, `\u003d`, `%3D`.
+/// Whether the preceding bytes are an escape sequence: `\n` and the like, `\u003d`, `%3D`.
 fn escaped(bytes: &[u8], start: usize) -> bool {
     let Some(past) = bytes.get(..start) else { return false };
     match past {
@@ -262,7 +261,7 @@ pub(super) fn octet(bytes: &[u8], from: usize) -> Option<(u8, usize)> {
     Some((text.parse().ok()?, from.saturating_add(digits)))
 }
 
-/// Reads up to four of them, separated: those, how many, and where the last one ends.
+/// Reads up to four octets with a separator: the octets, their count, and where the last one ends.
 fn octets(bytes: &[u8], start: usize, separator: u8) -> Option<([u8; 4], usize, usize)> {
     let mut all = [0; 4];
     let (mut count, mut end) = (0, start);

@@ -11,12 +11,12 @@ fn old(ranges: &[&str]) -> Old {
 fn found(ranges: &[&str], text: &str) -> Vec<String> {
     let old = old(ranges);
     let hits = old.hits(text.as_bytes());
-    assert!(hits.is_empty() || old.may_say(text.as_bytes()), "the quick look misses `{text}`");
+    assert!(hits.is_empty() || old.may_say(text.as_bytes()), "the quick test misses `{text}`");
     hits.into_iter().map(|hit| hit.found).collect()
 }
 
 #[test]
-fn addresses_are_found_however_they_are_written() {
+fn addresses_are_found_in_every_notation() {
     for text in [
         "10.96.0.10",
         "http://10.96.0.10/path",
@@ -43,7 +43,7 @@ fn addresses_are_found_however_they_are_written() {
 }
 
 #[test]
-fn parts_of_something_else_are_not_found() {
+fn parts_of_longer_words_are_not_found() {
     for text in [
         "110.96.0.1",
         "10.96.0.1234",
@@ -104,7 +104,7 @@ fn reverse_zones_are_found() {
 }
 
 #[test]
-fn ipv6_is_found_however_it_is_written() {
+fn ipv6_addresses_are_found_in_every_notation() {
     let range = ["fd00:10:96::/112"];
     for text in [
         "fd00:10:96::a",
@@ -131,12 +131,12 @@ fn ipv6_is_found_however_it_is_written() {
 }
 
 #[test]
-fn places_are_told() {
+fn offsets_are_reported() {
     let hits = old(&["10.96.0.0/16", "fd00::/112"]).hits(b"x fd00::1 y 10.96.0.1");
     assert_eq!(hits.iter().map(|hit| hit.start).collect::<Vec<_>>(), [2, 12]);
 }
 
-/// What may stand around an address.
+/// Delimiters around an address.
 fn delimiter() -> impl Strategy<Value = String> {
     "[ ,;=\"'\\[\\](){}|<>\\n\\t@/_]"
 }
@@ -156,7 +156,7 @@ proptest! {
     }
 
     #[test]
-    fn a_longer_number_is_never_found(before in "[1-9][0-9]{0,2}\\.?", after in "[0-9]{1,3}", low: u16) {
+    fn part_of_a_longer_number_is_never_found(before in "[1-9][0-9]{0,2}\\.?", after in "[0-9]{1,3}", low: u16) {
         let [c, d] = low.to_be_bytes();
         let first = format!(" {before}10.96.{c}.{d} ");
         let whole: Option<IpAddr> = first.trim().parse().ok();
@@ -168,14 +168,14 @@ proptest! {
     }
 
     #[test]
-    fn nothing_of_another_range_is_found(text in "[0-9a-f.:/ -]{0,80}") {
+    fn addresses_of_another_range_are_not_found(text in "[0-9a-f.:/ -]{0,80}") {
         for hit in found(&["10.96.0.0/16"], &text) {
             prop_assert!(hit.starts_with("10.96."), "`{}`: {}", text, hit);
         }
     }
 
     #[test]
-    fn the_quick_look_agrees_on_every_part(before in proptest::collection::vec(any::<u8>(), 0..20), text in "[0-9a-f.:/*-]{0,30}") {
+    fn quick_test_agrees_on_every_part(before in proptest::collection::vec(any::<u8>(), 0..20), text in "[0-9a-f.:/*-]{0,30}") {
         let old = old(&["10.96.0.0/12", "fd00::/64"]);
         let whole = [before, text.clone().into_bytes()].concat();
         if !old.hits(text.as_bytes()).is_empty() {

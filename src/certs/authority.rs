@@ -1,4 +1,4 @@
-//! A certificate authority: the certificate that clients trust, and the key that signs in its name.
+//! A certificate authority: the certificate that clients trust, and its private key.
 
 use time::OffsetDateTime;
 use x509_cert::der::asn1::{ObjectIdentifier, OctetString};
@@ -23,8 +23,8 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Puts an authority together. Fails if the certificate is no authority's, is not valid at that instant, or if the
-    /// key is another one's.
+    /// Combines a certificate and its key. Fails if the certificate is not a CA certificate, is not valid at that time, or does
+    /// not match the key.
     pub fn new(certificate: Certificate, key: PrivateKey, now: OffsetDateTime) -> Result<Self, ReissueError> {
         let body = Body::of(&certificate.der)?;
         let subject = certificate.subject.clone();
@@ -46,17 +46,17 @@ impl Authority {
         Ok(Self { certificate, body, key })
     }
 
-    /// Whether it is the one that a certificate names as its issuer (RFC 5280, section 4.1.2.4).
+    /// Whether this authority is the issuer that a certificate names (RFC 5280, section 4.1.2.4).
     pub(super) fn is_issuer_of(&self, body: &Body) -> bool {
         body.issuer == self.body.subject
     }
 
-    /// Returns its name.
+    /// Returns its distinguished name.
     pub(super) fn name(&self) -> &[u8] {
         &self.body.subject
     }
 
-    /// Returns what its certificates carry as `authorityKeyIdentifier` (RFC 5280, section 4.2.1.1), if it has an
+    /// Returns the `authorityKeyIdentifier` of the certificates that it signs (RFC 5280, section 4.2.1.1), if it has a key
     /// identifier itself.
     pub(super) fn key_identifier(&self) -> Result<Option<Vec<u8>>, ReissueError> {
         let Some(value) = self.body.extension(SUBJECT_KEY)? else { return Ok(None) };

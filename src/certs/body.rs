@@ -1,4 +1,4 @@
-//! A certificate in pieces, each with its own bytes: what is not changed is written as it was found.
+//! A certificate in pieces, each with its own bytes: unchanged pieces are written exactly as they were read.
 
 use x509_cert::der::asn1::{Any, ObjectIdentifier, OctetString};
 use x509_cert::der::{Decode, Encode, Error, Reader, Result, SliceReader, Tag, TagNumber};
@@ -18,14 +18,14 @@ pub(super) struct Body {
     pub(super) validity: Vec<u8>,
     pub(super) subject: Vec<u8>,
     pub(super) key: Vec<u8>,
-    /// Unique ids of issuer and subject, which are in no use any more.
+    /// Unique ids of issuer and subject, which are obsolete.
     ids: Vec<Vec<u8>>,
     /// One `Extension` each.
     pub(super) extensions: Vec<Vec<u8>>,
 }
 
 impl Body {
-    /// Takes a certificate apart.
+    /// Splits a certificate into its pieces.
     pub(super) fn of(certificate: &[u8]) -> Result<Self> {
         let tbs = pieces(certificate)?.into_iter().next().unwrap_or_default();
         let mut rest = pieces(&tbs)?.into_iter().peekable();
@@ -45,7 +45,7 @@ impl Body {
         Ok(Self { version, serial, signature, issuer, validity, subject, key, ids, extensions })
     }
 
-    /// Puts it together.
+    /// Encodes the pieces again.
     pub(super) fn to_der(&self) -> Result<Vec<u8>> {
         let mut all: Vec<&[u8]> = self.version.iter().map(Vec::as_slice).collect();
         let fields = [&self.serial, &self.signature, &self.issuer, &self.validity, &self.subject, &self.key];
@@ -58,8 +58,7 @@ impl Body {
         constructed(Tag::Sequence, &all)
     }
 
-    /// Replaces the value of an extension, whose place and criticality stay; one that was not there is not critical and
-    /// comes last.
+    /// Replaces the value of an extension; its position and criticality stay. A new extension is not critical and comes last.
     pub(super) fn set_extension(&mut self, id: ObjectIdentifier, value: &[u8]) -> Result<()> {
         let extn_value = OctetString::new(value)?;
         for piece in &mut self.extensions {
@@ -73,7 +72,7 @@ impl Body {
         Ok(())
     }
 
-    /// Removes an extension, if it is there.
+    /// Removes an extension, if present.
     pub(super) fn remove_extension(&mut self, id: ObjectIdentifier) -> Result<()> {
         let mut kept = Vec::new();
         for piece in self.extensions.drain(..) {
@@ -97,7 +96,7 @@ impl Body {
     }
 }
 
-/// A tag of a constructed value in a context of its own.
+/// A context-specific tag of a constructed value.
 pub(super) const fn context(number: u32) -> Tag {
     Tag::ContextSpecific { constructed: true, number: TagNumber(number) }
 }
@@ -117,7 +116,7 @@ pub(super) fn pieces(value: &[u8]) -> Result<Vec<Vec<u8>>> {
     Ok(found)
 }
 
-/// Puts pieces together to a constructed value.
+/// Joins pieces to a constructed value.
 pub(super) fn constructed(tag: Tag, pieces: &[impl AsRef<[u8]>]) -> Result<Vec<u8>> {
     let inside: Vec<u8> = pieces.iter().flat_map(AsRef::as_ref).copied().collect();
     Any::new(tag, inside)?.to_der()
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn taken_apart_and_put_together_it_is_the_same() {
+    fn certificate_round_trips_through_its_pieces() {
         for names in [vec!["kubernetes".to_string(), "10.96.0.1".to_string()], Vec::new()] {
             let whole = made(names);
             let tbs = pieces(&whole).unwrap().swap_remove(0);
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extension_keeps_its_place_and_its_weight() {
+    fn set_extension_keeps_position_and_criticality() {
         let whole = made(vec!["kubernetes".to_string()]);
         let mut body = Body::of(&whole).unwrap();
         let weights = |body: &Body| -> Vec<(ObjectIdentifier, bool)> {

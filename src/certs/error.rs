@@ -1,58 +1,58 @@
-//! Why there is no new certificate.
+//! Why a certificate cannot be reissued.
 
 use time::OffsetDateTime;
 
 use super::{CertError, KeyError};
 
-/// Why there is no new certificate.
+/// Why a certificate cannot be reissued.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReissueError {
-    /// The certificate is not one that may sign others.
-    #[error("`{0}` is no certificate authority")]
+    /// The certificate is not allowed to sign others.
+    #[error("`{0}` is not a certificate authority")]
     NoAuthority(String),
     /// The authority is not valid now.
     #[error("the authority `{subject}` is not valid: from {from} until {until}")]
     NotValid {
-        /// Its name.
+        /// Its subject.
         subject: String,
-        /// From when on it is.
+        /// Start of its validity.
         from: OffsetDateTime,
-        /// Until when.
+        /// End of its validity.
         until: OffsetDateTime,
     },
     /// The key does not belong to the certificate.
     #[error("the key does not belong to the certificate of `{0}`")]
     OtherKey(String),
-    /// The certificate was signed by another authority than this one.
-    #[error("it was signed by `{issuer}`, and this authority is `{authority}`: clients trust the former")]
+    /// Another authority signed the certificate.
+    #[error("another authority signed it: `{issuer}`, which clients trust; this authority is `{authority}`")]
     OtherAuthority {
-        /// Who signed the certificate.
+        /// The authority that signed the certificate.
         issuer: String,
-        /// Who would.
+        /// The authority that was given.
         authority: String,
     },
-    /// The new certificate would not be valid, or for longer than its authority.
+    /// The new certificate would have expired already, or would outlive its authority.
     #[error("the new certificate would be valid until {until}, {reason}")]
     Validity {
-        /// Until when.
+        /// End of its validity.
         until: OffsetDateTime,
-        /// What is wrong with that.
+        /// Why that is not possible.
         reason: String,
     },
-    /// It would be valid for no name and no address.
-    #[error("the new certificate would be valid for no name and no address")]
+    /// It would cover no name and no address.
+    #[error("the new certificate would cover no name and no address")]
     Nameless,
-    /// A name that cannot be written.
-    #[error("`{0}` is no DNS name")]
+    /// The name cannot be encoded.
+    #[error("`{0}` is not a DNS name")]
     BadName(String),
-    /// A key is of no use.
+    /// The key cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// Something cannot be read, or written.
+    /// A certificate cannot be read or written.
     #[error(transparent)]
     Cert(#[from] CertError),
-    /// Something cannot be read, or written, in its own encoding.
-    #[error("the certificate cannot be taken apart: {0}")]
+    /// A part of the certificate cannot be decoded or encoded.
+    #[error("the certificate cannot be decoded: {0}")]
     Encoding(String),
 }
 

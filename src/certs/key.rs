@@ -1,4 +1,4 @@
-//! Private keys: read in every form in which files have them, never shown.
+//! Private keys: read in every common file format, never printed.
 
 use std::fmt;
 
@@ -16,43 +16,41 @@ use super::pem::{block, blocks};
 use super::read::PublicKey;
 
 const ENCRYPTED: &str = "ENCRYPTED PRIVATE KEY";
-/// The named curve within `ECPrivateKey` (RFC 5915, section 3), which PKCS#8 has outside of it.
+/// The named curve inside `ECPrivateKey` (RFC 5915, section 3); PKCS#8 has it outside.
 const CURVE: Tag = context(0);
-/// A password that takes more rounds than this is not tried: RFC 8018, section 4.2, has it for the most critical keys.
+/// A key that needs more PBKDF2 rounds is rejected: RFC 8018, section 4.2, has this number for the most critical keys.
 const MOST_ROUNDS: u32 = 10_000_000;
-/// The memory that scrypt may take, in bytes (128 · N · r; RFC 7914, section 2), each time that it is repeated (p). OpenSSL's own
-/// parameters take 16 MiB, once.
+/// Memory limit for scrypt, in bytes (128 · N · r; RFC 7914, section 2), for each of its repetitions (p). OpenSSL's own
+/// parameters need 16 MiB, once.
 const MOST_MEMORY: u64 = 256 << 20;
 
-/// Why a private key is of no use.
+/// Why a private key cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// There is none in the text.
-    #[error("there is no private key in it")]
+    /// The text contains no private key.
+    #[error("it contains no private key")]
     None,
-    /// It is encrypted, and nobody has said how to decrypt it.
-    #[error("it is encrypted, and there is no password for it")]
+    /// It is encrypted, and no password was given.
+    #[error("it is encrypted, and no password was given")]
     NeedsPassword,
     /// It cannot be decrypted.
-    #[error("it cannot be decrypted: the password is wrong, or the encryption is none of PBES2 (RFC 8018)")]
+    #[error("it cannot be decrypted: the password is wrong, or the encryption is not PBES2 (RFC 8018)")]
     WrongPassword,
-    /// To try a password would take the machine.
-    #[error("to try its password takes more than 10,000,000 rounds of PBKDF2, or 256 MiB for scrypt")]
+    /// Trying a password would exhaust the machine.
+    #[error("to decrypt it takes more than 10,000,000 rounds of PBKDF2, or 256 MiB for scrypt")]
     TooCostly,
-    /// It is encrypted as OpenSSL did before version 1.0: weakly, and in a form of its own.
-    #[error(
-        "it is encrypted in OpenSSL's traditional form; `openssl pkcs8 -topk8` makes one of today's out of it"
-    )]
+    /// It is encrypted in the format of OpenSSL before version 1.0, which is weak.
+    #[error("it is encrypted in OpenSSL's traditional format: convert it with `openssl pkcs8 -topk8`")]
     Traditional,
-    /// Neither RSA of 2048 bits and more, ECDSA on P-256, P-384 or P-521, nor Ed25519; or no key at all.
+    /// Not RSA with at least 2048 bits, ECDSA on P-256, P-384 or P-521, or Ed25519; or not a key.
     #[error("it is neither RSA (2048 bits or more), ECDSA (P-256, P-384, P-521) nor Ed25519: {0}")]
     Unsupported(String),
-    /// The cryptographic library refused.
+    /// The cryptographic library failed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// How a file has a private key.
+/// The file format of a private key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// `RSA PRIVATE KEY`, RFC 8017, appendix A.1.2.
@@ -88,7 +86,7 @@ pub struct PrivateKey {
     form: Form,
 }
 
-/// Nothing of it stays in memory; a copy of the cryptographic library's own is overwritten by that.
+/// The key is overwritten in memory; the cryptographic library overwrites its own copy.
 impl Drop for PrivateKey {
     fn drop(&mut self) {
         self.pair.zeroize();
@@ -102,8 +100,7 @@ impl fmt::Debug for PrivateKey {
 }
 
 impl PrivateKey {
-    /// Reads the first private key of a PEM text: PKCS#1, SEC1 or PKCS#8, the last one also encrypted with a password
-    /// (PBES2).
+    /// Reads the first private key of a PEM text: PKCS#1, SEC1 or PKCS#8. A PKCS#8 key may be encrypted with a password (PBES2).
     pub fn from_pem(text: &str, password: Option<&str>) -> Result<Self, KeyError> {
         let blocks = blocks(text).map_err(|_| KeyError::None)?;
         let found = blocks.iter().find_map(|block| Form::of(block.label).map(|form| (form, block)));
@@ -125,7 +122,7 @@ impl PrivateKey {
         Ok(Self { pair: KeyPair::try_from(&key).map_err(unsupported)?, form })
     }
 
-    /// Makes a new key of the same kind and form as this one.
+    /// Generates a key of the same algorithm and file format.
     pub fn another(&self, kind: &PublicKey) -> Result<Self, KeyError> {
         let algorithm = self.pair.algorithm();
         let made = match kind {
@@ -143,7 +140,7 @@ impl PrivateKey {
         Ok(Self { pair, form: self.form })
     }
 
-    /// Returns a key that was made here as PEM text, in the form that it was made for.
+    /// Returns a key that [`Self::another`] generated as PEM text, in its file format.
     pub fn to_pem(&self) -> Result<Zeroizing<String>, KeyError> {
         let pkcs8 = self.pair.serialized_der();
         let der = match self.form {
@@ -155,12 +152,12 @@ impl PrivateKey {
         Ok(Zeroizing::new(block(self.form.label(), &der)))
     }
 
-    /// Returns its public half, a `SubjectPublicKeyInfo` (RFC 5280, section 4.1).
+    /// Returns its public key, a `SubjectPublicKeyInfo` (RFC 5280, section 4.1).
     pub(super) fn public(&self) -> Vec<u8> {
         self.pair.subject_public_key_info()
     }
 
-    /// Returns `SEQUENCE { what, algorithm, signature }`: a certificate or a request for one.
+    /// Returns `SEQUENCE { what, algorithm, signature }`: a certificate or a certificate request.
     pub(super) fn signed(&self, what: &[u8]) -> Result<Vec<u8>, KeyError> {
         let signature = self.pair.sign(what).map_err(|error| KeyError::Failed(error.to_string()))?;
         let algorithm = self.algorithm()?;
@@ -170,7 +167,7 @@ impl PrivateKey {
         whole.map_err(|error| KeyError::Failed(error.to_string()))
     }
 
-    /// Returns the `AlgorithmIdentifier` of what it signs.
+    /// Returns the `AlgorithmIdentifier` of its signatures.
     pub(super) fn algorithm(&self) -> Result<Vec<u8>, KeyError> {
         identifier(self.pair.algorithm()).map_err(|error| KeyError::Failed(error.to_string()))
     }
@@ -182,7 +179,7 @@ fn decrypt(der: &[u8], password: &str) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     match info.encryption_algorithm.pbes2().map(|scheme| &scheme.kdf) {
         Some(derivation) if is_too_costly(derivation) => return Err(KeyError::TooCostly),
         Some(derivation) if !is_possible(derivation) => {
-            return Err(KeyError::Unsupported("no scrypt has such parameters".to_string()));
+            return Err(KeyError::Unsupported("scrypt does not allow these parameters".to_string()));
         }
         _ => {}
     }
@@ -190,7 +187,7 @@ fn decrypt(der: &[u8], password: &str) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     Ok(Zeroizing::new(document.as_bytes().to_vec()))
 }
 
-/// Whether the file asks for more than a password is worth: its parameters are not ours.
+/// Whether decryption exceeds the limits above: the file chooses the parameters.
 fn is_too_costly(derivation: &Kdf) -> bool {
     match derivation {
         Kdf::Pbkdf2(params) => params.iteration_count > MOST_ROUNDS,
@@ -202,8 +199,8 @@ fn is_too_costly(derivation: &Kdf) -> bool {
     }
 }
 
-/// Whether there is such a derivation: scrypt's N is a power of two above 1, r and p are above 0 (RFC 7914, section 2). The
-/// decryption takes it for granted.
+/// Whether the parameters are legal: scrypt's N is a power of two above 1, r and p are above 0 (RFC 7914, section 2). The
+/// decryption does not check them.
 fn is_possible(derivation: &Kdf) -> bool {
     match derivation {
         Kdf::Scrypt(params) => {
@@ -216,21 +213,21 @@ fn is_possible(derivation: &Kdf) -> bool {
     }
 }
 
-/// Leaves out of a key of version 2 what version 1 (RFC 5208) has not: OpenSSL 3.0 reads no other.
+/// Removes the fields that version 1 of a key (RFC 5208) does not have: OpenSSL 3.0 cannot read version 2.
 fn first_version(pkcs8: &[u8]) -> DerResult<Vec<u8>> {
     let (version, parts) = (Uint::new(&[0])?.to_der()?, pieces(pkcs8)?);
     let kept = parts.into_iter().skip(1).take(2);
     constructed(Tag::Sequence, &std::iter::once(version).chain(kept).collect::<Vec<_>>())
 }
 
-/// Returns the key within a `PrivateKeyInfo` (RFC 5958, section 2), and the `AlgorithmIdentifier` beside it.
+/// Returns the key inside a `PrivateKeyInfo` (RFC 5958, section 2), and its `AlgorithmIdentifier`.
 fn inner(pkcs8: &[u8]) -> DerResult<(Vec<u8>, Vec<u8>)> {
     let mut parts = pieces(pkcs8)?.into_iter().skip(1);
     let (algorithm, key) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     Ok((AnyRef::from_der(&key)?.value().to_vec(), algorithm))
 }
 
-/// Names the curve within an `ECPrivateKey`, where readers look for it that are told nothing else.
+/// Adds the curve to an `ECPrivateKey`, for readers that have no other source for it.
 fn with_curve(key: &[u8], algorithm: &[u8]) -> DerResult<Vec<u8>> {
     let mut parts = pieces(key)?;
     if !parts.iter().any(|part| AnyRef::from_der(part).is_ok_and(|part| part.header().tag() == CURVE)) {
@@ -241,7 +238,7 @@ fn with_curve(key: &[u8], algorithm: &[u8]) -> DerResult<Vec<u8>> {
     constructed(Tag::Sequence, &parts)
 }
 
-/// Returns the `AlgorithmIdentifier` of a signature algorithm: RFC 8017, appendix C, with a NULL; RFC 5758, section 3.2,
+/// Returns the `AlgorithmIdentifier` of a signature algorithm: RFC 8017, appendix C, with NULL parameters; RFC 5758, section 3.2,
 /// and RFC 8410, section 3, without parameters.
 fn identifier(algorithm: &SignatureAlgorithm) -> DerResult<Vec<u8>> {
     let number = match algorithm {
@@ -273,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_does_not_say_how_much_is_spent_on_it() {
+    fn costly_key_derivation_is_rejected() {
         let scrypt_of = |cost_parameter, block_size, parallelization| ScryptParams {
             salt: (&[1; 8][..]).try_into().unwrap(),
             cost_parameter,

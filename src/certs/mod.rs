@@ -1,5 +1,5 @@
-//! X.509 certificates: bytes in, bytes out. No files, no sockets, no clock; of randomness only what new keys and
-//! signatures need. A private key is never shown.
+//! X.509 certificates: bytes in, bytes out. No files, no sockets, no clock; randomness only for new keys and signatures. Private
+//! keys are never printed.
 
 mod authority;
 mod body;

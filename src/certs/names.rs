@@ -1,9 +1,9 @@
-//! What people call what certificates number: key usages, extended key usages, kinds of key.
+//! Names of key usages, extended key usages and kinds of key.
 
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::ext::pkix::KeyUsages;
 
-/// Returns the name of a bit of the key usage extension (RFC 5280, section 4.2.1.3), as OpenSSL's configuration has it.
+/// Returns the name of a bit of the key usage extension (RFC 5280, section 4.2.1.3), as in OpenSSL's configuration.
 pub(super) fn usage(bit: KeyUsages) -> &'static str {
     match bit {
         KeyUsages::DigitalSignature => "digitalSignature",
@@ -18,7 +18,7 @@ pub(super) fn usage(bit: KeyUsages) -> &'static str {
     }
 }
 
-/// Returns the name of a purpose of the extended key usage extension (RFC 5280, section 4.2.1.12), or its number.
+/// Returns the name of an extended key usage (RFC 5280, section 4.2.1.12), or its object identifier.
 pub(super) fn purpose(id: &ObjectIdentifier) -> String {
     let text = id.to_string();
     match text.as_str() {
@@ -28,7 +28,7 @@ pub(super) fn purpose(id: &ObjectIdentifier) -> String {
     }
 }
 
-/// Returns the name of a curve (RFC 5480, section 2.1.1.1), or its number.
+/// Returns the name of a curve (RFC 5480, section 2.1.1.1), or its object identifier.
 pub(super) fn curve(id: &ObjectIdentifier) -> String {
     let text = id.to_string();
     match text.as_str() {

@@ -1,4 +1,4 @@
-//! Reading certificates out of PEM text: everything about one that decides whom it serves, and for how long.
+//! Reads certificates from PEM text: the names, purposes and validity of each.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,35 +20,35 @@ use super::pem::{Block, Unfinished, block, blocks};
 
 const LABEL: &str = "CERTIFICATE";
 
-/// Why something is no certificate.
+/// Why a certificate cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CertError {
-    /// A block of PEM text, be it a certificate or not, has no end.
+    /// A block of PEM text has no end.
     #[error("block {number} of PEM text has no end")]
     Unfinished {
-        /// Which, from 1.
+        /// Its number, from 1.
         number: usize,
     },
-    /// What is in it is no certificate.
+    /// The content of the block is not a certificate.
     #[error("certificate {number} cannot be read: {reason}")]
     Broken {
-        /// Which, from 1.
+        /// Its number, from 1.
         number: usize,
         /// Why.
         reason: String,
     },
 }
 
-/// The key that a certificate is about.
+/// The public key of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PublicKey {
     /// RSA, with the length of its modulus in bits.
     Rsa(usize),
-    /// On an elliptic curve of this name.
+    /// On this elliptic curve.
     Ecdsa(String),
     /// Ed25519.
     Ed25519,
-    /// Of an algorithm of this number.
+    /// Another algorithm, by its object identifier.
     Other(String),
 }
 
@@ -72,48 +72,48 @@ impl Serialize for PublicKey {
 /// A certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Certificate {
-    /// Whom it is about, in the form of RFC 4514.
+    /// Its subject, in the form of RFC 4514.
     pub subject: String,
-    /// Who has signed it.
+    /// Its issuer.
     pub issuer: String,
-    /// In hexadecimal digits, two a byte, without the zero that keeps a large one positive (X.690, section 8.3).
+    /// Its serial number in hexadecimal digits, without the zero byte that keeps a large number positive (X.690, section 8.3).
     pub serial: String,
-    /// From when on it is valid.
+    /// Start of its validity.
     #[serde(serialize_with = "rfc3339::serialize")]
     pub not_before: OffsetDateTime,
-    /// Until when.
+    /// End of its validity.
     #[serde(serialize_with = "rfc3339::serialize")]
     pub not_after: OffsetDateTime,
     /// Its key.
     pub key: PublicKey,
-    /// Whether it may sign others.
+    /// Whether it is a CA certificate.
     pub is_ca: bool,
     /// The names of its key usages.
     pub usages: Vec<String>,
     /// The names of its extended key usages.
     pub purposes: Vec<String>,
-    /// DNS names that it is valid for.
+    /// DNS names that it covers.
     pub dns_names: Vec<String>,
-    /// Addresses that it is valid for.
+    /// Addresses that it covers.
     pub addresses: Vec<IpAddr>,
-    /// Other names, each with its kind.
+    /// Other names, with their kinds.
     pub other_names: Vec<String>,
-    /// SHA-256 of the whole, in hexadecimal digits.
+    /// SHA-256 of the certificate, in hexadecimal digits.
     pub fingerprint: String,
-    /// The whole.
+    /// The certificate as DER.
     #[serde(skip)]
     pub der: Vec<u8>,
 }
 
 impl Certificate {
-    /// Reads a single one; returns why it cannot be read.
+    /// Reads a single certificate; the error is the reason why it cannot be read.
     pub fn from_der(der: Vec<u8>) -> Result<Self, String> {
         let certificate = CertificateInner::<Raw>::from_der(&der).map_err(|error| error.to_string())?;
         describe(&certificate, der).map_err(|error| error.to_string())
     }
 
-    /// Whether an API server presents it to its clients: it is valid for a name by which a cluster calls its API, and may
-    /// be used by a server, which one without any purpose may (RFC 5280, section 4.2.1.12).
+    /// Whether it is a serving certificate of an API server: it covers a name of the cluster's API and is valid for servers. A
+    /// certificate without any purpose is valid for servers, too (RFC 5280, section 4.2.1.12).
     pub fn is_of_an_api_server(&self) -> bool {
         let of_the_api = |name: &String| {
             matches!(name.as_str(), "kubernetes" | "kubernetes.default" | "kubernetes.default.svc")
@@ -122,18 +122,18 @@ impl Certificate {
         serves && self.dns_names.iter().any(of_the_api)
     }
 
-    /// How long it is valid, from an instant; negative if it has expired.
+    /// Returns how long it is still valid; negative if it has expired.
     pub fn left(&self, now: OffsetDateTime) -> Duration {
         Duration::seconds(self.not_after.unix_timestamp().saturating_sub(now.unix_timestamp()))
     }
 
-    /// Whether it is valid for an address.
+    /// Whether it covers an address.
     pub fn covers(&self, address: IpAddr) -> bool {
         self.addresses.contains(&address)
     }
 }
 
-/// Reads all certificates of a PEM text, in their order; what stands between them is passed over.
+/// Reads all certificates of a PEM text, in order; text between them is ignored.
 pub fn certificates(text: &str) -> Result<Vec<Certificate>, CertError> {
     let blocks = blocks(text).map_err(|Unfinished(number)| CertError::Unfinished { number })?;
     let ours = blocks.iter().filter(|block| block.label == LABEL);
@@ -148,12 +148,12 @@ pub fn to_pem(der: &[u8]) -> String {
     block(LABEL, der)
 }
 
-/// Writes a request for a certificate (RFC 7468, section 7) as PEM text.
+/// Writes a certificate request (RFC 7468, section 7) as PEM text.
 pub fn request_to_pem(der: &[u8]) -> String {
     block("CERTIFICATE REQUEST", der)
 }
 
-/// Puts a certificate in the place of the first one of a PEM text; what stands around it stays.
+/// Replaces the first certificate of a PEM text; the text around it stays.
 pub fn with_first(text: &str, der: &[u8]) -> String {
     let new = to_pem(der);
     let found = blocks(text).unwrap_or_default().into_iter().find(|block| block.label == LABEL);
@@ -221,7 +221,7 @@ impl Certificate {
     }
 }
 
-/// An address as RFC 5280, section 4.2.1.6, has it: 4 or 16 bytes.
+/// An address as in RFC 5280, section 4.2.1.6: 4 or 16 bytes.
 fn address(bytes: &[u8]) -> Option<IpAddr> {
     let four: Option<[u8; 4]> = bytes.try_into().ok();
     let sixteen: Option<[u8; 16]> = bytes.try_into().ok();

@@ -1,4 +1,4 @@
-//! A certificate again, with other names: everything that is not to change is what it was, byte for byte.
+//! Reissues a certificate with other names: everything else stays byte for byte.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -24,10 +24,10 @@ const ALTERNATIVE_NAMES: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29
 const AUTHORITY_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.35");
 /// RFC 2985, section 5.4.2.
 const EXTENSION_REQUEST: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.14");
-/// Bytes of a key identifier: RFC 7093, section 2, method 1.
+/// Length of a key identifier in bytes: RFC 7093, section 2, method 1.
 const IDENTIFIER: usize = 20;
 
-/// A name that a certificate is valid for.
+/// A name that a certificate covers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
     /// A DNS name.
@@ -46,7 +46,7 @@ impl fmt::Display for Name {
 }
 
 impl Name {
-    /// DNS names are equal whatever the case of their letters (RFC 4343).
+    /// DNS names are compared without case (RFC 4343).
     fn is(&self, other: &GeneralName) -> bool {
         match (self, other) {
             (Self::Dns(name), GeneralName::DnsName(other)) => name.eq_ignore_ascii_case(other.as_str()),
@@ -72,19 +72,19 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// What is to be different.
+/// What changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Names to be added, behind those that are there.
+    /// Names to add, after the existing ones.
     pub add: Vec<Name>,
-    /// Names to be left out.
+    /// Names to remove.
     pub drop: Vec<Name>,
-    /// From when until when it is to be valid; `None`: as before.
+    /// Start and end of the new validity; `None`: unchanged.
     pub validity: Option<(OffsetDateTime, OffsetDateTime)>,
 }
 
 impl Changes {
-    /// Leaves out what is so already.
+    /// Drops the changes that the certificate already has.
     #[must_use]
     pub fn against(mut self, certificate: &Certificate) -> Self {
         let has = |name: &Name| match name {
@@ -96,14 +96,14 @@ impl Changes {
         self
     }
 
-    /// Whether nothing is to be different.
+    /// Whether nothing changes.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Makes the certificate again, signed by this authority, with that serial number (16 random bytes; RFC 5280, section
-/// 4.1.2.2, allows 20 and no negative ones); `new_key` takes the place of its key. Returns it as DER.
+/// Reissues the certificate, signed by this authority, with this serial number (16 random bytes; RFC 5280, section 4.1.2.2,
+/// allows 20 and no negative ones). `new_key` replaces its key. Returns it as DER.
 pub fn reissue(
     certificate: &Certificate,
     changes: &Changes,
@@ -136,15 +136,15 @@ pub fn reissue(
     Ok(authority.key().signed(&body.to_der()?)?)
 }
 
-/// Makes a request (PKCS#10, RFC 2986) for the certificate again, for an authority whose key is elsewhere; `key` is that
-/// of the certificate to come. Returns it as DER.
+/// Creates a certificate request (PKCS#10, RFC 2986) for an authority whose key is elsewhere. `key` is the key of the new
+/// certificate. Returns the request as DER.
 pub fn request(
     certificate: &Certificate,
     changes: &Changes,
     key: &PrivateKey,
 ) -> Result<Vec<u8>, ReissueError> {
     let mut body = changed(certificate, changes, Some(key))?;
-    // Both say something about the authority, or are made by it.
+    // The authority sets both.
     body.remove_extension(AUTHORITY_KEY)?;
     body.remove_extension(SUBJECT_KEY)?;
     let values = SetOfVec::try_from(vec![Any::from_der(&constructed(Tag::Sequence, &body.extensions)?)?])?;
@@ -155,13 +155,13 @@ pub fn request(
     Ok(key.signed(&info)?)
 }
 
-/// Fails unless a private key is that of a certificate.
+/// Fails if a private key does not match a certificate.
 pub fn belongs(key: &PrivateKey, certificate: &Certificate) -> Result<(), ReissueError> {
     let body = Body::of(&certificate.der)?;
     if key.public() == body.key { Ok(()) } else { Err(ReissueError::OtherKey(certificate.subject.clone())) }
 }
 
-/// Returns what is to be signed, but for what its authority decides.
+/// Returns the content to sign, without the fields that the authority decides.
 fn changed(
     certificate: &Certificate,
     changes: &Changes,
@@ -198,7 +198,7 @@ fn changed(
     Ok(body)
 }
 
-/// Returns a number that is neither negative nor zero, and has its full length.
+/// Returns a serial number that is positive and has its full length.
 fn positive(mut serial: [u8; 16]) -> [u8; 16] {
     if let Some(first) = serial.first_mut() {
         *first = *first & 0x7f | 0x40;

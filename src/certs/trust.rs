@@ -1,4 +1,4 @@
-//! Whether clients would take a certificate: by its authority, at an instant, for a name or an address.
+//! Whether clients trust a certificate: its authority, its validity at a given time, and the names that it covers.
 
 use std::time::Duration;
 
@@ -8,19 +8,18 @@ use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
 use super::reissue::Name;
 
-/// Why they would not.
+/// Why clients reject a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Distrust {
-    /// It was not signed by that authority, is not valid at that time, or not for servers (RFC 5280, section 6).
+    /// That authority did not sign it, it is not valid at that time, or it is not for servers (RFC 5280, section 6).
     #[error("it is not trusted: {0}")]
     Chain(String),
-    /// It is not valid for that name or address (RFC 6125).
-    #[error("it is not valid for `{0}`")]
+    /// It does not cover that name or address (RFC 6125).
+    #[error("it does not cover `{0}`")]
     Name(String),
 }
 
-/// Checks a server's certificate, with the certificates that came with it, against the authorities that clients trust;
-/// all as DER.
+/// Checks a server's certificate and its intermediate certificates against the authorities that clients trust; all as DER.
 pub fn is_trusted(
     certificate: &[u8],
     others: &[Vec<u8>],
@@ -44,7 +43,7 @@ pub fn is_trusted(
     Ok(())
 }
 
-/// Checks whether a server's certificate is valid for a name or an address.
+/// Checks whether a server's certificate covers a name or an address.
 pub fn is_valid_for(certificate: &[u8], name: &Name) -> Result<(), Distrust> {
     let der = CertificateDer::from(certificate);
     let end = EndEntityCert::try_from(&der).map_err(|error| Distrust::Chain(error.to_string()))?;

@@ -9,10 +9,10 @@ use clap::Args;
 use tokio::time::{Instant, sleep};
 
 use super::output::warn;
-use crate::cluster::{Cluster, ClusterOptions};
+use crate::kube_api::{Cluster, ClusterOptions};
 use crate::session::{Connect, Failure};
 
-/// Between two attempts to connect.
+/// The pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// How to reach the Kubernetes API.
@@ -33,12 +33,12 @@ impl KubeArgs {
         Ok(warned(Cluster::connect(&self.options()).await?))
     }
 
-    /// Connects; waits so long for an API server that does not answer, as one that is restarted.
+    /// Connects. Retries for this long while the API server does not answer, for example during a restart.
     pub async fn connect_within(&self, patience: Duration) -> Result<Cluster, Failure> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             match Cluster::connect(&self.options()).await {
-                Err(error) if error.is_transient() && begun.elapsed() < patience => sleep(PAUSE).await,
+                Err(error) if error.is_transient() && started.elapsed() < patience => sleep(PAUSE).await,
                 outcome => return Ok(warned(outcome?)),
             }
         }
@@ -63,8 +63,8 @@ fn warned(cluster: Cluster) -> Cluster {
     if cluster.is_unverified() {
         WARNED.call_once(|| {
             warn(&format!(
-                "the kubeconfig has `insecure-skip-tls-verify`: whoever is between this host and `{}` reads the credentials, and can \
-                 answer in its place; `certificate-authority` is safe",
+                "the kubeconfig has `insecure-skip-tls-verify`: a host on the path to `{}` can read the credentials and forge \
+                 answers; use `certificate-authority` instead",
                 cluster.server()
             ));
         });
@@ -85,7 +85,7 @@ pub struct MirrorKubeArgs {
 }
 
 impl MirrorKubeArgs {
-    /// Returns how to reach the mirror, if one is named; `own` is how to reach the cluster itself.
+    /// Returns how to reach the mirror, if it is given; `own` is how to reach the cluster itself.
     pub fn named(&self, own: &KubeArgs) -> Option<KubeArgs> {
         let (kubeconfig, context) = (self.mirror_kubeconfig.clone(), self.mirror_context.clone());
         match (&kubeconfig, &context) {

@@ -4,10 +4,10 @@ use std::sync::{Mutex, PoisonError};
 
 use indicatif::ProgressBar;
 
-/// The bar on the screen, which everything else that is printed must go around.
+/// The bar on the screen. It is suspended while other output is printed.
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// Prints something while no bar is on the screen.
+/// Suspends the bar, if there is one, and prints.
 pub(super) fn aside<T>(print: impl FnOnce() -> T) -> T {
     let bar = SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match bar {
@@ -16,7 +16,7 @@ pub(super) fn aside<T>(print: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Puts a bar on the screen, or takes the one that is there away.
+/// Shows a bar, or removes the current one.
 pub(super) fn show(bar: Option<ProgressBar>) {
     *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = bar;
 }

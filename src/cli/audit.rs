@@ -1,4 +1,4 @@
-//! `netsurgeon audit`: everything that still says an address of an old Service range, or the range itself.
+//! `netsurgeon audit`: everything that still contains an address of an old Service range, or the range itself.
 
 pub(super) mod flows;
 pub(super) mod gathered;
@@ -19,7 +19,7 @@ use crate::audit::{Counted, Finding, KEPT, Old, Severity};
 use crate::ip::ServiceCidr;
 use crate::session::Failure;
 
-/// As many findings of one kind of place as people want to read: before a move every Service has an address of the range.
+/// Findings listed per kind of place, for readability: before a move every Service has an address of the range.
 const SHOWN: usize = 20;
 
 /// Find references to an old Service range: its addresses, or the range itself
@@ -74,7 +74,7 @@ pub async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, Failure
     if args.host { here::run(context, args, old).await } else { stored::run(context, args, &old).await }
 }
 
-/// Returns the findings as tables, one for each severity, and below what their places mean.
+/// Returns the findings as one table per severity, each followed by the meaning of its places.
 fn text(output: &Output, findings: &[Finding]) -> String {
     let mut parts = Vec::new();
     for severity in Severity::ALL {
@@ -92,14 +92,14 @@ fn text(output: &Output, findings: &[Finding]) -> String {
         let (shown, left_out) = first_of_each_place(&those);
         parts.push(table(["PLACE", "IN", "WHERE", "FOUND"], shown.into_iter().map(row)));
         if !left_out.is_empty() {
-            parts.push(format!("not shown: {}; `-o json` has these as well", left_out.join(", ")));
+            parts.push(format!("not shown: {}; `-o json` includes them", left_out.join(", ")));
         }
         parts.push(meanings(&those));
     }
     parts.join("\n\n")
 }
 
-/// Returns the first findings of each place, and how many more there are of which.
+/// Returns the first findings of each place, and for each place the number of the others.
 fn first_of_each_place<'f>(findings: &[&'f Finding]) -> (Vec<&'f Finding>, Vec<String>) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut shown = Vec::new();
@@ -120,11 +120,11 @@ fn row(finding: &Finding) -> [String; 4] {
     let line = finding.line.map(|line| format!("line {line}"));
     let place: Vec<String> =
         [Some(finding.path.clone()).filter(|path| !path.is_empty()), line].into_iter().flatten().collect();
-    let found = finding.found.clone().unwrap_or_else(|| "(not told)".into());
+    let found = finding.found.clone().unwrap_or_else(|| "(not shown)".into());
     [finding.place.to_string(), finding.subject.to_string(), place.join(", "), found]
 }
 
-/// Says once for each place what it means, and what to do.
+/// Returns the meaning and the remedy of each place, once.
 fn meanings(findings: &[&Finding]) -> String {
     let mut told: Vec<&str> = Vec::new();
     let mut lines = Vec::new();
@@ -137,16 +137,16 @@ fn meanings(findings: &[&Finding]) -> String {
     lines.join("\n")
 }
 
-/// Says of how much there is more than is listed.
+/// Warns about the number of places that are not listed.
 fn say_not_listed(context: &Context, more: &Counted) {
     let Some(first) = more.keys.first() else { return };
     context.output.warn(&format!(
-        "{} not listed: {KEPT} of a kind are, in one object or file; the first that has more is `{first}`",
+        "{} not listed: the limit is {KEPT} of a kind in one object or file; the first that exceeds it is `{first}`",
         counted(more.count, "more place is", "more places are"),
     ));
 }
 
-/// Words how many there are of each severity.
+/// Returns the number of findings of each severity, as text.
 fn counts(findings: &[Finding]) -> String {
     if findings.is_empty() {
         return "nothing found".into();

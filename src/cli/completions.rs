@@ -1,4 +1,4 @@
-//! `netsurgeon completions`, `man` and `version`: what a package of netsurgeon ships besides the program.
+//! `netsurgeon completions`, `man` and `version`: files that a package ships besides the program.
 
 use std::path::PathBuf;
 
@@ -6,16 +6,17 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use serde::Serialize;
 
-use super::{Cli, Context, Outcome};
+use super::{Cli, Context, Outcome, complete};
 use crate::session::Failure;
 
 /// Print a completion script for a shell
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  source <(netsurgeon completions bash)
-  netsurgeon completions zsh > \"${fpath[1]}/_netsurgeon\"
-  netsurgeon completions fish > ~/.config/fish/completions/netsurgeon.fish")]
+  source <(netsurgeon completions bash)        # in ~/.bashrc
+  source <(netsurgeon completions zsh)         # in ~/.zshrc
+  netsurgeon completions fish | source         # in ~/.config/fish/config.fish
+  ln -s netsurgeon /usr/local/bin/kubectl_complete-netsurgeon   # where kubectl-netsurgeon is")]
 pub struct CompletionsArgs {
     /// The shell
     #[arg(value_enum, value_name = "SHELL")]
@@ -50,8 +51,7 @@ struct Version {
 
 /// Prints a completion script.
 pub fn completions(context: &Context, args: &CompletionsArgs) -> Result<Outcome, Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "netsurgeon", &mut script);
+    let script = complete::script(&args.shell.to_string())?;
     context.output.text(&String::from_utf8_lossy(&script))?;
     Ok(Outcome::Done)
 }

@@ -1,5 +1,5 @@
 //! `netsurgeon controlplane`: the Service range in the flags of API servers and controller managers, and the address of
-//! the cluster's DNS in the configuration of kubelets.
+//! the cluster DNS in the configuration of kubelets.
 
 mod changing;
 mod elsewhere;
@@ -57,7 +57,7 @@ impl ManifestArgs {
     }
 }
 
-/// One range, or one of each family, as the flag has them.
+/// One range, or one of each address family, as in the flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Ranges(Vec<ServiceCidr>);
 
@@ -70,7 +70,7 @@ impl std::str::FromStr for Ranges {
         match ranges.as_slice() {
             [_] => Ok(Self(ranges)),
             [one, other] if one.network().is_ipv4() != other.network().is_ipv4() => Ok(Self(ranges)),
-            _ => Err("give one range, or one of each family with a comma between them".to_string()),
+            _ => Err("give one range, or one of each address family separated by a comma".to_string()),
         }
     }
 }

@@ -7,12 +7,12 @@ use std::path::Path;
 
 use crate::session::Failure;
 
-/// Who may read the file.
+/// Who can read the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
-    /// The owner alone: a plan names every Service.
+    /// Only the owner: a plan names every Service.
     Owner,
-    /// Everybody whom the umask allows.
+    /// Every user whom the umask allows.
     All,
 }
 
@@ -25,32 +25,32 @@ impl Readers {
     }
 }
 
-/// Writes a new file with a random name, then renames it to `path`: the file appears whole or not at all. A symbolic link at
-/// `path` is replaced, not followed. Refuses a path that exists and is no regular file.
+/// Writes a new file with a random name, then renames it to `path`: the file appears complete or not at all. A symbolic link
+/// at `path` is replaced, not followed. Refuses a path that exists and is not a regular file.
 pub fn write_file(path: &Path, content: &[u8], readers: Readers) -> Result<(), Failure> {
-    // A device is no file that can be replaced.
+    // A device cannot be replaced.
     if path.metadata().is_ok_and(|found| !found.is_file()) {
-        return Err(Failure::refused(format!("`{}` is there, and no file", path.display()))
-            .hint("name a file that is new, or may be replaced"));
+        return Err(Failure::refused(format!("`{}` exists and is not a regular file", path.display()))
+            .hint("give a new file, or a regular file to replace"));
     }
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let new = folder.join(format!(".netsurgeon-{:016x}", rand::random::<u64>()));
     create_file(&new, content, readers).and_then(|()| fs::rename(&new, path)).map_err(|error| {
-        // What could not be written is not worth a second complaint.
+        // The first error is reported; a second one adds nothing.
         let _ = fs::remove_file(&new);
         Failure::refused(format!("cannot write `{}`: {error}", path.display()))
-            .hint("does its folder exist, and may you write to it?")
+            .hint("the folder must exist, and you must be allowed to write to it")
     })
 }
 
-/// Writes a file that is not there yet.
+/// Creates a file; fails if it exists.
 pub fn create_file(path: &Path, content: &[u8], readers: Readers) -> Result<(), Error> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(readers.mode()).open(path)?;
     file.write_all(content)?;
     file.sync_all()
 }
 
-/// Reads a text that the user names.
+/// Reads a text file that the user gives.
 pub fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path)
         .map_err(|error| Failure::from(error).context(format!("cannot read `{}`", path.display())))
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_appears_whole_and_goes_nowhere_else() {
+    fn write_file_replaces_symlinks_and_leaves_no_other_file() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("precious"), "precious").unwrap();
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_replaced() {
+    fn write_file_refuses_anything_but_regular_files() {
         let folder = tempfile::tempdir().unwrap();
         for place in [Path::new("/dev/null"), folder.path(), &folder.path().join("no/such/folder")] {
             let refused = write_file(place, b"a plan", Readers::Owner).unwrap_err();

@@ -1,16 +1,16 @@
-//! How findings are shown, and what they make of a command's exit status.
+//! How findings are printed, and how they decide a command's exit status.
 
 use super::Outcome;
 use super::output::{Output, Tone, table};
 use crate::survey::{Finding, Severity};
 
-/// Returns the outcome of a command that looked for them: an error or a warning is one, what is only worth knowing is not.
+/// Returns the outcome of a command that checks for findings: errors and warnings count, infos do not.
 pub(super) fn outcome(findings: &[Finding]) -> Outcome {
     let is_wrong = |finding: &Finding| finding.severity != Severity::Info;
     if findings.iter().any(is_wrong) { Outcome::Findings } else { Outcome::Done }
 }
 
-/// Returns how bad a finding is, in its colour.
+/// Returns the severity of a finding, in its colour.
 pub(super) fn severity(output: &Output, finding: &Finding) -> String {
     let tone = match finding.severity {
         Severity::Error => Tone::Bad,
@@ -20,7 +20,7 @@ pub(super) fn severity(output: &Output, finding: &Finding) -> String {
     output.paint(tone, &finding.severity.to_string())
 }
 
-/// Returns a table of them, nothing if there are none.
+/// Returns the findings as a table, or an empty text if there are none.
 pub(super) fn tabled(output: &Output, findings: &[Finding]) -> String {
     let row = |finding: &Finding| {
         [

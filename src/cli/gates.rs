@@ -1,4 +1,4 @@
-//! The options that say what is asked between two batches.
+//! The options of gates between two batches.
 
 use std::path::PathBuf;
 
@@ -69,7 +69,7 @@ fn on_failure() -> impl TypedValueParser<Value = OnFailure> {
 }
 
 impl GateArgs {
-    /// Returns what was given.
+    /// Returns the given gates.
     pub fn settings(&self) -> GateSettings {
         let given = self.clone();
         GateSettings {

@@ -1,4 +1,4 @@
-//! Gates: what can be typed, and what they say, asked of real programs and a real server on loopback.
+//! Gates: their options and their results, with real programs and a real server on loopback.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -38,7 +38,7 @@ fn stage(batch: Option<usize>) -> Stage {
     Stage { index: 0, name: "prewarm".into(), batch, title: String::new() }
 }
 
-/// Asks as an operation does before its second batch.
+/// Checks the gates as an operation does before its second batch.
 async fn pass(gates: &Gates) -> Result<(), (String, String)> {
     let voice = Voice::new(Silent);
     let keeper = Gatekeeper::new(gates, &voice, "renumber-1");
@@ -49,8 +49,8 @@ async fn answer(words: &[&str]) -> Result<(), (String, String)> {
     pass(&resolve(words).unwrap()).await
 }
 
-/// Serves HTTP until the test ends: for each path a whole answer, nothing at all for an empty one. Notes what was
-/// asked.
+/// Serves HTTP until the test ends: a complete answer for each path, or none if the answer is empty. Records the
+/// requested paths.
 struct Server {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
@@ -99,7 +99,7 @@ impl Server {
 }
 
 #[tokio::test]
-async fn what_belongs_together_must_be_given_together() {
+async fn dependent_options_are_required_together() {
     for words in [
         &["--gate-prometheus", "http://p:9090"][..],
         &["--gate-prometheus", "http://p:9090", "--gate-query", "up"],
@@ -125,13 +125,13 @@ async fn what_belongs_together_must_be_given_together() {
 }
 
 #[tokio::test]
-async fn what_can_never_be_asked_is_refused_before_anything_begins() {
+async fn invalid_gates_are_refused_before_the_start() {
     for (words, says) in [
         (&["--gate-http", "localhost:80"][..], "http"),
         (&["--gate-http", "ftp://host/"], "expected `http://` or `https://`"),
         (&["--gate-http", "http://name:secret@host/"], "no credentials are sent"),
-        (&["--gate-command", "/nowhere/at/all"], "there is no such program"),
-        (&["--gate-command", "true --verbose"], "arguments go into `--gate-arg`"),
+        (&["--gate-command", "/nowhere/at/all"], "no such program"),
+        (&["--gate-command", "true --verbose"], "give arguments with `--gate-arg`"),
         (&["--until", "2020-01-01T00:00:00Z"], "has passed"),
     ] {
         let error = resolve(words).err().unwrap_or_else(|| panic!("{words:?}"));
@@ -143,7 +143,7 @@ async fn what_can_never_be_asked_is_refused_before_anything_begins() {
 }
 
 #[tokio::test]
-async fn the_clock_pauses_whatever_is_to_be_done_about_the_others() {
+async fn until_gate_pauses_whatever_on_gate_failure_says() {
     let voice = Voice::new(Silent);
     for (word, otherwise) in [
         ("pause", OnFailure::Pause),
@@ -157,9 +157,9 @@ async fn the_clock_pauses_whatever_is_to_be_done_about_the_others() {
 }
 
 #[tokio::test]
-async fn nothing_begins_that_would_begin_too_late() {
+async fn until_gate_closes_when_the_next_batch_would_be_late() {
     assert_eq!(answer(&["--until", "+1h"]).await, Ok(()));
-    // No need to wait two minutes to know.
+    // Closed at once, without the pause of two minutes.
     let (gate, reason) = answer(&["--until", "+1m", "--pause", "120"]).await.unwrap_err();
     assert_eq!(gate, "until");
     assert!(reason.contains("the pause before it would end later"), "{reason}");
@@ -168,18 +168,18 @@ async fn nothing_begins_that_would_begin_too_late() {
     gates.until = Some(past);
     let (gate, reason) = pass(&gates).await.unwrap_err();
     assert_eq!(gate, "until");
-    assert!(reason.contains("no batch begins after"), "{reason}");
+    assert!(reason.contains("no batch starts after"), "{reason}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_comes_before_the_gates() {
-    let begun = tokio::time::Instant::now();
+async fn pause_precedes_the_gates() {
+    let started = tokio::time::Instant::now();
     assert_eq!(answer(&["--pause", "300"]).await, Ok(()));
-    assert_eq!(begun.elapsed().as_secs(), 300);
+    assert_eq!(started.elapsed().as_secs(), 300);
 }
 
 #[tokio::test]
-async fn a_url_is_open_with_any_status_of_success() {
+async fn http_gate_opens_for_any_2xx_status() {
     let server = Server::start(&[
         ("/good", "204 No Content"),
         ("/busy", "503 Service Unavailable"),
@@ -199,14 +199,14 @@ async fn a_url_is_open_with_any_status_of_success() {
         answer(&["--gate-http", &server.url("/silent"), "--gate-timeout", "1"]).await.unwrap_err();
     assert_eq!(gate, "http");
     assert!(!reason.is_empty());
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (gate, reason) = answer(&["--gate-http", &format!("http://{nobody}/")]).await.unwrap_err();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (gate, reason) = answer(&["--gate-http", &format!("http://{closed}/")]).await.unwrap_err();
     assert_eq!(gate, "http");
     assert!(!reason.is_empty());
 }
 
 #[tokio::test]
-async fn a_prometheus_is_asked_its_query() {
+async fn prometheus_gate_sends_its_query() {
     let server = Server::start(&[(
         "/sub/api/v1/query",
         "200 OK\n{\"status\":\"success\",\"data\":{\"resultType\":\"vector\",\"result\":[\
@@ -223,11 +223,11 @@ async fn a_prometheus_is_asked_its_query() {
     let (gate, reason) = answer(&with("0.01")).await.unwrap_err();
     assert_eq!(
         (gate.as_str(), reason.as_str()),
-        ("prometheus", "{job=\"web\"} is 0.02, good is at most 0.01")
+        ("prometheus", "{job=\"web\"} is 0.02, the limit is at most 0.01")
     );
 }
 
-/// A text for `sh`. (A file that was just written cannot be run while another thread forks.)
+/// Writes a script for `sh`. (A file that was just written cannot be executed while another thread forks.)
 fn script(folder: &tempfile::TempDir, text: &str) -> String {
     let path = folder.path().join("gate");
     std::fs::write(&path, text).unwrap();
@@ -235,7 +235,7 @@ fn script(folder: &tempfile::TempDir, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_program_is_open_when_it_succeeds() {
+async fn command_gate_opens_on_exit_status_0() {
     let folder = tempfile::tempdir().unwrap();
     let told = folder.path().join("told").display().to_string();
     let program = script(
@@ -249,33 +249,33 @@ async fn a_program_is_open_when_it_succeeds() {
     assert_eq!(std::fs::read_to_string(&told).unwrap(), "renumber-1 2 a b\n");
     let (gate, reason) = answer(&with("--not-a-flag-of-ours")).await.unwrap_err();
     assert_eq!((gate.as_str(), reason.as_str()), ("command", "too many errors (exit status: 3)"));
-    // Found in PATH, as it has no slash.
+    // Found in PATH: its name has no slash.
     let (_, reason) = answer(&["--gate-command", "false"]).await.unwrap_err();
     assert_eq!(reason, "exit status: 1");
 }
 
 #[tokio::test]
-async fn a_program_that_takes_too_long_is_closed_and_gone() {
+async fn command_gate_that_times_out_is_killed_with_its_children() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
     let program = script(&folder, &format!("sleep 1000 & echo $! > {}; wait", pid.display()));
     let (_, reason) = answer(&["--gate-command", "/bin/sh", "--gate-arg", &program, "--gate-timeout", "5"])
         .await
         .unwrap_err();
-    assert_eq!(reason, "no end within 5 s");
+    assert_eq!(reason, "it did not end within 5 s");
     let child = std::fs::read_to_string(pid).unwrap();
-    // What it has started is ended with it: gone, or waiting to be reaped.
+    // Its child is killed, too: it does not exist, or waits to be reaped.
     let path = format!("/proc/{}/stat", child.trim());
     let is_gone = || std::fs::read_to_string(&path).map_or(true, |stat| stat.contains(") Z "));
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     while !is_gone() {
-        assert!(begun.elapsed() < Duration::from_mins(1), "it still runs");
+        assert!(started.elapsed() < Duration::from_mins(1), "it still runs");
         sleep(Duration::from_millis(10)).await;
     }
 }
 
 #[tokio::test]
-async fn recorded_gates_are_the_ones_that_were_given() {
+async fn recorded_gates_equal_the_given_ones() {
     let given = [
         "--pause",
         "60",
@@ -307,12 +307,12 @@ async fn recorded_gates_are_the_ones_that_were_given() {
         read.until
     );
     assert_eq!(GateSettings { until: None, ..read.clone() }, GateSettings { until: None, ..given });
-    // What is recorded once more is the same.
+    // Recorded again, they stay the same.
     assert_eq!(read.record().unwrap(), record);
 }
 
 #[test]
-fn given_gates_replace_recorded_ones_and_no_gates_leaves_them_out() {
+fn given_gates_replace_recorded_ones_and_no_gates_drops_them() {
     let recorded = parse(&["--pause", "60", "--on-gate-failure", "rollback"]).unwrap().record().unwrap();
     let given = parse(&["--gate-http", "http://127.0.0.1:1/x"]).unwrap();
     assert_eq!(given.or_recorded(&recorded, false).unwrap(), given);
@@ -322,14 +322,14 @@ fn given_gates_replace_recorded_ones_and_no_gates_leaves_them_out() {
 }
 
 #[test]
-fn a_recorded_time_that_has_passed_is_left_out() {
+fn recorded_time_in_the_past_is_dropped() {
     let recorded = serde_json::json!({"until": "2026-01-01T18:00:00Z", "pause": 60});
     let read = GateSettings::default().or_recorded(&recorded, false).unwrap();
     assert_eq!((read.until, read.pause), (None, Some(60)));
 }
 
 #[test]
-fn recorded_gates_that_cannot_be_asked_here_are_an_error_with_a_way_out() {
+fn unusable_recorded_gates_hint_at_no_gates() {
     for recorded in [serde_json::json!({"gate_command": "/no/such/program"}), serde_json::json!({"later": 1})]
     {
         let failure = GateSettings::default().or_recorded(&recorded, false).unwrap_err();

@@ -1,6 +1,6 @@
-//! `netsurgeon inspect`: any stored object, readable, in whichever encoding it is.
+//! `netsurgeon inspect`: any stored object in readable form, whatever its encoding.
 //!
-//! What a Secret holds is never shown, in no form: not decoded, not raw, not as a difference.
+//! The content of a Secret is never shown: not decoded, not raw, not as a difference.
 
 mod decode;
 mod diff;

@@ -1,4 +1,4 @@
-//! The options by which an operation on a live cluster is run, and the session that they begin.
+//! The options of an operation on a live cluster, and the session that they open.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use tokio::time::timeout;
 use super::Context;
 use super::api::KubeArgs;
 use super::source::EtcdArgs;
-use crate::cluster::Reach;
+use crate::kube_api::Reach;
 use crate::renumber::live::LINGER;
 use crate::renumber::run::{Choices, RenumberSession};
 use crate::session::Failure;
 use crate::session::{LeaseTerms, Session, Settings};
 
-/// How long an API server may take to answer where an operation can do without it.
+/// How long an API server may take to answer if the operation does not need it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How to take the operation lease.
@@ -30,7 +30,7 @@ pub struct LockArgs {
 }
 
 impl LockArgs {
-    /// Returns what was given.
+    /// Returns the given terms.
     pub fn terms(&self) -> LeaseTerms {
         LeaseTerms { take_over: self.take_over, ttl: Duration::from_secs(self.lock_ttl) }
     }
@@ -94,7 +94,7 @@ fn parse_reach(text: &str) -> Result<Reach, String> {
 }
 
 impl LiveArgs {
-    /// Connects to etcd and the API, which must be the same cluster's.
+    /// Connects to etcd and the API, which must belong to the same cluster.
     pub async fn open(&self, context: &Context) -> Result<RenumberSession, Failure> {
         let etcd = (self.etcd.connect().await?, self.etcd.layout());
         let cluster = self.kube.connect().await?;
@@ -102,7 +102,7 @@ impl LiveArgs {
         Ok(RenumberSession::new(session, self.choices()))
     }
 
-    /// Connects to etcd alone; refuses when an API server answers.
+    /// Connects to etcd only; refuses if an API server answers.
     pub async fn open_without_api(
         &self,
         context: &Context,
@@ -115,7 +115,7 @@ impl LiveArgs {
         Ok(RenumberSession::new(session, self.choices()))
     }
 
-    /// Returns where an API server answers.
+    /// Returns the URL of an API server that answers.
     async fn answering(&self) -> Option<String> {
         let cluster = self.kube.connect().await.ok()?;
         cluster.identity().await.ok().map(|_| cluster.server().to_string())
@@ -142,17 +142,17 @@ impl LiveArgs {
         }
     }
 
-    /// The manual steps that are said to be complete.
+    /// The manual steps that the user confirmed.
     pub fn confirmed(&self) -> &[String] {
         &self.confirm
     }
 
-    /// Whether nothing is to be asked.
+    /// Whether to skip questions.
     pub fn is_agreed(&self) -> bool {
         self.yes
     }
 
-    /// Writes a second, at most.
+    /// Maximum writes per second.
     pub fn rate(&self) -> Option<NonZeroU32> {
         self.rate
     }

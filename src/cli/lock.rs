@@ -1,4 +1,4 @@
-//! `netsurgeon lock` and `unlock`: the API server itself refuses what deploy pipelines would change.
+//! `netsurgeon lock` and `unlock`: the API server itself rejects changes by deploy pipelines.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use serde_json::Value;
 use super::api::KubeArgs;
 use super::output::Output;
 use super::{Context, Outcome};
-use crate::cluster::{Cluster, ClusterError};
-use crate::freeze::live::{FreezeError, Freezer, Standing};
-use crate::freeze::{Exempt, Freeze, Method, Scope, VERSION, What, quota};
-use crate::operation::{Ambient, Claim, SystemAmbient};
+use crate::deploy_lock::live::{FreezeError, Freezer, Standing};
+use crate::deploy_lock::{Exempt, Freeze, Method, Scope, VERSION, What, quota};
+use crate::kube_api::{Cluster, ClusterError};
+use crate::operation::{Ambient, LeaseHolder, SystemAmbient};
 use crate::session::gates::until::duration_of;
 use crate::session::{Failure, Kind};
 
@@ -152,7 +152,7 @@ enum With {
     Quota,
 }
 
-/// A Job's deadline is looked at every now and then: a shorter time would be a promise that nobody keeps.
+/// The controller manager checks a Job's deadline from time to time, so a shorter time cannot be guaranteed.
 const SHORTEST: u32 = 5;
 /// A week.
 const LONGEST: u32 = 604_800;
@@ -174,7 +174,7 @@ fn service_account(text: &str) -> Result<String, String> {
     }
 }
 
-/// What the three print with `-o json`.
+/// What the three commands print with `-o json`.
 #[derive(Serialize)]
 struct Shown<'a> {
     version: u8,
@@ -196,7 +196,7 @@ impl Shown<'_> {
         match self.lock {
             Some(lock) => {
                 lines.push(format!("{}: {} in {}", self.status, lock.what, lock.scope));
-                lines.push(format!("  why        {}", lock.says()));
+                lines.push(format!("  reason     {}", lock.says()));
                 let exempt = lock.exempt.users.iter().cloned();
                 let groups = lock.exempt.groups.iter().map(|group| format!("group {group}"));
                 let exempt: Vec<String> = exempt.chain(groups).collect();
@@ -215,8 +215,8 @@ impl Shown<'_> {
             }
         };
         add("objects", &self.objects);
-        add("seen by", &self.api_servers);
-        add("but not", &self.not_covered);
+        add("checked on", &self.api_servers);
+        add("not locked", &self.not_covered);
         lines.join("\n")
     }
 }
@@ -232,7 +232,7 @@ fn shown<'a>(
         version: 1,
         status,
         lock,
-        objects: standing.objects.iter().map(crate::freeze::live::Object::name).collect(),
+        objects: standing.objects.iter().map(crate::deploy_lock::live::Object::name).collect(),
         api_servers: servers,
         not_covered: by_quota.map(|lock| quota::not_covered(lock.what)).unwrap_or_default(),
     }
@@ -268,7 +268,7 @@ async fn make(context: &Context, args: &MakeArgs) -> Result<Outcome, Failure> {
         if !present.is_of_the_holder_of(&freeze) && !standing.has_ended() && !args.force {
             return Err(held_by_another(present, "lock"));
         }
-        // One that ends by itself does so after the time that is given now.
+        // With `--for`, the new time starts now.
         if present.is_of_the_holder_of(&freeze) && freeze.seconds.is_none() {
             freeze.since = present.since;
         }
@@ -277,12 +277,12 @@ async fn make(context: &Context, args: &MakeArgs) -> Result<Outcome, Failure> {
         }
     }
     freezer.put(&freeze, &standing).await?;
-    context.output.progress("the lock is made; waiting until every API server refuses");
+    context.output.progress("deploy lock created; waiting until every API server enforces it");
     let servers = freezer.wait_until_in_force(&freeze).await?;
     let standing = freezer.find().await?;
     shown("locked", Some(&freeze), &standing, servers).print(context)?;
     if freeze.method == Method::Quota {
-        context.output.note("by quotas: only the making of new ones is refused, see `but not`");
+        context.output.note("a ResourceQuota only rejects the creation of objects: see `not locked`");
     }
     Ok(Outcome::Done)
 }
@@ -295,7 +295,7 @@ impl MakeArgs {
             With::Quota => Method::Quota,
         };
         let user = freezer.cluster.user().await?.map(|user| user.name);
-        let claim = Claim::of_this_process("", "", SystemAmbient.now());
+        let claim = LeaseHolder::of_this_process("", "", SystemAmbient.now());
         let mut users: BTreeSet<String> =
             self.exempt_user.iter().chain(&self.exempt_service_account).cloned().collect();
         users.extend(user.clone());
@@ -304,7 +304,7 @@ impl MakeArgs {
             id: SystemAmbient.uid(),
             holder: claim.holder,
             user: user.unwrap_or_default(),
-            // Without one it does not come to this.
+            // clap requires it.
             reason: self.reason.clone().unwrap_or_default(),
             operation: self.operation.clone(),
             since: claim.since,
@@ -320,15 +320,15 @@ impl MakeArgs {
         };
         if method == Method::Quota && freeze.seconds.is_some() {
             return Err(Failure::refused(
-                "a lock by ResourceQuotas cannot end by itself: a quota knows no time",
+                "a deploy lock by ResourceQuotas cannot end automatically: a ResourceQuota has no deadline",
             )
-            .hint("leave `--for` out, and end it with `netsurgeon unlock`"));
+            .hint("omit `--for`, and remove the lock with `netsurgeon unlock`"));
         }
         if method == Method::Policy && freeze.user.is_empty() {
             return Err(Failure::refused(
-                "the API server does not say who you are, so you would be locked out",
+                "the API server does not report your user name, so you would be locked out",
             )
-            .hint("`--with quota` works without"));
+            .hint("`--with quota` needs no user name"));
         }
         Ok(freeze.in_one_line())
     }
@@ -349,7 +349,7 @@ fn print_manifests(output: &Output, manifests: &[Value]) -> Result<Outcome, Fail
 
 fn held_by_another(present: &Freeze, word: &str) -> Failure {
     Failure::refused(format!("locked already: {}", present.says()))
-        .hint(format!("talk to {}; to go on without them: `netsurgeon {word} --force`", present.holder))
+        .hint(format!("ask {}; to override the deploy lock: `netsurgeon {word} --force`", present.holder))
 }
 
 async fn status(context: &Context, args: &StatusArgs) -> Result<Outcome, Failure> {
@@ -365,11 +365,11 @@ async fn status(context: &Context, args: &StatusArgs) -> Result<Outcome, Failure
     if status == "ended" {
         context
             .output
-            .note("its time is over, and nothing is refused: `netsurgeon unlock` removes what is left of it");
+            .note("the deploy lock has ended and rejects nothing: `netsurgeon unlock` removes its objects");
     }
     if status == "incomplete" {
         context.output.note(
-            "not all of the lock is there, and nothing is refused: `netsurgeon lock` or `unlock` again",
+            "the deploy lock is incomplete and rejects nothing: run `netsurgeon lock` or `unlock` again",
         );
     }
     Ok(Outcome::Done)
@@ -386,14 +386,14 @@ pub async fn unlock(context: &Context, args: &UnlockArgs) -> Result<Outcome, Fai
         return Ok(Outcome::Done);
     };
     if !args.force && !standing.has_ended() {
-        let holder = Claim::of_this_process("", "", 0).holder;
+        let holder = LeaseHolder::of_this_process("", "", 0).holder;
         let user = cluster.user().await?.map(|user| user.name).unwrap_or_default();
         if (&holder, &user) != (&present.holder, &present.user) {
             return Err(held_by_another(&present, "unlock"));
         }
     }
     freezer.remove(&standing).await?;
-    context.output.progress("the lock is deleted; waiting until every API server lets everybody through");
+    context.output.progress("deploy lock deleted; waiting until no API server enforces it");
     let servers = freezer.wait_until_gone(&present).await?;
     shown("unlocked", Some(&present), &standing, servers).print(context)?;
     Ok(Outcome::Done)
@@ -404,18 +404,18 @@ impl From<FreezeError> for Failure {
         match error {
             FreezeError::Cluster(error @ ClusterError::Forbidden { .. }) if error.to_string().contains(" Job ") => {
                 Self::new(Kind::Refused, error).hint(
-                    "the optional Role `netsurgeon-lock-timer` of deploy/rbac.yaml permits it; without `--for` no Job is made",
+                    "the optional Role `netsurgeon-lock-timer` of deploy/rbac.yaml permits it; without `--for` no Job is created",
                 )
             }
             FreezeError::Cluster(error) => error.into(),
             FreezeError::Held(_) => {
-                Self::new(Kind::Refused, error).hint("`netsurgeon lock status` says who holds it")
+                Self::new(Kind::Refused, error).hint("`netsurgeon lock status` shows its holder")
             }
             FreezeError::Nothing(_) => {
                 Self::new(Kind::Refused, error).hint("see `--namespace` and `--exclude-namespace`")
             }
             FreezeError::Behind { .. } => Self::new(Kind::Stuck, error).hint(
-                "run it again: it goes on where it was. If this machine cannot reach each API server at its own \
+                "run it again to continue. If this machine cannot reach each API server at its own \
                  address: `--through-kubeconfig`",
             ),
         }
@@ -427,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_has_a_reason_and_may_have_an_end() {
+    fn lock_requires_a_reason_and_accepts_a_duration() {
         #[derive(Debug, clap::Parser)]
         struct Words {
             #[command(flatten)]
@@ -438,14 +438,14 @@ mod tests {
         assert!(parsed(&["--what", "all"]).unwrap_err().to_string().contains("--reason <TEXT>"));
         let made = parsed(&["--reason", "why", "--for", "1h30m"]).unwrap().args.make;
         assert_eq!((made.reason.as_deref(), made.seconds), (Some("why"), Some(5400)));
-        assert!(parsed(&["status"]).unwrap().args.command.is_some(), "which needs no reason");
+        assert!(parsed(&["status"]).unwrap().args.command.is_some(), "status needs no reason");
         for wrong in ["1s", "2 h", "200h", "h"] {
             assert!(parsed(&["--reason", "why", "--for", wrong]).is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn a_service_account_has_two_names() {
+    fn service_account_becomes_its_user_name() {
         assert_eq!(service_account("ci/deployer").as_deref(), Ok("system:serviceaccount:ci:deployer"));
         for text in ["deployer", "/a", "a/", "a/b/c"] {
             assert!(service_account(text).is_err(), "{text}");

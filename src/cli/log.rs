@@ -1,5 +1,5 @@
-//! What is said on stderr as lines for programs (`--log-format json`): one JSON object each, of the same shape
-//! whoever speaks: a command, its progress, an error, or the log of `-v`.
+//! Messages on stderr for programs (`--log-format json`): one JSON object per line, of the same structure for a command,
+//! its progress, an error, and the log of `-v`.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -28,7 +28,7 @@ pub enum LogFormat {
 }
 
 impl Kind {
-    /// Returns the word before a line for people.
+    /// Returns the label of a line for people.
     pub fn label(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -49,15 +49,15 @@ impl Kind {
         }
     }
 
-    /// The word in a line for programs.
+    /// Returns the kind in a line for programs.
     fn word(self) -> &'static str {
         if self == Self::Cause { "cause" } else { self.label() }
     }
 }
 
-/// stderr is one for the whole process, and so is its format.
+/// The format of stderr, for the whole process.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
-/// Fields that every line has, such as the operation that is under way.
+/// Fields of every line, such as the current operation.
 static STANDING: Mutex<Vec<(&str, Value)>> = Mutex::new(Vec::new());
 
 /// Sets the format of this process.
@@ -70,21 +70,21 @@ pub fn is_json() -> bool {
     IS_JSON.load(Ordering::Relaxed)
 }
 
-/// Whether JSON is asked for by arguments that may make no sense otherwise.
+/// Whether the arguments request JSON, even if they are invalid otherwise.
 pub fn is_asked_for(arguments: &[OsString]) -> bool {
     let next_is = |(one, next): (&OsString, &OsString)| one == "--log-format" && next == "json";
     arguments.iter().any(|one| one == "--log-format=json")
         || arguments.iter().zip(arguments.iter().skip(1)).any(next_is)
 }
 
-/// Adds a field to every line from here on.
+/// Adds a field to every later line.
 pub fn about(name: &'static str, value: &str) {
     let mut standing = STANDING.lock().unwrap_or_else(PoisonError::into_inner);
     standing.retain(|(other, _)| *other != name);
     standing.push((name, Value::from(value)));
 }
 
-/// Returns a line of a kind, with fields of its own.
+/// Returns a line of this kind with these fields.
 pub fn line(kind: Kind, message: &str, fields: &[(&str, Value)]) -> String {
     let mut all = Map::from_iter([("kind".to_string(), Value::from(kind.word()))]);
     all.extend(fields.iter().map(|(name, value)| ((*name).to_string(), value.clone())));
@@ -96,13 +96,13 @@ fn compose(now: OffsetDateTime, level: &str, message: &str, mut fields: Map<Stri
     for (name, value) in standing.iter() {
         fields.entry(*name).or_insert_with(|| value.clone());
     }
-    // RFC 3339, always in UTC and with milliseconds, so that lines sort as texts.
+    // RFC 3339, always in UTC and with milliseconds, so that lines sort as text.
     let format = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
     let time = now.format(format).unwrap_or_default();
     json!({"time": time, "level": level, "message": message, "fields": fields}).to_string()
 }
 
-/// Formats what `-v` logs.
+/// Formats the log of `-v`.
 pub struct Lines;
 
 impl<S, N> FormatEvent<S, N> for Lines
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_one_object_with_a_time_that_sorts() {
+    fn log_line_is_one_json_object_with_time() {
         let now = OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap();
         let fields = Map::from_iter([("step".to_string(), json!("flip/default/web"))]);
         let line = compose(now, "info", "two\nlines \u{1b}[1m", fields);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_is_found_in_arguments_that_make_no_sense() {
+    fn log_format_is_found_in_invalid_arguments() {
         let asked = |text: &str| is_asked_for(&text.split(' ').map(OsString::from).collect::<Vec<_>>());
         assert!(asked("netsurgeon --log-format json nonsense") && asked("netsurgeon x --log-format=json"));
         assert!(!asked("netsurgeon --log-format text json") && !asked("netsurgeon json"));

@@ -1,8 +1,8 @@
 //! The command line: what users type, and what they read.
 //!
-//! One file per command: its arguments (whose doc comments are the help) and a `run` that takes them to the
-//! rooms below. [`failure`] words every error, [`output`] is the only place that prints, [`source`] finds
-//! the store. Parsing does nothing but parse: a command first resolves what was typed, then connects.
+//! One file per command: its arguments (whose doc comments are the help) and a `run` that passes them to the
+//! modules below. [`failure`] formats every error, [`output`] is the only place that prints, [`source`] finds
+//! the store. Parsing only parses: a command first resolves its arguments, then connects.
 //!
 //! A new command is a file, a variant of [`Command`] and a line in [`dispatch`].
 
@@ -14,11 +14,13 @@ mod api;
 mod aside;
 mod audit;
 mod certs;
+mod complete;
 mod completions;
 mod controlplane;
 mod file;
 mod findings;
 mod gates;
+mod help;
 mod inspect;
 mod ip;
 mod live;
@@ -109,28 +111,28 @@ enum Command {
     Version(completions::VersionArgs),
 }
 
-/// What a command has at hand.
+/// The context of a command.
 #[derive(Debug)]
 pub struct Context {
-    /// Prints.
+    /// The output of this process.
     pub output: Output,
 }
 
 impl Context {
-    /// Returns the voice of a session that is begun here.
+    /// Returns the voice for a session.
     fn voice(&self) -> Voice {
         Voice::new(self.output.clone())
     }
 }
 
-/// How a command ended that did not fail.
+/// How a command ended if it did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Done.
     Done,
-    /// Done, and there is something to look at.
+    /// Done, with findings.
     Findings,
-    /// Stopped where it was to stop, to be resumed.
+    /// Paused, to be resumed.
     Paused,
 }
 
@@ -148,12 +150,13 @@ impl Outcome {
 pub fn main() -> ExitCode {
     leave_no_core();
     panicking::install_hook();
+    complete::answer();
     let outcome = std::panic::catch_unwind(|| run(std::env::args_os().collect()));
     outcome.unwrap_or_else(|_| ExitCode::from(Kind::Bug.code()))
 }
 
-/// Whatever ends this process, the credentials and Secrets that it holds go with it: no core is dumped, neither into a file nor to a
-/// program (core(5)), and nobody but root reads its memory. Where that cannot be had, nothing else depends on it.
+/// Protects the credentials and Secrets in memory: however this process ends, no core is dumped, to a file or to a program
+/// (core(5)), and only root can read its memory. A failure is ignored: nothing else depends on it.
 fn leave_no_core() {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     let _ = setrlimit(Resource::Core, none);
@@ -161,6 +164,10 @@ fn leave_no_core() {
 }
 
 fn run(arguments: Vec<OsString>) -> ExitCode {
+    if is_called(arguments.first(), complete::KUBECTL) {
+        complete::answer_kubectl(arguments);
+        return ExitCode::SUCCESS;
+    }
     let wants_json = log::is_asked_for(&arguments);
     let parsed = command_named(arguments.first()).try_get_matches_from(arguments);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
@@ -173,7 +180,7 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
                 output::plain(log::Kind::Error, error.to_string().trim());
                 return ExitCode::from(Kind::Usage.code());
             }
-            // Help and version are "errors" to clap, with status 0. A reader gone is none of ours.
+            // Help and version are "errors" to clap, with status 0. A closed pipe is ignored.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
@@ -183,7 +190,7 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
     output::start_tracing(cli.verbose);
     let finished = runtime().and_then(|runtime| {
         let finished = runtime.block_on(dispatch(&context, &cli.command));
-        // Nothing that a command began outlives it, so there is nothing to wait for.
+        // No task outlives its command, so there is nothing to wait for.
         runtime.shutdown_background();
         finished
     });
@@ -196,10 +203,10 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// How alike two words must be, from 0 to 1; clap itself asks for 0.7.
+/// The similarity of two words that is required for a suggestion, from 0 to 1; clap itself requires 0.7.
 const ALIKE: f64 = 0.8;
 
-/// Adds to an unknown subcommand those of that name, or of a similar one, wherever they are: `plan` is one of `renumber`.
+/// Suggests for an unknown subcommand those of the same or a similar name, at any level: `plan` is one of `renumber`.
 fn suggest(error: &mut clap::Error) {
     use clap::error::{ContextKind, ContextValue};
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return };
@@ -207,7 +214,7 @@ fn suggest(error: &mut clap::Error) {
     similar(&Cli::command(), "", typed, &mut found);
     found.sort_by(|(one, _), (other, _)| other.total_cmp(one));
     let best = found.first().map_or(0.0, |(likeness, _)| *likeness);
-    // Where one has the very name, others are none of what was meant.
+    // With an exact match, similar names are dropped.
     found.retain(|(likeness, _)| best < 1.0 || *likeness >= 1.0);
     let paths: Vec<String> = found.into_iter().map(|(_, path)| path).collect();
     if !paths.is_empty() {
@@ -215,7 +222,7 @@ fn suggest(error: &mut clap::Error) {
     }
 }
 
-/// Takes a value out of an error that may be a URL with a password in it.
+/// Removes a value from an error if it may be a URL with a password.
 fn hide_credentials(error: &mut clap::Error) {
     use clap::error::{ContextKind, ContextValue};
     if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue)
@@ -236,15 +243,19 @@ fn similar(command: &clap::Command, path: &str, typed: &str, found: &mut Vec<(f6
     }
 }
 
-/// Returns the command line under the name by which it was called: kubectl runs its plugins, and so this
-/// program under its other name, as `kubectl netsurgeon`.
+/// Returns the command line with the name of the call: as a kubectl plugin (`kubectl-netsurgeon`) the program is called
+/// `kubectl netsurgeon`.
 fn command_named(program: Option<&OsString>) -> clap::Command {
-    let name = program.and_then(|path| Path::new(path).file_stem());
-    if name.is_some_and(|name| name == "kubectl-netsurgeon") {
-        Cli::command().bin_name("kubectl netsurgeon")
-    } else {
-        Cli::command().bin_name("netsurgeon")
-    }
+    command(if is_called(program, "kubectl-netsurgeon") { "kubectl netsurgeon" } else { "netsurgeon" })
+}
+
+fn is_called(program: Option<&OsString>, name: &str) -> bool {
+    program.and_then(|path| Path::new(path).file_stem()).is_some_and(|stem| stem == name)
+}
+
+/// Returns the command line, with its help in sections and candidates for completion.
+fn command(name: &str) -> clap::Command {
+    complete::with_candidates(help::arranged(Cli::command())).bin_name(name)
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
@@ -274,7 +285,7 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
     }
 }
 
-/// What is put behind the names of files that keep old content: `.YYYYMMDDTHHMMSSZ.old`.
+/// Returns the suffix of files that keep old content: `.YYYYMMDDTHHMMSSZ.old`.
 fn file_suffix() -> String {
     format!(".{}.old", moment())
 }
@@ -284,19 +295,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn the_name_is_the_one_it_was_called_by() {
+    fn bin_name_follows_the_program_name() {
         let name = |path: &str| command_named(Some(&path.into())).get_bin_name().map(String::from);
         assert_eq!(name("/usr/local/bin/kubectl-netsurgeon").as_deref(), Some("kubectl netsurgeon"));
         assert_eq!(name("./target/debug/netsurgeon").as_deref(), Some("netsurgeon"));
     }
 
     #[test]
-    fn a_subcommand_of_another_command_is_suggested() {
+    fn unknown_subcommand_suggests_those_of_other_commands() {
         let tip = |words: &str| {
             let mut error = Cli::try_parse_from(words.split_whitespace()).expect_err(words);
             suggest(&mut error);
@@ -314,12 +325,12 @@ mod tests {
         assert!(!tip("netsurgeon xyzzy").contains("tip:"), "{}", tip("netsurgeon xyzzy"));
     }
 
-    /// Every command teaches: a long help with an example of its use.
+    /// Every command has a long help with an example.
     #[test]
     fn every_command_has_an_example() {
         fn check(command: &clap::Command) {
             let name = command.get_name().to_string();
-            assert!(command.get_about().is_some(), "`{name}` says nothing about itself");
+            assert!(command.get_about().is_some(), "`{name}` has no help");
             let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
             if command.has_subcommands() {
                 command.get_subcommands().for_each(check);

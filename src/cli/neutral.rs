@@ -1,16 +1,16 @@
-//! What others have written, made harmless for a terminal: names, messages and addresses come from the cluster, where any tenant may
-//! choose them, and a terminal takes some characters for commands, or shows a line in another order than it is in.
+//! Makes text from the cluster harmless for a terminal. Any tenant can choose names, messages and addresses; a terminal executes
+//! some characters as commands, and shows text in another order after others.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// The sequences by which this program colours, and no others (ECMA-48, 8.3.117).
+/// All colour sequences of this program (ECMA-48, 8.3.117).
 const COLOURS: [&str; 6] =
     ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m", "\u{1b}[32m", "\u{1b}[33m", "\u{1b}[1;31m"];
 
-/// Returns a text in which everything that a terminal would act upon is written as JSON writes it (`\u001b`, RFC 8259, section
-/// 7), so that a JSON text says the same as before. Line ends and tabs stay, and our own colours where there are any.
+/// Returns the text with every harmful character escaped as in JSON (`\u001b`, RFC 8259, section 7), so that a JSON text keeps
+/// its value. Line ends and tabs stay, and with `has_colours` the program's own colours.
 pub(super) fn neutral(text: &str, has_colours: bool) -> Cow<'_, str> {
     let is_plain = |byte: u8| matches!(byte, b'\n' | b'\t' | b' '..=b'~');
     if text.bytes().all(is_plain) {
@@ -30,7 +30,7 @@ pub(super) fn neutral(text: &str, has_colours: bool) -> Cow<'_, str> {
     Cow::Owned(made)
 }
 
-/// The same for what stands in one line, or in one cell of a table: there a line end would begin another.
+/// Does the same for one line, or one cell of a table, where line ends and tabs are escaped, too.
 pub(super) fn neutral_line(text: &str, has_colours: bool) -> Cow<'_, str> {
     match neutral(text, has_colours) {
         text if text.contains(['\n', '\t']) => Cow::Owned(text.replace('\n', "\\n").replace('\t', "\\t")),
@@ -38,9 +38,9 @@ pub(super) fn neutral_line(text: &str, has_colours: bool) -> Cow<'_, str> {
     }
 }
 
-/// Control characters; what decides in which direction text runs (Unicode Standard Annex 9, table 4); what ends a line elsewhere; what
-/// is not seen: zero-width characters, tags, and the others that may be ignored in display (`Default_Ignorable_Code_Point`,
-/// DerivedCoreProperties of Unicode 16), and an empty braille cell.
+/// Whether a character is harmful: control characters; characters that change the direction of text (Unicode Standard Annex 9,
+/// table 4); other line separators; and invisible characters: zero-width characters, tags and the others that may be ignored in
+/// display (`Default_Ignorable_Code_Point`, DerivedCoreProperties of Unicode 16), and the empty braille cell.
 fn is_harmful(character: char) -> bool {
     match character {
         '\n' | '\t' => false,
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_terminal_acts_upon_is_left() {
+    fn harmful_characters_are_escaped() {
         let cases = [
             ("plain, één naam\n\tnext", "plain, één naam\n\tnext"),
             ("\u{1b}]0;title\u{7}", "\\u001b]0;title\\u0007"),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn json_says_the_same_as_before() {
+    fn escaped_json_keeps_its_value() {
         let value = serde_json::json!({"a": "\u{1b}[2J\u{9b}\u{202e}\u{e0041}\n", "é\u{7f}": 1});
         let mut made = Vec::new();
         serde_json::to_writer_pretty(Neutral(&mut made), &value).unwrap();

@@ -1,4 +1,4 @@
-//! `netsurgeon operation`: the journals of operations, and what is done with one, whatever its kind ([`kinds`]).
+//! `netsurgeon operation`: the journals of operations of any kind ([`kinds`]), and commands for them.
 
 mod homes;
 mod kinds;
@@ -11,26 +11,26 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use self::homes::HomeArgs;
+pub(super) use self::homes::HomeArgs;
 use super::gates::GateArgs;
 use super::output::{counted, table};
 use super::renumber::ApiLessArgs;
 use super::report::ReportArgs;
 use super::{Context, Outcome};
 use crate::cli::live::LiveArgs;
-use crate::cluster::Cluster;
+use crate::kube_api::Cluster;
 use crate::operation::{
-    Ambient as _, Claim, ClusterLedger, Journal, Listed, Lock, Silence, State, Status, StepId, SystemAmbient,
-    Terms,
+    Ambient as _, ClusterLedger, Journal, LeaseHolder, Listed, Lock, Silence, State, Status, StepId,
+    SystemAmbient, Terms,
 };
 use crate::renumber::plan;
 use crate::renumber::run::situation::Situation;
 use crate::renumber::run::{is_open, open_operation};
 use crate::session::Failure;
 use crate::session::homes::{self as recorded, Found, Home};
-use crate::session::{lock_cluster, release};
+use crate::session::{in_words, lock_cluster, release};
 
-/// How long the lock of `forget` outlives a process that was killed.
+/// How long the operation lease of `forget` outlives a killed process.
 const LEASE: Duration = Duration::from_mins(1);
 
 /// List, show, report, resume and undo operations
@@ -68,8 +68,9 @@ Examples:
   netsurgeon operation show renumber-20261121T083915Z-3f2a
   netsurgeon operation show renumber-20261121T083915Z-3f2a -o json | jq '.steps[] | select(.error)'")]
 struct ShowArgs {
-    /// Id of the operation
-    operation: String,
+    /// Id of the operation [default: the one under way]
+    #[arg(value_name = "ID")]
+    operation: Option<String>,
     #[command(flatten)]
     homes: HomeArgs,
 }
@@ -84,13 +85,14 @@ struct ShowArgs {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon operation resume renumber-20261121T083915Z-3f2a
+  netsurgeon operation resume                       # the one under way
   netsurgeon operation resume renumber-20261121T083915Z-3f2a --take-over --confirm flags
   netsurgeon operation resume renumber-20261121T083915Z-3f2a --until +90m --gate-http http://127.0.0.1:8080/healthy
   netsurgeon operation resume renumber-20261121T083915Z-3f2a --no-gates")]
 struct ResumeArgs {
-    /// Id of the operation
-    operation: String,
+    /// Id of the operation [default: the one under way]
+    #[arg(value_name = "ID")]
+    operation: Option<String>,
     /// Keep the journal in etcd, if the operation was retiring old addresses
     #[arg(long)]
     keep_journal: bool,
@@ -112,8 +114,9 @@ Examples:
   netsurgeon operation rollback renumber-20261121T083915Z-3f2a
   netsurgeon operation rollback renumber-20261121T083915Z-3f2a --yes --confirm flags")]
 struct UndoArgs {
-    /// Id of the operation
-    operation: String,
+    /// Id of the operation [default: the one under way]
+    #[arg(value_name = "ID")]
+    operation: Option<String>,
     #[command(flatten)]
     api: ApiLessArgs,
     #[command(flatten)]
@@ -131,6 +134,7 @@ Examples:
   netsurgeon operation forget renumber-20261121T083915Z-3f2a")]
 struct ForgetArgs {
     /// Id of the operation
+    #[arg(value_name = "ID")]
     operation: String,
     #[command(flatten)]
     homes: HomeArgs,
@@ -142,16 +146,19 @@ pub async fn run(context: &Context, args: &OperationArgs) -> Result<Outcome, Fai
         OperationCommand::List(args) => list(context, args).await,
         OperationCommand::Show(args) => show(context, args).await,
         OperationCommand::Report(args) => {
-            let found = HomeArgs::of(&args.etcd, &args.kube).find(context, &args.operation).await?;
-            kinds::of(&found.listed)?.report(context, args).await
+            let homes = HomeArgs::of(&args.etcd, &args.kube);
+            let found = homes.find(context, args.operation.as_deref()).await?.listed;
+            kinds::of(&found)?.report(context, &found.operation, args).await
         }
         OperationCommand::Resume(args) => {
-            let found = HomeArgs::of(&args.live.etcd, &args.live.kube).find(context, &args.operation).await?;
-            kinds::to_resume(&found.listed)?.resume(context, args).await
+            let homes = HomeArgs::of(&args.live.etcd, &args.live.kube);
+            let found = homes.find(context, args.operation.as_deref()).await?.listed;
+            kinds::to_resume(&found)?.resume(context, &found.operation, args).await
         }
         OperationCommand::Rollback(args) => {
-            let found = HomeArgs::of(&args.live.etcd, &args.live.kube).find(context, &args.operation).await?;
-            kinds::of(&found.listed)?.roll_back(context, args).await
+            let homes = HomeArgs::of(&args.live.etcd, &args.live.kube);
+            let found = homes.find(context, args.operation.as_deref()).await?.listed;
+            kinds::of(&found)?.roll_back(context, &found.operation, args).await
         }
         OperationCommand::Forget(args) => forget(context, args).await,
     }
@@ -171,7 +178,7 @@ struct Line {
     /// Where it is recorded.
     ledger: recorded::Ledger,
     status: Status,
-    /// The manual step that is open.
+    /// The manual step that the operation waits for.
     manual_step: Option<String>,
     digest: String,
     /// Seconds since 1970.
@@ -186,16 +193,20 @@ async fn list(context: &Context, args: &ListArgs) -> Result<Outcome, Failure> {
     }
     let listing = Listing { version: 1, operations };
     context.output.data(&listing, |_| {
-        let rows: Vec<[String; 4]> = listing
+        let now = SystemAmbient.now();
+        let rows: Vec<[String; 5]> = listing
             .operations
             .iter()
             .map(|line| {
                 let steps = line.steps_begun.to_string();
                 let manual = line.manual_step.as_ref().map(|name| format!(" `{name}`")).unwrap_or_default();
-                [line.operation.clone(), line.kind.clone(), format!("{}{manual}", line.status), steps]
+                let age = u64::try_from(now.saturating_sub(line.started)).unwrap_or_default();
+                let age = in_words(Duration::from_secs(age));
+                let status = format!("{}{manual}", line.status);
+                [line.operation.clone(), line.kind.clone(), status, steps, age]
             })
             .collect();
-        let heading = ["OPERATION", "KIND", "STATUS", "STEPS BEGUN"];
+        let heading = ["OPERATION", "KIND", "STATUS", "STEPS STARTED", "AGE"];
         Ok(if rows.is_empty() { String::new() } else { table(heading, rows) })
     })?;
     context.output.progress(&counted(listing.operations.len(), "operation", "operations"));
@@ -235,17 +246,17 @@ struct Shown<'a> {
 struct ShownStep {
     step: StepId,
     state: State,
-    /// Each state that it was in, with the time in seconds since 1970.
+    /// All its states, each with the time in seconds since 1970.
     history: Vec<(State, i64)>,
     error: Option<String>,
 }
 
-/// Reads the records alone, so that an operation of any kind can be shown.
+/// Reads only the records, so that it can show an operation of any kind.
 async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
-    let found = args.homes.find(context, &args.operation).await?;
+    let found = args.homes.find(context, args.operation.as_deref()).await?;
     let (journal, summary) = found.journal().await?;
     let (is_leased, listed) = (found.is_leased().await?, &found.listed);
-    // A plan that this version does not compile is shown all the same, without a next command.
+    // An operation whose plan this version cannot compile is shown without a next command.
     let situation = match &found.home {
         Home::Etcd(store) if summary.kind == plan::KIND => {
             open_operation(store.as_ref(), &listed.cluster, Some(&listed.operation), None).await.ok()
@@ -276,7 +287,7 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
         Ok(table(["STEP", "STATE", "ERROR"], rows))
     })?;
     context.output.progress(&format!(
-        "{}: {}, {} begun",
+        "{}: {}, {} started",
         shown.operation,
         shown.status,
         counted(shown.steps.len(), "step", "steps")
@@ -289,12 +300,12 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
 
 async fn forget(context: &Context, args: &ForgetArgs) -> Result<Outcome, Failure> {
     let found = ended(context, args).await?;
-    let claim = Claim::of_this_process(&args.operation, "remove its journal", SystemAmbient.now());
+    let claim = LeaseHolder::of_this_process(&args.operation, "remove its journal", SystemAmbient.now());
     let removed = match &found.home {
         Home::Etcd(store) => {
             let lock = Lock::acquire(store.clone(), &found.listed.cluster, &claim, LEASE).await?;
             let removed = async {
-                // Another process may have resumed it until a moment ago.
+                // Another process may have resumed it before the lease was taken.
                 let Listed { cluster, operation, .. } = ended(context, args).await?.listed;
                 Ok(Journal::remove_all(store.as_ref(), &cluster, &operation, &[lock.guard()]).await?)
             };
@@ -309,12 +320,12 @@ async fn forget(context: &Context, args: &ForgetArgs) -> Result<Outcome, Failure
     Ok(Outcome::Done)
 }
 
-/// The same in a cluster.
+/// Removes a journal in the cluster.
 async fn forget_in(
     api: &Cluster,
     context: &Context,
     args: &ForgetArgs,
-    claim: &Claim,
+    claim: &LeaseHolder,
 ) -> Result<usize, Failure> {
     let terms = Terms { ttl: LEASE, silence: Silence::Loses, take_over: false };
     let lock = lock_cluster(&context.voice(), api, claim, terms).await?;
@@ -324,21 +335,21 @@ async fn forget_in(
     };
     let removed = removed.await;
     if let Err(error) = lock.release().await {
-        tracing::warn!(%error, "the operation lease could not be given back; it ends by itself");
+        tracing::warn!(%error, "the operation lease could not be released; it expires");
     }
     removed
 }
 
-/// Finds an operation that has ended; one that has not is refused.
+/// Finds an operation; refuses one that has not ended.
 async fn ended(context: &Context, args: &ForgetArgs) -> Result<Found, Failure> {
-    let (id, found) = (&args.operation, args.homes.find(context, &args.operation).await?);
+    let (id, found) = (&args.operation, args.homes.find(context, Some(&args.operation)).await?);
     if is_open(&found.listed.summary) {
         let status = found.status().await?.0;
         return Err(Failure::refused(format!(
-            "operation `{id}` is {status}: its journal is what it is resumed and rolled back from"
+            "operation `{id}` is {status}: it needs its journal to be resumed or rolled back"
         ))
         .hint(format!("to continue it: `netsurgeon operation resume {id}`"))
-        .hint(format!("to go back: `netsurgeon operation rollback {id}`")));
+        .hint(format!("to roll it back: `netsurgeon operation rollback {id}`")));
     }
     Ok(found)
 }

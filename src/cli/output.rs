@@ -1,7 +1,7 @@
 //! The only place that prints: data to stdout, everything else to stderr.
 //!
-//! Colour never carries meaning alone, and is left out where stdout or stderr is no terminal, where
-//! NO_COLOR is set (<https://no-color.org>), and with `--color never`.
+//! Colour is never the only carrier of a meaning. It is off if stdout or stderr is not a terminal, if NO_COLOR is set
+//! (<https://no-color.org>), and with `--color never`.
 
 use std::io::{BufRead, BufWriter, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use super::neutral::{Neutral, neutral, neutral_line};
 pub use crate::session::counted;
 use crate::session::failure::{Failure, Kind as FailureKind};
 
-/// JSON is written a few bytes at a time, and printed in blocks of this size: that of a pipe.
+/// The buffer for JSON, which is written a few bytes at a time: as large as that of a pipe.
 const JSON_BLOCK: usize = 64 * 1024;
 
 /// How data is printed.
@@ -71,14 +71,14 @@ impl Tone {
     }
 }
 
-/// Prints in the format and colours asked for.
+/// Prints in the selected format and colours.
 #[derive(Debug, Clone)]
 pub struct Output {
     format: Format,
     colour: bool,
 }
 
-/// Whether stderr is coloured. Of the process, as stderr is: also where nothing else is to be printed something is to be said.
+/// Whether stderr is coloured, for the whole process: messages are also printed where there is no [`Output`].
 static COLOURS_TALK: AtomicBool = AtomicBool::new(false);
 
 impl Output {
@@ -94,7 +94,7 @@ impl Output {
         Self { format, colour }
     }
 
-    /// Returns the format asked for.
+    /// Returns the selected format.
     pub fn format(&self) -> Format {
         self.format
     }
@@ -137,7 +137,7 @@ impl Output {
         Ok(stdout.flush()?)
     }
 
-    /// Prints a value on a line of its own as JSON, or as a document of YAML: one of several.
+    /// Prints one of several values: as JSON on one line, or as a YAML document.
     pub fn line_of<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         if self.format == Format::Yaml {
             self.text("---")?;
@@ -148,18 +148,18 @@ impl Output {
         self.text(&text)
     }
 
-    /// Whether a screen can be shown that renews itself.
+    /// Whether the screen can be redrawn.
     pub fn redraws(&self) -> bool {
         self.format == Format::Table && std::io::stdout().is_terminal()
     }
 
-    /// Shows a screen in place of what is on it (ECMA-48, 8.3.21 and 8.3.39).
+    /// Clears the screen and prints the text (ECMA-48, 8.3.21 and 8.3.39).
     pub fn redraw(&self, text: &str) -> Result<(), Failure> {
         std::io::stdout().lock().write_all(b"\x1b[H\x1b[2J")?;
         self.text(text)
     }
 
-    /// Prints a value as YAML. Programs get it as it is: unlike JSON it has no escapes outside of quotes.
+    /// Prints a value as YAML. It is not escaped for programs: unlike JSON, YAML has no escapes outside of quotes.
     pub fn yaml<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         let text = serde_saphyr::to_string(value).map_err(|error| Failure::new(FailureKind::Bug, error))?;
         let is_for_people = self.format == Format::Table || std::io::stdout().is_terminal();
@@ -171,12 +171,12 @@ impl Output {
         print(&neutral(text, self.colour))
     }
 
-    /// Prints a text as one line, whatever is in it.
+    /// Prints a text as one line, whatever it contains.
     pub fn line(&self, text: &str) -> Result<(), Failure> {
         print(&neutral_line(text, self.colour))
     }
 
-    /// Prints bytes to stdout as they are. Fails on a terminal, which would take them for commands.
+    /// Prints bytes to stdout unchanged. Fails on a terminal, which would execute some of them as commands.
     pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = std::io::stdout().lock();
         if stdout.is_terminal() {
@@ -187,27 +187,27 @@ impl Output {
         Ok(stdout.flush()?)
     }
 
-    /// Says something on stderr that is neither data nor a failure.
+    /// Prints a note on stderr.
     pub fn note(&self, text: &str) {
         self.say(Kind::Note, text, &[]);
     }
 
-    /// Says on stderr what the user should know before going on.
+    /// Prints a warning on stderr.
     pub fn warn(&self, text: &str) {
         warn(text);
     }
 
-    /// Says on stderr what is being done.
+    /// Prints progress on stderr.
     pub fn progress(&self, text: &str) {
         self.say(Kind::Progress, text, &[]);
     }
 
-    /// Says something on stderr; a log for programs has the fields beside it.
+    /// Prints a message on stderr; a log for programs also has the fields.
     pub fn say(&self, kind: Kind, text: &str, fields: &[(&str, Value)]) {
         say(kind, text, fields);
     }
 
-    /// Says on stderr why the command failed, or where it paused. A reader that has gone is told nothing.
+    /// Prints on stderr why the command failed, or where it paused. Prints nothing after a broken pipe.
     pub fn failure(&self, failure: &Failure) {
         if failure.kind == FailureKind::BrokenPipe {
             return;
@@ -220,15 +220,15 @@ impl Output {
         }
     }
 
-    /// Asks on the terminal whether to go on; `yes` answers for the user.
+    /// Asks on the terminal whether to continue; `yes` answers for the user.
     ///
-    /// Fails when the answer is no, and when there is nobody to ask.
+    /// Fails if the answer is no, and without a terminal.
     pub fn ask(&self, question: &str, yes: bool) -> Result<(), Failure> {
         if yes {
             return Ok(());
         }
         if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-            return Err(Failure::refused(format!("there is no terminal to ask on: {question}"))
+            return Err(Failure::refused(format!("no terminal to ask for confirmation: {question}"))
                 .hint("read the plan above, then give `--yes`"));
         }
         let question = neutral_line(question, false);
@@ -247,7 +247,7 @@ impl Output {
     }
 }
 
-/// Says on stderr what the user should know before going on.
+/// Prints a warning on stderr.
 pub fn warn(text: &str) {
     say(Kind::Warning, text, &[]);
 }
@@ -262,7 +262,7 @@ fn say(kind: Kind, text: &str, fields: &[(&str, Value)]) {
         Kind::Warning => Tone::Careful,
         Kind::Paused | Kind::Note | Kind::Hint | Kind::Cause => Tone::Strong,
     };
-    // A line of somebody else's words does not begin as one of ours does.
+    // Continuation lines are indented, so that text from the cluster cannot imitate a message.
     let text = text.replace('\n', "\n  ");
     talk(&format!("{} {text}", paint(colours_talk(), tone, &format!("{}:", kind.label()))));
 }
@@ -271,11 +271,11 @@ fn colours_talk() -> bool {
     COLOURS_TALK.load(Ordering::Relaxed)
 }
 
-/// Prints lines to stdout one after the other, for data that is shown while it is read, without colours.
+/// Prints lines to stdout one by one and without colours, for data that is printed while it is read.
 pub struct Lines(std::io::BufWriter<std::io::Stdout>);
 
 impl Lines {
-    /// Begins.
+    /// Returns an empty buffer.
     pub fn new() -> Self {
         Self(std::io::BufWriter::new(std::io::stdout()))
     }
@@ -290,7 +290,7 @@ impl Lines {
         Ok(write!(self.0, "{}", neutral(text, false))?)
     }
 
-    /// Prints what is still held back.
+    /// Flushes the buffer.
     pub fn finish(&mut self) -> Result<(), Failure> {
         Ok(self.0.flush()?)
     }
@@ -302,16 +302,16 @@ impl Default for Lines {
     }
 }
 
-/// Returns a table as kubectl draws them: a line of headings, columns apart by spaces.
+/// Returns a table in kubectl's style: a line of headings, columns separated by spaces.
 ///
-/// Cells are not broken, so that a line can be searched for.
+/// Cells are not wrapped, so that each row is one line.
 pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let cells = |row: [String; N]| row.map(|cell| neutral_line(&cell, true).into_owned());
     let rows: Vec<[String; N]> = rows.into_iter().map(cells).collect();
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(headings.to_vec());
-    // The sequences that colour take no room on the screen, and would on the page.
+    // Colour sequences have no width on the screen, but would count here.
     table.add_rows(rows.iter().map(|row| row.iter().map(|cell| colourless(cell)).collect::<Vec<_>>()));
     for column in table.column_iter_mut() {
         column.set_padding((0, 3));
@@ -326,7 +326,7 @@ fn colourless(text: &str) -> String {
     parts.fold(first, |plain, part| plain + part.split_once('m').map_or(part, |(_, rest)| rest))
 }
 
-/// Puts the colours of cells back into a table, in which the cells follow each other in their order.
+/// Restores the colours of the cells in a table that has the cells in the same order.
 fn coloured<'c>(table: &str, cells: impl Iterator<Item = &'c String>) -> String {
     let (mut text, mut rest) = (String::with_capacity(table.len()), table);
     // The line of headings has no colours.
@@ -348,23 +348,22 @@ fn coloured<'c>(table: &str, cells: impl Iterator<Item = &'c String>) -> String 
     text + rest
 }
 
-/// Whether the locale takes UTF-8: the first of the three variables that is set decides (POSIX.1-2024,
-/// 8.2).
+/// Whether the locale is UTF-8: the first of the three variables that is set decides (POSIX.1-2024, 8.2).
 pub fn speaks_utf8() -> bool {
     let set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| std::env::var(name).ok());
     let mut set = set.filter(|value| !value.is_empty());
     set.next().is_some_and(|value| value.to_lowercase().replace('-', "").contains("utf8"))
 }
 
-/// Whether a document says in which version it is written, as docs/json.md promises of each: its own, or that of
-/// Kubernetes where it is for `kubectl`. Every test that reads one asks.
+/// Whether a document has its version, as docs/json.md promises: its own, or that of Kubernetes if it is for `kubectl`. Debug
+/// assertions check it.
 fn has_version(value: &impl Serialize) -> bool {
     let names =
         |document: serde_json::Value| ["version", "apiVersion"].iter().any(|key| document.get(key).is_some());
     serde_json::to_value(value).is_ok_and(names)
 }
 
-/// Sets up the log on stderr: nothing without `-v`, then information, debugging, everything.
+/// Sets up the log on stderr: off without `-v`, then info, debug, trace.
 pub(super) fn start_tracing(verbose: u8) {
     let level = match verbose {
         0 => return,
@@ -372,8 +371,8 @@ pub(super) fn start_tracing(verbose: u8) {
         2 => tracing::Level::DEBUG,
         _ => tracing::Level::TRACE,
     };
-    // The client of the API logs its errors as they are, and with them what an exec plugin printed: a token. What it is asked for
-    // and what it answers is logged here instead.
+    // The API client logs its errors in full, including the output of an exec plugin: a token. netsurgeon logs requests and
+    // answers itself instead.
     let filter = EnvFilter::new(format!("{level},kube_client=off"));
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     if log::is_json() {
@@ -383,7 +382,7 @@ pub(super) fn start_tracing(verbose: u8) {
     }
 }
 
-/// Writes whole lines to stderr beside a progress bar.
+/// Writes complete lines to stderr while a progress bar is suspended.
 #[derive(Default)]
 struct Aside(Vec<u8>);
 
@@ -405,18 +404,18 @@ impl Drop for Aside {
     }
 }
 
-/// Whether people look at stderr as it is written.
+/// Whether stderr is a terminal.
 pub(super) fn is_watched() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Says something without colour, and without regard to what else is on the screen: for a program that ends.
+/// Prints a message without colour and without suspending a bar, for a process that ends.
 pub(super) fn plain(kind: Kind, text: &str) {
     let line = if log::is_json() { log::line(kind, text, &[]) } else { format!("{}: {text}", kind.label()) };
     let _ = writeln!(std::io::stderr().lock(), "{}", neutral(&line, false));
 }
 
-/// Writes a line to stderr. Where that fails there is nobody left to tell.
+/// Writes a line to stderr. A failure is ignored: there is no other place to report it.
 pub(super) fn talk(text: &str) {
     let text = neutral(text, colours_talk());
     let _ = aside(|| writeln!(std::io::stderr().lock(), "{text}"));
@@ -441,7 +440,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up_with_colours_on() {
+    fn columns_align_with_and_without_colours() {
         let shown = |colour: bool| {
             let row = |name: &str, tone, verdict: &str| {
                 [name.to_string(), paint(colour, tone, verdict), format!("{verdict} of {name}")]

@@ -1,16 +1,16 @@
-//! How a panic reads: as what it is, a bug.
+//! Reports a panic as a bug.
 
 use super::log::Kind as Said;
 use super::output;
 
-/// Makes a panic read as what it is. The exit status is set by `main`, which catches it.
+/// Installs the panic hook. `main` catches the panic and sets the exit status.
 pub(super) fn install_hook() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         let what = panic.payload_as_str().unwrap_or("no message");
         let (error, hint) = (
             format!("netsurgeon has a bug and stops here: {what} ({place})"),
-            "an operation that was under way is safe to resume; its journal is in etcd",
+            "an operation that was under way can be resumed safely from its journal",
         );
         for (kind, text) in [(Said::Error, error.as_str()), (Said::Hint, hint)] {
             output::plain(kind, text);

@@ -1,4 +1,4 @@
-//! `netsurgeon preflight`: whether a cluster is ready for what is about to be done.
+//! `netsurgeon preflight`: whether a cluster is ready for an operation.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -224,7 +224,7 @@ pub async fn run(context: &Context, args: &PreflightArgs) -> Result<Outcome, Fai
     Ok(if is_bad { Outcome::Findings } else { Outcome::Done })
 }
 
-/// Connects to both, as far as they are there.
+/// Connects to etcd and to the API, as far as each is available.
 async fn reach(etcd: &EtcdArgs, kube: &KubeArgs) -> Reached {
     let (store, cluster) = tokio::join!(etcd.connect(), kube.connect());
     Reached { store, cluster, layout: etcd.layout() }
@@ -232,8 +232,8 @@ async fn reach(etcd: &EtcdArgs, kube: &KubeArgs) -> Reached {
 
 async fn look_at_mirror(args: &MirrorArgs) -> Result<Vec<Check>, Failure> {
     let Some(of_mirror) = args.mirror.named(&args.kube) else {
-        return Err(Failure::usage("which cluster is the mirror?")
-            .hint("name it: `--mirror-kubeconfig FILE`, or `--mirror-context NAME` of the same kubeconfig"));
+        return Err(Failure::usage("no mirror is given")
+            .hint("give `--mirror-kubeconfig FILE`, or `--mirror-context NAME` of the same kubeconfig"));
     };
     let both = tokio::join!(args.kube.connect(), of_mirror.connect());
     Ok(mirror::look(both, args.namespace.clone(), &args.asked.asking()).await)
@@ -257,7 +257,7 @@ async fn look_at_names(args: &DnsArgs) -> Result<Vec<Check>, Failure> {
 }
 
 impl AskedArgs {
-    /// Refuses names of no check.
+    /// Refuses unknown names of checks.
     fn known<I>(&self, all: &[Named<I>]) -> Result<(), Failure> {
         let is_known = |name: &&String| all.iter().any(|check| check.name == name.as_str());
         match self.only.iter().chain(&self.skip).find(|name| !is_known(name)) {
@@ -276,7 +276,7 @@ impl AskedArgs {
     }
 }
 
-/// A line for each check; below, what to do where there is something to do.
+/// Returns a row for each check; below, the remedies of the checks that did not pass.
 fn text(output: &Output, checks: &[Check]) -> String {
     let verdict = |check: &Check| {
         let tone = match check.verdict {
@@ -295,13 +295,13 @@ fn text(output: &Output, checks: &[Check]) -> String {
         !matches!(check.verdict, Verdict::Pass | Verdict::Skipped) && check.depends_on.is_none()
     };
     parts.extend(checks.iter().filter(is_open).map(|check| {
-        let remedy = if check.remedy.is_empty() { "look at it" } else { &check.remedy };
+        let remedy = if check.remedy.is_empty() { "inspect it" } else { &check.remedy };
         format!("{} {}: {remedy}\n  why: {}\n  {}", verdict(check), check.name, check.why, check.link)
     }));
     parts.join("\n\n")
 }
 
-/// Names what was not run: one line for each check that failed first.
+/// Lists the checks that were not run: one line for each check that they depend on.
 fn not_run(checks: &[Check]) -> Option<String> {
     let mut lines: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for check in checks {

@@ -1,5 +1,4 @@
-//! How far an operation has come, on stderr: a bar that renews itself on a terminal; elsewhere a line per batch,
-//! with the same figures.
+//! The progress of an operation, on stderr: a bar on a terminal, otherwise a line per batch with the same figures.
 
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,16 +15,16 @@ use crate::operation::{Event, Observer};
 use crate::session::progress::{Progress as Figures, SharedProgress};
 use crate::session::{self, in_words, titled};
 
-/// How often a bar is drawn, whether or not something has happened.
+/// How often a bar is drawn, with or without events.
 const TICK: Duration = Duration::from_millis(250);
-/// How often a countdown says something where there is no terminal.
+/// How often a countdown prints a line without a terminal.
 const COUNT: Duration = Duration::from_secs(10);
 
 /// A bar on the screen until it is dropped.
 struct Shown(ProgressBar);
 
 impl Shown {
-    /// Shows a bar, if somebody looks.
+    /// Shows a bar, if stderr is a terminal.
     fn new(length: Option<usize>, style: impl FnOnce() -> Option<ProgressStyle>) -> Option<Self> {
         if !output::is_watched() || log::is_json() {
             return None;
@@ -47,11 +46,11 @@ impl Drop for Shown {
     }
 }
 
-/// Shows which stage is under way and how many steps are done, where that is all there is to know.
+/// Shows the current stage and the number of completed steps, if nothing else is known.
 pub struct Spinner(Option<Shown>);
 
 impl Spinner {
-    /// Shows it, if somebody looks.
+    /// Shows it, if stderr is a terminal.
     pub fn new() -> Self {
         Self(Shown::new(None, || {
             ProgressStyle::with_template("{spinner} {pos} steps ({per_sec})  {wide_msg}").ok()
@@ -73,7 +72,7 @@ impl Observer for Spinner {
     }
 }
 
-/// A wait that ends at a known time: a line that renews itself on a terminal, elsewhere one every ten seconds.
+/// A wait that ends at a known time: a line that is redrawn on a terminal, otherwise a line every ten seconds.
 pub struct Countdown<'a> {
     output: &'a Output,
     bar: Option<Shown>,
@@ -105,45 +104,45 @@ impl session::Countdown for Countdown<'_> {
     }
 }
 
-/// Tells the log of `-v` what happens.
+/// Writes events to the log of `-v`.
 fn trace(event: &Event<'_>) {
     match event {
         Event::StageStarted { stage, steps, back } => {
             let batch = stage.batch.map(|batch| batch.saturating_add(1));
             tracing::info!(stage = stage.name, batch, steps, back, "{}", stage.title);
         }
-        Event::StepStarted { step, .. } => tracing::trace!(step = %step.id, "begun"),
+        Event::StepStarted { step, .. } => tracing::trace!(step = %step.id, "started"),
         Event::StepDone { step } => tracing::debug!(step = %step.id, "done"),
-        Event::StepSkipped { step } => tracing::debug!(step = %step.id, "done before"),
-        // The command that ends with it says so.
+        Event::StepSkipped { step } => tracing::debug!(step = %step.id, "already done"),
+        // The command reports it when it ends.
         Event::StepFailed { step, error } => tracing::debug!(step = %step.id, "not done: {error}"),
-        Event::CheckpointAsked { stage } => tracing::debug!(stage = stage.name, "the gates are asked"),
+        Event::CheckpointAsked { stage } => tracing::debug!(stage = stage.name, "checking the gates"),
         Event::CheckpointAnswered => {}
-        Event::LeftAlone { step, reason } => tracing::warn!(step = %step, "left alone: {reason}"),
+        Event::LeftAlone { step, reason } => tracing::warn!(step = %step, "skipped: {reason}"),
     }
 }
 
-/// Shows how many subjects have reached their goal, how fast, and how long the rest takes.
+/// Shows how many subjects are complete, the rate, and the remaining time.
 pub struct Progress<'a> {
     output: &'a Output,
     figures: SharedProgress,
     bar: Option<Shown>,
-    /// Counts down where there is no bar to do it.
+    /// The countdown, if there is no bar to show it.
     counting: Option<JoinHandle<()>>,
-    /// Subjects that have come since the last line.
+    /// Subjects completed since the last line.
     unsaid: usize,
-    /// As many as make a line where there are no batches; `None` where there are.
+    /// How many subjects make a line if there are no batches; `None` if there are.
     line_after: Option<usize>,
 }
 
 impl<'a> Progress<'a> {
-    /// Begins to show it.
+    /// Starts to show it.
     pub fn new(output: &'a Output, figures: SharedProgress) -> Self {
         let ((reached, all), line_after) = {
             let figures = lock(&figures);
             (figures.reached(), figures.line_after())
         };
-        // A bar that is drawn asks for the figures.
+        // Drawing a bar locks the figures: they are not locked here.
         let bar = Shown::new(Some(all), || style(&figures));
         if let Some(Shown(bar)) = &bar {
             bar.set_position(reached as u64);
@@ -152,7 +151,7 @@ impl<'a> Progress<'a> {
         Self { output, figures, bar, counting, unsaid: 0, line_after }
     }
 
-    /// Says how far it is, where there is no bar and something to say.
+    /// Prints the progress, if there is no bar and something has changed.
     fn say(&mut self) {
         if self.unsaid == 0 || self.bar.is_some() {
             return;
@@ -168,8 +167,7 @@ fn lock(figures: &SharedProgress) -> MutexGuard<'_, dyn Figures + 'static> {
     figures.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The bar and its texts, which are taken from the figures whenever it is drawn: a countdown moves although nothing
-/// happens.
+/// The style of the bar. Its texts come from the figures whenever it is drawn, so a countdown moves without events.
 fn style(shared: &SharedProgress) -> Option<ProgressStyle> {
     let style = ProgressStyle::with_template("{bar:24} {figures}  {elapsed}\n  {stage}").ok()?;
     let (figures, stage) = (shared.clone(), shared.clone());
@@ -184,13 +182,13 @@ fn style(shared: &SharedProgress) -> Option<ProgressStyle> {
     Some(style.with_key("figures", figures).with_key("stage", stage))
 }
 
-/// What is waited for that ends by itself, and how long it still takes.
+/// Returns the current wait of known length, as text, and its remaining time.
 fn lingering(figures: &dyn Figures) -> Option<(String, Duration)> {
     let (what, left) = figures.lingers(Instant::now())?;
     Some((format!("{what} for {} more", in_words(left)), left))
 }
 
-/// Says every ten seconds how long it still lingers.
+/// Prints the remaining time of such a wait every ten seconds.
 async fn count_down(output: Output, figures: SharedProgress) {
     loop {
         sleep(COUNT).await;

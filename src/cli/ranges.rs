@@ -1,4 +1,4 @@
-//! `netsurgeon ranges`: the Service ranges of a cluster, how full they are, and what is wrong with them.
+//! `netsurgeon ranges`: the Service ranges of a cluster, how full they are, and their problems.
 
 mod node_ports;
 mod rewrite;

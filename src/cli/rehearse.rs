@@ -20,7 +20,7 @@ use crate::renumber::{Rehearsal, Renumbering, rehearse};
 use crate::session::{Failure, Kind};
 use crate::survey::{Era, Finding, Severity, Survey};
 
-/// As many moves as a newcomer wants to read.
+/// Number of moves to print, as examples.
 const SHOWN_MOVES: usize = 8;
 
 /// Rehearse the whole move on a snapshot: plan, apply, audit, retire, and a rollback from the middle
@@ -61,7 +61,7 @@ struct Rehearsed<'a> {
     era: Era,
     digest: &'a str,
     tiers: Vec<TierSize<'a>>,
-    /// How long a live run is at work, at least and at most.
+    /// Estimated duration of a live run, minimum and maximum.
     estimated_seconds: [u64; 2],
     #[serde(flatten)]
     rehearsal: &'a Rehearsal,
@@ -102,14 +102,14 @@ pub async fn run(context: &Context, args: &RehearseArgs) -> Result<Outcome, Fail
 
 fn conclude(rehearsal: &Rehearsal) -> Result<Outcome, Failure> {
     if rehearsal.rollback != Rollback::Identical || !rehearsal.rollback_stuck.is_empty() {
-        return Err(Failure::of(Kind::Stuck, "the rollback did not bring everything back").hint(
-            "this is a bug of netsurgeon's: do not carry the plan out, and report it with the output above",
+        return Err(Failure::of(Kind::Stuck, "the rollback did not restore everything").hint(
+            "this is a bug in netsurgeon: do not apply the plan, and report the bug with the output above",
         ));
     }
     if let Some(first) = rehearsal.misplaced.first() {
         let text = format!(
-            "{} Services did not end at their new address; the first is `{first}`",
-            rehearsal.misplaced.len()
+            "{} not at their new address after the move; the first is `{first}`",
+            counted(rehearsal.misplaced.len(), "Service is", "Services are")
         );
         return Err(Failure::of(Kind::Stuck, text));
     }
@@ -117,7 +117,7 @@ fn conclude(rehearsal: &Rehearsal) -> Result<Outcome, Failure> {
     Ok(if new == 0 { Outcome::Done } else { Outcome::Findings })
 }
 
-/// What is wrong afterwards and was not before.
+/// Returns the findings that are new after the move.
 fn new_findings(rehearsal: &Rehearsal) -> impl Iterator<Item = &Finding> {
     let is_known = |finding: &&Finding| {
         rehearsal
@@ -140,7 +140,10 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
         strong(&format!("Rehearsal: from {from} to {}", work.to)),
         String::new(),
         line("snapshot", &format!("{}, revision {}", args.snapshot.display(), plan.header.base_revision)),
-        line("cluster", &format!("{} Services, storage era {}", rehearsal.services, work.era)),
+        line(
+            "cluster",
+            &format!("{}, storage era {}", counted(rehearsal.services, "Service", "Services"), work.era),
+        ),
         line("audit before", &count(output, &rehearsal.findings_before)),
         line(
             "plan",
@@ -159,10 +162,10 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
         line(
             "forward",
             &format!(
-                "{}: all moved, all old addresses retired, {} steps, {} waits for the data plane",
+                "{}: all moved, all old addresses retired, {}, {} for the data plane",
                 verdict(output, rehearsal.misplaced.is_empty()),
-                rehearsal.steps,
-                rehearsal.waits
+                counted(rehearsal.steps, "step", "steps"),
+                counted(rehearsal.waits, "wait", "waits"),
             ),
         ),
         line("audit after", &count(output, &rehearsal.findings_after)),
@@ -175,7 +178,7 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
         moves(work),
         String::new(),
         strong(
-            "What a rehearsal cannot do, in the order of a live run; yours to do unless it says otherwise",
+            "What a rehearsal cannot do, in the order of a live run; do it yourself unless stated otherwise",
         ),
     ]);
     for (index, outside) in rehearsal.external.iter().enumerate() {
@@ -184,9 +187,7 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
     }
     lines.extend(problems(output, rehearsal));
     lines.push(String::new());
-    lines.push(
-        "Nothing was changed: the snapshot was read, and everything done on a copy in memory.".to_string(),
-    );
+    lines.push("Nothing was changed: all steps ran on a copy of the snapshot in memory.".to_string());
     lines.join("\n")
 }
 
@@ -234,10 +235,10 @@ fn problems(output: &Output, rehearsal: &Rehearsal) -> Vec<String> {
     };
     let words = |finding: &Finding| format!("{} {}: {}", finding.code, finding.subject, finding.message);
     let before = rehearsal.findings_before.iter().filter(|finding| finding.severity != Severity::Info);
-    add("Wrong before", before.map(words).collect());
-    add("Wrong afterwards and not before", new_findings(rehearsal).map(words).collect());
+    add("Findings before", before.map(words).collect());
+    add("New findings afterwards", new_findings(rehearsal).map(words).collect());
     add("Services not at their new address", rehearsal.misplaced.clone());
-    add("Not as it was after the rollback", rehearsal.rollback_differences.clone());
-    add("Steps that could not be undone", rehearsal.rollback_stuck.clone());
+    add("Different after the rollback", rehearsal.rollback_differences.clone());
+    add("Steps that could not be rolled back", rehearsal.rollback_stuck.clone());
     lines
 }

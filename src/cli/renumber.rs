@@ -1,10 +1,10 @@
 //! `netsurgeon renumber`: move every Service of a cluster to another Service range.
 
-mod also;
 mod apply;
 mod ending;
 mod evidence;
 mod guard;
+mod other_changes;
 mod standing;
 
 use std::mem::ManuallyDrop;
@@ -90,7 +90,7 @@ pub async fn run(context: &Context, args: &RenumberArgs) -> Result<Outcome, Fail
 
 async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure> {
     let mut options = args.target.resolve(&args.tiers)?;
-    // Both are as large as the cluster; taking them apart again just before the process ends helps nobody.
+    // Both are as large as the cluster: they are not freed just before the process ends.
     let (survey, store) = args.source.survey_annotated(context, options.annotation()).await?;
     let survey = ManuallyDrop::new(survey);
     args.tiers.settle(context, &survey, &mut options)?;
@@ -106,7 +106,7 @@ async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failu
 }
 
 fn describe(output: &Output, plan: &Plan<Renumbering>) -> String {
-    let tables = [Some(moves(output, plan)), also::table_of(&plan.work)];
+    let tables = [Some(moves(output, plan)), other_changes::table_of(&plan.work)];
     tables.into_iter().flatten().collect::<Vec<_>>().join("\n\n")
 }
 
@@ -123,13 +123,13 @@ fn moves(output: &Output, plan: &Plan<Renumbering>) -> String {
     };
     let moves = plan.work.moves.iter();
     if plan.work.tiers.is_empty() {
-        return table(["NAMESPACE", "NAME", "OLD", "NEW", "HOLD", "BECAUSE"], moves.map(row));
+        return table(["NAMESPACE", "NAME", "OLD", "NEW", "HOLD", "REASON"], moves.map(row));
     }
     let rows = moves.map(|candidate| {
         let [namespace, name, old, new, hold, reason] = row(candidate);
         [namespace, name, candidate.tier.to_string(), old, new, hold, reason]
     });
-    table(["NAMESPACE", "NAME", "TIER", "OLD", "NEW", "HOLD", "BECAUSE"], rows)
+    table(["NAMESPACE", "NAME", "TIER", "OLD", "NEW", "HOLD", "REASON"], rows)
 }
 
 fn summary(plan: &Plan<Renumbering>, store: &str, rate: Option<NonZeroU32>) -> String {
@@ -152,33 +152,33 @@ fn summary(plan: &Plan<Renumbering>, store: &str, rate: Option<NonZeroU32>) -> S
     lines.join("\n")
 }
 
-/// What routes Services, and what a plan does not know of the cluster.
+/// Remarks about the data plane, and about objects that the plan could not read.
 pub(super) fn remarks(work: &Renumbering) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(work.data_plane.iter().map(|about| format!("Services are routed by {about}")));
     lines.extend(work.unread.iter().map(|unread| {
-        format!("Not read, so to be brought into step by hand if it records the range or the DNS: {unread}")
+        format!("Not read: update it by hand if it records the range or the DNS address: {unread}")
     }));
     let copied = work.moves.iter().filter(|candidate| candidate.has_copies()).count();
     if copied > 0 {
         lines.push(format!(
-            "{} no selector: the shadows get copies of the endpoints, which `netsurgeon renumber guard` keeps in step; let it run \
-             from now on until they are retired",
+            "{} no selector: the shadows get copies of the endpoints, which `netsurgeon renumber guard` keeps current; run the \
+             guard from now on until the old addresses are retired",
             counted(copied, "Service that is held by a shadow has", "Services that are held by shadows have"),
         ));
     }
     lines.extend(work.gap.iter().map(|gap| {
         let accepted = if work.gap_accepted { " (accepted)" } else { "; give `--kube-proxy-config FILE`" };
-        format!("Whether every node can hold old addresses is not known: {gap}{accepted}")
+        format!("Cannot tell whether every node can hold old addresses: {gap}{accepted}")
     }));
     lines
 }
 
-/// How long the moves take, in words: `2 s to 40 s, without manual steps, gates and the soak`.
+/// Returns the estimated duration of the moves as text: `2 s to 40 s, without manual steps, gates and the soak`.
 pub(super) fn duration(work: &Renumbering, rate: Option<NonZeroU32>) -> String {
     let Estimate { least, most } = estimate(work, rate);
     let least = Duration::from_secs(least.as_secs().max(1));
-    // Nothing that is estimated so roughly is known to the second.
+    // The estimate is rough: it is rounded up.
     let most = match most.as_secs() {
         seconds if seconds < 60 => seconds.next_multiple_of(10),
         seconds => seconds.next_multiple_of(60),

@@ -1,4 +1,4 @@
-//! `netsurgeon operation report`: one HTML page of an operation.
+//! `netsurgeon operation report`: an HTML page about an operation.
 
 use std::path::PathBuf;
 
@@ -22,11 +22,13 @@ use crate::survey::Survey;
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon operation report renumber-20261121T083915Z-3f2a --html report.html
-  netsurgeon renumber retire --keep-journal && netsurgeon operation report renumber-20261121T083915Z-3f2a --html r.html")]
+  netsurgeon operation report --html report.html                # of the one under way
+  netsurgeon renumber retire --keep-journal && \\
+      netsurgeon operation report renumber-20261121T083915Z-3f2a --html report.html")]
 pub struct ReportArgs {
-    /// Id of the operation
-    pub(super) operation: String,
+    /// Id of the operation [default: the one under way]
+    #[arg(value_name = "ID")]
+    pub(super) operation: Option<String>,
     /// Write the page to this file
     #[arg(long, value_name = "FILE")]
     html: PathBuf,
@@ -37,12 +39,11 @@ pub struct ReportArgs {
 }
 
 /// Runs the command.
-pub async fn run(context: &Context, args: &ReportArgs) -> Result<Outcome, Failure> {
+pub async fn run(context: &Context, id: &str, args: &ReportArgs) -> Result<Outcome, Failure> {
     let store = args.etcd.connect().await?;
     let survey = Survey::read(store.as_ref(), &args.etcd.layout(), None).await?;
     let cluster = survey.cluster_id.clone().unwrap_or_default();
-    let ongoing =
-        open_operation(store.as_ref(), &cluster, Some(&args.operation), Some(survey.revision)).await?;
+    let ongoing = open_operation(store.as_ref(), &cluster, Some(id), Some(survey.revision)).await?;
     let held = Lock::holder(store.as_ref(), &cluster).await?;
     let page = page(&Subject {
         operation: &ongoing.operation,
@@ -56,7 +57,7 @@ pub async fn run(context: &Context, args: &ReportArgs) -> Result<Outcome, Failur
 }
 
 impl ReportArgs {
-    /// Writes a page to the file that was asked for.
+    /// Writes a page to the given file.
     pub(super) fn write(&self, context: &Context, page: &str) -> Result<Outcome, Failure> {
         write_file(&self.html, page.as_bytes(), Readers::All)?;
         context.output.progress(&format!("the page is in `{}`", self.html.display()));

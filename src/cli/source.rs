@@ -1,7 +1,7 @@
-//! Where a command reads: a snapshot file or a live etcd, told from flags, `ETCDCTL_*` variables, or the
-//! files that kubeadm leaves on a control-plane host.
+//! Where a command reads: a snapshot file or a live etcd, from flags, `ETCDCTL_*` variables, or the files of kubeadm on a
+//! control-plane host.
 //!
-//! Resolving looks at what was typed and at which files exist; only opening connects.
+//! Resolving checks the arguments and which files exist; only opening connects.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub struct StoredArgs {
     /// are kept in memory only
     #[arg(long, value_name = "FILE", env = "NETSURGEON_ENCRYPTION_CONFIG", hide_env_values = true)]
     pub encryption_config: Option<PathBuf>,
-    /// Whether what these keys do not open passes as it is stored
+    /// Whether values that these keys cannot decrypt are returned as stored
     #[arg(skip)]
     is_lenient: bool,
 }
@@ -85,18 +85,18 @@ pub struct SourceArgs {
     pub etcd: EtcdArgs,
 }
 
-/// An open store, to be read.
+/// An open store, for reading.
 pub struct Opened {
     /// The store.
     pub store: Arc<dyn ReadStore>,
-    /// Where the API server keeps what in it.
+    /// The layout of the API server's keys in it.
     pub layout: Layout,
-    /// The revision asked for.
+    /// The requested revision.
     pub at: Option<Revision>,
 }
 
 impl SourceArgs {
-    /// Returns the same for who looks at everything and tells what he cannot read.
+    /// Returns the same for a command that reads everything and reports values that it cannot decrypt.
     #[must_use]
     pub fn lenient(&self) -> Self {
         let mut source = self.clone();
@@ -104,7 +104,7 @@ impl SourceArgs {
         source
     }
 
-    /// Resolves and opens. `scope` is what will be read, for a snapshot's index.
+    /// Resolves and opens. `scope` is the ranges that will be read, for a snapshot's index.
     pub async fn open(&self, context: &Context, scope: &[KeyRange]) -> Result<Opened, Failure> {
         let store: Arc<dyn ReadStore> = match &self.snapshot {
             Some(path) => open_snapshot(context, path, scope, &self.etcd.stored)?,
@@ -131,7 +131,7 @@ impl SourceArgs {
         Ok((survey, store.describe()))
     }
 
-    /// Does the same, and reads what operations that have not ended keep.
+    /// Does the same, and reads which objects unfinished operations own.
     pub async fn survey_beside(&self, context: &Context) -> Result<(Survey, Ours, String), Failure> {
         let layout = self.etcd.layout();
         let mut scope = layout.surveyed();
@@ -145,10 +145,10 @@ impl SourceArgs {
         Ok((survey, ours, store.describe()))
     }
 
-    /// Opens what is read once, from its beginning to its end.
+    /// Opens a store that is read once, from start to end.
     async fn open_ahead(&self, context: &Context, scope: &[KeyRange]) -> Result<Arc<dyn ReadStore>, Failure> {
         Ok(match &self.snapshot {
-            // Nothing is made of the survey before the last read of it has found the checksum right.
+            // The survey is not used before its last read has verified the checksum.
             Some(path) => {
                 let store = mention_checksum(context, SnapshotStore::open_ahead(path, scope)?);
                 Arc::new(Sealed::new(store, self.etcd.stored.seal()?))
@@ -158,7 +158,7 @@ impl SourceArgs {
     }
 }
 
-/// Returns what operations of a cluster that have not ended keep. A journal that cannot be read hides nothing.
+/// Returns the objects that unfinished operations of a cluster own. A journal that cannot be read causes a warning.
 async fn ours(context: &Context, store: &dyn ReadStore, cluster: &str) -> Result<Ours, Failure> {
     let mut ours = Ours::default();
     for operation in unfinished(store, cluster).await? {
@@ -167,7 +167,7 @@ async fn ours(context: &Context, store: &dyn ReadStore, cluster: &str) -> Result
                 ours.add(ongoing.plan.work.ours());
             }
             Err(failure) => {
-                let text = format!("operation `{operation}` is not taken into account: {}", failure.error);
+                let text = format!("operation `{operation}` is ignored: {}", failure.error);
                 context.output.warn(&text);
             }
         }
@@ -175,7 +175,7 @@ async fn ours(context: &Context, store: &dyn ReadStore, cluster: &str) -> Result
     Ok(ours)
 }
 
-/// Opens a snapshot file, and says so when it cannot be checked.
+/// Opens a snapshot file, with a note if it has no checksum.
 pub fn open_snapshot(
     context: &Context,
     path: &Path,
@@ -189,7 +189,7 @@ pub fn open_snapshot(
 fn mention_checksum(context: &Context, store: SnapshotStore) -> SnapshotStore {
     if !store.has_checksum() {
         context.output.note(&format!(
-            "`{}` has no checksum (it is a raw database): a changed byte inside a value cannot be noticed",
+            "`{}` has no checksum (it is a raw database): a changed byte inside a value cannot be detected",
             store.path().display()
         ));
     }
@@ -202,13 +202,13 @@ impl StoredArgs {
         Layout::new(&self.etcd_prefix)
     }
 
-    /// Reads the keys; none without a configuration.
+    /// Reads the keys; `None` without a configuration.
     fn seal(&self) -> Result<Option<Arc<dyn Seal>>, Failure> {
         let Some(path) = &self.encryption_config else { return Ok(None) };
         let unusable = |failure: Failure| {
-            failure.context(format!("cannot use the encryption configuration `{}`", path.display())).hint(
-                "give the file that the API server has in `--encryption-provider-config`; it belongs to root",
-            )
+            failure
+                .context(format!("cannot use the encryption configuration `{}`", path.display()))
+                .hint("give the API server's `--encryption-provider-config` file; it belongs to root")
         };
         let text = Zeroizing::new(std::fs::read_to_string(path).map_err(|error| unusable(error.into()))?);
         let keyring = Keyring::parse(&text, self.layout().prefix(), rand::fill);
@@ -224,7 +224,7 @@ impl EtcdArgs {
         self.stored.layout()
     }
 
-    /// Whether something says where an etcd is: what was typed, or what kubeadm left on this host.
+    /// Whether an etcd is known: from the arguments, or from kubeadm's files on this host.
     pub fn is_given(&self) -> bool {
         self.etcd_endpoints.iter().any(|text| !text.is_empty()) || Kubeadm::find(Path::new("/")).is_some()
     }
@@ -235,7 +235,7 @@ impl EtcdArgs {
         Ok(Arc::new(Sealed::new(EtcdStore::connect(options).await?, seal)))
     }
 
-    /// Completes what was typed with what kubeadm left on this host.
+    /// Completes the arguments with kubeadm's files on this host.
     fn resolve(&self, root: &Path) -> Result<EtcdOptions, Failure> {
         let mut options = EtcdOptions::new(self.etcd_endpoints.iter().filter(|text| !text.is_empty()));
         options.ca_cert.clone_from(&self.etcd_cacert);
@@ -263,14 +263,13 @@ impl EtcdArgs {
         };
         match split {
             Some(pair) => Ok(Some(pair)),
-            None => Err(Failure::usage(format!("there is no password for etcd's user `{user}`")).hint(
-                "put it into ETCDCTL_PASSWORD, or name and password as `NAME:PASSWORD` into ETCDCTL_USER",
-            )),
+            None => Err(Failure::usage(format!("there is no password for etcd's user `{user}`"))
+                .hint("set ETCDCTL_PASSWORD, or set ETCDCTL_USER to `NAME:PASSWORD`")),
         }
     }
 }
 
-/// Where a stacked etcd of kubeadm's listens (`GetLocalEtcdClientURL`, kubeadm v1.36).
+/// The endpoint of kubeadm's stacked etcd (`GetLocalEtcdClientURL`, kubeadm v1.36).
 const KUBEADM_ENDPOINT: &str = "https://127.0.0.1:2379";
 
 /// The etcd certificates of a kubeadm control-plane host.
@@ -281,7 +280,7 @@ struct Kubeadm {
 }
 
 impl Kubeadm {
-    /// Looks for them; the API server's own client certificate comes first, since it may do everything.
+    /// Finds them; the API server's client certificate comes first because it has all permissions.
     fn find(root: &Path) -> Option<Self> {
         let pki = root.join("etc/kubernetes/pki");
         let ca_cert = pki.join("etcd/ca.crt");
@@ -295,7 +294,7 @@ impl Kubeadm {
 fn nothing_to_read() -> Failure {
     Failure::usage("there is nothing to read: neither `--snapshot` nor `--etcd-endpoints` is given")
         .hint("for a file: `--snapshot FILE`; for a live etcd: `--etcd-endpoints URL`, or ETCDCTL_ENDPOINTS")
-        .hint("on a control-plane host of kubeadm's, etcd is found by itself: run this there, as root")
+        .hint("on a kubeadm control-plane host, etcd is found automatically: run this there, as root")
 }
 
 #[cfg(test)]
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn without_anything_the_failure_teaches() {
+    fn missing_source_is_a_usage_error_with_hints() {
         let empty = tempfile::tempdir().unwrap();
         let failure = resolve(&EtcdArgs::default(), empty.path()).unwrap_err();
         assert_eq!(failure.kind, Kind::Usage);
@@ -315,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_plane_host_needs_no_flags() {
+    fn kubeadm_host_needs_no_flags() {
         let host = tempfile::tempdir().unwrap();
         let pki = host.path().join("etc/kubernetes/pki");
         std::fs::create_dir_all(pki.join("etcd")).unwrap();
@@ -336,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_written_as_for_etcdctl() {
+    fn etcd_user_is_parsed_as_by_etcdctl() {
         let user = |text: &str, password: Option<&str>| {
             let args = EtcdArgs { etcd_user: Some(text.into()), ..EtcdArgs::default() };
             args.user(password.map(String::from))

@@ -1,4 +1,4 @@
-//! How a session speaks on this terminal, or in this log.
+//! The output of a session on this terminal, or in this log.
 
 use std::any::Any;
 
@@ -39,7 +39,7 @@ impl Talk for Output {
     }
 }
 
-/// Signals are listened to until this is dropped.
+/// Handles signals until it is dropped.
 struct Listening(JoinHandle<()>);
 
 impl Drop for Listening {
@@ -48,8 +48,8 @@ impl Drop for Listening {
     }
 }
 
-/// Asks the operation to stop at the first signal; a second one ends the process, which is safe as well.
-#[expect(clippy::exit, reason = "a second signal asks not to wait for anything")]
+/// Asks the operation to stop at the first signal. A second signal ends the process, which is also safe.
+#[expect(clippy::exit, reason = "a second signal asks to stop at once")]
 async fn listen(output: Output, switch: StopSwitch) {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) =
@@ -64,11 +64,11 @@ async fn listen(output: Output, switch: StopSwitch) {
             _ = terminate.recv() => {}
         }
         if asked {
-            output.note("stopped at once; the journal has everything that was done");
+            output.note("stopped at once; the journal has every completed step");
             std::process::exit(Kind::Paused.code().into());
         }
         asked = true;
-        output.note("stopping after the steps that are under way; once more to stop at once");
+        output.note("stopping after the steps under way; repeat the signal to stop at once");
         switch.ask();
     }
 }

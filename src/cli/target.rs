@@ -1,4 +1,4 @@
-//! The arguments that say where a renumbering goes: the new range, pinned addresses, batches and tiers.
+//! The arguments of a renumbering's target: the new range, pinned addresses, batches and tiers.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -45,7 +45,7 @@ fn parse_hold(text: &str) -> Result<Hold, String> {
 }
 
 impl TargetArgs {
-    /// Reads the files of pins and tiers and checks the range. A program for tiers is not asked yet.
+    /// Reads the files of pins and tiers, and checks the range. It does not run a program for tiers yet.
     pub fn resolve(&self, tiers: &TierArgs) -> Result<PlanOptions, Failure> {
         let to: ServiceCidr = self.to.parse()?;
         let pins = match &self.pin {
@@ -77,7 +77,7 @@ fn read_pins(path: &Path) -> Result<BTreeMap<String, IpAddr>, Failure> {
         }
         let (subject, address) = parse_pin(line).ok_or_else(|| {
             let place = format!("line {} of `{}`", index.saturating_add(1), path.display());
-            Failure::usage(format!("{place} is no pin: `{line}`"))
+            Failure::usage(format!("{place} is not a pin: `{line}`"))
                 .hint("write `NAMESPACE/NAME ADDRESS`, as in `shop/cart 10.200.0.42`")
         })?;
         if pins.insert(subject.clone(), address).is_some() {
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pins_are_lines_of_service_and_address() {
+    fn pin_file_has_a_service_and_an_address_per_line() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(
             file.path(),

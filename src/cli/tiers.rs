@@ -1,4 +1,4 @@
-//! The arguments that order Services by tiers, the file that lists them, and the program that is asked for them.
+//! The arguments for tiers of Services, the file that lists tiers, and the program that prints them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,9 +23,9 @@ use crate::renumber::{PlanOptions, TierSource, Tiers};
 use crate::session::Failure;
 use crate::survey::{ServiceRecord, Survey};
 
-/// Programs that run at once.
+/// How many programs run concurrently.
 const AT_ONCE: usize = 8;
-/// As much as is read of what a program says, in bytes.
+/// How much of a program's output is read, in bytes.
 const LONGEST_WORDS: u64 = 4096;
 
 /// The order of Services by tier.
@@ -63,7 +63,7 @@ pub struct TierArgs {
 }
 
 impl TierArgs {
-    /// Checks the names and reads the file. What a program would say is not known yet: see [`Self::settle`].
+    /// Checks the names and reads the file. The program runs later, in [`Self::settle`].
     pub(super) fn resolve(&self) -> Result<Option<Tiers>, Failure> {
         if self.tiers.is_empty() {
             return Ok(None);
@@ -71,7 +71,7 @@ impl TierArgs {
         check_names(&self.tiers)?;
         let is_known = |name: &String| self.tiers.contains(name);
         if let Some(name) = self.default_tier.as_ref().filter(|name| !is_known(name)) {
-            return Err(Failure::usage(format!("`--default-tier {name}` is none of the tiers")));
+            return Err(Failure::usage(format!("`--default-tier {name}` is not one of the tiers")));
         }
         let source = match (&self.tier_label, &self.tier_annotation, &self.tier_file) {
             (Some(key), ..) => TierSource::Label(key.clone()),
@@ -82,12 +82,12 @@ impl TierArgs {
         Ok(Some(Tiers { names: self.tiers.clone(), source, default: self.default_tier.clone() }))
     }
 
-    /// Whether [`Self::settle`] has anything to do with tiers.
+    /// Whether [`Self::settle`] has to do anything about tiers.
     pub(super) fn needs_survey(&self) -> bool {
         self.tier_command.is_some() || self.tier_file.is_some()
     }
 
-    /// Completes the tiers by what the cluster has, and warns of what may be in a wrong one.
+    /// Completes the tiers with the Services of the cluster, and warns about Services that may be in a wrong tier.
     pub(super) fn settle(
         &self,
         context: &Context,
@@ -98,8 +98,8 @@ impl TierArgs {
         if let [first, rest @ ..] = survey.unreadable_extensions().as_slice() {
             let more = if rest.is_empty() { String::new() } else { format!(", and {} more", rest.len()) };
             context.output.warn(&format!(
-                "Services that it names may stand behind the API and are in no tier of their own: `{}` cannot be \
-                 read: {}{more}",
+                "cannot tell which Services are behind webhooks or aggregated APIs, so their order may be wrong: cannot read \
+                 `{}`: {}{more}",
                 first.key, first.reason
             ));
         }
@@ -110,7 +110,7 @@ impl TierArgs {
         let (Some(path), Some(tiers)) = (&self.tier_file, &options.tiers) else { return };
         let strangers = tiers.strangers(survey);
         if let Some(first) = strangers.first() {
-            let fit = if strangers.len() == 1 { "fits" } else { "fit" };
+            let fit = if strangers.len() == 1 { "matches" } else { "match" };
             context.output.warn(&format!(
                 "`{}`: {} of its lines {fit} no Service of this cluster; the first is `{first}`",
                 path.display(),
@@ -119,8 +119,7 @@ impl TierArgs {
         }
     }
 
-    /// Asks the program, if there is one, for the tier of every Service that moves, once for each. The first failure
-    /// ends it.
+    /// Runs the program, if there is one, for every Service that moves, once for each. The first failure ends it.
     fn ask(&self, context: &Context, survey: &Survey, options: &mut PlanOptions) -> Result<(), Failure> {
         let (Some(program), Some(tiers)) = (&self.tier_command, &mut options.tiers) else { return Ok(()) };
         let services = open_to_tiers(survey, &options.to);
@@ -138,9 +137,9 @@ fn check_names(names: &[String]) -> Result<(), Failure> {
     for (index, name) in names.iter().enumerate() {
         let wrong = match () {
             () if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) => {
-                "is no name"
+                "is not a valid name"
             }
-            () if name == API_BACKENDS => "is the tier that webhooks and aggregated APIs have by themselves",
+            () if name == API_BACKENDS => "is the built-in tier of webhooks and aggregated APIs",
             () if names.iter().skip(index).filter(|other| *other == name).count() > 1 => "is named twice",
             () => continue,
         };
@@ -163,11 +162,11 @@ fn read_tiers(path: &Path, names: &[String]) -> Result<BTreeMap<String, String>,
                 .hint("write `NAMESPACE/NAME TIER` or `NAMESPACE/* TIER`, as in `shop/cart web`")
         })?;
         if !names.iter().any(|name| name == tier) {
-            return Err(Failure::usage(format!("{place}: `{tier}` is none of the tiers"))
+            return Err(Failure::usage(format!("{place}: `{tier}` is not one of the tiers"))
                 .hint(format!("the tiers are {}", names.join(", "))));
         }
         if tiers.insert(subject.to_string(), tier.to_string()).is_some() {
-            return Err(Failure::usage(format!("{place}: `{subject}` has a tier already")));
+            return Err(Failure::usage(format!("{place}: `{subject}` already has a tier")));
         }
     }
     Ok(tiers)
@@ -182,7 +181,7 @@ fn parse_line(line: &str) -> Option<(&str, &str)> {
     is_line.then_some((subject, tier))
 }
 
-/// What every Service is asked about.
+/// The program, and how to run it for a Service.
 struct Question<'a> {
     program: &'a Path,
     limit: Duration,
@@ -190,7 +189,7 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Returns the answers by `namespace/name`, or the failure of the first Service that has one.
+    /// Returns the answers by `namespace/name`, or the failure of the first Service that failed.
     fn ask_all(&self, services: &[&ServiceRecord]) -> Result<BTreeMap<String, String>, Failure> {
         let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         let answers = Mutex::new(BTreeMap::new());
@@ -231,13 +230,13 @@ impl Question<'_> {
         }
         let tier = ran.stdout.lines().next().unwrap_or_default().trim();
         if !tier.is_empty() && !self.names.iter().any(|name| name == tier) {
-            return Err(failed(format!("says `{tier}`, which is none of the tiers{said}")));
+            return Err(failed(format!("printed `{tier}`, which is not one of the tiers{said}")));
         }
         Ok(tier.to_string())
     }
 
-    /// Runs the program in a process group of its own. What it prints goes to files, so that nobody who keeps a pipe
-    /// open is waited for.
+    /// Runs the program in its own process group. Its output goes to files, so that a child process that keeps a pipe
+    /// open does not delay the end.
     fn run(&self, service: &ServiceRecord) -> io::Result<Ran> {
         let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
         let mut child = Command::new(self.program)
@@ -252,23 +251,23 @@ impl Question<'_> {
     }
 }
 
-/// What came of a program.
+/// The result of a program.
 struct Ran {
-    /// `None` where it took too long.
+    /// `None` if it timed out.
     status: Option<ExitStatus>,
     stdout: String,
     stderr: String,
 }
 
-/// Waits until the program ends; when the time is over, ends it and what it has started.
+/// Waits until the program ends; after the limit, kills it and its child processes.
 fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let pid = Pid::from_child(child);
     let (sender, ended) = mpsc::channel();
     thread::spawn(move || {
-        // The process is left to be waited for, so that until then its id is nobody else's.
+        // The process is not reaped here, so its id is not reused until `child.wait`.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while matches!(waitid(WaitId::Pid(pid), options), Err(rustix::io::Errno::INTR)) {}
-        // Whoever does not wait any longer does not need to know.
+        // The receiver may be gone after the limit.
         let _ = sender.send(());
     });
     let in_time = ended.recv_timeout(limit).is_ok();
@@ -279,7 +278,7 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     Ok(in_time.then_some(status))
 }
 
-/// Reads the beginning of what was printed, without characters that would move a cursor.
+/// Reads the start of the output, without control characters.
 fn words(file: &mut File) -> io::Result<String> {
     file.rewind()?;
     let mut bytes = Vec::new();
@@ -293,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tiers_are_lines_of_service_and_tier() {
+    fn tier_file_has_a_service_and_a_tier_per_line() {
         let names = ["dev".to_string(), "web".to_string()];
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "# all\nshop/* dev # others\n\nshop/cart\tweb\n").unwrap();

@@ -1,5 +1,5 @@
-//! Whether every API server is back, and was given a range: what `controlplane wait` waits for, and what a renumbering looks
-//! at before it goes on after the flag was changed.
+//! Checks whether every API server is ready and has the expected range: for `controlplane wait`, and before a renumbering
+//! continues after a change of the flag.
 
 use std::time::Duration;
 
@@ -7,29 +7,29 @@ use tokio::time::{Instant, sleep};
 
 use super::API_SERVER;
 use super::seen::{Seen, in_pods, in_processes, in_processes_of};
-use crate::cluster::{ApiServer, Cluster, ClusterError};
+use crate::kube_api::{ApiServer, Cluster, ClusterError};
 use crate::session::{Failure, counted};
 use crate::survey::Finding;
 
-/// How long an API server that is ready may take until it is an endpoint of `default/kubernetes`: twice the 10 s at which
-/// each renews its own, and some more (`DefaultEndpointReconcilerInterval`, `pkg/controlplane/instance.go`, v1.36.3).
+/// How long a ready API server can take to become an endpoint of `default/kubernetes`: twice the 10 s interval in which
+/// each renews its own, and a margin (`DefaultEndpointReconcilerInterval`, `pkg/controlplane/instance.go`, v1.36.3).
 const ENDPOINTS: Duration = Duration::from_secs(30);
-/// Between two looks.
+/// The pause between two checks.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Where flags are looked at.
+/// Where to read the flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Places {
     /// Pods, and those processes on this host that are API servers of the cluster.
     Cluster,
-    /// Pods, or processes on this host where there are none.
+    /// Pods, or processes on this host if there are no Pods.
     PodsOrHost,
-    /// The processes on this host, whatever other hosts have.
+    /// The processes on this host only.
     Host,
 }
 
-/// Returns what is not yet as it must be: every API server ready, and as many flags seen as there are API servers, all with
-/// this range, or any if none is given. Nothing if all of that is so.
+/// Returns a finding for each unmet condition. Every API server must be ready, and as many flags must be readable as there are
+/// API servers, all with this range, or any if none is given.
 pub async fn not_yet(cluster: &Cluster, range: Option<&str>, places: Places) -> Vec<Finding> {
     let servers = match cluster.api_servers().await {
         Ok(servers) => servers,
@@ -57,7 +57,7 @@ pub async fn not_yet(cluster: &Cluster, range: Option<&str>, places: Places) -> 
         Places::PodsOrHost => alone(pods, servers.len()),
         Places::Cluster => {
             let processes = in_processes_of(&servers);
-            // Which process runs in which Pod is not known: the smaller number may be part of the larger one.
+            // Pods and processes cannot be matched to each other: the smaller group can be part of the larger one.
             let count = pods.len().max(processes.len());
             (pods.into_iter().chain(processes).collect(), count, servers.len())
         }
@@ -73,7 +73,7 @@ fn alone(seen: Vec<Seen>, expected: usize) -> (Vec<Seen>, usize, usize) {
 }
 
 /// Returns the API servers that have another range than this one, by their Pods, and by those processes on this host that
-/// are API servers of the cluster. Those that cannot be seen are not among them.
+/// are API servers of the cluster. API servers that are not visible from here are missing.
 pub async fn other_ranges(cluster: &Cluster, range: &str) -> Result<Vec<Finding>, Failure> {
     let servers = endpoints(cluster).await?;
     let mut seen = of_api_servers(in_pods(cluster).await?);
@@ -81,13 +81,13 @@ pub async fn other_ranges(cluster: &Cluster, range: &str) -> Result<Vec<Finding>
     Ok(seen.iter().filter_map(|one| other_range(one, range)).collect())
 }
 
-/// Returns the API servers that take requests. The only one, restarted, is ready a moment before it is an endpoint: which
-/// processes are API servers of the cluster is not known until then.
+/// Returns the endpoints of the API servers. A single API server is ready a moment before it is an endpoint after a restart;
+/// until then it is unknown which processes are API servers of the cluster.
 pub async fn endpoints(cluster: &Cluster) -> Result<Vec<ApiServer>, ClusterError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         match cluster.api_servers().await {
-            Err(ClusterError::NotReady { .. }) if begun.elapsed() < ENDPOINTS => sleep(PAUSE).await,
+            Err(ClusterError::NotReady { .. }) if started.elapsed() < ENDPOINTS => sleep(PAUSE).await,
             outcome => return outcome,
         }
     }
@@ -98,12 +98,12 @@ fn of_api_servers(mut seen: Vec<Seen>) -> Vec<Seen> {
     seen
 }
 
-/// An API server is an endpoint a moment after it is ready: whoever ends another one before leaves clients in the cluster
-/// without any.
+/// An API server becomes an endpoint a moment after it is ready. If another one is stopped before that, clients in the cluster
+/// have no endpoint.
 fn unreached(pods: usize, endpoints: usize) -> Option<Finding> {
     let text = format!(
-        "there are {}, and `default/kubernetes` leads to {endpoints}",
-        counted(pods, "Pod of an API server that runs", "Pods of API servers that run")
+        "{}, but the number of endpoints of `default/kubernetes` is {endpoints}",
+        counted(pods, "API server Pod runs", "API server Pods run")
     );
     (pods > endpoints).then(|| not_ready(API_SERVER, text))
 }
@@ -118,8 +118,8 @@ fn judge(seen: &[Seen], range: Option<&str>) -> Vec<Finding> {
         if let Some(other) = range.and_then(|range| other_range(one, range)) {
             found.push(other);
         } else if !one.runs {
-            // A kubelet mirrors what it is to run before it has ended what ran before.
-            found.push(not_ready(&one.subject(), "it does not run yet, or is not ready"));
+            // A kubelet updates the mirror Pod before it has stopped the former container.
+            found.push(not_ready(&one.subject(), "it is not running yet, or not ready"));
         }
     }
     found
@@ -133,7 +133,7 @@ fn other_range(one: &Seen, range: &str) -> Option<Finding> {
 
 fn unseen(count: usize, expected: usize) -> Option<Finding> {
     let text = format!(
-        "the flags of {count} of {} are seen from here; `controlplane wait --host` on each host looks at its own",
+        "flags read from {count} of {}; run `controlplane wait --host` on each host to check its own",
         counted(expected, "API server", "API servers")
     );
     (count < expected).then(|| Finding::error("api-server-unseen", API_SERVER).says(text))
@@ -161,10 +161,10 @@ mod tests {
         let there = seen("10.200.0.0/16", true);
         assert_eq!(codes(&[there.clone(), there.clone()], 2), Vec::<&str>::new());
         assert_eq!(codes(std::slice::from_ref(&there), 2), ["api-server-unseen"]);
-        let text = "one of two is no endpoint yet";
+        let text = "one of two is not an endpoint yet";
         assert_eq!(codes(&[there.clone(), there.clone()], 1), ["api-server-not-ready"], "{text}");
         let old = [seen("10.96.0.0/16", true)];
-        assert_eq!(judge(&old, None), [], "any range will do");
+        assert_eq!(judge(&old, None), [], "any range matches");
         assert_eq!(codes(&[there.clone(), seen("10.200.0.0/16", false)], 2), ["api-server-not-ready"]);
         assert_eq!(codes(&[there, seen("10.96.0.0/16", true)], 2), ["api-server-has-another-range"]);
     }

@@ -1,5 +1,5 @@
-//! The flags of the control plane, as far as they can be observed: in static Pods' manifests and processes of this host, and in
-//! the Pods that the API knows.
+//! The flags of the control plane, as far as they are visible: in static Pods' manifests and processes of this host, and in
+//! the Pods of the API.
 
 mod agree;
 mod seen;
@@ -13,5 +13,5 @@ pub use seen::{
 pub const API_SERVER: &str = "kube-apiserver";
 /// The name of the controller manager.
 pub const CONTROLLER_MANAGER: &str = "kube-controller-manager";
-/// The flag of both that has the Service range.
+/// The flag of both with the Service range.
 pub const FLAG: &str = "service-cluster-ip-range";

@@ -1,4 +1,4 @@
-//! What can be seen of the control plane's flags from here: static Pods' manifests, processes, and Pods in the API.
+//! The control plane's flags that are visible from here: in static Pods' manifests, processes, and Pods of the API.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, UdpSocket};
@@ -8,23 +8,23 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 use serde::Serialize;
 
 use super::{API_SERVER, CONTROLLER_MANAGER, FLAG};
-use crate::cluster::{ApiServer, Cluster};
 use crate::host::process::{Process, running};
+use crate::kube_api::{ApiServer, Cluster};
 use crate::session::Failure;
 use crate::survey::Finding;
 use crate::wire::manifest::{ManifestError, flag, runs};
 
 /// Where kubelets look for static Pods: kubeadm and kOps (`staticPodPath`), RKE2.
 const FOLDERS: [&str; 2] = ["/etc/kubernetes/manifests", "/var/lib/rancher/rke2/agent/pod-manifests"];
-/// Where an API server listens that has no `--secure-port`.
+/// The port of an API server without `--secure-port`.
 const SECURE_PORT: u16 = 6443;
-/// How kubeadm labels static Pods, and how kOps does.
+/// The label of static Pods by kubeadm, and by kOps.
 const LABELS: [&str; 2] = ["component", "k8s-app"];
 
-/// A flag that was seen.
+/// A flag that was read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Seen {
-    /// Of which component.
+    /// Its component.
     pub component: &'static str,
     /// `manifest`, `process` or `pod`.
     pub source: &'static str,
@@ -32,13 +32,13 @@ pub struct Seen {
     pub at: String,
     /// The value of the flag, `None` if it is not given.
     pub range: Option<String>,
-    /// Whether it is known to run so; a manifest says nothing of it.
+    /// Whether the component runs with it; always false for a manifest.
     #[serde(skip)]
     pub runs: bool,
 }
 
 impl Seen {
-    /// Where it was seen: `process 1234`, `pod kube-apiserver-a on a`.
+    /// Where the flag was read: `process 1234`, `pod kube-apiserver-a on a`.
     pub fn subject(&self) -> String {
         format!("{} {}", self.source, self.at)
     }
@@ -50,7 +50,7 @@ pub fn folder_of_manifests() -> Option<PathBuf> {
 }
 
 /// Returns the manifests in a folder that run a component of the control plane, with their text: the files that a kubelet
-/// would take (`pkg/kubelet/config/file.go`, v1.36.3: not those whose name begins with a dot).
+/// reads (`pkg/kubelet/config/file.go`, v1.36.3: not those whose name starts with a dot).
 pub fn manifests(folder: &Path) -> Result<Vec<(PathBuf, &'static str, String)>, Failure> {
     let unreadable = |path: &Path, error: &dyn std::fmt::Display| {
         Failure::refused(format!("`{}`: {error}", path.display()))
@@ -111,7 +111,7 @@ pub fn in_processes_of(servers: &[ApiServer]) -> Vec<Seen> {
     found
 }
 
-/// Whether a process is one of these API servers: at the port of one (`--secure-port`, 6443 by default), and at the address
+/// Whether a process is one of these API servers: it has the port of one (`--secure-port`, 6443 by default), and the address
 /// that it advertises. Without `--advertise-address` it advertises an address of this host
 /// (`ServerRunOptions.DefaultAdvertiseAddress`, `apiserver/pkg/server/options/server_run_options.go`, v1.36.3).
 fn serves(process: &Process, servers: &[ApiServer]) -> bool {
@@ -120,7 +120,7 @@ fn serves(process: &Process, servers: &[ApiServer]) -> bool {
     servers.iter().any(|server| {
         let is_there = match &advertised {
             Some(address) => address.as_ref().is_ok_and(|address| *address == server.address),
-            // Only an address of this host can be listened at.
+            // Only an address of this host can be bound.
             None => UdpSocket::bind((server.address, 0)).is_ok(),
         };
         is_there && port == Some(server.port)
@@ -129,10 +129,10 @@ fn serves(process: &Process, servers: &[ApiServer]) -> bool {
 
 /// A Pod of the control plane.
 struct ControlPlanePod {
-    /// Its name, and its node's.
+    /// Its name and its node's name.
     at: String,
     pod: Pod,
-    /// The same as text. JSON is YAML, too.
+    /// The same as text. JSON is also YAML.
     text: String,
 }
 
@@ -150,7 +150,7 @@ impl ControlPlanePod {
     }
 }
 
-/// Returns the flags of Pods in the API: of static ones the kubelets keep mirrors there.
+/// Returns the flags of Pods in the API: kubelets create mirror Pods there for static ones.
 pub async fn in_pods(cluster: &Cluster) -> Result<Vec<Seen>, Failure> {
     let pods = pods(cluster).await?;
     let mut found: Vec<Seen> = Vec::new();
@@ -171,7 +171,7 @@ pub async fn in_pods(cluster: &Cluster) -> Result<Vec<Seen>, Failure> {
     Ok(found)
 }
 
-/// Returns those of some flags that each Pod of a component has, by name, with the Pod and its node.
+/// Returns, of the given flags, those that each Pod of a component has, by name, with the Pod and its node.
 pub async fn flags_in_pods(
     cluster: &Cluster,
     component: &str,
@@ -204,14 +204,14 @@ async fn pods(cluster: &Cluster) -> Result<Vec<ControlPlanePod>, Failure> {
             found.entry(format!("{name} on {node}")).or_insert(pod);
         }
     }
-    // A Pod always serialises.
+    // Serializing a Pod never fails.
     let text = |pod: &Pod| serde_json::to_string(pod).unwrap_or_default();
     Ok(found.into_iter().map(|(at, pod)| ControlPlanePod { at, text: text(&pod), pod }).collect())
 }
 
-/// Whether the container runs that the Pod describes now: a mirror is made anew when its manifest changes, and is told of
-/// the container later (`pkg/kubelet/pod/mirror_client.go`, `status/status_manager.go`, v1.36.3); and whether nobody says that the
-/// Pod is not ready, as it is said of those on a node that is gone (`pkg/controller/nodelifecycle`).
+/// Whether the container of the present Pod spec runs, and the Pod is not marked as not ready. A mirror Pod is recreated when its
+/// manifest changes, and gets the container's state later (`pkg/kubelet/pod/mirror_client.go`, `status/status_manager.go`,
+/// v1.36.3). The Pods of a lost node are marked as not ready (`pkg/controller/nodelifecycle`).
 fn is_running(pod: &Pod, component: &str) -> bool {
     let Some(status) = &pod.status else { return false };
     let runs = |one: &ContainerStatus| {
@@ -222,8 +222,8 @@ fn is_running(pod: &Pod, component: &str) -> bool {
         && !status.conditions.iter().flatten().any(is_unready)
 }
 
-/// Returns what does not fit together: each API server must have the same ranges, and a controller manager that is told
-/// one should have it, too.
+/// Returns the differences: each API server must have the same ranges, and a controller manager that has the flag
+/// must have these, too.
 pub fn differences(seen: &[Seen]) -> Vec<Finding> {
     let of = |component: &str| seen.iter().filter(|one| one.component == component).collect::<Vec<_>>();
     let say = |one: &Seen| format!("{} has `{}`", one.subject(), one.range.as_deref().unwrap_or("no range"));
@@ -237,7 +237,7 @@ pub fn differences(seen: &[Seen]) -> Vec<Finding> {
     for manager in of(CONTROLLER_MANAGER) {
         if manager.range.is_some() && manager.range != first.range {
             let finding = Finding::warning("controller-manager-range-differs", manager.subject());
-            found.push(finding.says(format!("{}, and the API server's {}", say(manager), say(first))));
+            found.push(finding.says(format!("{}, but {}", say(manager), say(first))));
         }
     }
     found
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_an_api_server_of_the_cluster_whose_endpoint_it_is() {
+    fn process_belongs_to_the_cluster_whose_endpoint_it_serves() {
         let server = |text: &str| {
             let at: std::net::SocketAddr = text.parse().unwrap();
             ApiServer { address: at.ip(), port: at.port() }

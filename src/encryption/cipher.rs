@@ -1,7 +1,7 @@
-//! One key and what it does: AES-CBC with PKCS #7 padding, AES-GCM, and NaCl's secretbox.
+//! Encryption with one key: AES-CBC with PKCS #7 padding, AES-GCM, and NaCl's secretbox.
 //!
-//! What is stored is the nonce and then the ciphertext. AES-GCM authenticates the etcd key too, so that a value that was
-//! copied to another key does not open; the others do not (`pkg/storage/value/encrypt/{aes/aes.go, secretbox/secretbox.go}`
+//! A stored value has the nonce and then the ciphertext. AES-GCM also authenticates the etcd key, so that a value copied
+//! to another key does not decrypt; the others do not (`pkg/storage/value/encrypt/{aes/aes.go, secretbox/secretbox.go}`
 //! of `k8s.io/apiserver` v0.36.3; `authenticatedDataString` in `pkg/storage/etcd3/store.go`).
 
 use aes::cipher::block_padding::Pkcs7;
@@ -41,7 +41,7 @@ impl Aes {
     }
 }
 
-/// Does the same with a key of whichever length.
+/// Runs the same expression for a key of any length.
 macro_rules! with_aes {
     ($aes:expr, $cipher:ident => $done:expr) => {
         match $aes {
@@ -52,7 +52,7 @@ macro_rules! with_aes {
     };
 }
 
-/// A key, ready to be used.
+/// A key, ready for use.
 pub(super) enum Cipher {
     Cbc(Aes),
     Gcm(Aes),
@@ -76,7 +76,7 @@ impl Cipher {
         Some(Self::Secretbox(Box::new(cipher)))
     }
 
-    /// Opens what follows the key's name in a stored value; `None` if this key does not open it.
+    /// Decrypts the bytes after the key's name in a stored value; `None` if this key does not decrypt them.
     pub(super) fn open(&self, etcd_key: &[u8], stored: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::Cbc(aes) => {
@@ -98,7 +98,7 @@ impl Cipher {
         }
     }
 
-    /// Seals an object: nonce and ciphertext. `None` for what is too long for a cipher, gigabytes.
+    /// Encrypts an object: nonce and ciphertext. `None` if it is too long for the cipher (gigabytes).
     pub(super) fn seal(&self, etcd_key: &[u8], plain: &[u8], fill: Fill) -> Option<Vec<u8>> {
         Some(match self {
             Self::Cbc(aes) => {

@@ -9,11 +9,11 @@ use zeroize::Zeroizing;
 use super::cipher::Cipher;
 use super::{Provider, Resource};
 
-/// Why a configuration cannot be used. Never has any part of a key.
+/// Why a configuration cannot be used. It never contains any part of a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// It is no YAML, or has not the shape of such a configuration.
-    #[error("it is no EncryptionConfiguration: {0}")]
+    /// It is not YAML, or has not the structure of such a configuration.
+    #[error("not an EncryptionConfiguration: {0}")]
     Shape(String),
     /// A key cannot be used.
     #[error("the key `{name}` of the provider `{provider}` {reason}")]
@@ -40,7 +40,7 @@ struct Entry {
     providers: Vec<Choice>,
 }
 
-/// One of them is given.
+/// Exactly one of them is set.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Choice {
@@ -70,7 +70,7 @@ struct Key {
     secret: Secret,
 }
 
-/// A key as it stands in the file, wiped when it is dropped.
+/// A key as the file has it, wiped when it is dropped.
 #[derive(Deserialize)]
 #[serde(from = "String")]
 struct Secret(Zeroizing<String>);
@@ -81,10 +81,10 @@ impl From<String> for Secret {
     }
 }
 
-/// Reads a configuration. Providers of one resource in several entries follow each other in their order.
+/// Reads a configuration. If several entries have the same resource, their providers follow each other in order.
 pub(super) fn parse(text: &str) -> Result<Vec<(Resource, Vec<Provider>)>, ConfigError> {
     let read: Configuration = serde_saphyr::from_str(text).map_err(|error| shape(&error))?;
-    // Its name before Kubernetes 1.13.
+    // `EncryptionConfig` was its name before Kubernetes 1.13.
     if !["EncryptionConfiguration", "EncryptionConfig"].contains(&read.kind.as_str()) {
         return Err(ConfigError::Shape(format!("its kind is `{}`", read.kind)));
     }
@@ -102,15 +102,15 @@ pub(super) fn parse(text: &str) -> Result<Vec<(Resource, Vec<Provider>)>, Config
         }
     }
     if all.is_empty() {
-        return Err(ConfigError::Shape("it names no resources".to_string()));
+        return Err(ConfigError::Shape("it has no resources".to_string()));
     }
     Ok(all)
 }
 
-/// The parser's words without the text that it read, which may be a key.
+/// The parser's message without the text that it read, which can be a key.
 fn shape(error: &serde_saphyr::Error) -> ConfigError {
     let at = error.location().map(|at| format!(" at line {}, column {}", at.line(), at.column()));
-    ConfigError::Shape(format!("something else is written{}", at.unwrap_or_default()))
+    ConfigError::Shape(format!("invalid content{}", at.unwrap_or_default()))
 }
 
 fn provider(choice: &Choice) -> Result<Provider, ConfigError> {
@@ -123,7 +123,9 @@ fn provider(choice: &Choice) -> Result<Provider, ConfigError> {
         }
         (None, None, None, Some(Nothing {}), None) => Ok(Provider::Identity),
         (None, None, None, None, Some(plugin)) => Ok(Provider::Kms(plugin.name.clone())),
-        _ => Err(ConfigError::Shape("a provider is none, or more than one".to_string())),
+        _ => Err(ConfigError::Shape(
+            "an entry of `providers` has no known provider, or more than one".to_string(),
+        )),
     }
 }
 
@@ -142,10 +144,12 @@ fn keys(
             return Err(wrong("has no name".to_string()));
         }
         let secret = STANDARD.decode(key.secret.0.as_bytes());
-        let secret = Zeroizing::new(secret.map_err(|_| wrong("has a secret that is no base64".to_string()))?);
+        let secret =
+            Zeroizing::new(secret.map_err(|_| wrong("has a secret that is not base64".to_string()))?);
         let length = secret.len();
-        let cipher = cipher(&secret)
-            .ok_or_else(|| wrong(format!("has {length} bytes, which that provider does not take")))?;
+        let cipher = cipher(&secret).ok_or_else(|| {
+            wrong(format!("has {length} bytes, a length that this provider does not accept"))
+        })?;
         Ok((key.name.clone(), cipher))
     };
     Ok(Provider::Keys { prefix, keys: given.keys.iter().map(usable).collect::<Result<_, _>>()? })

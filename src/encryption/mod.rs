@@ -1,8 +1,8 @@
-//! Encryption at rest as the API server does it: values are opened, and sealed again under the first provider that its
-//! `EncryptionConfiguration` names for their resource.
+//! Encryption at rest as the API server does it: values are decrypted, and encrypted again under the first provider that its
+//! `EncryptionConfiguration` has for their resource.
 //!
 //! Pure: bytes in and bytes out; the source of nonces is passed in. Keys are wiped from memory when they are dropped, and no
-//! text of this room has any part of one. What a KMS holds the key of is left as it is stored: nobody else can open it.
+//! text of this module has any part of one. A value under a KMS key stays as it is stored: only the KMS plug-in can decrypt it.
 //!
 //! Sources: `staging/src/k8s.io/apiserver/pkg/server/options/encryptionconfig/config.go` and
 //! `pkg/storage/value/transformer.go` beside it, Kubernetes v1.36.3.
@@ -18,16 +18,16 @@ use crate::store::seal::{Seal, SealError};
 use crate::wire::envelope::{CBOR_MAGIC, ENCRYPTION_PREFIX, PROTOBUF_MAGIC};
 use cipher::Cipher;
 
-/// Fills a buffer with random bytes that nobody can foretell.
+/// Fills a buffer with unpredictable random bytes.
 pub type Fill = fn(&mut [u8]);
 
-/// A way in which values of some resources are stored.
+/// A provider of encryption for some resources.
 enum Provider {
-    /// Under one of these keys, named; the first one seals. The prefix is as in `k8s:enc:aescbc:v1:`.
+    /// Under one of these named keys; the first one encrypts. The prefix is as in `k8s:enc:aescbc:v1:`.
     Keys { prefix: &'static str, keys: Vec<(String, Cipher)> },
-    /// In the clear.
+    /// Unencrypted.
     Identity,
-    /// Under a key that only a plug-in has; its name.
+    /// Under a key that only a KMS plug-in has; its name.
     Kms(String),
 }
 
@@ -39,19 +39,19 @@ pub struct Keyring {
 }
 
 impl Keyring {
-    /// Reads an `EncryptionConfiguration` (YAML or JSON); `etcd_prefix` is the API server's flag of that name, without a slash
-    /// at its end.
+    /// Reads an `EncryptionConfiguration` (YAML or JSON); `etcd_prefix` is the API server's flag of that name, without a trailing
+    /// slash.
     ///
-    /// Fails, as the API server would, when the text is no such configuration, and when a key is not of a length that its
-    /// provider takes.
+    /// Fails, as the API server does, if the text is not such a configuration, or a key has a length that its provider does not
+    /// accept.
     pub fn parse(text: &str, etcd_prefix: &str, fill: Fill) -> Result<Self, ConfigError> {
         let providers = config::parse(text)?;
         Ok(Self { providers, etcd_prefix: etcd_prefix.to_string(), fill })
     }
 
     /// The providers for a key's resource: those of the resource by name, else of its whole group, else of everything
-    /// (`transformerFromOverrides`). `None` where the configuration says nothing, and so for everything that is no resource,
-    /// such as a RangeAllocation, which is stored in the clear whatever the configuration says.
+    /// (`transformerFromOverrides`). `None` if the configuration has none for it, and for everything that is not a resource,
+    /// such as a RangeAllocation, which is always stored unencrypted.
     fn of(&self, key: &[u8]) -> Option<&[Provider]> {
         let resource = Resource::of(key, &self.etcd_prefix)?;
         let patterns = [resource.clone(), resource.whole_group(), Resource::everything()];
@@ -60,7 +60,7 @@ impl Keyring {
         Some(&found.1)
     }
 
-    /// Tries every key of that provider and name, as the API server does: two may have one name.
+    /// Tries every key of that provider and name, as the API server does: two can have the same name.
     fn open_with<'p>(
         candidates: impl Iterator<Item = &'p Provider>,
         key: &[u8],
@@ -85,13 +85,13 @@ impl Keyring {
         match tried {
             None => Ok(None),
             Some(name) => Err(SealError(format!(
-                "its key `{name}` does not open it, so the API server has another secret under that name"
+                "the key `{name}` of the configuration does not decrypt it: the API server has another secret under that name"
             ))),
         }
     }
 }
 
-/// Whether bytes begin as an object does. CBC tells nobody that a key was wrong.
+/// Whether bytes start as an object does. CBC does not detect a wrong key.
 fn is_object(plain: &[u8]) -> bool {
     [PROTOBUF_MAGIC, b"{", CBOR_MAGIC].iter().any(|beginning| plain.starts_with(beginning))
 }
@@ -103,8 +103,8 @@ impl Seal for Keyring {
             return match providers {
                 Some(providers) if !providers.iter().any(|one| matches!(one, Provider::Identity)) => {
                     Err(SealError(
-                        "it is stored in the clear, and the encryption configuration has no `identity` for it: an API \
-                         server with this configuration could not read it"
+                        "it is not encrypted, and the encryption configuration has no `identity` provider for it: an API \
+                         server with this configuration cannot read it"
                             .to_string(),
                     ))
                 }
@@ -113,7 +113,7 @@ impl Seal for Keyring {
         }
         match providers {
             Some(providers) => Self::open_with(providers.iter(), key, value),
-            // What resource a key is of is not known for all: whoever's key opens it has it right.
+            // The resource of some keys is unknown: the key that decrypts the value is the right one.
             None => Self::open_with(self.providers.iter().flat_map(|(_, providers)| providers), key, value),
         }
     }
@@ -123,14 +123,13 @@ impl Seal for Keyring {
         match first {
             Provider::Identity => Ok(None),
             Provider::Kms(name) => Err(SealError(format!(
-                "the API server seals it with the KMS plug-in `{name}`, whose keys nobody else has (docs/encryption.md, \"A KMS\")"
+                "the API server encrypts it with the KMS plug-in `{name}`; netsurgeon has no access to its keys (docs/encryption.md, \"A KMS\")"
             ))),
             Provider::Keys { prefix, keys } => {
                 let Some((name, cipher)) = keys.first() else { return Ok(None) };
                 let mut sealed = format!("{prefix}{name}:").into_bytes();
                 let ciphertext = cipher.seal(key, plain, self.fill);
-                sealed
-                    .extend(ciphertext.ok_or_else(|| SealError("it is too long to be sealed".to_string()))?);
+                sealed.extend(ciphertext.ok_or_else(|| SealError("it is too long to encrypt".to_string()))?);
                 Ok(Some(sealed))
             }
         }

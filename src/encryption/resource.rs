@@ -1,4 +1,4 @@
-//! Which resource an etcd key is of, and the names and patterns that an encryption configuration has for resources.
+//! The resource of an etcd key, and the names and patterns of resources in an encryption configuration.
 
 /// A resource and its API group, either of them `*` in a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,9 +23,9 @@ impl Resource {
         Self::parse("*.*")
     }
 
-    /// Tells the resource of an etcd key below the API server's prefix. `None` for what is no resource, such as RangeAllocations
-    /// and the API servers' own leases (`StorageFactory.NewConfig` gives those no transformer:
-    /// `pkg/registry/core/rest/storage_core.go`, v1.36.3), and for keys whose group is not told by them.
+    /// Returns the resource of an etcd key below the API server's prefix. `None` for keys of no resource, such as
+    /// RangeAllocations and the API servers' own leases (`StorageFactory.NewConfig` gives those no transformer:
+    /// `pkg/registry/core/rest/storage_core.go`, v1.36.3), and for keys from which the group cannot be derived.
     pub fn of(key: &[u8], etcd_prefix: &str) -> Option<Self> {
         let path = std::str::from_utf8(key).ok()?.strip_prefix(etcd_prefix)?.strip_prefix('/')?;
         let (first, rest) = path.split_once('/')?;
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_tells_its_resource() {
+    fn resource_is_derived_from_the_key() {
         let of = |key: &str| Resource::of(key.as_bytes(), "/registry");
         let named = |text: &str| Some(Resource::parse(text));
         assert_eq!(of("/registry/services/specs/default/web"), named("services"));

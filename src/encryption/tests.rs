@@ -7,7 +7,7 @@ use super::*;
 const SERVICE: &[u8] = b"/registry/services/specs/default/web";
 const PLAIN: &[u8] = b"k8s\0object";
 
-/// Nobody asks of a nonce here that it cannot be foretold.
+/// A predictable nonce is sufficient for these tests.
 fn ones(buffer: &mut [u8]) {
     buffer.fill(1);
 }
@@ -40,7 +40,7 @@ fn good(entries: &[(&str, &[&str])]) -> Keyring {
 }
 
 #[test]
-fn what_is_sealed_is_opened_again_by_each_provider_and_length_of_key() {
+fn encrypted_values_decrypt_with_every_provider_and_key_length() {
     for (name, length) in [
         ("aescbc", 16),
         ("aescbc", 24),
@@ -51,47 +51,47 @@ fn what_is_sealed_is_opened_again_by_each_provider_and_length_of_key() {
         ("secretbox", 32),
     ] {
         let ring = good(&[("services", &[&provider(name, &[("k", 7, length)])])]);
-        let sealed = ring.seal(SERVICE, PLAIN).unwrap().expect("it is sealed");
+        let sealed = ring.seal(SERVICE, PLAIN).unwrap().expect("it is encrypted");
         let beginning = format!("k8s:enc:{name}:v1:k:");
         assert!(sealed.starts_with(beginning.as_bytes()), "{name}");
-        assert!(!sealed.windows(6).any(|part| part == b"object"), "{name}: nothing of it can be read");
+        assert!(!sealed.windows(6).any(|part| part == b"object"), "{name}: no plain text in it");
         assert_eq!(ring.open(SERVICE, &sealed).unwrap().as_deref(), Some(PLAIN), "{name}, {length}");
         let elsewhere = ring.open(b"/registry/services/specs/default/other", &sealed);
-        assert_eq!(elsewhere.is_err(), name == "aesgcm", "GCM alone knows the key: {elsewhere:?}");
+        assert_eq!(elsewhere.is_err(), name == "aesgcm", "only GCM authenticates the key: {elsewhere:?}");
     }
 }
 
 #[test]
-fn the_first_provider_and_key_seal_and_all_of_them_open() {
+fn first_key_encrypts_and_every_key_decrypts() {
     let (old, new) =
         (provider("aescbc", &[("old", 1, 32)]), provider("aesgcm", &[("new", 2, 32), ("mid", 3, 16)]));
     let before = good(&[("services", &[&old, "identity: {}"])]);
     let now = good(&[("services", &[&new, &old, "identity: {}"])]);
-    let sealed = before.seal(SERVICE, PLAIN).unwrap().expect("it is sealed");
+    let sealed = before.seal(SERVICE, PLAIN).unwrap().expect("it is encrypted");
     assert_eq!(now.open(SERVICE, &sealed).unwrap().as_deref(), Some(PLAIN));
     assert!(now.seal(SERVICE, PLAIN).unwrap().unwrap().starts_with(b"k8s:enc:aesgcm:v1:new:"));
-    assert_eq!(now.open(SERVICE, PLAIN).unwrap(), None, "in the clear, as `identity` allows");
+    assert_eq!(now.open(SERVICE, PLAIN).unwrap(), None, "unencrypted, as `identity` allows");
     let last = good(&[("services", &["identity: {}", &old])]);
-    assert_eq!(last.seal(SERVICE, PLAIN).unwrap(), None, "no longer sealed");
+    assert_eq!(last.seal(SERVICE, PLAIN).unwrap(), None, "no longer encrypted");
     assert_eq!(last.open(SERVICE, &sealed).unwrap().as_deref(), Some(PLAIN));
 }
 
 #[test]
-fn of_two_keys_with_one_name_the_one_that_opens_is_taken() {
+fn keys_of_the_same_name_are_tried_in_turn() {
     let [first, second] = [provider("aescbc", &[("k", 1, 32)]), provider("aescbc", &[("k", 2, 32)])];
     let sealed = good(&[("services", &[&second])]).seal(SERVICE, PLAIN).unwrap().unwrap();
     let both = good(&[("services", &[&first, &second])]);
     assert_eq!(both.open(SERVICE, &sealed).unwrap().as_deref(), Some(PLAIN));
     let wrong = good(&[("services", &[&first])]).open(SERVICE, &sealed).unwrap_err();
-    assert!(wrong.to_string().contains("its key `k`"), "{wrong}");
+    assert!(wrong.to_string().contains("the key `k`"), "{wrong}");
 }
 
 #[test]
-fn names_come_before_groups_and_groups_before_everything() {
+fn resource_names_precede_groups_and_groups_precede_wildcards() {
     let [name, group, all] = ["name", "group", "all"].map(|key| provider("secretbox", &[(key, 9, 32)]));
     let ring = good(&[("services", &[&name]), ("'*.'", &[&group]), ("'*.*'", &[&all])]);
     let sealed_under = |key: &str, name: &str| {
-        let sealed = ring.seal(key.as_bytes(), PLAIN).unwrap().expect("it is sealed");
+        let sealed = ring.seal(key.as_bytes(), PLAIN).unwrap().expect("it is encrypted");
         assert!(sealed.starts_with(format!("k8s:enc:secretbox:v1:{name}:").as_bytes()), "{key}: {name}");
     };
     sealed_under("/registry/services/specs/a/b", "name");
@@ -104,24 +104,24 @@ fn names_come_before_groups_and_groups_before_everything() {
 }
 
 #[test]
-fn what_an_api_server_with_this_file_could_not_read_is_refused() {
+fn value_that_the_api_server_cannot_read_is_refused() {
     let ring = good(&[("services", &[&provider("aescbc", &[("k", 1, 32)])])]);
     let clear = ring.open(SERVICE, PLAIN).unwrap_err();
     assert!(clear.to_string().contains("no `identity`"), "{clear}");
     assert_eq!(
         ring.open(b"/registry/ipaddresses/10.96.0.1", PLAIN).unwrap(),
         None,
-        "nothing is said of those"
+        "the configuration has nothing for those"
     );
     for stored in [&b"k8s:enc:aescbc:v1:other:xx"[..], b"k8s:enc:kms:v2:plugin:xx", b"k8s:enc:aesgcm:v1:k:xx"]
     {
-        assert_eq!(ring.open(SERVICE, stored).unwrap(), None, "no key: it passes as it is stored");
+        assert_eq!(ring.open(SERVICE, stored).unwrap(), None, "no key: it stays as it is stored");
     }
     assert!(ring.open(SERVICE, b"k8s:enc:aescbc:v1:k:cut").is_err());
 }
 
 #[test]
-fn a_plugin_opens_and_seals_alone() {
+fn kms_values_are_passed_through_and_not_encrypted() {
     let ring =
         good(&[("services", &["kms: {name: vault, apiVersion: v2, endpoint: 'unix:///k'}", "identity: {}"])]);
     let refused = ring.seal(SERVICE, PLAIN).unwrap_err();
@@ -131,7 +131,7 @@ fn a_plugin_opens_and_seals_alone() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_is_refused_without_a_word_of_its_keys() {
+fn unusable_configuration_is_refused_without_showing_keys() {
     let refused = |text: &str| {
         let error = Keyring::parse(text, "/registry", ones).err().expect("it cannot be used").to_string();
         assert!(!error.contains("c2VjcmV0"), "{error}");
@@ -142,20 +142,20 @@ fn a_file_that_cannot_be_used_is_refused_without_a_word_of_its_keys() {
             "kind: EncryptionConfiguration\nresources:\n- resources: [services]\n  providers:\n  - {provider}\n"
         )
     };
-    assert!(refused("c2VjcmV0").contains("no EncryptionConfiguration"));
+    assert!(refused("c2VjcmV0").contains("not an EncryptionConfiguration"));
     assert!(refused("kind: Secret\nresources: []").contains("`Secret`"));
     assert!(refused("kind: EncryptionConfiguration\nresources: []").contains("no resources"));
     assert!(refused(&whole("aescbc: {keys: [{name: k, secret: c2VjcmV0}]}")).contains("has 6 bytes"));
-    assert!(refused(&whole("secretbox: {keys: [{name: k, secret: c2VjcmV0!}]}")).contains("no base64"));
+    assert!(refused(&whole("secretbox: {keys: [{name: k, secret: c2VjcmV0!}]}")).contains("not base64"));
     assert!(refused(&whole("aesgcm: {keys: []}")).contains("no keys"));
-    assert!(refused(&whole("rot13: {keys: [{name: k, secret: c2VjcmV0}]}")).contains("something else"));
+    assert!(refused(&whole("rot13: {keys: [{name: k, secret: c2VjcmV0}]}")).contains("invalid content"));
     let two = format!("identity: {{}}\n    {}", provider("aescbc", &[("k", 1, 32)]));
     assert!(refused(&whole(&two)).contains("more than one"));
 }
 
 proptest! {
     #[test]
-    fn any_object_comes_back(rest in proptest::collection::vec(any::<u8>(), 0..200), which in 0..3usize) {
+    fn any_object_round_trips(rest in proptest::collection::vec(any::<u8>(), 0..200), which in 0..3usize) {
         let name = ["aescbc", "aesgcm", "secretbox"][which];
         let ring = good(&[("services", &[&provider(name, &[("k", 5, 32)])])]);
         let plain = [b"k8s\0".as_slice(), &rest].concat();
@@ -164,7 +164,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_stored_makes_it_panic(rest in proptest::collection::vec(any::<u8>(), 0..80), which in 0..3usize) {
+    fn arbitrary_stored_values_never_panic(rest in proptest::collection::vec(any::<u8>(), 0..80), which in 0..3usize) {
         let name = ["aescbc", "aesgcm", "secretbox"][which];
         let ring = good(&[("services", &[&provider(name, &[("k", 5, 32)])])]);
         let stored = [format!("k8s:enc:{name}:v1:k:").as_bytes(), &rest].concat();

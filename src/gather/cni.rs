@@ -1,4 +1,4 @@
-//! What is looked at before the network of Pods is changed.
+//! Reads what the checks of `preflight cni` judge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,17 +14,17 @@ use tokio::sync::OnceCell;
 use super::permissions;
 use super::reading::{Read, Reading, carry_out, own_routes, unread};
 use super::{Reached, Selection};
-use crate::cluster::Node;
 use crate::controlplane::{API_SERVER, CONTROLLER_MANAGER};
 use crate::ip::ServiceCidr;
+use crate::kube_api::Node;
 use crate::preflight::cni::settings::{self, Settings, Sources};
-use crate::preflight::cni::{OWN_POLICIES, Taken, emptied, host_ports};
+use crate::preflight::cni::{OWN_POLICIES, Taken, drain_capacity, host_ports};
 use crate::preflight::objects::{labels, name, subject};
 use crate::preflight::selectors::Labels;
 use crate::preflight::webhooks::{Admitted, Called, Written};
 use crate::preflight::{CNI, Check, CniCheck, Judged, cni, drain, list};
 
-/// Where CNIs run, by their own manifests and kubeadm's add-ons.
+/// The namespaces of CNIs, by their own manifests and kubeadm's add-ons.
 const HOMES: [&str; 7] = [
     "kube-system",
     "kube-flannel",
@@ -35,7 +35,7 @@ const HOMES: [&str; 7] = [
     "ovn-kubernetes",
 ];
 
-/// What the checks look at.
+/// What the checks read.
 struct Looking<'a> {
     read: Reading,
     pod_cidr: &'a [ServiceCidr],
@@ -44,15 +44,15 @@ struct Looking<'a> {
     settings: OnceCell<Read<Settings>>,
 }
 
-/// What is to come.
+/// The new network.
 pub struct Coming<'a> {
-    /// The ranges that the new network gives to Pods.
+    /// Its ranges for Pods.
     pub pod_cidr: &'a [ServiceCidr],
-    /// The CNI, by name.
+    /// Its CNI, by name.
     pub to: Option<&'a str>,
 }
 
-/// Carries the checks out.
+/// Runs the checks.
 pub async fn look(reached: Reached, coming: &Coming<'_>, asked: &Selection) -> Vec<Check> {
     let looking = Looking {
         read: Reading::begin(reached).await,
@@ -78,7 +78,9 @@ impl Looking<'_> {
             CniCheck::HostPorts => Ok(host_ports::mapped(self.read.pods().await?)),
             CniCheck::NetworkPolicies => self.policies().await,
             CniCheck::Budgets => Ok(drain::budgets(&self.read.objects().await?, self.read.pods().await?)),
-            CniCheck::DrainRoom => Ok(emptied::judge(self.read.nodes().await?, self.read.pods().await?)),
+            CniCheck::DrainRoom => {
+                Ok(drain_capacity::judge(self.read.nodes().await?, self.read.pods().await?))
+            }
             CniCheck::BarePods => Ok(drain::bare(self.read.pods().await?)),
             CniCheck::LocalStorage => Ok(drain::local(self.read.pods().await?, &self.read.objects().await?)),
             CniCheck::SinglePods => {
@@ -94,7 +96,7 @@ impl Looking<'_> {
         }
     }
 
-    /// The ranges and addresses of Pods and Services, and those of nodes, against the new one.
+    /// Compares the new ranges with ranges and addresses of Pods, Services and nodes.
     async fn ranges(&self) -> Read<Judged> {
         let mut taken = self.flags().await?;
         taken.extend(self.settings().await?.pools.iter().cloned());
@@ -104,7 +106,7 @@ impl Looking<'_> {
             let found = node.spec.iter().flat_map(|spec| spec.pod_cidrs.iter().flatten());
             taken.extend(parsed(found).map(|range| (whose.clone(), range)));
         }
-        // `v1` is not served before 1.33.
+        // `v1` is served from 1.33 on.
         for version in ["networking.k8s.io/v1", "networking.k8s.io/v1beta1"] {
             if let Some(found) = self.read.list_if_served(version, "ServiceCIDR").await? {
                 let found = found.iter().flat_map(|object| list(object, "/spec/cidrs"));
@@ -134,7 +136,7 @@ impl Looking<'_> {
         self.daemon_sets.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// What CNIs keep in objects of their own.
+    /// The settings in the CNIs' own objects.
     async fn settings(&self) -> Read<&Settings> {
         let read = async || {
             let mut sources = Sources::default();
@@ -155,7 +157,7 @@ impl Looking<'_> {
         self.settings.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// The ranges that are told to API servers and controller managers, as their Pods have them.
+    /// The ranges in the flags of API servers and controller managers, from their Pods.
     async fn flags(&self) -> Read<Taken> {
         let told = [
             (API_SERVER, "service-cluster-ip-range", "Services"),
@@ -180,7 +182,7 @@ impl Looking<'_> {
         Ok(cni::policies(standard, &own))
     }
 
-    /// Webhooks that are asked about Pods: those of the CNI, and all.
+    /// Webhooks that are called for Pods of a CNI, and for any Pod.
     async fn webhooks(&self) -> Read<Judged> {
         let found: Vec<Namespace> = self.read.objects().await?;
         let named =
@@ -192,7 +194,7 @@ impl Looking<'_> {
         let pods = self.read.pods().await?.iter().map(|pod| &pod.metadata);
         let all: BTreeSet<Written> = pods.filter_map(admitted).collect();
         let all: Vec<Written> = all.into_iter().collect();
-        // The one to come has no Pods yet, and perhaps no namespace.
+        // The new CNI has no Pods yet, and perhaps no namespace.
         let there =
             |home: &&str| ObjectMeta { namespace: Some((*home).to_string()), ..ObjectMeta::default() };
         let own: Vec<Written> = HOMES.iter().map(there).filter_map(|pod| admitted(&pod)).collect();
@@ -202,7 +204,7 @@ impl Looking<'_> {
     }
 }
 
-/// The texts that can be read as something.
+/// Parses texts, without those that are invalid.
 fn parsed<T: FromStr>(texts: impl Iterator<Item = impl AsRef<str>>) -> impl Iterator<Item = T> {
     texts.filter_map(|text| text.as_ref().parse().ok())
 }

@@ -1,4 +1,4 @@
-//! What is looked at before names are led to a mirror.
+//! Reads what the checks of `preflight dns` judge.
 
 mod names;
 
@@ -15,8 +15,8 @@ use super::Selection;
 use super::permissions;
 use super::reading::{Read, Reading, carry_out, unread};
 use crate::certs::Certificate;
-use crate::cluster::{Cluster, served};
 use crate::host::resolver::nameservers;
+use crate::kube_api::{Cluster, served};
 use crate::nameserver::{Answer, Key, Kind, NameserverError, Record, Server, Soa, canonical, is_name};
 use crate::preflight::dns::{self, Entry, Presented, Seen};
 use crate::preflight::exposed::{Exposed, Objects, exposed, is_in};
@@ -24,22 +24,22 @@ use crate::preflight::external_dns::{self, Controller};
 use crate::preflight::{Check, DNS, DnsCheck, Judged, Verdict};
 use crate::session::Failure;
 
-/// Where name servers answer (RFC 1035, section 4.2).
+/// The port of name servers (RFC 1035, section 4.2).
 const PORT: u16 = 53;
 
-/// Seconds of a day.
+/// A day in seconds.
 const DAY: i64 = 24 * 60 * 60;
 
-/// Questions at once: each takes a connection, of which a server of BIND has 150 for everybody (`tcp-clients`).
+/// Concurrent queries: each needs a connection, and BIND accepts 150 in all (`tcp-clients`).
 const AT_ONCE: usize = 8;
 
-/// Where names are served over TLS.
+/// The port of TLS servers.
 const TLS_PORT: u16 = 443;
 
-/// What leads a name, as the records of its zone say.
+/// The record types that change when a name points to the mirror.
 const LEADING: [Kind; 3] = [Kind::A, Kind::Aaaa, Kind::Cname];
 
-/// What the checks look at.
+/// What the checks read.
 struct Looking<'a> {
     names: &'a Names,
     zone: String,
@@ -54,7 +54,7 @@ struct Looking<'a> {
     exposed: OnceCell<Read<Vec<Exposed>>>,
 }
 
-/// Carries the checks out; the names and the key are those that [`Names::check`] has found good.
+/// Runs the checks; [`Names::check`] has validated the names and the key.
 pub async fn look(
     cluster: Result<Cluster, Failure>,
     mirror: Option<Result<Cluster, Failure>>,
@@ -81,30 +81,34 @@ pub async fn look(
     carry_out(DNS, asked, async |check| looking.judge(check).await).await
 }
 
-/// The mirror, unless it is the cluster itself.
+/// Returns the mirror, or a failure if it is the cluster itself.
 async fn another(own: &Reading, mirror: Option<Reading>) -> Read<Option<Reading>> {
     let Some(mirror) = mirror else { return Ok(None) };
     let (Ok(this), Ok(other)) = (own.cluster(), mirror.cluster()) else { return Ok(Some(mirror)) };
     match (this.identity().await, other.identity().await) {
         (Ok(this), Ok(other)) if this == other => Err(Judged::fail(
-            "the mirror that is named is this cluster itself",
-            "give the kubeconfig or the context of the other: `--mirror-kubeconfig`, `--mirror-context`",
+            "the given mirror is this cluster itself",
+            "give the kubeconfig or the context of the other cluster: `--mirror-kubeconfig`, `--mirror-context`",
         )),
         _ => Ok(Some(mirror)),
     }
 }
 
-/// The resolver that is named, or the first that this machine asks.
+/// The given resolver, or the first one of this host.
 fn resolver(named: Option<&str>) -> Read<Server> {
     if let Some(named) = named {
         let at = address(named).ok_or_else(|| {
-            Judged::unknown(format!("`{named}` is no address"), "give `--resolver ADDRESS` or `ADDRESS:PORT`")
+            Judged::unknown(
+                format!("`{named}` is not an address"),
+                "give `--resolver ADDRESS` or `ADDRESS:PORT`",
+            )
         })?;
         return Ok(Server::new(at, None));
     }
-    let found = nameservers().map_err(|error| unread(format!("the resolvers of this machine: {error}")))?;
+    let found =
+        nameservers().map_err(|error| unread(format!("cannot read the resolvers of this host: {error}")))?;
     let first = found.first().ok_or_else(|| {
-        Judged::unknown("this machine has no resolver in `/etc/resolv.conf`", "name one: `--resolver`")
+        Judged::unknown("`/etc/resolv.conf` of this host names no resolver", "give one: `--resolver`")
     })?;
     Ok(Server::new(SocketAddr::new(*first, PORT), None))
 }
@@ -136,7 +140,7 @@ impl Looking<'_> {
             DnsCheck::Ttls => Ok(dns::ttls(self.entries().await?)),
             DnsCheck::ZoneShare => {
                 let records = self.records().await?.as_ref().map_err(unanswered)?;
-                // What ExternalDNS says of its names is none.
+                // ExternalDNS's ownership records do not count as names.
                 let names = records.iter().filter(|record| external_dns::owner(&record.data).is_none());
                 Ok(dns::share(self.entries().await?, &names.map(|record| record.name.as_str()).collect()))
             }
@@ -159,7 +163,7 @@ impl Looking<'_> {
         self.resolver.as_ref().map_err(Clone::clone)
     }
 
-    /// The server that takes updates: as it is named, or the primary of the zone as a resolver knows it.
+    /// The server that accepts updates: the given one, or the zone's primary by the resolver.
     async fn primary(&self) -> Read<&Server> {
         let find = async || {
             let (host, port) = if let Some(named) = self.names.server.as_deref() {
@@ -172,15 +176,18 @@ impl Looking<'_> {
                 (start.map(|soa| soa.primary).unwrap_or_default(), PORT)
             };
             if host.is_empty() {
-                let seen = format!("a resolver finds no zone `{}`", self.zone);
-                return Err(Judged::fail(seen, "name the server that takes its updates: `--server`"));
+                let seen = format!("the resolver finds no zone `{}`", self.zone);
+                return Err(Judged::fail(
+                    seen,
+                    "give the server that accepts updates of the zone: `--server`",
+                ));
             }
             Ok(Server::new(SocketAddr::new(self.find(&host).await?, port), self.key.clone()))
         };
         self.primary.get_or_init(find).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns an address of a host.
+    /// Resolves a host to one of its addresses.
     async fn find(&self, host: &str) -> Read<IpAddr> {
         for kind in [Kind::A, Kind::Aaaa] {
             let answer = self.resolver()?.resolve(host, kind).await.map_err(|error| unanswered(&error))?;
@@ -189,12 +196,12 @@ impl Looking<'_> {
             }
         }
         Err(Judged::fail(
-            format!("a resolver finds no address of the name server `{host}`"),
-            "mend its record, or name the server that takes updates by its address: `--server`",
+            format!("the resolver finds no address of the name server `{host}`"),
+            "repair its record, or give the address of the server that accepts updates: `--server`",
         ))
     }
 
-    /// What a server, or a resolver, says of the zone's start and servers.
+    /// The zone's SOA and servers, from a server or a resolver.
     async fn start(&self, server: &Server, by_resolver: bool) -> Read<Seen> {
         let ask = async |kind| {
             let asked = if by_resolver {
@@ -233,7 +240,7 @@ impl Looking<'_> {
         Ok(dns::updates(&outcome.map(|_| ()), looked_ahead, by_key.as_deref(), dns::hosted(&servers)))
     }
 
-    /// Tries to update every name that is to be changed; whether the server tells of single names.
+    /// Tests an update of every name to change; returns whether the server checks the permission for single names.
     async fn may_update(&self) -> Read<Result<bool, NameserverError>> {
         let (primary, zone) = (self.primary().await?, self.zone.as_str());
         if let Err(error) = primary.knows_us(zone).await {
@@ -249,7 +256,7 @@ impl Looking<'_> {
         Ok(tried.into_iter().collect::<Result<(), _>>().map(|()| looks_ahead))
     }
 
-    /// The records that are to be changed, by name and kind.
+    /// The records to change, by name and type.
     async fn sets(&self) -> Read<BTreeSet<(&str, Kind)>> {
         let entries = self.entries().await?.iter().filter(|entry| entry.below.is_none());
         let of = |entry: &'_ Entry| entry.records.iter().map(|record| record.kind).collect::<BTreeSet<_>>();
@@ -285,7 +292,7 @@ impl Looking<'_> {
         self.controllers.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// The names that are to lead elsewhere: those that are given, or those that the cluster's objects have in the zone.
+    /// The names to change: the given ones, or those of the cluster's objects in the zone.
     async fn entries(&self) -> Read<&Vec<Entry>> {
         let read = async || {
             let mut names: BTreeMap<String, (Vec<String>, bool)> = BTreeMap::new();
@@ -309,7 +316,7 @@ impl Looking<'_> {
         self.entries.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// A name as its zone has it.
+    /// Reads the records of a name.
     async fn entry(&self, name: String, by: Vec<String>, has_tls: bool) -> Read<Entry> {
         let primary = self.primary().await?;
         if !is_name(&name) {
@@ -328,7 +335,7 @@ impl Looking<'_> {
         Ok(Entry { name, by, records, is_wild, below, has_tls })
     }
 
-    /// The zone between this one and a name, if there is one: its name has servers of its own.
+    /// The zone between this one and a name, if there is one: it has NS records of its own.
     async fn below(&self, name: &str) -> Read<Option<String>> {
         let (primary, mut path, mut rest) = (self.primary().await?, Vec::new(), name);
         while rest != self.zone {
@@ -337,7 +344,7 @@ impl Looking<'_> {
         }
         for at in path.into_iter().rev() {
             let answer = primary.ask(at, Kind::Ns).await.map_err(|error| unanswered(&error))?;
-            // Of a zone that is served elsewhere the answer is where to ask.
+            // For a zone on other servers the answer is a referral.
             let is_elsewhere = answer.exists && !answer.is_authoritative;
             if is_elsewhere || answer.records_of(Kind::Ns).any(|one| one.name == at) {
                 return Ok(Some(at.to_string()));
@@ -346,7 +353,7 @@ impl Looking<'_> {
         Ok(None)
     }
 
-    /// Whether a sibling of a name, which nobody has made, has the same records: then a wildcard may answer for both.
+    /// Whether a sibling of a name that does not exist has the same records: then a wildcard may answer for both.
     async fn answers_for_nobody(&self, name: &str, records: &[Record]) -> Read<bool> {
         let parent = name.split_once('.').map(|(_, parent)| parent).unwrap_or_default();
         if !is_in(&self.zone, parent) {
@@ -367,7 +374,7 @@ impl Looking<'_> {
         let entries = self.entries().await?;
         let mut found: BTreeMap<String, BTreeSet<String>> =
             entries.iter().map(|entry| (entry.name.clone(), BTreeSet::new())).collect();
-        // Of whatever kind: an alias of Route 53 is an A record, and was a CNAME's name once.
+        // Of every type: an alias of Route 53 is an A record, but ExternalDNS once recorded it as a CNAME.
         let asked = entries.iter().flat_map(|entry| {
             let names =
                 LEADING.iter().flat_map(|kind| external_dns::ownership_names(&entry.name, *kind, own));
@@ -381,7 +388,7 @@ impl Looking<'_> {
         });
         for answer in stream::iter(asked).buffered(AT_ONCE).collect::<Vec<_>>().await {
             let (of, name, answer) = answer.map_err(|error| unanswered(&error))?;
-            // A CNAME leads to what is said of another name.
+            // Behind a CNAME the texts belong to another name.
             let texts = answer.records_of(Kind::Txt).filter(|record| record.name == name);
             let owners = texts.filter_map(|record| external_dns::owner(&record.data)).map(str::to_string);
             found.entry(of).or_default().extend(owners);
@@ -392,8 +399,8 @@ impl Looking<'_> {
     fn mirror(&self) -> Read<&Reading> {
         self.mirror.as_ref().map_err(Clone::clone)?.as_ref().ok_or_else(|| {
             Judged::unknown(
-                "no mirror is named",
-                "say where it is: `--mirror-kubeconfig`, `--mirror-context`; or leave what looks at it out: `--skip targets,served-certificates`",
+                "no mirror given",
+                "select it (`--mirror-kubeconfig`, `--mirror-context`), or skip the checks that need it: `--skip targets,served-certificates`",
             )
         })
     }
@@ -407,7 +414,7 @@ impl Looking<'_> {
         self.exposed.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// What the mirror presents for each name that it, or this cluster, serves over TLS, at each of its addresses.
+    /// The certificates of the mirror for each name for which an object of either cluster declares TLS, at each of its addresses.
     async fn certificates(&self) -> Read<Judged> {
         let (mut asked, mut plain) = (BTreeSet::new(), 0_usize);
         for entry in self.entries().await? {
@@ -444,7 +451,7 @@ async fn controllers(read: &Reading) -> Read<Vec<Controller>> {
     Ok(Controller::all(&read.objects().await?))
 }
 
-/// The objects of a cluster that may have names.
+/// The objects of a cluster that can have external names.
 async fn objects(read: &Reading) -> Read<Objects> {
     let gateway = "gateway.networking.k8s.io/v1";
     Ok(Objects {
@@ -455,20 +462,20 @@ async fn objects(read: &Reading) -> Read<Objects> {
     })
 }
 
-/// What a server at an address, or at a load balancer of this name, presents to who asks for a name.
+/// The certificate that a server presents for a name; `at`: its address, or the name of its load balancer.
 async fn present(name: &str, at: &str) -> Presented {
     let at = match at.parse::<IpAddr>() {
         Ok(address) => SocketAddr::new(address, TLS_PORT).to_string(),
         Err(_) => format!("{at}:{TLS_PORT}"),
     };
-    // Nobody asks for an asterisk, but for a name that it stands for.
+    // Clients send a name that the wildcard covers, not the asterisk.
     let asked = name.strip_prefix('*').map(|rest| format!("netsurgeon-preflight{rest}"));
     let chain = served(&at, Some(asked.as_deref().unwrap_or(name))).await?;
-    let first = chain.into_iter().next().ok_or("it presents no certificate")?;
+    let first = chain.into_iter().next().ok_or("the server presents no certificate")?;
     let certificate = Certificate::from_der(first)?;
     let now = OffsetDateTime::now_utc();
     if now < certificate.not_before {
-        return Err(format!("it holds from {} on", certificate.not_before));
+        return Err(format!("the certificate is not valid before {}", certificate.not_before));
     }
     let days = certificate.left(now).whole_seconds().div_euclid(DAY);
     Ok((certificate.dns_names, days))

@@ -1,4 +1,4 @@
-//! What is asked of a cluster that carries traffic anyway: where its etcd stands, who may do what, and what Pods need.
+//! Reads what the checks of general requirements judge: zones of etcd, Secrets at rest, permissions, SSH, and images.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -7,12 +7,12 @@ use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 
 use super::reading::{Read, Reading, unread};
-use crate::cluster::Node;
-use crate::preflight::hardening::{self, POWERS, Secrets, Somebody};
+use crate::kube_api::Node;
+use crate::preflight::hardening::{self, POWERS, Requester, Secrets};
 use crate::preflight::{Judged, zones};
 use crate::store::{KeyRange, ReadStore as _, Record};
 
-/// Nodes that are connected to at once: where a firewall drops what comes, each takes its time to the end.
+/// Concurrent connections to nodes: if a firewall drops packets, each one waits for its time limit.
 const CONNECTIONS: usize = 1024;
 
 impl Reading {
@@ -28,7 +28,7 @@ impl Reading {
 
     pub(super) async fn authorization(&self) -> Read<Judged> {
         let cluster = self.cluster()?;
-        let asked = Somebody::ALL.into_iter().flat_map(|who| POWERS.iter().map(move |power| (who, power)));
+        let asked = Requester::ALL.into_iter().flat_map(|who| POWERS.iter().map(move |power| (who, power)));
         let answers = asked.map(async |(who, (verb, resource))| {
             let may = cluster.may_somebody(who.user(), verb, *resource).await;
             may.map(|may| may.then(|| (who, format!("{verb} {}", resource.1))))
@@ -64,7 +64,7 @@ impl Reading {
         Ok(hardening::images(pods, &secrets))
     }
 
-    /// Goes through the Secrets as they are stored: no right to read them is needed, and none is opened.
+    /// Reads the stored Secrets from etcd: this needs no API permission, and decrypts none.
     async fn each_secret(&self, mut take: impl FnMut(Record<'_>) + Send) -> Read<()> {
         let range = KeyRange::prefix(self.layout.secrets());
         let mut visitor = |record: Record<'_>| {

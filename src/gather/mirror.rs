@@ -1,4 +1,4 @@
-//! What is looked at before the resources of some namespaces are copied into a mirror: two clusters, through their APIs alone.
+//! Reads what the checks of `preflight mirror` judge, from the APIs of two clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use tokio::sync::OnceCell;
 use super::Selection;
 use super::permissions::{self, Asked};
 use super::reading::{AT_ONCE, Read, Reading, carry_out, listed, objects, unread};
-use crate::cluster::{Cluster, ClusterError, Collection, ServedKind, ServedKinds, Typed};
+use crate::kube_api::{Cluster, ClusterError, Collection, ServedKind, ServedKinds, Typed};
 use crate::preflight::mirror::capacity::{self, Compared};
 use crate::preflight::mirror::classes::{self, Classes, Users};
 use crate::preflight::mirror::issuers::{self, Asking, Issuers};
@@ -37,40 +37,40 @@ use crate::session::Failure;
 
 const CERT_MANAGER: &str = "cert-manager.io/v1";
 
-/// What copying does with each kind on either side, and with namespaces.
+/// The verbs that a copy needs for each kind and for namespaces, on the source and on the mirror.
 const READS: &[&str] = &["get", "list"];
 const CHANGES: &[&str] = &["create", "patch", "delete"];
 const SECRETS: (&str, &str) = ("", "secrets");
 const NAMESPACES: (&str, &str) = ("", "namespaces");
 
-/// What the checks look at.
+/// What the checks read.
 struct Looking {
     source: Reading,
     mirror: Reading,
-    /// Those that were named; empty for all but the system's own.
+    /// The named namespaces; empty for all but those of the system.
     named: Vec<String>,
     namespaces: OnceCell<Read<Vec<Namespace>>>,
     templates: OnceCell<Read<Vec<Template>>>,
-    /// What is copied, without what it holds.
+    /// The copied objects, only their metadata.
     copied: OnceCell<Read<Found>>,
 }
 
-/// Objects that are copied: the kind, and the metadata.
+/// Copied objects: kind and metadata.
 struct Found {
     objects: Vec<(&'static Copied, ObjectMeta)>,
-    /// Whether Secrets are missing among them, which the user has no permission to list.
+    /// Whether Secrets are missing, because the user has no permission to list them.
     is_without_secrets: bool,
 }
 
 impl Found {
-    /// Returns what an object is, in words.
+    /// Returns kind, namespace and name of an object, as text.
     fn told((copied, object): &(&Copied, ObjectMeta)) -> String {
         let (namespace, name) = place(object);
         format!("{} `{namespace}/{name}`", copied.kind.1)
     }
 }
 
-/// Carries the checks out.
+/// Runs the checks.
 pub async fn look(
     (source, mirror): (Result<Cluster, Failure>, Result<Cluster, Failure>),
     mut named: Vec<String>,
@@ -138,7 +138,7 @@ impl Looking {
         Ok(capacity::judge(&Compared { namespaces: &namespaces, pods: &pods, templates, nodes, taken }))
     }
 
-    /// The chosen namespaces, as far as they are in the source.
+    /// The chosen namespaces that exist in the source.
     async fn namespaces(&self) -> Read<&Vec<Namespace>> {
         let read = async || {
             let mut found: Vec<Namespace> = self.source.objects().await?;
@@ -159,7 +159,7 @@ impl Looking {
         Ok(found.iter().map(|one| name(one).to_string()).collect())
     }
 
-    /// The namespaces that were named, one by one, or all at once.
+    /// The named namespaces, or `None` once for all namespaces.
     async fn places(&self) -> Read<Vec<Option<String>>> {
         if self.named.is_empty() {
             return Ok(vec![None]);
@@ -173,7 +173,7 @@ impl Looking {
         within(cluster, &names, !self.named.is_empty(), namespace, objects).await
     }
 
-    /// The objects of a kind of cert-manager there.
+    /// The objects of a kind of cert-manager in the chosen namespaces of the source.
     async fn of_cert_manager(&self, kind: &str) -> Read<Vec<Value>> {
         let (cluster, names) = (self.source.cluster()?, self.names().await?);
         let read = async |cluster: &Cluster, namespace: Option<&str>| {
@@ -195,7 +195,7 @@ impl Looking {
         within(cluster, names, each, |one| place(one).0, read).await
     }
 
-    /// The same of each kind that is copied.
+    /// The metadata of the objects of each copied kind.
     async fn found(cluster: &Cluster, names: &[String], each: bool) -> Read<Found> {
         let asked =
             COPIED.iter().map(async |one| (one, Self::metadata(cluster, one.kind, names, each).await));
@@ -233,7 +233,7 @@ impl Looking {
         self.copied.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Whether the namespaces are there, and what of them is on the mirror.
+    /// Checks whether the namespaces exist in the source, and which of their objects exist on the mirror.
     async fn free(&self) -> Read<Judged> {
         let (names, cluster) = (self.names().await?, self.mirror.cluster()?);
         let missing: Vec<String> = self.named.iter().filter(|name| !names.contains(name)).cloned().collect();
@@ -261,12 +261,12 @@ impl Looking {
         Ok(kinds::judge(&used, &kinds(&of_source), &kinds(&of_mirror), &definitions))
     }
 
-    /// The kinds of which there is something to copy, custom resources among them.
+    /// The kinds that have objects to copy, custom resources included.
     async fn used(&self, served: &ServedKinds) -> Read<Used> {
         let (cluster, places) = (self.source.cluster()?, self.places().await?);
         let without: &[&str] = if self.named.is_empty() { &OWN_NAMESPACES } else { &[] };
         let mut seen = BTreeSet::new();
-        // Of each kind the version that clients prefer comes first.
+        // The preferred version of each kind comes first.
         let asked = served.kinds.iter().filter(|kind| {
             let can_be = kind.is_namespaced && is_copied(&kind.group, &kind.plural, &kind.verbs);
             can_be && seen.insert((&kind.group, &kind.plural))
@@ -351,7 +351,7 @@ impl Looking {
         }))
     }
 
-    /// The mirror's webhooks on what is copied, and on the Pods that it makes.
+    /// Checks the mirror's webhooks for copied objects, their namespaces, and the Pods that they create.
     async fn webhooks(&self) -> Read<Judged> {
         let namespaces: BTreeMap<String, _> = self
             .namespaces()
@@ -380,7 +380,7 @@ impl Looking {
         Ok(if found.is_without_secrets { mirror::without_secrets(judged) } else { judged })
     }
 
-    /// Reading what is copied: everywhere, or in the namespaces that were named.
+    /// Checks the permissions to read copied objects, everywhere or in the named namespaces.
     async fn source_rights(&self) -> Read<Judged> {
         let need = permissions::SOURCE;
         let of_all = Asked { reads: &[(READS, NAMESPACES)], changes: &[], need };
@@ -396,7 +396,7 @@ impl Looking {
         Ok(judged)
     }
 
-    /// Creating what is copied on the mirror, and its namespaces. Whether Secrets are there already is a part of it.
+    /// Checks the permissions to create copied objects and their namespaces on the mirror. Reading Secrets there is one of them.
     async fn mirror_rights(&self) -> Read<Judged> {
         let kinds = || COPIED.iter().map(|kind| kind.resource).chain([NAMESPACES]);
         let reads: Vec<_> = kinds().filter(|kind| *kind != SECRETS).map(|kind| (READS, kind)).collect();
@@ -406,7 +406,7 @@ impl Looking {
     }
 }
 
-/// Reads something of each of these namespaces, or of all at once and leaves out what is in others.
+/// Reads objects of each of these namespaces, or of all at once and drops those of other namespaces.
 async fn within<T>(
     cluster: &Cluster,
     names: &[String],
@@ -424,7 +424,7 @@ async fn within<T>(
     Ok(found)
 }
 
-/// Reads the CustomResourceDefinitions, without the schemas that they define.
+/// Reads the CustomResourceDefinitions without their schemas.
 async fn definitions(cluster: &Cluster) -> Read<Vec<CustomResourceDefinition>> {
     let keep = |CustomResourceDefinition { metadata, status, .. }| {
         Some(CustomResourceDefinition { metadata, status, ..CustomResourceDefinition::default() })

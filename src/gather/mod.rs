@@ -1,5 +1,5 @@
-//! What the checks of `preflight` look at, read side by side and once: etcd, the APIs, name servers, this host. Nothing here
-//! judges; that is what `preflight` does, which is pure.
+//! Reads the data for the checks of `preflight`, concurrently and once: etcd, the APIs, name servers, this host. The module
+//! `preflight` judges it.
 
 pub mod cni;
 pub mod dns;
@@ -13,18 +13,18 @@ mod webhooks;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cluster::Cluster;
+use crate::kube_api::Cluster;
 use crate::session::{Failure, LiveEtcd};
 use crate::survey::Layout;
 
-/// Which checks to carry out.
+/// The checks to run.
 #[derive(Debug, Clone)]
 pub struct Selection {
-    /// These alone; empty for all.
+    /// Only these; empty for all.
     pub only: Vec<String>,
     /// All but these.
     pub skip: Vec<String>,
-    /// How long one check may take.
+    /// The time limit of a check.
     pub within: Duration,
 }
 
@@ -35,12 +35,12 @@ impl Selection {
     }
 }
 
-/// An etcd and an API, as far as they could be connected to.
+/// The connections to etcd and the API, or why there are none.
 pub struct Reached {
     /// The etcd, or why not.
     pub store: Result<Arc<LiveEtcd>, Failure>,
     /// The API, or why not.
     pub cluster: Result<Cluster, Failure>,
-    /// Where the API server keeps what in etcd.
+    /// The key layout of the API server in etcd.
     pub layout: Layout,
 }

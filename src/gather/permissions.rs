@@ -1,23 +1,24 @@
-//! The permissions that the checks of rights ask about, and the role of `deploy/rbac.yaml` that has them.
+//! The permissions that the checks of rights request, and the role of `deploy/rbac.yaml` that has them.
 
 use crate::preflight::rights::Need;
 
-/// What is done through the API: verbs, and API group and resource.
+/// Permissions: verbs, and API group and resource.
 pub(super) type Rights = [(&'static [&'static str], (&'static str, &'static str))];
 
-/// The permissions that a check asks about.
+/// The permissions that a check requests.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
-    /// Those to read with.
+    /// The read permissions.
     pub(super) reads: &'a Rights,
-    /// Those that the change itself needs on top.
+    /// Those that the change itself also needs.
     pub(super) changes: &'a Rights,
     pub(super) need: Need,
 }
 
 const READER: &str = "can read, and cannot change anything";
 
-/// What a renumbering does, everywhere. `get nodes/proxy` is asked about apart: nodes that are reached directly need none.
+/// The permissions of a renumbering, everywhere. `get nodes/proxy` is checked separately: it is not needed if nodes are reached
+/// directly.
 pub(super) const RENUMBER: Asked<'static> = Asked {
     reads: &[
         (&["get", "list"], ("", "services")),
@@ -43,7 +44,7 @@ pub(super) const RENUMBER: Asked<'static> = Asked {
     },
 };
 
-/// What draining every node does, and another network on it.
+/// The permissions to drain every node and to replace the network.
 pub(super) const CNI: Asked<'static> = Asked {
     reads: &[
         (&["get", "list"], ("", "nodes")),
@@ -60,15 +61,15 @@ pub(super) const CNI: Asked<'static> = Asked {
         (&["create", "patch", "delete"], ("", "configmaps")),
     ],
     need: Need {
-        operation: "this",
+        operation: "the change",
         reader: READER,
         read_role: "netsurgeon-cni",
-        remedy: "no role of deploy/rbac.yaml has the others, for no command of netsurgeon makes this change: the user who drains the nodes \
-               needs them, as `/etc/kubernetes/admin.conf` on a control-plane host has",
+        remedy: "no role of deploy/rbac.yaml has the others, because no command of netsurgeon makes this change: the user who drains the nodes \
+               needs them, such as that of `/etc/kubernetes/admin.conf` on a control-plane host",
     },
 };
 
-/// What changing names does in each of the two clusters: it looks for names, holds ExternalDNS back, and keeps a journal.
+/// The permissions to change names, in each of the two clusters: to find names, stop ExternalDNS, and keep a journal.
 pub(super) const DNS: Asked<'static> = Asked {
     reads: &[
         (&["list"], ("networking.k8s.io", "ingresses")),
@@ -80,27 +81,27 @@ pub(super) const DNS: Asked<'static> = Asked {
         (&["get", "create", "patch", "delete"], ("", "configmaps")),
     ],
     need: Need {
-        operation: "this",
+        operation: "the change",
         reader: READER,
         read_role: "netsurgeon-dns",
-        remedy: "no role of deploy/rbac.yaml has the others, for no command of netsurgeon makes this change: the user who holds ExternalDNS \
-               back needs them, as `/etc/kubernetes/admin.conf` on a control-plane host has",
+        remedy: "no role of deploy/rbac.yaml has the others, because no command of netsurgeon makes this change: the user who stops ExternalDNS \
+               needs them, such as that of `/etc/kubernetes/admin.conf` on a control-plane host",
     },
 };
 
-/// What reading is for that a mirror copies. Secrets are apart: `preflight` goes without them, and says so.
+/// The need to read the source. Secrets are optional: without them `preflight` reports that they are not checked.
 pub(super) const SOURCE: Need = Need {
     operation: "copying from the source",
     reader: "can read everything but Secrets, which would not be copied",
     read_role: "netsurgeon-mirror-source",
-    remedy: "bind the optional ClusterRole `netsurgeon-mirror-secrets` of deploy/rbac.yaml to this user; its comment says what it permits",
+    remedy: "bind the optional ClusterRole `netsurgeon-mirror-secrets` of deploy/rbac.yaml to this user; its comment describes the permission",
 };
 
-/// What creating is for on the mirror.
+/// The need to create objects on the mirror.
 pub(super) const MIRROR: Need = Need {
     operation: "copying into the mirror",
     reader: READER,
     read_role: "netsurgeon-mirror",
-    remedy: "no role of deploy/rbac.yaml has the others, for no command of netsurgeon makes this change: the user who copies needs them, as \
-           `/etc/kubernetes/admin.conf` on a control-plane host of the mirror has",
+    remedy: "no role of deploy/rbac.yaml has the others, because no command of netsurgeon makes this change: the user who copies needs them, \
+           such as that of `/etc/kubernetes/admin.conf` on a control-plane host of the mirror",
 };

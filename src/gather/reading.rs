@@ -1,4 +1,4 @@
-//! What checks of every kind look at, read once, and those that are the same whatever is about to be done.
+//! Reads the data that several checks need, each once, and runs the shared checks.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use tokio::time::timeout;
 use super::Reached;
 use super::Selection;
 use super::permissions::{Asked, Rights};
-use crate::cluster::{ApiServer, Cluster, ClusterError, Collection, Typed};
 use crate::controlplane::flags_in_pods;
 use crate::host::routes::routes;
 use crate::ip::ServiceCidr;
+use crate::kube_api::{ApiServer, Cluster, ClusterError, Collection, Typed};
 use crate::preflight::api::{self, Met, skew};
-use crate::preflight::around::{self, without_etcd};
+use crate::preflight::environment::{self, without_etcd};
 use crate::preflight::kept::kept;
 use crate::preflight::nodes::Route;
 use crate::preflight::rights::{self, Granted};
@@ -32,13 +32,13 @@ use crate::store::StoreError;
 use crate::store::etcd::Member;
 use crate::survey::{Layout, Survey};
 
-/// Nodes that are asked at once.
+/// Concurrent requests to nodes, and for lists.
 pub(super) const AT_ONCE: usize = 64;
 
-/// What was read, or why not.
+/// What was read, or the result of a check that could not read it.
 pub(super) type Read<T> = Result<T, Judged>;
 
-/// What checks look at.
+/// The data that checks read, each read on first use.
 pub(super) struct Reading {
     store: Read<Arc<LiveEtcd>>,
     cluster: Read<Cluster>,
@@ -51,7 +51,7 @@ pub(super) struct Reading {
     nodes: OnceCell<Read<Vec<v1::Node>>>,
 }
 
-/// Carries checks out side by side, each within its time.
+/// Runs checks concurrently, each within its time limit.
 pub(super) async fn carry_out<I: Copy>(
     all: &[Named<I>],
     asked: &Selection,
@@ -75,7 +75,7 @@ fn unusable(what: &str, failure: &Failure) -> Judged {
     Judged::fail(format!("{what} cannot be used: {:#}", failure.error), failure.hints.join("; "))
 }
 
-/// Words why something could not be read.
+/// Converts an error of a read to a result.
 pub(super) fn unread(error: impl std::fmt::Display + 'static) -> Judged {
     let seen = error.to_string();
     let error = &error as &dyn Any;
@@ -88,7 +88,7 @@ pub(super) fn unread(error: impl std::fmt::Display + 'static) -> Judged {
     }
 }
 
-/// The same for what another command failed to read.
+/// Converts the failure of another command to a result.
 pub(super) fn unread_by(failure: &Failure) -> Judged {
     let seen = format!("{:#}", failure.error);
     match failure.error.downcast_ref::<ClusterError>() {
@@ -100,7 +100,7 @@ pub(super) fn unread_by(failure: &Failure) -> Judged {
 }
 
 impl Reading {
-    /// Begins to read both, as far as they could be connected to.
+    /// Starts with the connections to etcd and the API, as far as there are any.
     pub(super) async fn begin(reached: Reached) -> Self {
         let Reached { store, cluster, layout } = reached;
         let store = store.map_err(|failure| unusable("etcd", &failure));
@@ -110,7 +110,7 @@ impl Reading {
         reading
     }
 
-    /// Begins to read the API alone; `what` is whose, in words, as in `the API of the mirror`.
+    /// Starts with the API only; `what` names it, as in `the API of the mirror`.
     pub(super) fn of_api(cluster: Result<Cluster, Failure>, what: &str) -> Self {
         let store = Err(Judged::unknown("etcd is not read", ""));
         Self::with(store, cluster, what, Layout::default())
@@ -135,7 +135,7 @@ impl Reading {
         }
     }
 
-    /// Carries a check out that is the same whatever is about to be done.
+    /// Runs a shared check.
     pub(super) async fn judge(&self, check: SharedCheck) -> Read<Judged> {
         match check {
             SharedCheck::Api => {
@@ -157,7 +157,7 @@ impl Reading {
         }
     }
 
-    /// What is said of one cluster's etcd and another's API says nothing about either.
+    /// Replaces the API by a failure if it belongs to another cluster than etcd.
     async fn of_one_cluster(&mut self) {
         let (Ok(store), Ok(cluster)) = (&self.store, &self.cluster) else { return };
         let stored = Survey::identity(store.as_ref(), &self.layout).await;
@@ -169,7 +169,7 @@ impl Reading {
         }
     }
 
-    /// Says why there is no etcd to be reached, where the API tells.
+    /// Adds the reason why etcd is not reachable, if the Nodes show it.
     async fn explain(&mut self) {
         let (Err(judged), Ok(cluster)) = (&self.store, &self.cluster) else { return };
         let nodes: Vec<v1::Node> = cluster.objects(None, None).await.unwrap_or_default();
@@ -214,19 +214,19 @@ impl Reading {
         self.met.get_or_init(asked).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Asks whether the user has every permission that something needs, everywhere.
+    /// Checks whether the user has the permissions everywhere.
     pub(super) async fn rights(&self, asked: &Asked<'_>) -> Read<Judged> {
         self.rights_in(asked, None).await
     }
 
-    /// Asks the same of one namespace, or everywhere.
+    /// Checks whether the user has the permissions in one namespace, or everywhere.
     pub(super) async fn rights_in(&self, asked: &Asked<'_>, namespace: Option<&str>) -> Read<Judged> {
         let (reading, changing) =
             tokio::try_join!(self.granted(asked.reads, namespace), self.granted(asked.changes, namespace))?;
         Ok(rights::judge(&reading, &changing, &asked.need, namespace))
     }
 
-    /// Asks about each permission, as in `get services`, whether the user has it.
+    /// Requests for each permission, as in `get services`, whether the user has it.
     async fn granted(&self, rights: &Rights, namespace: Option<&str>) -> Read<Vec<Granted>> {
         let cluster = self.cluster()?;
         let each = rights.iter().flat_map(|(verbs, kind)| verbs.iter().map(move |verb| (*verb, *kind)));
@@ -237,7 +237,7 @@ impl Reading {
         join_all(answers).await.into_iter().collect()
     }
 
-    /// Reads the objects of a type, in all namespaces, without what no check reads.
+    /// Reads the objects of a type in all namespaces, reduced to what checks read.
     pub(super) async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(&self) -> Read<Vec<K>> {
         objects(self.cluster()?, None).await.map_err(unread)
     }
@@ -257,7 +257,7 @@ impl Reading {
         self.services.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Lists the objects of a kind that not every cluster has; `None` if this one does not.
+    /// Lists the objects of a kind that not every cluster serves; `None` if this one does not.
     pub(super) async fn list_if_served(&self, api_version: &str, kind: &str) -> Read<Option<Vec<Value>>> {
         let collection = Collection::new(api_version, kind, None);
         if !self.cluster()?.serves(&collection).await.map_err(unread)? {
@@ -266,7 +266,7 @@ impl Reading {
         listed(self.cluster()?, &collection).await.map_err(unread).map(Some)
     }
 
-    /// The ranges in a flag of a component of the control plane, as its Pods have it, and where each was seen.
+    /// The ranges in a flag of a control-plane component, from its Pods, each with its Pod.
     pub(super) async fn ranges_told(
         &self,
         component: &str,
@@ -289,11 +289,11 @@ impl Reading {
         let applications = Collection::new("argoproj.io/v1alpha1", "Application", None);
         let has_applications =
             groups.contains("argoproj.io") && cluster.serves(&applications).await.map_err(unread)?;
-        Ok(around::gitops(&groups, has_applications))
+        Ok(environment::gitops(&groups, has_applications))
     }
 }
 
-/// The objects of a type, in one namespace or in all, without what no check reads.
+/// Reads the objects of a type in one namespace or in all, reduced to what checks read.
 pub(super) async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(
     cluster: &Cluster,
     namespace: Option<&str>,
@@ -301,7 +301,7 @@ pub(super) async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(
     cluster.objects_as(namespace, &|object| Some(kept(object))).await
 }
 
-/// The objects of a kind that has no type here, without who owns which field.
+/// Reads the objects of a kind without a Rust type, without `managedFields`.
 pub(super) async fn listed(
     cluster: &Cluster,
     collection: &Collection<'_>,
@@ -321,7 +321,7 @@ pub(super) fn own_routes() -> Read<Vec<Route>> {
         let range = format!("{}/{}", route.network, route.prefix_len).parse().ok()?;
         Some(Route { range, device: route.device })
     };
-    let found = routes().map_err(|error| unread(format!("the routes of this host: {error}")))?;
+    let found = routes().map_err(|error| unread(format!("cannot read the routes of this host: {error}")))?;
     Ok(found.into_iter().filter_map(route).collect())
 }
 

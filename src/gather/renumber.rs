@@ -1,4 +1,4 @@
-//! What is looked at before a renumbering: side by side, and what several checks look at is read once.
+//! Reads what the checks of `preflight renumber` judge, concurrently, and shared data once.
 
 mod etcd;
 mod nodes;
@@ -20,7 +20,7 @@ use crate::renumber::{PlanOptions, Renumbering, plan};
 use crate::session::Failure;
 use crate::survey::Survey;
 
-/// What the checks look at.
+/// What the checks read.
 struct Looking {
     read: Reading,
     options: PlanOptions,
@@ -30,7 +30,7 @@ struct Looking {
     plan: OnceCell<Read<Plan<Renumbering>>>,
 }
 
-/// Carries the checks out.
+/// Runs the checks.
 pub async fn look(
     reached: Reached,
     options: PlanOptions,
@@ -87,7 +87,7 @@ impl Looking {
         self.survey.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the ranges that Services leave: none once they have left.
+    /// Returns the ranges that Services leave; none after the renumbering.
     fn left(&self, survey: &Survey) -> Vec<ServiceCidr> {
         let to = self.options.to;
         let mut ranges = survey.service_ranges();

@@ -1,23 +1,23 @@
-//! The webhooks of a cluster, and who answers for them.
+//! Reads the webhooks of a cluster, and their backends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Service;
 
 use super::reading::{Read, Reading, unread};
-use crate::cluster::Node;
+use crate::kube_api::Node;
 use crate::preflight::webhooks::{Backends, Called, Written, called, ready};
 
 /// Namespace and name of a Service.
 pub(super) type Of = (String, String);
 
 impl Reading {
-    /// Returns the webhooks whose rules are about something that is written.
+    /// Returns the webhooks, with the written kinds for which each is called.
     pub(super) async fn called(&self, written: &[Written]) -> Read<Vec<Called>> {
         Ok(called(self.objects().await?, self.objects().await?, written))
     }
 
-    /// Returns how many endpoints are ready of each Service through which a webhook must answer.
+    /// Returns the number of ready endpoints of each Service of a webhook that must answer.
     pub(super) async fn backends(&self, webhooks: &[Called]) -> Read<Backends> {
         let (cluster, mut backends) = (self.cluster()?, BTreeMap::new());
         for (namespace, name) in needed(webhooks) {
@@ -31,7 +31,7 @@ impl Reading {
         Ok(backends)
     }
 
-    /// Returns those of the Services all of whose endpoints are addresses of nodes.
+    /// Returns the Services all of whose endpoints are addresses of nodes.
     pub(super) async fn on_the_host(&self, webhooks: &[Called]) -> Read<BTreeSet<Of>> {
         let cluster = self.cluster()?;
         let nodes = self.nodes().await?.iter().map(Node::of);
@@ -50,7 +50,7 @@ impl Reading {
     }
 }
 
-/// The Services through which webhooks must answer.
+/// The Services of webhooks that must answer.
 fn needed(webhooks: &[Called]) -> BTreeSet<Of> {
     webhooks.iter().filter(|one| one.is_needed()).filter_map(|one| one.service.clone()).collect()
 }

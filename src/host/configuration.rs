@@ -1,5 +1,5 @@
-//! What this machine is configured with: the files in which addresses of a cluster stand, the environments of running
-//! processes, and the `resolv.conf` that each of them sees. Read, never followed out of the root.
+//! The configuration of this machine: files that may contain addresses of a cluster, the environments of running processes, and
+//! the `resolv.conf` of each. Read-only; links are never followed out of the root.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -10,8 +10,8 @@ use rustix::fs::statfs;
 
 use super::rooted::Root;
 
-/// Files, and folders with everything below, from the root: the kubelet's, CNI's (the specification's default), static
-/// Pods (kubeadm, RKE2), units and drop-ins, resolvers, container runtimes, K3s and RKE2.
+/// Files, and folders with everything below, from the root: those of the kubelet, CNI (the specification's default), static Pods
+/// (kubeadm, RKE2), units and drop-ins, resolvers, container runtimes, K3s and RKE2.
 const PLACES: [&str; 30] = [
     "etc/cni/net.d",
     "etc/kubernetes/manifests",
@@ -44,34 +44,35 @@ const PLACES: [&str; 30] = [
     "var/lib/rancher/rke2/agent/pod-manifests",
     "var/lib/rancher/k3s/server/manifests",
 ];
-/// Beside its folders `/etc/kubernetes` has kubeconfigs; `pki` is not looked at.
+/// Besides its folders `/etc/kubernetes` contains kubeconfigs; `pki` is not read.
 const KUBERNETES: &str = "etc/kubernetes";
-/// What a process resolves names with, from its root.
+/// The resolver configuration of a process, from its root.
 const RESOLVER: &str = "etc/resolv.conf";
-/// Nobody configures with more, in bytes.
+/// Largest configuration file, in bytes.
 const LARGEST: u64 = 4 << 20;
-/// The environment of a process, in bytes: the kernel takes 6 MiB for it and its arguments (`bprm_stack_limits`, `fs/exec.c`, Linux 6.1).
+/// Largest environment of a process, in bytes: the kernel allows 6 MiB for it and the arguments (`bprm_stack_limits`,
+/// `fs/exec.c`, Linux 6.1).
 const ENVIRONMENT: u64 = 6 << 20;
 /// `PROC_SUPER_MAGIC` (`uapi/linux/magic.h`, Linux 6.1).
 const OF_PROC: i64 = 0x9fa0;
-/// Folders in folders.
+/// Deepest nesting of folders.
 const DEEPEST: usize = 16;
 
-/// Something that was read.
+/// An item of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item<'a> {
     /// A file.
     File {
-        /// From the root, with a slash before it.
+        /// From the root, with a leading slash.
         path: &'a str,
-        /// What is in it.
+        /// Its content.
         content: &'a [u8],
     },
-    /// The `resolv.conf` that a process sees and the machine itself does not; once for all that see the same.
+    /// The `resolv.conf` of a process that differs from the machine's own; once for all processes with the same file.
     Resolver {
         /// The process.
         process: &'a Running,
-        /// What is in it.
+        /// Its content.
         content: &'a [u8],
     },
     /// A variable in the environment that a process was started with.
@@ -90,24 +91,24 @@ pub enum Item<'a> {
 pub struct Running {
     /// Its id.
     pub pid: u32,
-    /// What it is called (`/proc/PID/comm`).
+    /// Its name (`/proc/PID/comm`).
     pub name: String,
 }
 
-/// What came of looking.
+/// Result of the search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Looked {
     /// Files that were read.
     pub files: usize,
     /// Processes whose environments were read.
     pub processes: usize,
-    /// What could not be read, and why.
+    /// Paths that could not be read, with the reason.
     pub unreadable: Vec<(String, String)>,
-    /// Device and inode of what was read.
+    /// Device and inode of every file that was read.
     known: BTreeSet<(u64, u64)>,
 }
 
-/// Reads everything, below `root`; of processes below its `/proc` or, where it has none, this machine's. Blocks.
+/// Reads everything below `root`, and the processes below its `/proc` or, if it has none, of this machine. Blocks.
 pub fn look(root: &Path, seen: &mut dyn FnMut(Item<'_>)) -> Looked {
     let mut looked = Looked::default();
     match Root::open(root) {
@@ -121,7 +122,7 @@ pub fn look(root: &Path, seen: &mut dyn FnMut(Item<'_>)) -> Looked {
 
 impl Looked {
     fn cannot(&mut self, path: &Path, error: &io::Error) {
-        // What is not there, or is gone, has nothing to say (ESRCH: a process that has ended).
+        // A missing file, or a process that has ended (ESRCH), is not an error.
         if error.kind() != io::ErrorKind::NotFound
             && error.raw_os_error() != Some(rustix::io::Errno::SRCH.raw_os_error())
         {
@@ -143,8 +144,8 @@ impl Looked {
         }
     }
 
-    /// Reads a file, or a folder with everything below. A place may be a link to a folder; a folder in it that is one is left out,
-    /// which may lead round and round.
+    /// Reads a file, or a folder with everything below. A place may be a link to a folder. Links to folders inside it are
+    /// skipped: they may form a loop.
     fn below(&mut self, root: &Root, path: &Path, depth: usize, seen: &mut dyn FnMut(Item<'_>)) {
         match root.names(path, depth == 0) {
             Ok(Some(names)) if depth < DEEPEST => {
@@ -169,7 +170,7 @@ impl Looked {
         }
     }
 
-    /// Reads a file that was not read yet, `None` for one that was, and for what is no file.
+    /// Reads a file once; `None` if it was read before, or is not a file.
     fn read_once(&mut self, root: &Root, path: &Path) -> io::Result<Option<Vec<u8>>> {
         let opened = root.file(path)?.filter(|opened| self.known.insert(opened.identity));
         opened.map(|opened| opened.read(LARGEST)).transpose()
@@ -217,12 +218,12 @@ impl Looked {
     }
 }
 
-/// Whether a folder has the processes of a kernel: any other may have FIFOs for files, and links that lead anywhere.
+/// Whether a folder is the `/proc` of a kernel: any other one may contain FIFOs, and links that lead anywhere.
 fn is_of_the_kernel(proc: &Path) -> bool {
     statfs(proc).is_ok_and(|about| about.f_type == OF_PROC) && proc.join("1").exists()
 }
 
-/// Returns what is in a folder, in order.
+/// Returns the entries of a folder, sorted.
 fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
     paths.sort();
@@ -251,7 +252,7 @@ mod tests {
         put("run/real.conf", "resolver");
         std::os::unix::fs::symlink("/run/real.conf", root.path().join("etc/resolv.conf")).unwrap();
         std::os::unix::fs::symlink("resolv.conf", root.path().join("etc/environment")).unwrap();
-        // What leads out of the root, by itself or by its folder, and what has no other end.
+        // Links that lead out of the root, directly or through their folder, and a FIFO without a writer.
         let outside = tempfile::tempdir().unwrap();
         fs::write(outside.path().join("config.yaml"), "outside").unwrap();
         std::os::unix::fs::symlink(outside.path(), root.path().join("etc/profile.d")).unwrap();
@@ -260,14 +261,14 @@ mod tests {
         std::os::unix::fs::symlink("../../../../../../etc/passwd", root.path().join("etc/hosts")).unwrap();
         let fifo = root.path().join("etc/dnsmasq.conf");
         rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR, 0).unwrap();
-        // Processes that are none.
+        // A fake `/proc`.
         fs::create_dir_all(root.path().join("proc/1")).unwrap();
         fs::create_dir_all(outside.path().join("etc")).unwrap();
         fs::write(outside.path().join("etc/resolv.conf"), "nameserver outside").unwrap();
         std::os::unix::fs::symlink(outside.path(), root.path().join("proc/1/root")).unwrap();
         let environment = root.path().join("proc/1/environ");
         rustix::fs::mknodat(CWD, &environment, FileType::Fifo, Mode::RUSR, 0).unwrap();
-        // Nobody opens a socket, and what is opened by mistake is told.
+        // Sockets are never opened, and errors are reported.
         let _socket = UnixListener::bind(root.path().join("etc/crio")).unwrap();
         let (mut files, mut resolvers) = (Vec::new(), Vec::new());
         let looked = look(root.path(), &mut |item| {

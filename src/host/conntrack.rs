@@ -1,14 +1,14 @@
-//! The connections that this host's kernel tracks: who uses an address, whatever rules there are for it.
+//! The connections that this host's kernel tracks: they show the clients of an address, whatever rules exist for it.
 //!
-//! One line a connection, as `/proc/net/nf_conntrack` has them (`ct_seq_show`,
-//! `net/netfilter/nf_conntrack_standalone.c`, Linux 6.12) and `conntrack -L -o extended` prints them where the kernel has
-//! no such file. A line gives the original direction first, then the reply's:
+//! One line for each connection, in the format of `/proc/net/nf_conntrack` (`ct_seq_show`,
+//! `net/netfilter/nf_conntrack_standalone.c`, Linux 6.12) and of `conntrack -L -o extended`, which is used if the kernel has no
+//! such file. A line has the original direction first, then the reply's:
 //!
 //! ```text
 //! ipv4 2 tcp 6 86390 ESTABLISHED src=10.244.1.5 dst=10.96.0.10 sport=40000 dport=53 src=10.244.0.2 dst=10.244.1.5 ...
 //! ```
 //!
-//! A table may have millions of lines; they are looked at one by one, in the network namespace of this process.
+//! A table may have millions of lines; they are read one by one, in the network namespace of this process.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -17,9 +17,9 @@ use std::process::{Command, Stdio};
 
 const TABLE: &str = "/proc/net/nf_conntrack";
 
-/// Source ports of netsurgeon's own probes over TCP, if it runs as root. A probe is no use of the address that it tries, so
-/// connections from these ports are left out here and in [`super::begun`]. No client has them by chance: they are below
-/// the kernel's range for clients, and below those that NFS takes (665 to 1023).
+/// Source ports of netsurgeon's own probes over TCP, if it runs as root. A probe is not a use of its address, so connections from
+/// these ports are ignored here and in [`super::conntrack_events`]. No client gets them by chance: they are below the kernel's
+/// range for clients, and below those of NFS (665 to 1023).
 pub const PROBE_PORTS: std::ops::RangeInclusive<u16> = 256..=511;
 
 /// Whether a connection is one of netsurgeon's own probes, by its protocol and the client's port.
@@ -27,21 +27,21 @@ pub(super) fn is_probe(protocol: &str, from: Option<u16>) -> bool {
     protocol == "tcp" && from.is_some_and(|port| PROBE_PORTS.contains(&port))
 }
 
-/// A tracked connection to an address that was asked for.
+/// A tracked connection to a wanted address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flow {
     /// `tcp`, `udp`, ...
     pub protocol: String,
-    /// Who began it.
+    /// The address that opened it.
     pub client: IpAddr,
-    /// The address that it was begun to, before any translation.
+    /// The destination address, before any translation.
     pub to: IpAddr,
-    /// The port that it was begun to, where the protocol has ports.
+    /// The destination port, if the protocol has ports.
     pub port: Option<u16>,
-    /// Where the answers come from.
+    /// The source address of the replies.
     pub server: Option<IpAddr>,
-    /// Whether it may still be in use: not a TCP connection that has ended, which is remembered for two minutes, or was
-    /// never opened. Of UDP nobody knows; it is forgotten 30 to 120 s after its last packet.
+    /// Whether it may still be in use. False for a TCP connection that has ended, which the kernel keeps for two minutes, or that
+    /// was never established. UDP has no state; an entry is deleted 30 to 120 s after its last packet.
     pub is_open: bool,
 }
 
@@ -49,14 +49,14 @@ pub struct Flow {
 #[derive(Debug, thiserror::Error)]
 #[error("the connections that this host tracks cannot be read: {table}; {program}")]
 pub struct Unreadable {
-    /// What became of the kernel's own table.
+    /// Error of the kernel's own table.
     table: String,
-    /// What became of the program.
+    /// Error of the program.
     program: String,
 }
 
-/// Returns how many connections this network namespace tracks, and how many it can; `None` where the kernel does not say, as
-/// without the module (`nf_conntrack_count`, `nf_conntrack_max` in `net.netfilter`, Linux 6.12).
+/// Returns how many connections this network namespace tracks, and its limit; `None` if the kernel does not report them, for
+/// example without the module (`nf_conntrack_count`, `nf_conntrack_max` in `net.netfilter`, Linux 6.12).
 pub fn taken() -> Option<(u64, u64)> {
     let read = |name: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/net/netfilter/{name}")).ok()?;
@@ -65,10 +65,10 @@ pub fn taken() -> Option<(u64, u64)> {
     read("nf_conntrack_count").zip(read("nf_conntrack_max"))
 }
 
-/// Whether an address is asked for.
+/// Whether an address is wanted.
 pub type Wanted<'w> = dyn Fn(IpAddr) -> bool + 'w;
 
-/// Returns the connections of this network namespace that were begun to addresses that are asked for. Blocks.
+/// Returns the connections of this network namespace to wanted addresses. Blocks.
 pub fn flows_to(wanted: &Wanted<'_>) -> Result<Vec<Flow>, Unreadable> {
     let table = match File::open(TABLE).and_then(|file| select(file, wanted)) {
         Ok(flows) => return Ok(flows),
@@ -98,12 +98,12 @@ fn select(lines: impl Read, wanted: &Wanted<'_>) -> io::Result<Vec<Flow>> {
     Ok(flows)
 }
 
-/// Reads a line; `None` if it is none of a connection between two addresses, or one of our own probes.
+/// Reads a line; `None` if it does not describe a connection between two addresses, or for netsurgeon's own probes.
 fn parse(line: &str) -> Option<Flow> {
     let mut words = line.split_ascii_whitespace();
     let protocol = words.by_ref().nth(2)?.to_string();
     let (mut state, mut sources, mut to, mut port, mut from) = ("", Vec::new(), None, None, None);
-    // The number of the protocol and the seconds that are left come before.
+    // The number of the protocol and the remaining seconds come before.
     for word in words.skip(1) {
         match word.split_once('=') {
             Some(("src", address)) => sources.push(address.parse().ok()?),
@@ -144,7 +144,7 @@ nonsense
 ";
 
     #[test]
-    fn who_uses_an_address_is_told() {
+    fn clients_of_an_address_are_reported() {
         let asked: [IpAddr; 2] = ["10.96.0.10", "fd00:96::a"].map(|address| address.parse().unwrap());
         let flows = select(LINES.as_bytes(), &|address| asked.contains(&address)).unwrap();
         let told: Vec<_> = flows
@@ -166,7 +166,7 @@ nonsense
     }
 
     #[test]
-    fn own_probes_do_not_use_an_address() {
+    fn own_probes_are_ignored() {
         let line = |protocol: &str, from: u16| {
             format!(
                 "ipv4 2 {protocol} 6 100 TIME_WAIT src=10.0.0.1 dst=10.96.0.10 sport={from} dport=53 src=10.96.0.10 dst=10.0.0.1 sport=53 dport={from}"

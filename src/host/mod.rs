@@ -1,8 +1,8 @@
-//! This machine: what only it knows, and its files, replaced so that nobody ever sees half of a change.
+//! This machine: its local state, and atomic replacement of its files.
 
-pub mod begun;
 pub mod configuration;
 pub mod conntrack;
+pub mod conntrack_events;
 pub mod process;
 pub mod replace;
 pub mod resolver;

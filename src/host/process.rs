@@ -1,4 +1,4 @@
-//! The programs that run on this machine, by their arguments.
+//! The processes of this machine, by their arguments.
 
 use std::fs;
 
@@ -11,8 +11,8 @@ pub struct Process {
     pub arguments: Vec<String>,
 }
 
-/// Returns the processes that run a program of this name, by itself (`kube-apiserver`) or as a part of another one
-/// (`hyperkube kube-apiserver`). Of processes of others it sees what the kernel shows to this one. Blocks.
+/// Returns the processes that run a program of this name, by itself (`kube-apiserver`) or as a part of another one (`hyperkube
+/// kube-apiserver`). It finds the processes that the kernel shows to this process. Blocks.
 pub fn running(program: &str) -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -33,15 +33,15 @@ impl Process {
         self.arguments.iter().take(2).any(|word| word.rsplit('/').next() == Some(program))
     }
 
-    /// Whether it is in the network namespace of this process. One that cannot be looked at counts as being in it.
+    /// Whether it is in the network namespace of this process; true if that cannot be checked.
     pub fn shares_network(&self) -> bool {
         let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
         let its = namespace(&self.pid.to_string());
         its.is_none() || its == namespace("self")
     }
 
-    /// Returns the value of a flag, the last one where it is there more than once, as the flags of Kubernetes' programs are
-    /// read (`github.com/spf13/pflag`, v1.0).
+    /// Returns the value of a flag; of several the last one, as the programs of Kubernetes parse flags (`github.com/spf13/pflag`,
+    /// v1.0).
     pub fn flag(&self, name: &str) -> Option<&str> {
         let (alone, with_value) = (format!("--{name}"), format!("--{name}="));
         let mut value = None;

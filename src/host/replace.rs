@@ -1,19 +1,18 @@
-//! Replacing a file, or two that belong together, so that at any instant, and whatever ends this process, all of the old
-//! or all of the new ones are there.
+//! Replaces a file, or two related files, atomically: at any instant, and whatever ends this process, either all of the old files
+//! or all of the new ones are in place.
 //!
-//! One file is written beside its place and renamed. Two cannot be renamed at once; so they become symbolic links into a
-//! folder of ours for a moment, through one link that decides between old and new, and that one is renamed:
+//! One file is written beside its place and renamed. Two cannot be renamed at once. So they temporarily become symbolic links
+//! into a folder of netsurgeon, through one link that selects old or new, and that link is renamed:
 //!
 //! ```text
 //! apiserver.crt -> .netsurgeon/now/apiserver.crt      .netsurgeon/now -> old, then new
 //! apiserver.key -> .netsurgeon/now/apiserver.key
 //! ```
 //!
-//! Afterwards they are files again. Everything is written before anything is replaced, so a full disk changes nothing. A
-//! replacement that was cut short leaves a folder, and perhaps links, which serve; the next one clears them away first.
-//! Whoever opens one file before and the other after the switch sees two that do not match, and has to read again: as an
-//! API server does (`loadServingCert`, `pkg/server/dynamiccertificates/dynamic_serving_content.go` of k8s.io/apiserver,
-//! v0.36.3).
+//! Afterwards they are files again. Everything is written before anything is replaced, so a full disk changes nothing. An
+//! interrupted replacement leaves a folder, and maybe working links; the next replacement removes them first. A program that
+//! opens one file before the switch and the other after it reads a mismatch, and has to read again, as an API server does
+//! (`loadServingCert`, `pkg/server/dynamiccertificates/dynamic_serving_content.go` of k8s.io/apiserver, v0.36.3).
 
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -24,9 +23,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Gid, OFlags, Uid, flock};
 use zeroize::Zeroizing;
 
-/// Where everything is kept that is on its way.
+/// The folder for temporary files.
 const STAGE: &str = ".netsurgeon";
-/// Who is at work.
+/// The lock file.
 const LOCK: &str = ".netsurgeon.lock";
 const NEW: &str = "new";
 const OLD: &str = "old";
@@ -37,25 +36,25 @@ const PERMISSIONS: u32 = 0o7777;
 #[derive(Debug, thiserror::Error)]
 pub enum ReplaceError {
     /// The files are in different folders.
-    #[error("`{0}` and `{1}` are in different folders, and can only be replaced together in one")]
+    #[error("`{0}` and `{1}` are in different folders: to replace both, they must be in the same one")]
     Apart(PathBuf, PathBuf),
     /// Another process replaces files there.
     #[error("another process is replacing files in `{0}`")]
     Busy(PathBuf),
-    /// The machine refuses.
+    /// The operating system reports an error.
     #[error("{operation}: {source}")]
     Io {
-        /// What was tried.
+        /// The failed action.
         operation: String,
-        /// Why it failed.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// A file and what is to be in it. It keeps its owner, group and permissions.
+/// A file and its new content. It keeps its owner, group and permissions.
 #[derive(Clone)]
 pub struct Replacement {
-    /// The file, which must be there.
+    /// The file, which must exist.
     pub path: PathBuf,
     /// Its new content, which may be a key.
     pub content: Zeroizing<Vec<u8>>,
@@ -67,17 +66,17 @@ impl fmt::Debug for Replacement {
     }
 }
 
-/// Where the old content is kept.
+/// Where to keep the old content.
 #[derive(Debug, Clone, Copy)]
 pub enum Keep<'a> {
-    /// Beside the file, with this behind its name.
+    /// Beside the file, with this suffix.
     Beside(&'a str),
-    /// In a folder that is there, with this behind its name.
+    /// In an existing folder, with this suffix.
     In(&'a Path, &'a str),
 }
 
 impl Keep<'_> {
-    /// Returns a name that is free.
+    /// Returns an unused name.
     fn name_for(self, path: &Path) -> PathBuf {
         match self {
             Keep::Beside(suffix) => free(path, suffix),
@@ -88,12 +87,12 @@ impl Keep<'_> {
 
 /// A single change in a file system.
 enum Operation {
-    /// A folder with owner and permissions of another.
+    /// Create a folder with the owner and permissions of another.
     Folder {
         path: PathBuf,
         like: PathBuf,
     },
-    /// A file with owner and permissions of another, whole and on the disk.
+    /// Write a file with the owner and permissions of another, and sync it to disk.
     File {
         path: PathBuf,
         content: Zeroizing<Vec<u8>>,
@@ -107,9 +106,9 @@ enum Operation {
         from: PathBuf,
         to: PathBuf,
     },
-    /// What was renamed in a folder is on the disk.
+    /// Sync a folder, so that its renames are on disk.
     Sync(PathBuf),
-    /// A folder with all that is in it.
+    /// Delete a folder with its content.
     Clear(PathBuf),
 }
 
@@ -120,16 +119,16 @@ impl fmt::Display for Operation {
             Self::File { path, .. } => write!(f, "file `{}`", path.display()),
             Self::Link { path, to } => write!(f, "link `{}` to `{}`", path.display(), to.display()),
             Self::Rename { from, to } => write!(f, "`{}` to `{}`", from.display(), to.display()),
-            Self::Sync(path) => write!(f, "folder `{}` to the disk", path.display()),
-            Self::Clear(path) => write!(f, "clearing `{}` away", path.display()),
+            Self::Sync(path) => write!(f, "syncing folder `{}` to disk", path.display()),
+            Self::Clear(path) => write!(f, "deleting `{}`", path.display()),
         }
     }
 }
 
-/// Replaces a file, or two of one folder at one instant; what was in each is kept, where somebody says how.
-/// Returns the files that were kept.
+/// Replaces a file, or two files of one folder at the same instant; keeps the old content if `keep` is given. Returns the files
+/// with the old content.
 ///
-/// Blocks. Nothing has changed if it fails, but for its last step, clearing away.
+/// Blocks. If it fails, nothing has changed, unless only the last step, the cleanup, failed.
 pub fn replace(files: &[Replacement], keep: Option<Keep<'_>>) -> Result<Vec<PathBuf>, ReplaceError> {
     let files = with_real_paths(files)?;
     let Some(folder) = common_folder(&files)? else { return Ok(Vec::new()) };
@@ -138,7 +137,7 @@ pub fn replace(files: &[Replacement], keep: Option<Keep<'_>>) -> Result<Vec<Path
     let (operations, kept) = operations(&folder, &files, keep)?;
     let outcome = carry_out(&operations);
     if outcome.is_err() {
-        // As far as that goes: what failed is what is to be told.
+        // As far as possible: the first error is reported.
         let _ = carry_out(&recovery(&folder, &files));
         let is_replaced = |file: &Replacement| fs::read(&file.path).is_ok_and(|now| now == *file.content);
         if !files.iter().any(is_replaced) {
@@ -150,8 +149,8 @@ pub fn replace(files: &[Replacement], keep: Option<Keep<'_>>) -> Result<Vec<Path
     outcome.map(|()| kept)
 }
 
-/// Who replaces something in a folder, until it is dropped: whoever has locked a file there that nobody else can open. The folder itself
-/// can be locked by whoever may read it.
+/// The right to replace files in a folder, until it is dropped: a locked file in it that only this user can open. The folder
+/// itself can be locked by every process that can read it.
 struct Turn {
     path: PathBuf,
     _locked: File,
@@ -170,7 +169,7 @@ impl Turn {
                 Err(rustix::io::Errno::WOULDBLOCK) => return Err(ReplaceError::Busy(folder.to_path_buf())),
                 taken => taken.map_err(|error| cannot(error.into()))?,
             }
-            // Whoever had it may have taken it away meanwhile, and another may have made a new one.
+            // The previous holder may have deleted the file meanwhile, and another process may have created a new one.
             let is_there = fs::symlink_metadata(&path).is_ok_and(|there| {
                 file.metadata().is_ok_and(|ours| (ours.dev(), ours.ino()) == (there.dev(), there.ino()))
             });
@@ -191,14 +190,14 @@ fn failed(operation: String, source: io::Error) -> ReplaceError {
     ReplaceError::Io { operation, source }
 }
 
-/// Follows links of others, not those of an earlier replacement.
+/// Follows links, except those of an earlier replacement.
 fn with_real_paths(files: &[Replacement]) -> Result<Vec<Replacement>, ReplaceError> {
     let real = |file: &Replacement| {
         let path = match fs::read_link(&file.path) {
             Ok(to) if to.starts_with(STAGE) => canonical_parent(&file.path),
             _ => fs::canonicalize(&file.path),
         };
-        let path = path.map_err(|error| failed(format!("looking for `{}`", file.path.display()), error))?;
+        let path = path.map_err(|error| failed(format!("resolving `{}`", file.path.display()), error))?;
         Ok(Replacement { path, content: file.content.clone() })
     };
     files.iter().map(real).collect()
@@ -208,7 +207,7 @@ fn canonical_parent(path: &Path) -> io::Result<PathBuf> {
     Ok(fs::canonicalize(path.parent().unwrap_or(Path::new("/")))?.join(path.file_name().unwrap_or_default()))
 }
 
-/// Returns the folder of all of them, `None` if there are none.
+/// Returns the folder of all files; `None` if there are none.
 fn common_folder(files: &[Replacement]) -> Result<Option<PathBuf>, ReplaceError> {
     let Some(first) = files.first() else { return Ok(None) };
     match files.iter().find(|file| file.path.parent() != first.path.parent()) {
@@ -217,7 +216,7 @@ fn common_folder(files: &[Replacement]) -> Result<Option<PathBuf>, ReplaceError>
     }
 }
 
-/// Returns what makes files of the links that an earlier replacement left, as they are, and removes its folder.
+/// Returns the operations that turn the links of an earlier replacement into files again, and delete its folder.
 fn recovery(folder: &Path, files: &[Replacement]) -> Vec<Operation> {
     let stage = folder.join(STAGE);
     if !stage.exists() {
@@ -234,7 +233,7 @@ fn recovery(folder: &Path, files: &[Replacement]) -> Vec<Operation> {
     all
 }
 
-/// Returns what replaces the files, step by step, and the files that keep what was in them.
+/// Returns the operations that replace the files, and the files that keep the old content.
 fn operations(
     folder: &Path,
     files: &[Replacement],
@@ -275,7 +274,7 @@ fn operations(
     Ok((all, kept))
 }
 
-/// Returns the name with that suffix, and a number where there is such a file already.
+/// Returns the name with that suffix, and with a number if that file exists already.
 fn free(path: &Path, suffix: &str) -> PathBuf {
     let named = |number: u32| {
         let mut name = path.as_os_str().to_os_string();
@@ -288,7 +287,7 @@ fn free(path: &Path, suffix: &str) -> PathBuf {
     (1..u32::MAX).map(named).find(|path| !path.exists()).unwrap_or_else(|| named(1))
 }
 
-/// Returns what makes links of the files, and lets all of them point to the new ones at once.
+/// Returns the operations that turn the files into links, and then switch all of them to the new files at once.
 fn links(stage: &Path, files: &[Replacement]) -> Vec<Operation> {
     let (now, next) = (stage.join(NOW), stage.join("next"));
     let mut all = vec![Operation::Link { path: now.clone(), to: OLD.into() }];
@@ -329,8 +328,8 @@ fn carry(operation: &Operation) -> io::Result<()> {
     }
 }
 
-/// Gives a new file the owner, the group and the permissions of another. Changing the owner takes some permissions away,
-/// so it comes first.
+/// Gives a new file the owner, the group and the permissions of another. A change of the owner removes some permissions, so it
+/// comes first.
 fn resemble(file: &File, like: &Metadata) -> io::Result<()> {
     let now = file.metadata()?;
     if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
@@ -376,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_short_anywhere_there_is_one_whole_pair_and_the_next_one_clears_up() {
+    fn interruption_leaves_one_whole_pair_and_the_next_run_cleans_up() {
         let count = {
             let folder = start("one");
             operations(folder.path(), &pair(folder.path(), "two"), Some(Keep::Beside(".old")))
@@ -405,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_before_the_switch_changes_nothing() {
+    fn failure_before_the_switch_changes_nothing() {
         let is_switch =
             |operation: &Operation| matches!(operation, Operation::Rename { to, .. } if to.ends_with(NOW));
         for broken in 0.. {
@@ -423,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_somebody_else_is_followed_and_the_old_content_kept() {
+    fn existing_link_is_followed_and_the_old_content_kept() {
         let (folder, elsewhere) = (start("one"), tempfile::tempdir().unwrap());
         let link = elsewhere.path().join("server.crt");
         std::os::unix::fs::symlink(folder.path().join("a.crt"), &link).unwrap();
@@ -440,7 +439,7 @@ mod tests {
             Some(Keep::Beside(".old")),
         )
         .unwrap();
-        assert_eq!(fs::read_to_string(&again[0]).unwrap(), "two", "what was kept is not overwritten");
+        assert_eq!(fs::read_to_string(&again[0]).unwrap(), "two", "the kept file is not overwritten");
         assert_eq!(fs::read_to_string(&kept[0]).unwrap(), "a.crt one");
         let both = [Replacement { path: elsewhere.path().join("other.key"), content: Zeroizing::default() }];
         fs::write(&both[0].path, "").unwrap();
@@ -449,9 +448,9 @@ mod tests {
     }
 
     #[test]
-    fn two_at_once_do_not_meet() {
+    fn concurrent_replacement_is_refused() {
         let folder = start("one");
-        // Whoever may read the folder may lock it, and holds nobody up.
+        // A process that can read the folder can lock it; that must not block a replacement.
         let folder_itself = File::open(folder.path()).unwrap();
         flock(&folder_itself, FlockOperation::NonBlockingLockExclusive).unwrap();
         let held = Turn::take(folder.path()).unwrap();

@@ -1,16 +1,16 @@
-//! The name servers that this machine asks.
+//! The name servers of this machine.
 
 use std::io;
 use std::net::IpAddr;
 
 const FILE: &str = "/etc/resolv.conf";
 
-/// Returns the name servers in `/etc/resolv.conf`, in the order in which they are asked.
+/// Returns the name servers in `/etc/resolv.conf`, in the order of their use.
 pub fn nameservers() -> io::Result<Vec<IpAddr>> {
     Ok(in_text(&std::fs::read_to_string(FILE)?))
 }
 
-/// Lines of `nameserver ADDRESS` (resolv.conf(5)); a zone behind `%` is left out.
+/// Lines of `nameserver ADDRESS` (resolv.conf(5)); a zone after `%` is dropped.
 fn in_text(text: &str) -> Vec<IpAddr> {
     let address = |line: &str| {
         let mut words = line.split_whitespace();
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_servers_are_told_line_by_line() {
+    fn name_servers_are_read_line_by_line() {
         let text = "# nameserver 192.0.2.9\nsearch example.com\nnameserver 192.0.2.1\nnameserver fe80::1%eth0\nnameserver\n";
         let expected: [IpAddr; 2] = ["192.0.2.1".parse().unwrap(), "fe80::1".parse().unwrap()];
         assert_eq!(in_text(text), expected);

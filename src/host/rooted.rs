@@ -1,5 +1,5 @@
-//! Files below a folder that somebody else may have laid out: the root of a container, or of a node that is mounted. Links
-//! are followed as whoever lives there does, and lead nowhere else (`openat2(2)`, `RESOLVE_IN_ROOT`, Linux 5.6).
+//! Files below an untrusted folder: the root of a container, or of a mounted node. Links are resolved as inside that root, and
+//! never lead out of it (`openat2(2)`, `RESOLVE_IN_ROOT`, Linux 5.6).
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,11 +15,11 @@ use rustix::io::Errno;
 /// A folder, below which files are opened.
 pub(super) struct Root {
     folder: OwnedFd,
-    /// Whether it is this machine's own root: there links lead nowhere else anyhow.
+    /// Whether it is this machine's own root, which links cannot leave anyway.
     is_own: bool,
 }
 
-/// An open file, and which one it is: its device and inode.
+/// An open file and its identity: device and inode.
 pub(super) struct Opened {
     file: File,
     pub(super) identity: (u64, u64),
@@ -31,21 +31,21 @@ impl Root {
         Ok(Self { folder: openat(CWD, path, flags, Mode::empty())?, is_own: path == Path::new("/") })
     }
 
-    /// Opens a file; `None` for what is none: a folder, a socket, a FIFO, whose other end may never come, and a device, such as a
-    /// watchdog, that already acts upon being opened. So it is looked at first, by a descriptor that opens nothing (`O_PATH`), and
-    /// opened by that.
+    /// Opens a file; `None` if it is not a regular file: a folder, a socket, a FIFO (opening it may block for ever), or a device
+    /// such as a watchdog (opening it has effects). So its type is checked first, with a descriptor that opens nothing
+    /// (`O_PATH`); the file is then opened through that descriptor.
     pub(super) fn file(&self, path: &Path) -> io::Result<Option<Opened>> {
         let found = File::from(self.at(path, OFlags::PATH)?);
         let about = found.metadata()?;
         if !about.is_file() {
             return Ok(None);
         }
-        // Found it is: what fails now is told, also where the machine has no `/proc`.
+        // The file exists: a failure now is reported, also if the machine has no `/proc`.
         let file = File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(io::Error::other)?;
         Ok(Some(Opened { file, identity: (about.dev(), about.ino()) }))
     }
 
-    /// Returns the names in a folder, in order; `None` if it is no folder. A link to one is none, unless links are followed.
+    /// Returns the names in a folder, sorted; `None` if it is not a folder. A link to a folder counts only if links are followed.
     pub(super) fn names(&self, path: &Path, follows: bool) -> io::Result<Option<Vec<OsString>>> {
         let last = if follows { OFlags::empty() } else { OFlags::NOFOLLOW };
         let folder = match self.at(path, OFlags::DIRECTORY | last) {
@@ -70,7 +70,7 @@ impl Root {
         match openat2(&self.folder, path, flags, Mode::empty(), within) {
             Err(Errno::NOSYS) if self.is_own => Ok(openat(&self.folder, path, flags, Mode::empty())?),
             Err(Errno::NOSYS) => {
-                Err(io::Error::other("this kernel cannot keep links below a folder: Linux 5.6 can"))
+                Err(io::Error::other("this kernel cannot restrict links to a folder: that needs Linux 5.6"))
             }
             outcome => Ok(outcome?),
         }

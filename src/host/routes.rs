@@ -14,16 +14,16 @@ pub struct Route {
     pub device: String,
 }
 
-/// Returns all routes but those to everything, and those of the loopback device. Fails if the kernel does not show them.
+/// Returns all routes except default routes and those of the loopback device. Fails if the kernel does not show them.
 pub fn routes() -> std::io::Result<Vec<Route>> {
     let of_v4 = std::fs::read_to_string("/proc/net/route")?;
-    // Without IPv6 there is no such file.
+    // Without IPv6 this file does not exist.
     let of_v6 = std::fs::read_to_string("/proc/net/ipv6_route").unwrap_or_default();
     let found = of_v4.lines().filter_map(v4).chain(of_v6.lines().filter_map(v6));
     Ok(found.filter(|route| route.prefix_len > 0 && route.device != "lo").collect())
 }
 
-/// `DEVICE DESTINATION GATEWAY FLAGS REFERENCES USE METRIC MASK ...`; addresses as the numbers that their bytes in memory make.
+/// `DEVICE DESTINATION GATEWAY FLAGS REFERENCES USE METRIC MASK ...`; addresses are numbers in the byte order of the machine.
 fn v4(line: &str) -> Option<Route> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let number = |place: usize| u32::from_str_radix(words.get(place)?, 16).ok();
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_as_the_kernel_writes_them() {
+    fn kernel_lines_are_parsed() {
         let number = u32::from_ne_bytes([10, 200, 0, 0]);
         let mask = u32::from_ne_bytes([255, 255, 0, 0]);
         let line = format!("tun0\t{number:08X}\t00000000\t0001\t0\t0\t0\t{mask:08X}\t0\t0\t0");

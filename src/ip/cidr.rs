@@ -40,7 +40,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// Why a text is no Service range.
+/// Why a text is not a Service range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CidrError {
     /// It does not parse.
@@ -49,12 +49,12 @@ pub enum CidrError {
         /// The text.
         text: String,
     },
-    /// It has bits set behind the prefix.
+    /// It has bits set after the prefix.
     #[error("`{text}` is not a network address: the network of that prefix length is `{network}`")]
     HostBits {
         /// The text.
         text: String,
-        /// The range that was probably meant.
+        /// The network with that prefix length.
         network: String,
     },
 }
@@ -98,7 +98,7 @@ impl ServiceCidr {
         1_u128.checked_shl(host_bits).unwrap_or(u128::MAX)
     }
 
-    /// Returns how many addresses can be given to Services: without the network address and, for IPv4,
+    /// Returns how many addresses Services can have: without the network address and, for IPv4,
     /// without the broadcast address (`ipallocator.go` `hostsPerNetwork`, v1.36.3).
     pub fn capacity(&self) -> u128 {
         let reserved = if self.0.is_ipv4() { 2 } else { 1 };
@@ -115,8 +115,8 @@ impl ServiceCidr {
         }
     }
 
-    /// Returns the number of addresses at the low end that the allocator keeps for addresses asked for by
-    /// name: `min(max(16, size/16), 256)`, and 0 for ranges of 16 addresses or fewer
+    /// Returns the number of addresses at the low end that the allocator reserves for Services that request a specific
+    /// address: `min(max(16, size/16), 256)`, and 0 for ranges of 16 addresses or fewer
     /// (KEP-3070; `bitmap.go` `calculateRangeOffset`, v1.36.3).
     pub fn static_band(&self) -> u128 {
         const LEAST: u128 = 16;
@@ -127,7 +127,7 @@ impl ServiceCidr {
     }
 
     /// Returns the first usable address: that of the Service `default/kubernetes`, which the API server's
-    /// certificate must carry. `None` for a range of a single address.
+    /// certificate must cover. `None` for a range of a single address.
     pub fn first(&self) -> Option<IpAddr> {
         self.nth(1)
     }
@@ -161,20 +161,20 @@ impl ServiceCidr {
         }
     }
 
-    /// Whether a Service may have the address: in the range, not the network address, and for IPv4 not the
+    /// Whether a Service can have the address: in the range, not the network address, and for IPv4 not the
     /// broadcast address.
     pub fn is_usable(&self, address: IpAddr) -> bool {
         self.offset(address).is_some_and(|offset| offset >= 1 && offset <= self.capacity())
     }
 
-    /// Returns the bit that stands for the address in this range's bitmap: bit *i* is the network address
-    /// plus 1 plus *i*. `None` where the bitmap has no bit for it.
+    /// Returns the bit of the address in this range's bitmap: bit *i* is the network address
+    /// plus 1 plus *i*. `None` if the bitmap has no bit for it.
     pub fn bit_of(&self, address: IpAddr) -> Option<u128> {
         let bit = self.offset(address)?.checked_sub(1)?;
         (bit < self.bitmap_capacity()).then_some(bit)
     }
 
-    /// Returns the address that a bit of this range's bitmap stands for.
+    /// Returns the address of a bit of this range's bitmap.
     pub fn address_of_bit(&self, bit: u128) -> Option<IpAddr> {
         if bit >= self.bitmap_capacity() { None } else { self.nth(bit.checked_add(1)?) }
     }
@@ -190,7 +190,7 @@ impl FromStr for ServiceCidr {
     type Err = CidrError;
 
     fn from_str(text: &str) -> Result<Self, CidrError> {
-        // A bare address would parse as a range of one: a range is always written with its length.
+        // A bare address would parse as a range of one: a range is always written with its prefix length.
         let parsed: IpNetwork = match text.trim().parse() {
             Ok(network) if text.contains('/') => network,
             _ => return Err(CidrError::Syntax { text: text.to_string() }),
@@ -216,12 +216,12 @@ impl<'de> Deserialize<'de> for ServiceCidr {
     }
 }
 
-/// Returns ranges as `--service-cluster-ip-range` takes them: one, or one of each family with a comma between them.
+/// Returns ranges in the form of `--service-cluster-ip-range`: one, or one of each family with a comma between them.
 pub fn as_flag(ranges: &[ServiceCidr]) -> String {
     ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Whether an address is of one link alone (IPv4, RFC 3927), as that at which NodeLocal DNSCache listens on its node.
+/// Whether an address is link-local (IPv4, RFC 3927), like the one on which NodeLocal DNSCache listens on its node.
 pub fn is_link_local(address: &IpAddr) -> bool {
     matches!(address, IpAddr::V4(address) if address.is_link_local())
 }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn host_bits_are_refused_with_the_network_meant() {
+    fn host_bits_are_refused_and_the_network_is_suggested() {
         let error = "10.96.0.1/16".parse::<ServiceCidr>().unwrap_err();
         assert!(error.to_string().contains("`10.96.0.0/16`"), "{error}");
         assert!("10.96.0.0".parse::<ServiceCidr>().is_err());
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn static_band_follows_the_allocator() {
-        // Values of KEP-3070's own table.
+        // Values of the table in KEP-3070.
         for (text, band) in [
             ("10.0.0.0/28", 0),
             ("10.0.0.0/27", 16),

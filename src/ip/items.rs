@@ -1,12 +1,12 @@
-//! What the bits of a RangeAllocation stand for: addresses of a range, or node ports.
+//! The items of a RangeAllocation's bits: addresses of a range, or node ports.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use super::ServiceCidr;
 
-/// A bitmap's range never has more items: the API server refuses more than 20 host bits
-/// (`cmd/kube-apiserver/app/options/validation.go`, v1.36.3). What claims more is damaged.
+/// A bitmap's range never has more items: the API server rejects more than 20 host bits
+/// (`cmd/kube-apiserver/app/options/validation.go`, v1.36.3). A larger one is damaged.
 const MOST_ITEMS: u64 = 1 << 20;
 
 /// The items of a range, in the order of their bits.
@@ -73,7 +73,7 @@ impl Items {
         }
     }
 
-    /// Returns the bit of an item, `None` where the range does not have it.
+    /// Returns the bit of an item, `None` if the range does not contain it.
     pub fn bit(&self, item: Item) -> Option<u64> {
         match (self, item) {
             (Self::Addresses(cidr), Item::Address(address)) => u64::try_from(cidr.bit_of(address)?).ok(),

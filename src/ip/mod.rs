@@ -1,7 +1,7 @@
 //! Address arithmetic of Service ranges: pure functions, no I/O.
 //!
-//! A [`ServiceCidr`] answers what the API server's allocators derive from a range (first address, capacity,
-//! static band, offsets); [`remap`] computes which new address every old one gets.
+//! A [`ServiceCidr`] computes what the API server's allocators derive from a range (first address, capacity,
+//! static band, offsets); [`remap`] computes the new address for every old one.
 
 mod cidr;
 mod items;

@@ -1,9 +1,9 @@
-//! Which new address every old one gets.
+//! Computes the new address for every old one.
 //!
-//! The rules, in order: a pin wins; the range's first address goes to the one that must have it; then every
-//! address keeps its offset where the new range has that offset free, so that `.10` stays `.10`; whatever
-//! is left is packed, addresses of the old static band into the new static band as long as it lasts, all
-//! others above it. The result depends on nothing but the input, so the same survey gives the same plan.
+//! The rules, in order: a pin wins; the range's first address goes to `default/kubernetes`; then every
+//! address keeps its offset if the new range has that offset free, so that `.10` stays `.10`; the
+//! rest is packed, addresses of the old static band into the new static band while it has space, all
+//! others above it. The result depends only on the input, so the same survey gives the same plan.
 
 use std::collections::HashSet;
 use std::hash::BuildHasher;
@@ -19,24 +19,24 @@ pub struct Wanted {
     /// The range that the old address belongs to, from which its offset counts; `None` when no range
     /// contains it (it is then packed).
     pub old_range: Option<ServiceCidr>,
-    /// Who goes first when two want the same offset.
+    /// Precedence if two want the same offset.
     pub rank: Rank,
-    /// The new address that the operator asks for.
+    /// The new address that the operator requests.
     pub pin: Option<IpAddr>,
 }
 
-/// Precedence among addresses that want the same place.
+/// Precedence among addresses that want the same offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
     /// Must have the first address of the new range: `default/kubernetes`.
     First,
     /// Keeps its offset before others do: kube-dns.
     Preferred,
-    /// Everybody else.
+    /// All others.
     Ordinary,
 }
 
-/// Why there is no such mapping.
+/// Why no mapping is possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RemapError {
     /// More addresses are needed than the range has free.
@@ -49,7 +49,7 @@ pub enum RemapError {
         /// Addresses free.
         free: u128,
     },
-    /// A pin lies outside the range or on an address that no Service may have.
+    /// A pin is outside the range, or an address that no Service can have.
     #[error("pinned address `{address}` for `{old}` is not a usable address of `{range}`")]
     PinOutside {
         /// The old address.
@@ -59,8 +59,8 @@ pub enum RemapError {
         /// The new range.
         range: ServiceCidr,
     },
-    /// An address is asked for twice, or is in use.
-    #[error("address `{address}`, wanted for `{old}`, is already taken")]
+    /// An address is requested twice, or is in use.
+    #[error("address `{address}`, requested for `{old}`, is already in use")]
     Taken {
         /// The old address.
         old: IpAddr,
@@ -71,8 +71,8 @@ pub enum RemapError {
 
 /// Returns the new address of every wanted one, in the order given.
 ///
-/// Only the first `capacity` addresses of the range are given away: all of them, or as many as a bitmap of
-/// the range has bits. `taken` are addresses of the new range that are in use already.
+/// Only the first `capacity` addresses of the range are allocated: all of them, or as many as a bitmap of
+/// the range has bits. `taken` are addresses of the new range that are already in use.
 pub fn remap(
     new_range: &ServiceCidr,
     capacity: u128,
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_are_kept_where_they_fit() {
+    fn offsets_are_kept_if_free_in_the_new_range() {
         let wishes = [
             wanted("10.96.0.1", "10.96.0.0/16", Rank::First),
             wanted("10.96.0.10", "10.96.0.0/16", Rank::Preferred),
@@ -240,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_packed_above_the_static_band() {
+    fn other_addresses_are_packed_above_the_static_band() {
         let wishes = [
             wanted("10.96.0.1", "10.96.0.0/16", Rank::First),
             wanted("10.96.7.9", "10.96.0.0/16", Rank::Ordinary),
             wanted("10.96.0.200", "10.96.0.0/16", Rank::Ordinary),
             wanted("10.96.9.9", "10.96.0.0/16", Rank::Ordinary),
         ];
-        // /25: static band 16, so packing begins at .17; .200 is in the old static band of 256.
+        // /25: static band 16, so packing starts at .17; .200 is in the old static band of 256.
         assert_eq!(
             run("10.200.0.0/25", &["10.200.0.17"], &wishes).unwrap(),
             ["10.200.0.1", "10.200.0.18", "10.200.0.2", "10.200.0.19"]
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_address_is_for_the_one_that_must_have_it() {
+    fn first_address_goes_to_the_first_rank() {
         let wishes = [
             wanted("10.97.0.1", "10.97.0.0/16", Rank::Ordinary),
             wanted("10.96.0.1", "10.96.0.0/16", Rank::First),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn too_small_says_how_many_are_missing() {
+    fn too_small_range_reports_free_and_needed_addresses() {
         let wishes: Vec<_> =
             (1..=8).map(|n| wanted(&format!("10.96.0.{n}"), "10.96.0.0/16", Rank::Ordinary)).collect();
         let error = run("10.200.0.0/29", &[], &wishes).unwrap_err();
@@ -309,7 +309,7 @@ mod tests {
                     for (wish, got) in wishes.iter().zip(&result) {
                         let same = old.offset(wish.old).and_then(|o| new.nth(o));
                         if let Some(same) = same.filter(|a| new.is_usable(*a) && !taken.contains(a)) {
-                            // An address that could keep its offset does.
+                            // An address that can keep its offset does.
                             prop_assert_eq!(same, *got);
                         }
                     }

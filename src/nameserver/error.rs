@@ -1,99 +1,97 @@
-//! What goes wrong between us and a name server.
+//! Errors of requests to a name server.
 
 use std::net::SocketAddr;
 
-/// Why a name server gave no answer that can be used.
+/// Why there is no usable answer of a name server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameserverError {
-    /// Nobody answers there.
+    /// The server cannot be reached.
     #[error("the name server {at} cannot be reached: {reason}")]
     Unreachable {
-        /// Where.
+        /// Its address.
         at: SocketAddr,
-        /// What the operating system says.
+        /// The operating system's message.
         reason: String,
     },
-    /// Somebody is there, and silent.
+    /// The server accepts the connection and does not answer.
     #[error("the name server {at} did not answer within {seconds} s")]
     Late {
-        /// Where.
+        /// Its address.
         at: SocketAddr,
-        /// How long it had.
+        /// The timeout.
         seconds: u64,
     },
-    /// What came is no answer.
-    #[error("what the name server {at} answered cannot be read: {reason}")]
+    /// The answer is malformed.
+    #[error("the answer of the name server {at} cannot be parsed: {reason}")]
     Garbled {
-        /// Where.
+        /// Its address.
         at: SocketAddr,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
-    /// The answer is not signed with our key, or not by it.
+    /// The answer has no valid signature with the key.
     #[error("the answer of the name server {at} is not signed with the key `{key}`: {reason}")]
     Unsigned {
-        /// Where.
+        /// Its address.
         at: SocketAddr,
         /// The key's name.
         key: String,
-        /// What is wrong with the signature.
+        /// The problem.
         reason: String,
     },
-    /// It says no.
-    #[error("the name server {at} answers {code} to {what}")]
+    /// The server refuses.
+    #[error("the name server {at} answered {code} to {what}")]
     Refused {
-        /// Where.
+        /// Its address.
         at: SocketAddr,
-        /// To what.
+        /// The request.
         what: String,
-        /// The response code, and for a signature that it does not take the error of TSIG (RFC 8945, section 3).
+        /// The response code, and for a rejected signature the error of TSIG (RFC 8945, section 3).
         code: String,
     },
-    /// No name of the DNS.
-    #[error("`{name}` is no domain name: {reason}")]
+    /// Not a domain name.
+    #[error("`{name}` is not a domain name: {reason}")]
     Name {
-        /// What was given.
+        /// The given text.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
-    /// No key.
-    #[error("this is no TSIG key: {reason}")]
+    /// Not a key.
+    #[error("this is not a TSIG key: {reason}")]
     Key {
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
 }
 
 impl NameserverError {
-    /// Returns what to do about it, where that is known.
+    /// Returns what to do about it, if known.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Unreachable { .. } | Self::Late { .. } => {
-                Some("name servers must answer over TCP, too (RFC 7766): look at firewalls for port 53")
+                Some("check firewalls for TCP port 53: name servers must answer over TCP, too (RFC 7766)")
             }
             Self::Refused { code, .. } => match code.as_str() {
                 "NOTAUTH BADKEY" => {
-                    Some("the server has no key of this name: see `key` in its configuration")
+                    Some("the server has no key of this name: check `key` in its configuration")
                 }
                 "NOTAUTH BADSIG" => {
                     Some("the server has a key of this name with another secret or algorithm")
                 }
-                "NOTAUTH BADTIME" => Some("set both clocks: a signature holds for five minutes"),
+                "NOTAUTH BADTIME" => Some("synchronise both clocks: a signature is valid for five minutes"),
                 "REFUSED" => Some(
-                    "have the server allow it to this key, or from this address (`allow-transfer`, `update-policy` in BIND)",
+                    "allow it on the server for this key, or from this address (`allow-transfer`, `update-policy` in BIND)",
                 ),
-                "NOTAUTH" => Some("the server does not serve this zone: give the one that does, `--server`"),
-                "SERVFAIL" => Some(
-                    "the server cannot find out: look at its log, and at whom it asks or gets the zone from",
-                ),
-                "NOTIMP" => {
-                    Some("the server takes no updates of this kind: change the zone where it is kept")
+                "NOTAUTH" => Some("the server does not serve this zone: give its server with `--server`"),
+                "SERVFAIL" => {
+                    Some("the server cannot resolve it: check its log, and its forwarders or primary server")
                 }
+                "NOTIMP" => Some("the server does not accept such updates: change the zone at its source"),
                 _ => None,
             },
             Self::Key { .. } => Some(
-                "give a file as `tsig-keygen NAME` writes it: key \"NAME\" { algorithm hmac-sha256; secret \"...\"; };",
+                "give a file in the format of `tsig-keygen NAME`: key \"NAME\" { algorithm hmac-sha256; secret \"...\"; };",
             ),
             Self::Garbled { .. } | Self::Unsigned { .. } | Self::Name { .. } => None,
         }

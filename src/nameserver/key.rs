@@ -1,4 +1,4 @@
-//! A TSIG key as BIND's configuration has it: who holds it may change a zone, so it is never shown.
+//! A TSIG key in the format of BIND's configuration. Its holder is allowed to change a zone, so it is never printed.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::NameserverError;
 /// How many seconds two clocks may differ (RFC 8945, section 10, recommends 300).
 const FUDGE: u16 = 300;
 
-/// A key that a name server knows us by.
+/// A key that authenticates netsurgeon to a name server.
 #[derive(Clone)]
 pub struct Key {
     pub(super) signer: TSigner,
@@ -32,7 +32,7 @@ impl Key {
         let (mut name, mut algorithm, mut secret) = (None, None, None);
         while let Some(word) = words.next() {
             let place = match word {
-                "key" if name.is_some() => return Err(bad("there are several keys in it")),
+                "key" if name.is_some() => return Err(bad("it contains several keys")),
                 "key" => &mut name,
                 "algorithm" => &mut algorithm,
                 "secret" => &mut secret,
@@ -40,18 +40,18 @@ impl Key {
             };
             *place = words.next();
         }
-        let name = name.ok_or_else(|| bad("it does not begin with `key NAME {`"))?;
+        let name = name.ok_or_else(|| bad("it does not start with `key NAME {`"))?;
         let name = Name::from_ascii(name).map_err(|error| bad(&format!("its name: {error}")))?;
         let algorithm = algorithm.ok_or_else(|| bad("it has no `algorithm`"))?;
         let algorithm = match algorithm.to_ascii_lowercase().trim_end_matches('.') {
             "hmac-sha256" => TsigAlgorithm::HmacSha256,
             "hmac-sha384" => TsigAlgorithm::HmacSha384,
             "hmac-sha512" => TsigAlgorithm::HmacSha512,
-            // What stands here may be the secret, in the wrong place.
-            _ => return Err(bad("its algorithm is none of hmac-sha256, hmac-sha384 and hmac-sha512")),
+            // The unknown text may be the secret, in the wrong place.
+            _ => return Err(bad("its algorithm is not hmac-sha256, hmac-sha384 or hmac-sha512")),
         };
         let secret = secret.ok_or_else(|| bad("it has no `secret`"))?;
-        let secret = BASE64.decode(secret.as_bytes()).map_err(|_| bad("its secret is no base64"))?;
+        let secret = BASE64.decode(secret.as_bytes()).map_err(|_| bad("its secret is not base64"))?;
         if secret.is_empty() {
             return Err(bad("its secret is empty"));
         }
@@ -69,7 +69,7 @@ fn bad(reason: &str) -> NameserverError {
     NameserverError::Key { reason: reason.to_string() }
 }
 
-/// The words of a configuration of BIND, without its punctuation, quotes and comments (`#`, `//`, `/* */`).
+/// The words of a BIND configuration, without punctuation, quotes and comments (`#`, `//`, `/* */`).
 fn words(text: &str) -> Zeroizing<Vec<String>> {
     let mut words = Zeroizing::new(Vec::new());
     let mut rest = text.trim_start();
@@ -101,7 +101,7 @@ mod tests {
     const WRITTEN: &str = "# made by a test\nkey \"mirror.example.com.\" {\n\talgorithm hmac-sha256;\n\tsecret \"c2VjcmV0\";\n};\n";
 
     #[test]
-    fn a_key_is_read_as_it_is_generated() {
+    fn generated_key_is_parsed() {
         let key = Key::parse(WRITTEN).unwrap();
         assert_eq!(key.name(), "mirror.example.com");
         assert_eq!(key.signer.key(), b"secret");
@@ -111,15 +111,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_says_why_and_not_what_it_is() {
+    fn invalid_key_error_has_the_reason_and_no_secret() {
         let reason = |text: &str| Key::parse(text).unwrap_err().to_string();
-        assert!(reason("").contains("it does not begin with"));
+        assert!(reason("").contains("it does not start with"));
         assert!(reason("key k { secret \"c2VjcmV0\"; };").contains("no `algorithm`"));
-        assert!(reason("key k { algorithm hmac-md5; secret \"c2VjcmV0\"; };").contains("is none of"));
+        assert!(reason("key k { algorithm hmac-md5; secret \"c2VjcmV0\"; };").contains("is not hmac-sha256"));
         assert!(!reason("key k { secret hmac-sha256; algorithm aHVzaA==; };").contains("aHVzaA"));
         assert!(reason(&WRITTEN.repeat(2)).contains("several"));
         let broken = reason("key k { algorithm hmac-sha256; secret \"hush!\"; };");
-        assert!(broken.contains("no base64") && !broken.contains("hush"), "{broken}");
+        assert!(broken.contains("not base64") && !broken.contains("hush"), "{broken}");
         for end in 0..WRITTEN.len() {
             let _ = Key::parse(&WRITTEN[..end]);
         }

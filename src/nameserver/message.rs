@@ -1,4 +1,4 @@
-//! What is sent to name servers, and their answers as [`Record`]s.
+//! Requests to name servers, and their answers as [`Record`]s.
 
 use hickory_proto::op::{Message, OpCode, Query, ResponseCode, UpdateMessage as _};
 use hickory_proto::rr::rdata::tsig::TsigError;
@@ -6,8 +6,8 @@ use hickory_proto::rr::{self, DNSClass, Name, RData, RecordType};
 
 use super::{Kind, NameserverError, Record, canonical};
 
-/// Returns a name on the wire. An asterisk within a label, as ExternalDNS has it before a wildcard, is a character as any
-/// (RFC 2181, section 11).
+/// Encodes a name. An asterisk within a label, as ExternalDNS writes it before a wildcard, is an ordinary character (RFC 2181,
+/// section 11).
 pub(super) fn name_of(text: &str) -> Result<Name, NameserverError> {
     let text = text.trim_end_matches('.');
     if text.is_empty() {
@@ -17,18 +17,18 @@ pub(super) fn name_of(text: &str) -> Result<Name, NameserverError> {
         .map_err(|error| NameserverError::Name { name: text.to_string(), reason: error.to_string() })
 }
 
-/// Returns a name as [`Record::name`] has it.
+/// Returns a name in the form of [`Record::name`].
 fn text_of(name: &Name) -> String {
     canonical(&name.to_ascii()).replace("\\*", "*")
 }
 
-/// Reads the records of an answer as it came over the wire (RFC 1035, section 4.1), with nothing of what a [`super::Server`] looks at
-/// besides; `None` if it is no message. It is for tests.
+/// Reads the records of an encoded answer (RFC 1035, section 4.1), without the other checks of a [`super::Server`]; `None` if it
+/// is not a message. Only for tests.
 pub fn answers(bytes: &[u8]) -> Option<Vec<Record>> {
     Some(Message::from_vec(bytes).ok()?.answers.iter().map(record).collect())
 }
 
-/// A question; `recursive`: to a resolver, which is to look further.
+/// A query; `recursive`: a resolver must find the answer elsewhere.
 pub(super) fn question(name: Name, kind: RecordType, recursive: bool) -> Message {
     let mut message = Message::query();
     message.metadata.recursion_desired = recursive;
@@ -36,7 +36,7 @@ pub(super) fn question(name: Name, kind: RecordType, recursive: bool) -> Message
     message
 }
 
-/// An update of a zone that has nothing to update.
+/// An update of a zone without changes.
 pub(super) fn nothing(zone: Name) -> Message {
     let mut message = Message::query();
     message.metadata.op_code = OpCode::Update;
@@ -45,8 +45,8 @@ pub(super) fn nothing(zone: Name) -> Message {
     message
 }
 
-/// An update of a zone that can never be made: it asks that the zone's own name be in use and not in use (RFC 2136, sections
-/// 2.4.4 and 2.4.5). Would it be made, it would add the record that is there already, which changes nothing (section 3.4.2.2).
+/// An update of a zone that never succeeds: its prerequisites require that the zone's own name is in use and not in use (RFC
+/// 2136, sections 2.4.4 and 2.4.5). If it succeeded, it would add an existing record, which changes nothing (section 3.4.2.2).
 pub(super) fn never(zone: &Name, there: rr::Record) -> Message {
     let mut message = nothing(zone.clone());
     for class in [DNSClass::ANY, DNSClass::NONE] {
@@ -58,7 +58,7 @@ pub(super) fn never(zone: &Name, there: rr::Record) -> Message {
     message
 }
 
-/// Returns the response code in words, with what TSIG says of our signature.
+/// Returns the response code as text, with the TSIG error for our signature.
 pub(super) fn code(message: &Message) -> String {
     let words = match message.metadata.response_code {
         ResponseCode::NoError => "NOERROR",
@@ -85,7 +85,7 @@ pub(super) fn code(message: &Message) -> String {
     format!("{words}{said}")
 }
 
-/// Returns a record as it came.
+/// Converts a record of an answer.
 pub(super) fn record(record: &rr::Record) -> Record {
     let kind = match record.record_type() {
         RecordType::A => Kind::A,
@@ -115,7 +115,7 @@ fn data(data: &RData) -> String {
     }
 }
 
-/// Returns the type on the wire.
+/// Returns the DNS record type.
 pub(super) fn type_of(kind: Kind) -> RecordType {
     match kind {
         Kind::A => RecordType::A,
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trial_contradicts_itself() {
+    fn trial_update_has_contradicting_prerequisites() {
         let zone = name_of("example.com").unwrap();
         let there = rr::Record::from_rdata(zone.clone(), 60, RData::A(A::new(192, 0, 2, 1)));
         let read = Message::from_vec(&never(&zone, there).to_vec().unwrap()).unwrap();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_read_in_one_way() {
+    fn records_are_normalised() {
         let name = name_of("A-Web.Example.com").unwrap();
         let texts = TXT::new(vec!["heritage=external-dns,".to_string(), "external-dns/owner=a".to_string()]);
         let read = record(&rr::Record::from_rdata(name, 300, RData::TXT(texts)));

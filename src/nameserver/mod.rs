@@ -1,5 +1,5 @@
-//! Name servers: what they say of a zone, and whether they would change it for us. Nothing here changes a zone: an update is only
-//! ever asked for under prerequisites that no zone can meet.
+//! Name servers: their records of a zone, and whether they accept updates. Nothing here changes a zone: updates are only sent
+//! with prerequisites that no zone can meet.
 
 mod error;
 mod key;
@@ -13,18 +13,18 @@ pub use key::Key;
 pub use message::answers;
 pub use server::Server;
 
-/// Which records are asked for (RFC 1035, section 3.2.2; RFC 3596).
+/// The type of a record (RFC 1035, section 3.2.2; RFC 3596).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// IPv4 addresses.
     A,
     /// IPv6 addresses.
     Aaaa,
-    /// Another name for this one.
+    /// An alias.
     Cname,
     /// The name servers of a zone.
     Ns,
-    /// The start of a zone.
+    /// The start of authority of a zone.
     Soa,
     /// Text.
     Txt,
@@ -49,61 +49,61 @@ impl fmt::Display for Kind {
 /// A record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Record {
-    /// Its name: lower case, without the dot at its end; empty for the root.
+    /// Its name: lower case, without the trailing dot; empty for the root.
     pub name: String,
-    /// Which it is.
+    /// Its type.
     pub kind: Kind,
-    /// How long it may be kept, in seconds.
+    /// Its TTL, in seconds.
     pub ttl: u32,
-    /// What it says, as in a zone file. Names are as `name` is, texts without quotes and their parts joined.
+    /// Its data, as in a zone file. Names are in the form of `name`; texts have no quotes, and their parts are joined.
     pub data: String,
 }
 
 impl Record {
-    /// Returns how many bytes of memory it takes, about.
+    /// Returns its approximate size in memory, in bytes.
     fn size(&self) -> usize {
         size_of::<Self>().saturating_add(self.name.len()).saturating_add(self.data.len())
     }
 }
 
-/// What a name server answered.
+/// The answer of a name server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Whether it speaks for the zone (AA, RFC 1035, section 4.1.1).
+    /// Whether the server is authoritative for the zone (AA, RFC 1035, section 4.1.1).
     pub is_authoritative: bool,
-    /// Whether there is such a name, with records of whatever kind.
+    /// Whether the name exists, with records of any type.
     pub exists: bool,
-    /// The records, a chain of CNAMEs included.
+    /// The records, including a chain of CNAMEs.
     pub records: Vec<Record>,
 }
 
 impl Answer {
-    /// Returns what the records of one kind say, in order.
+    /// Returns the data of the records of one type, sorted.
     pub fn of(&self, kind: Kind) -> Vec<&str> {
         let mut found: Vec<&str> = self.records_of(kind).map(|record| record.data.as_str()).collect();
         found.sort_unstable();
         found
     }
 
-    /// Returns the records of one kind.
+    /// Returns the records of one type.
     pub fn records_of(&self, kind: Kind) -> impl Iterator<Item = &Record> {
         self.records.iter().filter(move |record| record.kind == kind)
     }
 }
 
-/// The start of a zone (RFC 1035, section 3.3.13).
+/// The start of authority of a zone (RFC 1035, section 3.3.13).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Soa {
-    /// The server that updates go to.
+    /// The server that accepts updates.
     pub primary: String,
-    /// Counts the changes of the zone.
+    /// Its serial number, which each change increases.
     pub serial: u32,
-    /// How long it may be kept that there is no such name, in seconds (RFC 2308, section 4).
+    /// TTL of negative answers, in seconds (RFC 2308, section 4).
     pub negative_ttl: u32,
 }
 
 impl Soa {
-    /// Reads one out of a record; `None` for other records.
+    /// Reads it from a record; `None` for other records.
     pub fn of(record: &Record) -> Option<Self> {
         if record.kind != Kind::Soa {
             return None;
@@ -119,12 +119,12 @@ impl Soa {
     }
 }
 
-/// Whether a text is a domain name, so that it can be asked for (RFC 1035, section 2.3.4: labels of 63, 255 in all).
+/// Whether a text is a valid domain name (RFC 1035, section 2.3.4: labels of 63, 255 in all).
 pub fn is_name(text: &str) -> bool {
     message::name_of(text).is_ok()
 }
 
-/// Returns a name as [`Record::name`] has it.
+/// Returns a name in the form of [`Record::name`].
 pub fn canonical(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
 }
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_soa_tells_who_takes_updates() {
+    fn soa_names_the_server_for_updates() {
         let data = "ns1.example.com admin.example.com 7 3600 600 86400 60".to_string();
         let mut record = Record { name: "example.com".into(), kind: Kind::Soa, ttl: 30, data };
         let soa = Soa::of(&record).unwrap();

@@ -1,4 +1,4 @@
-//! One name server, asked over TCP: each has it (RFC 7766), answers are whole, and nobody forges them by guessing.
+//! One name server, asked over TCP: every server supports it (RFC 7766), answers are complete, and cannot be forged by guessing.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use tokio::time::timeout;
 use super::message::{self, code, name_of, type_of};
 use super::{Answer, Key, Kind, NameserverError, Record};
 
-/// How long a server may take for one answer.
+/// Timeout of one answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// How much a zone may have, in bytes of memory: some half a million records. Of a larger one names must be asked for one by one.
+/// Most memory for a zone, in bytes: some half a million records. For a larger zone, names must be queried one by one.
 const MOST: usize = 64 << 20;
 
-/// How long a transfer may take as a whole.
+/// Timeout of a whole transfer.
 const TRANSFER: Duration = Duration::from_mins(2);
 
 type Result<T> = std::result::Result<T, NameserverError>;
@@ -32,7 +32,7 @@ pub struct Server {
     key: Option<Key>,
 }
 
-/// A connection that one request was sent over.
+/// A connection with one pending request.
 struct Asked {
     stream: TcpStream,
     id: u16,
@@ -45,17 +45,17 @@ impl Server {
         Self { at, key }
     }
 
-    /// Returns where it is.
+    /// Returns its address.
     pub fn at(&self) -> SocketAddr {
         self.at
     }
 
-    /// Asks for the records of a name, as the server has them itself.
+    /// Queries the records of a name, without recursion.
     pub async fn ask(&self, name: &str, kind: Kind) -> Result<Answer> {
         self.look(name, kind, false).await
     }
 
-    /// Asks for the records of a name, which a resolver is to find wherever they are.
+    /// Queries the records of a name from a resolver, which finds them elsewhere.
     pub async fn resolve(&self, name: &str, kind: Kind) -> Result<Answer> {
         self.look(name, kind, true).await
     }
@@ -66,13 +66,13 @@ impl Server {
         let exists = match answer.metadata.response_code {
             ResponseCode::NoError => true,
             ResponseCode::NXDomain => false,
-            _ => return Err(self.refused(&format!("a question for {kind} of `{name}`"), &answer)),
+            _ => return Err(self.refused(&format!("a query for {kind} of `{name}`"), &answer)),
         };
         let records = answer.answers.iter().map(message::record).collect();
         Ok(Answer { is_authoritative: answer.metadata.authoritative, exists, records })
     }
 
-    /// Returns every record of a zone (AXFR, RFC 5936), the SOA once.
+    /// Returns all records of a zone (AXFR, RFC 5936), the SOA once.
     pub async fn transfer(&self, zone: &str) -> Result<Vec<Record>> {
         let late = |_| NameserverError::Late { at: self.at, seconds: TRANSFER.as_secs() };
         timeout(TRANSFER, self.transfer_whole(zone)).await.map_err(late)?
@@ -94,19 +94,19 @@ impl Server {
                 }
                 match records.first() {
                     None if record.kind != Kind::Soa => {
-                        return Err(self.garbled("a transfer begins with the zone's SOA"));
+                        return Err(self.garbled("the transfer does not start with the zone's SOA"));
                     }
                     Some(_) if record.kind == Kind::Soa => return Ok(records),
                     _ => records.push(record),
                 }
             }
             if part.answers.is_empty() {
-                return Err(self.garbled("the transfer ends before the zone does"));
+                return Err(self.garbled("the transfer is incomplete"));
             }
         }
     }
 
-    /// Asks whether the server knows us as somebody who may update a zone, by an update of nothing. It says nothing of single names.
+    /// Checks whether the server accepts updates of a zone with this key, by an empty update. It does not check single names.
     pub async fn knows_us(&self, zone: &str) -> Result<()> {
         let answer = self.exchange(message::nothing(name_of(zone)?), true).await?;
         match answer.metadata.response_code {
@@ -115,18 +115,19 @@ impl Server {
         }
     }
 
-    /// Tells whether the server looks at what an update would do before it looks at its prerequisites, as BIND does from 9.18.11 on:
-    /// then [`Self::would_change`] says something. RFC 2136 has it the other way about.
+    /// Returns whether the server checks the changes of an update before its prerequisites, as BIND does since 9.18.11. Only then
+    /// [`Self::would_change`] is conclusive. RFC 2136 specifies the other order.
     pub async fn looks_ahead(&self, zone: &str) -> Result<bool> {
-        // No zone but the root has this name, and a record of another zone is refused by who sees it (section 3.4.1.3).
+        // No zone except the root contains this name, and a server that checks a record of another zone refuses it (section
+        // 3.4.1.3).
         let outside = rr::Record::from_rdata(name_of("invalid")?, 0, RData::A(A::new(192, 0, 2, 1)));
         let answer = self.exchange(message::never(&name_of(zone)?, outside), true).await?;
         Ok(answer.metadata.response_code == ResponseCode::NotZone)
     }
 
-    /// Asks whether the server would change the records of a kind at a name for us; a name without such records is not asked
-    /// about. It changes nothing: what is asked for cannot come to be (`message::never`). An error of refusal if it would not; where the server
-    /// does not look ahead ([`Self::looks_ahead`]) there is none.
+    /// Checks whether the server would accept a change of the records of a type at a name; a name without such records is not
+    /// checked. It changes nothing: the update never succeeds (`message::never`). An error of refusal if the server would reject
+    /// it; never an error if the server checks prerequisites first ([`Self::looks_ahead`]).
     pub async fn would_change(&self, zone: &str, name: &str, kind: Kind) -> Result<()> {
         let asked = message::question(name_of(name)?, type_of(kind), false);
         let found = self.exchange(asked, false).await?;
@@ -134,7 +135,7 @@ impl Server {
         let Some(there) = found.answers.into_iter().find(|record| is_it(&record)) else { return Ok(()) };
         let answer = self.exchange(message::never(&name_of(zone)?, there), true).await?;
         match answer.metadata.response_code {
-            // Which of the two prerequisites it looked at first.
+            // Depends on which prerequisite it checked first.
             ResponseCode::YXDomain | ResponseCode::NXDomain => Ok(()),
             _ => Err(self.refused(&format!("an update of {kind} of `{name}`"), &answer)),
         }
@@ -178,9 +179,9 @@ impl Server {
         let bytes = self.within(read).await?;
         let message = Message::from_vec(&bytes).map_err(|error| self.garbled(&error.to_string()))?;
         if message.metadata.id != asked.id {
-            return Err(self.garbled("it answers something else"));
+            return Err(self.garbled("it answers another request"));
         }
-        // Who does not take our signature cannot sign the answer (RFC 8945, section 5.3.2).
+        // A server that rejects the signature cannot sign the answer (RFC 8945, section 5.3.2).
         let is_refusal = message.metadata.response_code == ResponseCode::NotAuth;
         if let (Some(verifier), Some(key), false) = (&mut asked.verifier, &self.key, is_refusal) {
             verifier.verify(&bytes).map_err(|error| NameserverError::Unsigned {
@@ -213,9 +214,9 @@ mod tests {
 
     use super::*;
 
-    /// A server that is not ours may send records for ever.
+    /// A foreign server may send records for ever.
     #[tokio::test]
-    async fn a_zone_without_end_is_not_kept() {
+    async fn endless_zone_transfer_is_aborted() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = Server::new(listener.local_addr().unwrap(), None);
         let flood = async {
@@ -236,7 +237,7 @@ mod tests {
             };
             stream.write_all(&framed(vec![first])).await.unwrap();
             let part = framed(vec![more; 1000]);
-            // Until nobody listens any more.
+            // Until the client closes the connection.
             while stream.write_all(&part).await.is_ok() {}
         };
         let (outcome, ()) = tokio::join!(server.transfer("example.com"), flood);

@@ -1,7 +1,7 @@
 //! One operation on a cluster at a time, whatever its kind and wherever it is recorded: the Lease `kube-system/netsurgeon`.
 //!
-//! It keeps operations apart, and is no fence: a holder that was frozen may believe for a moment that it still is one. The
-//! fence is the matter of the ledger. Nobody compares clocks ([`Lease`]).
+//! The Lease reduces contention; it is not a fencing token: a process that was frozen may believe for a moment that it
+//! still holds it. The ledger has the fencing token. No clocks of different machines are compared ([`Lease`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,39 +10,39 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::keeping::Keeping;
-use super::{Claim, Held, OperationError};
-use crate::cluster::{Cluster, ClusterError, Lease, LeaseHolder};
+use super::{Held, LeaseHolder, OperationError};
+use crate::kube_api::{Cluster, ClusterError, Lease, LeaseState};
 use crate::store::Key;
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "netsurgeon";
-/// How often is looked whether a Lease has ended that is waited for.
+/// How often to check whether another holder's Lease has expired.
 const LOOK: Duration = Duration::from_secs(1);
-/// The Lease is renewed this many times in the time that it runs, so that one attempt may fail.
+/// Renewals per TTL, so that one attempt may fail.
 const BEATS: u32 = 3;
 
-/// What becomes of a lock whose API is silent for longer than its Lease runs.
+/// What happens if the API does not answer for longer than the Lease's TTL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Silence {
-    /// It is lost.
+    /// The operation lease is lost.
     Loses,
-    /// It is kept until the API says otherwise: for an operation that lets API servers start again, and whose fence is
-    /// elsewhere.
+    /// It is kept until the API reports another holder: for an operation that restarts API servers, and whose fencing
+    /// token is elsewhere.
     Keeps,
 }
 
-/// How the lock is taken and kept.
+/// How the operation lease is acquired and kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
     /// How long it outlives its process, in whole seconds.
     pub ttl: Duration,
-    /// What silence means.
+    /// What happens if the API does not answer.
     pub silence: Silence,
-    /// Whether it is taken away at once from whoever holds it for the same operation.
+    /// Whether to take it over at once from a process that holds it for the same operation.
     pub take_over: bool,
 }
 
-/// A lock that is held. Dropping it lets its Lease run out; [`Self::release`] ends it at once.
+/// The operation lease, held by this process. Dropping it lets the Lease expire; [`Self::release`] releases it at once.
 pub struct ClusterLock {
     lease: Arc<Mutex<Lease>>,
     keeping: Keeping,
@@ -52,13 +52,13 @@ impl ClusterLock {
     /// Its namespace and name, for messages.
     pub const LEASE: &str = "kube-system/netsurgeon";
 
-    /// Takes the lock of a cluster and keeps it until it is released or dropped. Where somebody holds it, looks whether it is
-    /// renewed, and takes it when nobody has for as long as it runs. `waiting` hears what is held, about once a second.
+    /// Acquires the operation lease of a cluster and keeps it until it is released or dropped. If it is held, checks whether
+    /// it is renewed, and acquires it after one TTL without a renewal. Calls `waiting` with the holder, about once a second.
     ///
-    /// Fails with [`OperationError::Locked`] when it is renewed.
+    /// Fails with [`OperationError::Locked`] if it is renewed.
     pub async fn acquire(
         api: &Cluster,
-        claim: &Claim,
+        claim: &LeaseHolder,
         terms: Terms,
         waiting: &mut (dyn FnMut(&Held) + Send),
     ) -> Result<Self, OperationError> {
@@ -66,14 +66,14 @@ impl ClusterLock {
         let mut before = None;
         let mut holder = lease.hold().await?;
         loop {
-            let LeaseHolder::Other { name, left } = holder else { return Ok(Self::kept(lease, terms)) };
+            let LeaseState::Other { name, left } = holder else { return Ok(Self::kept(lease, terms)) };
             let held = held(&name, left);
             if terms.take_over && held.claim.operation == claim.operation {
-                // Or whoever was faster.
+                // Returns another holder if another client was faster.
                 holder = lease.seize(&name).await?;
                 continue;
             }
-            // Time has passed since the last look: what is not renewed has less of it left.
+            // Time has passed since the last check: a Lease that is not renewed has less left.
             if before.is_some_and(|before| left >= before) {
                 return Err(OperationError::Locked(Box::new(held)));
             }
@@ -84,7 +84,7 @@ impl ClusterLock {
         }
     }
 
-    /// Returns who holds the lock of a cluster, by the clock of this machine; `None` if nobody does.
+    /// Returns the holder of a cluster's operation lease, by the clock of this machine; `None` if it is free.
     pub async fn holder(api: &Cluster) -> Result<Option<Held>, OperationError> {
         let found = lease(api, "", Duration::ZERO).holder().await?;
         Ok(found.map(|(name, left)| held(&name, left)))
@@ -96,17 +96,17 @@ impl ClusterLock {
         Self { lease, keeping }
     }
 
-    /// Returns why the lock is known to be lost, or must be taken to be; `None` while it is held.
+    /// Returns why it is lost, or must be considered lost; `None` while it is held.
     pub fn lost(&self) -> Option<String> {
         self.keeping.lost()
     }
 
-    /// Waits until the lock is lost, and returns why.
+    /// Waits until it is lost, and returns why.
     pub async fn until_lost(&self) -> String {
         self.keeping.until_lost().await
     }
 
-    /// Gives the lock back.
+    /// Releases it.
     pub async fn release(self) -> Result<(), ClusterError> {
         self.keeping.end();
         self.lease.lock().await.release().await
@@ -117,7 +117,7 @@ fn lease(api: &Cluster, holder: &str, ttl: Duration) -> Lease {
     Lease::new(api.clone(), NAMESPACE, NAME, holder, ttl)
 }
 
-/// Ends when the lock is lost, with the reason.
+/// Returns when the operation lease is lost, with the reason.
 async fn keep(lease: Arc<Mutex<Lease>>, ttl: Duration, silence: Silence) -> String {
     let beat = ttl.checked_div(BEATS).unwrap_or(ttl);
     let mut renewed = Instant::now();
@@ -125,33 +125,33 @@ async fn keep(lease: Arc<Mutex<Lease>>, ttl: Duration, silence: Silence) -> Stri
         sleep(beat).await;
         let asked = Instant::now();
         match lease.lock().await.renew().await {
-            Ok(LeaseHolder::Ours) => renewed = asked,
-            Ok(LeaseHolder::Other { name, .. }) if name.is_empty() => {
-                return "somebody else had it meanwhile, and has given it back".to_string();
+            Ok(LeaseState::Ours) => renewed = asked,
+            Ok(LeaseState::Other { name, .. }) if name.is_empty() => {
+                return "another process held it meanwhile, and released it".to_string();
             }
-            Ok(LeaseHolder::Other { name, .. }) => return format!("{} has it", claim_of(&name)),
+            Ok(LeaseState::Other { name, .. }) => return format!("{} holds it", claim_of(&name)),
             Err(error) if silence == Silence::Loses && renewed.elapsed() >= ttl => {
                 return format!("it could not be renewed for {} s: {error}", ttl.as_secs());
             }
-            Err(error) => tracing::warn!(%error, "the operation lease could not be renewed, trying again"),
+            Err(error) => tracing::warn!(%error, "cannot renew the operation lease, retrying"),
         }
     }
 }
 
-/// A lock as somebody holds it.
+/// The operation lease with its holder and remaining TTL.
 fn held(name: &str, left: Duration) -> Held {
     let key = Key::from(format!("Lease {}", ClusterLock::LEASE));
     Held { key, claim: claim_of(name), left: Some(left) }
 }
 
-/// The holder's name in the Lease, which no other process has: `USER@HOST/PID/OPERATION/SINCE`.
-fn name_of(claim: &Claim) -> String {
-    let Claim { holder, pid, operation, since, .. } = claim;
+/// The holder's name in the Lease, unique to this process: `USER@HOST/PID/OPERATION/SINCE`.
+fn name_of(claim: &LeaseHolder) -> String {
+    let LeaseHolder { holder, pid, operation, since, .. } = claim;
     format!("{holder}/{pid}/{operation}/{since}")
 }
 
-/// Reads such a name; whatever else is there is taken for a holder's.
-fn claim_of(name: &str) -> Claim {
+/// Parses such a name; any other text is the holder's name.
+fn claim_of(name: &str) -> LeaseHolder {
     let mut parts = name.rsplitn(4, '/');
     let mut next = || parts.next().map(str::to_string);
     let (since, operation, pid, holder) = (next(), next(), next(), next());
@@ -159,9 +159,9 @@ fn claim_of(name: &str) -> Claim {
     let pid = pid.and_then(|text| text.parse().ok());
     match (holder, pid, operation, since) {
         (Some(holder), Some(pid), Some(operation), Some(since)) => {
-            Claim { holder, pid, operation, since, purpose: String::new() }
+            LeaseHolder { holder, pid, operation, since, purpose: String::new() }
         }
-        _ => Claim { holder: name.to_string(), ..Claim::default() },
+        _ => LeaseHolder { holder: name.to_string(), ..LeaseHolder::default() },
     }
 }
 
@@ -170,8 +170,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_holder_is_read_back() {
-        let claim = Claim {
+    fn holder_name_round_trips() {
+        let claim = LeaseHolder {
             holder: "a/b@host".into(),
             pid: 7,
             operation: "op-1".into(),

@@ -1,5 +1,5 @@
-//! What an operation needs from outside, as traits: the room of its kind implements [`Environment`], the session hands
-//! in the others.
+//! What an operation needs from outside, as traits: the room of its kind implements [`Environment`], the session
+//! provides the others.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,118 +9,116 @@ use serde_json::Value;
 use super::{Effect, Manual, NoEffect, NoWait, Record, Stage, StepId, Swap, Wait};
 use crate::store::Revision;
 
-/// A failure outside the store, in words for the operator, and what it means for the operation.
+/// A failure outside the store, with a message for the operator and its consequence for the operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// What the step is about cannot be done: its namespace is deleted, a policy or a webhook refuses it, another client has
-    /// changed it. It is skipped; the others can be done.
+    /// The step cannot be done for this subject: its namespace is deleted, a policy or a webhook rejects it, or another
+    /// client changed it. The subject is skipped; the others continue.
     #[error("{0}")]
     Skip(String),
-    /// It was certainly not done, and may be tried again: throttling, a change of leader.
+    /// It was certainly not done and can be retried: throttling, a change of leader.
     #[error("{why}")]
     Retry {
         /// Why.
         why: String,
-        /// How long to wait at least, where the other side says so.
+        /// The minimum time to wait, if the server gives one.
         after: Option<Duration>,
     },
-    /// An answer was lost: whether it was done is looked at first, then it is decided.
+    /// The answer was lost: observe whether it was done before any retry.
     #[error("{0}")]
     InDoubt(String),
-    /// Nothing sensible can continue.
+    /// The operation cannot continue.
     #[error("{0}")]
     Halt(String),
 }
 
-/// What comes of looking whether an effect is in force.
+/// Whether an effect is in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observed {
-    /// It is; with what was made, as [`Applied::Made`] would tell it.
+    /// It is; with its result, as in [`Applied::Made`].
     Done(Value),
     /// It is not.
     NotDone,
-    /// Neither: someone else has changed it.
+    /// Neither: another client changed the object.
     Changed(String),
 }
 
-/// What came of an effect.
+/// The outcome of an effect.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Applied {
-    /// It is done. What was made, as small JSON, is recorded with that: a uid, the id of a change. Never Secret data.
+    /// It is done. The journal records its result, as small JSON: a uid, the id of a change. Never Secret data.
     Made(Value),
-    /// It is this change of the store, as things stand now: committed with the record.
+    /// It is this change of the store, computed from the current state: committed with the record.
     Changes(Box<Swap>),
 }
 
 impl Applied {
-    /// Nothing was made that the way back needs to know.
+    /// No result that a rollback needs.
     pub const NOTHING: Self = Self::Made(Value::Null);
 }
 
-/// How a manual step stands.
+/// The state of a manual step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// It is done.
     Confirmed,
     /// It is done by this change of the store (in a rehearsal).
     Changes(Box<Swap>),
-    /// It is not done, or nobody says that it is: the operation pauses here, and asks again when it is
-    /// resumed.
+    /// It is not done, or not confirmed: the operation pauses here, and asks again when it is resumed.
     Open,
 }
 
-/// An effect at the moment when it is carried out, undone or looked for.
+/// An effect while it is executed, undone or observed.
 pub struct Doing<'a, E: Effect> {
-    /// The step that it is of: an idempotency key.
+    /// Its step: an idempotency key.
     pub step: &'a StepId,
     /// The effect.
     pub effect: &'a E,
     /// Whether it is being undone.
     pub back: bool,
-    /// What was found before it was begun on the way forward ([`Environment::before`]).
+    /// The state found before it started forward ([`Environment::before`]).
     pub before: Value,
-    /// What was made on the way forward ([`Applied::Made`]), once that is done.
+    /// Its result forward ([`Applied::Made`]), once that is done.
     pub made: Value,
-    /// The records of all steps: what earlier ones have made, and when.
+    /// The records of all steps: the results of earlier steps, with their times.
     pub records: &'a (dyn Fn(&StepId) -> Option<Record> + Send + Sync),
 }
 
 /// Everything outside the store that steps of a kind of operation act on.
 #[async_trait]
 pub trait Environment<E: Effect>: Send + Sync {
-    /// Looks at what the way back needs to know, before an effect is begun: small JSON for the journal, never Secret
-    /// data.
+    /// Returns the state that a rollback needs, before an effect starts: small JSON for the journal, never Secret data.
     async fn before(&self, _doing: &Doing<'_, E>) -> Result<Value, Fault> {
         Ok(Value::Null)
     }
 
-    /// Carries an effect out, or undoes it. Twice is as once.
+    /// Executes an effect, or undoes it. Idempotent.
     async fn apply(&self, doing: &Doing<'_, E>) -> Result<Applied, Fault>;
 
-    /// Tells whether an effect is in force, or on the way back undone, when its outcome is not in the journal.
+    /// Returns whether an effect is in force, or in a rollback undone, when its outcome is not in the journal.
     async fn observe(&self, doing: &Doing<'_, E>) -> Result<Observed, Fault>;
 
-    /// Takes back what this process has just made, told in [`Doing::made`], when somebody else had come to the end of that
-    /// step before, at revision `ended` of the store (`None`: to the end of the whole operation): a process that stood
-    /// still between looking at the lock and its request is not kept from the request. Tells whether there was something.
+    /// Reverts the result that this process just produced ([`Doing::made`]) after another process had already completed
+    /// that step, at revision `ended` of the store (`None`: the whole operation). Nothing prevents the request of a process
+    /// that was frozen between the check of the operation lease and its request. Returns whether there was anything to revert.
     async fn take_back(&self, _doing: &Doing<'_, E>, _ended: Option<Revision>) -> Result<bool, Fault> {
         Ok(false)
     }
 
-    /// How long a wait takes that lets time pass and looks at nothing; `None`: it looks at something ([`Self::wait`]). It is
-    /// counted from when the journal says that it was begun: whoever resumes it does not begin again.
+    /// How long a wait takes that only lets time pass; `None` if it checks a condition ([`Self::wait`]). The time counts
+    /// from the start recorded in the journal: a resumed wait does not start again.
     fn lasts(&self, _wait: &Wait<E::Wait>) -> Option<Duration> {
         None
     }
 
-    /// Waits until something is true, with a deadline of its own. May be dropped at any instant, by whoever asks to stop.
+    /// Waits until the condition holds, with its own deadline. A stop request may drop it at any instant.
     async fn wait(&self, wait: &Wait<E::Wait>) -> Result<(), Fault>;
 
-    /// Waits until someone has done something, or on the way back undone it.
+    /// Waits until a manual step is done, or in a rollback undone.
     async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault>;
 }
 
-/// The environment of operations that have steps in the store alone.
+/// The environment of operations whose steps change only the store.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoEnvironment;
 
@@ -139,22 +137,21 @@ impl Environment<NoEffect> for NoEnvironment {
     }
 
     async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
-        Err(Fault::Halt(format!("there is nobody to ask: {}", manual.what)))
+        Err(Fault::Halt(format!("a manual step is not possible here: {}", manual.what)))
     }
 }
 
-/// Says, between two batches, whether an operation may go on.
+/// Decides, between two batches, whether an operation continues.
 #[async_trait]
 pub trait Checkpoint: Send + Sync {
-    /// Is asked before this stage, the first one after the end of a batch. It may take its time: it is dropped
-    /// when the operation is asked to stop.
+    /// Called before this stage, the first one after the end of a batch. It can take long: a stop request drops it.
     async fn pass(&self, stage: &Stage) -> Result<(), Closed>;
 }
 
-/// A gate that does not let an operation go on.
+/// A gate that stops an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Closed {
-    /// Which one, as the operator calls it.
+    /// Its name in the options.
     pub gate: String,
     /// Why.
     pub reason: String,
@@ -168,7 +165,7 @@ pub trait Ambient: Send + Sync {
     /// A new uid.
     fn uid(&self) -> String;
 
-    /// A number from 0 to 1, by which pauses of several processes differ.
+    /// A number from 0 to 1: the jitter of pauses.
     fn fraction(&self) -> f64 {
         1.0
     }

@@ -1,26 +1,26 @@
-//! Carries a plan out, goes on where it was left, and undoes it.
+//! Executes a plan, resumes it, and rolls it back.
 //!
-//! The parts: [`schedule`] which steps may be under way at the same time, [`crew`] carries them out side by
-//! side, [`ahead`] reads what they will look at, [`carry`] does or undoes one of them, [`effect`] what is outside the
-//! store, [`beside`] what may be begun while others wait, [`pace`] keeps it from being too fast, [`gate`] asks between batches, [`batch`] rolls one back.
+//! The parts: [`schedule`] decides which steps can run concurrently, [`stage`] runs them, [`read_ahead`] reads their keys,
+//! [`step`] executes or undoes one of them, [`effect`] executes effects outside the store, [`beside`] runs stages while
+//! another one waits, [`rate_limit`] limits the writes, [`gate`] checks the gates between batches, [`batch`] rolls one back.
 
-mod ahead;
 mod batch;
 mod beside;
-mod carry;
-mod crew;
 mod effect;
 mod gate;
-mod pace;
+mod rate_limit;
+mod read_ahead;
 mod schedule;
+mod stage;
+mod step;
 
 use std::num::NonZeroU32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use self::ahead::Ahead;
-use self::carry::Carrier;
-use self::crew::{Crew, Unwinding, Way};
-use self::pace::Pace;
+use self::rate_limit::RateLimit;
+use self::read_ahead::ReadAhead;
+use self::stage::{Direction, Rollback, StageRunner};
+use self::step::StepRunner;
 use super::OperationError;
 use super::environment::{Ambient, Checkpoint, Environment};
 use super::journal::Journal;
@@ -30,14 +30,14 @@ use super::plan::{Stage, Work};
 use super::step::{Action, Effect, StepId};
 use super::stop::Stop;
 
-/// What was done.
+/// What a run did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Steps carried out (or undone) now.
+    /// Steps executed (or undone) now.
     pub done: usize,
-    /// Steps found carried out (or undone) already.
+    /// Steps that had been executed (or undone) before.
     pub skipped: usize,
-    /// Steps that could not be carried out, or undone, and were left alone.
+    /// Steps that could not be executed, or undone, and were skipped.
     pub stuck: Vec<Stuck>,
 }
 
@@ -49,7 +49,7 @@ impl Report {
     }
 }
 
-/// A step that could not be carried out, or undone.
+/// A step that could not be executed, or undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stuck {
     /// The step.
@@ -69,44 +69,43 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Whether nothing went wrong: it was asked to stop, and did. The same call goes on.
+    /// Whether it stopped on request, without a failure. The same call resumes.
     pub fn is_stopped(&self) -> bool {
         matches!(self.source, OperationError::Stopped)
     }
 }
 
-/// The machinery for one operation. [`Executor::new`] gives one that does a step at a time, as fast as it
-/// can, to the end.
+/// Executes one operation. [`Executor::new`] returns one that runs one step at a time, without a rate limit, to the
+/// end.
 pub struct Executor<'a, E: Effect> {
-    /// Where what it does is recorded, together with what it changes in the store that this is in.
+    /// Records the steps, together with their changes of the store that it is in.
     pub ledger: &'a dyn Ledger,
     /// Everything else that is changed.
     pub environment: &'a dyn Environment<E>,
     /// Time and randomness.
     pub ambient: &'a dyn Ambient,
-    /// Is told what happens.
+    /// Receives the events.
     pub observer: &'a mut dyn Observer,
-    /// What was done so far.
+    /// The steps that were executed so far.
     pub journal: &'a mut Journal,
-    /// How many steps may be under way at the same time: steps of one stage, about different things. With 1
-    /// (or 0) they are carried out in the order of the plan.
+    /// How many steps can run concurrently: steps of one stage with different subjects. With 1 (or 0) they run in the
+    /// order of the plan.
     pub parallel: usize,
-    /// Asks to stop: no step begins any more, those under way are finished, and the failure is
-    /// [`OperationError::Stopped`].
+    /// The stop request: no further step starts, running steps finish, and the failure is [`OperationError::Stopped`].
     pub stop: Stop,
-    /// How many of the things that steps are about may be left alone on the way forward, because someone else has
-    /// changed or deleted an object: of each, no later step is carried out. With one more the operation stops. What
-    /// was left alone before is tried again, and does not count.
+    /// How many subjects may be skipped forward because another client changed or deleted an object: no later step of a
+    /// skipped subject runs. With one more the operation stops. A subject that was skipped before is retried, and does
+    /// not count.
     pub max_failures: usize,
-    /// Writes a second at most, in the store and through the API.
+    /// The maximum of writes a second, in the store and through the API.
     pub rate: Option<NonZeroU32>,
-    /// Is asked between batches, on the way forward only, and may close: the failure is then
-    /// [`OperationError::GateClosed`], and the same call asks again.
+    /// Called between batches, forward only. If a gate is closed, the failure is [`OperationError::GateClosed`], and the
+    /// same call checks it again.
     pub checkpoint: Option<&'a dyn Checkpoint>,
 }
 
 impl<'a, E: Effect> Executor<'a, E> {
-    /// Returns an executor that does one step at a time; the other fields are set as in
+    /// Returns an executor that runs one step at a time; set the other fields as in
     /// `Executor { parallel: 8, ..Executor::new(…) }`.
     pub fn new(
         ledger: &'a dyn Ledger,
@@ -130,29 +129,28 @@ impl<'a, E: Effect> Executor<'a, E> {
         }
     }
 
-    fn crew<'s>(&'s mut self, stop: &'s Stop) -> Crew<'s, E> {
+    fn runner<'s>(&'s mut self, stop: &'s Stop) -> StageRunner<'s, E> {
         let (parallel, max_failures) = (self.parallel.max(1), self.max_failures);
-        let carrier = Carrier {
+        let step_runner = StepRunner {
             ledger: self.ledger,
-            ahead: Ahead::of(self.ledger.store()),
+            ahead: ReadAhead::of(self.ledger.store()),
             environment: self.environment,
             ambient: self.ambient,
             observer: Mutex::new(&mut *self.observer),
             journal: Mutex::new(&mut *self.journal),
-            pace: Pace::new(self.rate),
+            rate_limit: RateLimit::new(self.rate),
             stop,
         };
-        Crew { carrier, parallel, max_failures }
+        StageRunner { step_runner, parallel, max_failures }
     }
 
-    /// Carries out the stages, up to but not including the one with index `until` if that is given. Steps
-    /// that are done already are skipped, so the same call resumes.
+    /// Runs the stages, up to but not including the one with index `until` if that is given. Skips steps that are done
+    /// already, so the same call resumes.
     ///
-    /// A batch that was being rolled back ([`Self::unwind_batch`]) is first rolled back to its end, and that is all.
+    /// If a rollback of a batch was interrupted ([`Self::unwind_batch`]), completes only that rollback.
     ///
-    /// Stops at the first step that fails (but see [`Self::max_failures`]): none begins after it, and those
-    /// under way are finished. Of each thing that steps are about, everything before the failure is done and
-    /// nothing after it begun.
+    /// Stops at the first step that fails (but see [`Self::max_failures`]): no further step starts, and running steps
+    /// finish. For each subject, every step before the failure is done and no step after it has started.
     pub async fn run(
         &mut self,
         work: &dyn Work<Effect = E>,
@@ -166,33 +164,33 @@ impl<'a, E: Effect> Executor<'a, E> {
         let checkpoint = self.checkpoint;
         let (halt, halted) = Stop::new();
         let stop = self.stop.or(&halted);
-        let crew = self.crew(&stop);
-        let way = Way::Forward(Mutex::default());
+        let runner = self.runner(&stop);
+        let direction = Direction::Forward(Mutex::default());
         let mut stages = work.stages();
         stages.retain(|stage| until.is_none_or(|until| stage.index < until));
         let (mut left, mut place) = (stages.as_slice(), gate::Place::default());
         while let [stage, rest @ ..] = left {
             if let Some(checkpoint) = checkpoint.filter(|_| place.is_between(stage)) {
-                gate::ask(checkpoint, &crew, work, (&place, left)).await?;
+                gate::ask(checkpoint, &runner, work, (&place, left)).await?;
             }
-            // A gate is asked before anything of the next batch begins.
+            // A gate is checked before any step of the next batch starts.
             let beside = if checkpoint.is_some() { 0 } else { beside::count(work, left) };
             let (others, later) = rest.split_at_checked(beside).unwrap_or((&[], rest));
-            beside::carry_out(&crew, work, (stage, others), (&way, &halt), &mut report).await?;
+            beside::carry_out(&runner, work, (stage, others), (&direction, &halt), &mut report).await?;
             place.pass(others.last().unwrap_or(stage));
             left = later;
         }
         Ok(report)
     }
 
-    /// Undoes everything that was done, last step first. A step whose object someone else has changed is
-    /// left alone and reported, and what it builds on stays with it ([`super::Step::about`]); any other
-    /// failure stops, as in [`Self::run`]. The same call tries again what was left.
+    /// Undoes every step that was done, last step first. A step whose object another client changed is skipped and
+    /// reported, and the steps that it depends on stay done ([`super::Step::subject`]); any other failure stops, as in
+    /// [`Self::run`]. The same call retries the skipped steps.
     pub async fn unwind(&mut self, work: &dyn Work<Effect = E>) -> Result<Report, Failure> {
         let stages = work.way_back();
         self.refuse_past_no_return(work, &stages)?;
         if self.journal.returning().is_some() {
-            // From here on everything is on its way back, not a batch.
+            // From here on the whole operation is rolled back, not a batch.
             let failed = |source| Failure { step: StepId("(last)".into()), source };
             self.journal.set_returning(self.ledger, None).await.map_err(failed)?;
         }
@@ -200,26 +198,26 @@ impl<'a, E: Effect> Executor<'a, E> {
         self.unwind_stages(work, &stages, begun).await
     }
 
-    /// Undoes stages, given in the order of the way back, each last step first; `begun` tells whether anything of
-    /// them was undone before.
+    /// Undoes stages, given in the order of the rollback, each last step first; `begun`: whether any of their steps was
+    /// undone before.
     async fn unwind_stages(
         &mut self,
         work: &dyn Work<Effect = E>,
         stages: &[Stage],
         begun: bool,
     ) -> Result<Report, Failure> {
-        let way = Way::Back(Mutex::new(Unwinding::new(begun)));
+        let direction = Direction::Back(Mutex::new(Rollback::new(begun)));
         let stop = self.stop.clone();
-        let crew = self.crew(&stop);
+        let runner = self.runner(&stop);
         let mut report = Report::default();
         for stage in stages {
             let steps = work.steps(stage);
-            let back = crew.way_back(&steps, &way);
-            if !back.iter().any(|step| crew.is_to_be_carried_out(step, &way)) {
+            let back = runner.way_back(&steps, &direction);
+            if !back.iter().any(|step| runner.is_to_be_carried_out(step, &direction)) {
                 continue;
             }
-            crew.carrier.tell(Event::StageStarted { stage, steps: steps.len(), back: true });
-            crew.carry_out(&back, stage.batch, &way, &mut report).await?;
+            runner.step_runner.tell(Event::StageStarted { stage, steps: steps.len(), back: true });
+            runner.carry_out(&back, stage.batch, &direction, &mut report).await?;
         }
         Ok(report)
     }
@@ -237,7 +235,7 @@ impl<'a, E: Effect> Executor<'a, E> {
     }
 }
 
-/// Nothing panics while it is locked, so a poisoned lock is as good as any.
+/// No code panics while it holds a lock, so a poisoned lock is usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

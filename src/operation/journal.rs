@@ -1,4 +1,4 @@
-//! What was done, step by step, so that any machine can go on. Where that is kept is the matter of its ledger.
+//! Records the steps of an operation, so that any machine can resume it. Its ledger determines where it is stored.
 
 mod etcd;
 mod keep;
@@ -21,7 +21,8 @@ pub use self::summary::Summary;
 use super::{Ledger, OperationError, Part, PartChange, Parts, ReadLedger, StepId};
 use crate::store::{Action, CommitError, Expected, Revision, Transaction};
 
-/// A part of a plan stays well below etcd's limit of 1.5 MiB a request (`--max-request-bytes`), and that of a ConfigMap, 1 MiB.
+/// The size of a part of a plan, well below etcd's limit of 1.5 MiB a request (`--max-request-bytes`) and the limit of a
+/// ConfigMap, 1 MiB.
 const PLAN_PART: usize = 512 * 1024;
 
 /// The journal of one operation.
@@ -38,7 +39,7 @@ impl Journal {
         Self { cluster, operation, records: HashMap::new(), returning: None }
     }
 
-    /// Begins a journal in its ledger: stores the plan, then the summary by which the operation exists.
+    /// Creates a journal in its ledger: stores the plan, then the summary by which the operation exists.
     pub async fn begin_in(
         ledger: &dyn Ledger,
         plan: &[u8],
@@ -54,7 +55,7 @@ impl Journal {
         Ok(Self::at(cluster, operation))
     }
 
-    /// Opens the journal of an operation that was begun before: its summary, its plan and its records.
+    /// Opens the journal of an existing operation: its summary, its plan and its records.
     pub async fn open_in(ledger: &dyn ReadLedger) -> Result<(Self, Summary, Vec<u8>), OperationError> {
         let (cluster, operation) = ledger.operation();
         let mut journal = Self::at(cluster, operation);
@@ -91,7 +92,7 @@ impl Journal {
         }
     }
 
-    /// Returns what was added to the plan, in order.
+    /// Returns the additions to the plan, in order.
     pub async fn amendments(ledger: &dyn ReadLedger) -> Result<Vec<Vec<u8>>, OperationError> {
         let mut amendments = Vec::new();
         let mut visit = |_, value: &[u8], _| amendments.push(value.to_vec());
@@ -99,12 +100,12 @@ impl Journal {
         Ok(amendments)
     }
 
-    /// Returns the record of a step, `None` if it was never begun.
+    /// Returns the record of a step, `None` if it never started.
     pub fn find(&self, step: &StepId) -> Option<&Record> {
         self.records.get(step).map(|(record, _)| record)
     }
 
-    /// Returns the revision at which a step was done, `None` if it is not.
+    /// Returns the revision at which a step was done, `None` if it is not done.
     pub fn done_at(&self, step: &StepId) -> Option<Revision> {
         self.records.get(step).filter(|(record, _)| record.state == State::Done).map(|(_, at)| *at)
     }
@@ -122,13 +123,13 @@ impl Journal {
         self.records.get(step).map(|(_, revision)| *revision)
     }
 
-    /// Returns how a step stands, `None` if it was never begun, or is to be begun anew.
+    /// Returns the state of a step, `None` if it never started, or is to start again.
     pub fn state(&self, step: &StepId) -> Option<State> {
         self.records.get(step).map(|(record, _)| record.state).filter(|state| *state != State::Reset)
     }
 
-    /// Returns the records of all steps, in the order in which they started; those that started in one second in the
-    /// order of their last change.
+    /// Returns the records of all steps, ordered by start; steps that started in the same second are ordered by their last
+    /// change.
     pub fn records(&self) -> Vec<(&StepId, &Record)> {
         let mut all: Vec<_> = self.records.iter().collect();
         let started = |record: &Record| record.history.first().map(|(_, time)| *time);
@@ -136,16 +137,16 @@ impl Journal {
         all.into_iter().map(|(step, (record, _))| (step, record)).collect()
     }
 
-    /// Whether undoing the operation as a whole has begun: something is undone, and not for the sake of a batch
+    /// Whether a rollback of the whole operation has started: a step is undone, and no batch is being rolled back
     /// ([`Self::returning`]).
     pub fn is_being_undone(&self) -> bool {
         self.returning.is_none() && self.records.values().any(|(record, _)| record.state.is_of_the_way_back())
     }
 
-    /// Returns the change that brings a step's record to a state, and the record, to be handed to
-    /// [`Self::recorded`] once it is committed.
+    /// Returns the change of a step's record to a state, and the record. Pass the record to [`Self::recorded`] once the
+    /// change is committed.
     ///
-    /// Fails when the step may not go there from where it stands.
+    /// Fails if the step cannot change to that state from its current one.
     pub fn record(
         &self,
         step: &StepId,
@@ -158,7 +159,7 @@ impl Journal {
         if !State::may_follow(state, to) {
             return Err(OperationError::IllegalTransition {
                 step: step.clone(),
-                from: state.map_or_else(|| "nothing".to_string(), |s| s.to_string()),
+                from: state.map_or_else(|| "none".to_string(), |s| s.to_string()),
                 to: to.to_string(),
             });
         }
@@ -174,12 +175,12 @@ impl Journal {
         Ok((PartChange { part, expected, action }, record))
     }
 
-    /// Takes note of a committed record.
+    /// Stores a committed record.
     pub fn recorded(&mut self, step: &StepId, record: Record, revision: Revision) {
         self.records.insert(step.clone(), (record, revision));
     }
 
-    /// Reads the record of a step as it is now, `None` if there is none.
+    /// Reads the current record of a step, `None` if there is none.
     pub(super) async fn read_record(
         ledger: &dyn Ledger,
         step: &StepId,
@@ -197,7 +198,7 @@ impl Journal {
         Ok(Some((value, revision)))
     }
 
-    /// Takes note of a record as it was read, in place of what was known of it.
+    /// Replaces the cached record of a step with the one that was read.
     pub(super) fn replace(&mut self, step: &StepId, found: Option<(Record, Revision)>) {
         match found {
             Some(found) => drop(self.records.insert(step.clone(), found)),
@@ -206,7 +207,7 @@ impl Journal {
     }
 }
 
-/// Makes a part that is never changed. Where the answer is lost, the part says what came of it.
+/// Creates a part that is never changed. If the answer is lost, reads the part to find the outcome.
 async fn put_new(ledger: &dyn Ledger, part: Part, value: &[u8]) -> Result<(), OperationError> {
     let action = Action::Put(value.to_vec());
     let change = PartChange { part: part.clone(), expected: Expected::Absent, action };
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_journal_is_read_back_and_no_other_clusters() {
+    async fn journal_is_read_back_for_its_own_cluster_only() {
         let store = MemoryStore::new();
         let plan = vec![b'x'; PLAN_PART + 1];
         let mut journal = Journal::begin(&store, "one", "op", &plan, summary(), &[]).await.unwrap();
@@ -261,11 +262,11 @@ mod tests {
             assert!(error.to_string().contains("there is no such operation"), "{error}");
         }
         let again = Journal::begin(&store, "one", "op", b"", summary(), &[]).await;
-        assert!(again.is_err(), "a second operation of one name");
+        assert!(again.is_err(), "a second operation with the same id");
     }
 
     #[tokio::test]
-    async fn a_damaged_record_is_named() {
+    async fn error_names_the_damaged_record() {
         let store = MemoryStore::new();
         let journal = Journal::begin(&store, "one", "op", b"", summary(), &[]).await.unwrap();
         let step = StepId("flip/default/web".into());

@@ -1,4 +1,4 @@
-//! A task that keeps something of ours alive, and ends when that is lost.
+//! A task that keeps the operation lease alive, and ends when it is lost.
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -10,7 +10,7 @@ pub(super) struct Keeping {
 }
 
 impl Keeping {
-    /// Begins it; it ends with the reason why what it keeps is lost.
+    /// Starts the task; it ends with the reason of the loss.
     pub(super) fn begin(keep: impl Future<Output = String> + Send + 'static) -> Self {
         let (tell, lost) = watch::channel(None);
         let task = tokio::spawn(async move {
@@ -19,7 +19,7 @@ impl Keeping {
         Self { lost, task }
     }
 
-    /// Returns why it is known to be lost, or must be taken to be; `None` while it is kept.
+    /// Returns why the lease is lost, or must be considered lost; `None` while it is held.
     pub(super) fn lost(&self) -> Option<String> {
         self.lost.borrow().clone()
     }
@@ -31,7 +31,7 @@ impl Keeping {
         told.unwrap_or_else(|| "it is no longer kept alive".to_string())
     }
 
-    /// Ends it.
+    /// Stops the task.
     pub(super) fn end(&self) {
         self.task.abort();
     }

@@ -1,8 +1,8 @@
-//! Where the record of an operation is kept, and who may write it.
+//! The record of an operation: where it is stored, and which process can write it.
 //!
-//! A ledger hides the fence: whoever has lost the operation to somebody else writes nothing more through it. In etcd the
-//! record and the change that it is about are one transaction ([`EtcdLedger`]); in a cluster's API each is a request of its own
-//! ([`ClusterLedger`]).
+//! A ledger contains the fencing token: a process that lost the operation to another one cannot write through it any
+//! more. In etcd the record and its change are one transaction ([`EtcdLedger`]); in a cluster's API they are separate
+//! requests ([`ClusterLedger`]).
 
 mod cluster;
 mod etcd;
@@ -20,16 +20,16 @@ use crate::store::{Action, Expected, ReadStore, Revision, Transaction};
 /// A part of the record of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// What it is, and how it stands as a whole ([`super::Summary`]).
+    /// The kind and status of the operation ([`super::Summary`]).
     Summary,
-    /// A piece of the plan, from 0.
+    /// A part of the plan, from 0.
     Plan(usize),
-    /// What was added to the plan while it was carried out, from 1.
+    /// An addition to the plan during its execution, from 1.
     Amendment(usize),
-    /// How a step stands ([`super::Record`]).
+    /// The state of a step ([`super::Record`]).
     Step(StepId),
-    /// What was put right of a subject after it was done.
-    Mended(String),
+    /// The repairs of a subject after it was done.
+    Repaired(String),
 }
 
 impl fmt::Display for Part {
@@ -39,7 +39,7 @@ impl fmt::Display for Part {
             Self::Plan(number) => write!(f, "part {number} of the plan"),
             Self::Amendment(number) => write!(f, "amendment {number}"),
             Self::Step(step) => write!(f, "step `{step}`"),
-            Self::Mended(subject) => write!(f, "what was mended of `{subject}`"),
+            Self::Repaired(subject) => write!(f, "the repairs of `{subject}`"),
         }
     }
 }
@@ -49,25 +49,25 @@ impl fmt::Display for Part {
 pub struct PartChange {
     /// The part.
     pub part: Part,
-    /// What it must be before.
+    /// Its expected revision.
     pub expected: Expected,
-    /// What becomes of it.
+    /// The new value, or its deletion.
     pub action: Action,
 }
 
-/// Parts of which there are many.
+/// A kind of parts, of which an operation has many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parts {
-    /// Every [`Part::Amendment`], in their order.
+    /// Every [`Part::Amendment`], in order.
     Amendments,
     /// Every [`Part::Step`].
     Steps,
 }
 
-/// Sees a part: which, its value and the revision of its last change.
+/// Receives a part, its value and the revision of its last change.
 pub type SeePart<'s> = &'s mut (dyn FnMut(Part, &[u8], Revision) + Send);
 
-/// The record of one operation, to be read.
+/// The record of one operation, read-only.
 #[async_trait]
 pub trait ReadLedger: Send + Sync {
     /// The cluster that the operation changes, and the operation's id.
@@ -76,32 +76,32 @@ pub trait ReadLedger: Send + Sync {
     /// Where a part is, for messages.
     fn place(&self, part: &Part) -> String;
 
-    /// Reads a part as it is now, with the revision of its last change; `None` if it is not there.
+    /// Reads the current value of a part, with the revision of its last change; `None` if it does not exist.
     async fn read(&self, part: &Part) -> Result<Option<(Vec<u8>, Revision)>, OperationError>;
 
-    /// Reads every part of a sort.
+    /// Reads every part of a kind.
     async fn read_all(&self, parts: Parts, see: SeePart<'_>) -> Result<(), OperationError>;
 
-    /// The failure of whoever cannot use a part.
+    /// Returns the error for a part that cannot be used.
     fn broken(&self, part: &Part, reason: &str) -> OperationError {
         OperationError::Journal { what: self.place(part), reason: reason.to_string() }
     }
 }
 
-/// The record of one operation, for whoever carries it out.
+/// The record of one operation, for the process that runs it.
 ///
-/// Revisions grow with each write, over all parts: of two parts the one with the lower revision was written first.
+/// Revisions increase with each write, over all parts: of two parts the one with the lower revision was written first.
 #[async_trait]
 pub trait Ledger: ReadLedger {
-    /// Changes parts, and with them the store that the ledger is in: all or nothing, and only while the operation is
-    /// still ours ([`OperationError::LockLost`]). Returns the revision of the change.
+    /// Changes parts, and with them the store that the ledger is in: all or nothing, and only while this process holds the
+    /// operation ([`OperationError::LockLost`]). Returns the revision of the change.
     ///
-    /// Fails with [`CommitError`](crate::store::CommitError) when something is not as expected, or when the answer was lost.
+    /// Fails with [`CommitError`](crate::store::CommitError) on a conflict, or when the answer was lost.
     async fn write(&self, parts: Vec<PartChange>, with: Transaction) -> Result<Revision, OperationError>;
 
-    /// The store that it is in, which steps change in the same write.
+    /// The store that it is in; steps change it in the same write.
     fn store(&self) -> &dyn ReadStore;
 
-    /// Fails with [`OperationError::LockLost`] when somebody else has the operation by now.
+    /// Fails with [`OperationError::LockLost`] if another process holds the operation now.
     async fn still_ours(&self) -> Result<(), OperationError>;
 }

@@ -1,13 +1,13 @@
 //! One operation on a cluster at a time, on any machine.
 //!
 //! ```text
-//! /netsurgeon/CLUSTER/lock      who, since when, for which operation; ends with its lease
+//! /netsurgeon/CLUSTER/lock      holder, since when, for which operation; expires with its etcd lease
 //! ```
 //!
-//! The lock promises two things. Whoever comes second is told who holds it. And whoever has lost it, be it to
-//! a pause of minutes or to a cut cable, can write no more: every write of an operation carries
-//! [`Lock::guard`], which compares the revision of the lock key's creation, and a lock taken anew is a key
-//! created anew. Nothing depends on a clock: that the holder looks at its own only lets it stop sooner.
+//! The operation lease promises two things. A second client learns who holds it. A holder that lost it, to a pause
+//! of minutes or to a network partition, cannot write any more: every write of an operation carries [`Lock::guard`],
+//! which compares the create revision of the key, and each acquisition creates the key again. Nothing depends on a
+//! clock: the holder checks its own clock only to stop sooner.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,49 +16,49 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::keeping::Keeping;
-use super::{Claim, ClusterLock, OperationError};
+use super::{ClusterLock, LeaseHolder, OperationError};
 use crate::store::lease::{Granted, LeaseId, LeaseStore};
 use crate::store::{
     Action, Change, CommitError, Entry, Expected, Guard, Key, ReadStore, Revision, StoreError, Transaction,
 };
 
-/// How often the lock is tried for that others take and release in the same moments.
+/// Attempts to create the key while other clients acquire and release it.
 const MOST_ATTEMPTS: u32 = 20;
-/// How often is looked whether a lease has ended that is waited for.
+/// How often to check whether another holder's lease has expired.
 const LOOK: Duration = Duration::from_secs(1);
-/// A lease may end so much later than it said: etcd tells whole seconds, and ends leases twice a second
+/// A lease may expire this much later than reported: etcd reports whole seconds, and expires leases twice a second
 /// (`expireExpiredLeases`, `server/lease/lessor.go`, v3.6.16).
 const GRACE: Duration = Duration::from_secs(3);
-/// The lease is kept alive this many times in the time that it runs, so that one attempt may fail.
+/// Keep-alives per TTL, so that one attempt may fail.
 const BEATS: u32 = 3;
 
-/// A lock as somebody holds it, in words: for those who cannot have it.
+/// The operation lease and its holder, for the message to another client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
     /// Its key.
     pub key: Key,
-    /// Who holds it, and for what.
-    pub claim: Claim,
-    /// How long its lease still runs; `None` for a key without a lease, which never ends by itself.
+    /// Its holder.
+    pub claim: LeaseHolder,
+    /// The remaining TTL of its etcd lease; `None` for a key without one, which never expires.
     pub left: Option<Duration>,
 }
 
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Claim { holder, pid, .. } = &self.claim;
+        let LeaseHolder { holder, pid, .. } = &self.claim;
         write!(f, "`{holder}` (pid {pid}) holds the operation lease for {}; ", self.claim.matter())?;
         match self.left {
             Some(left) => write!(f, "it ends in {} s unless it is renewed", left.as_secs()),
-            None => write!(f, "it never ends by itself (key `{}`)", self.key),
+            None => write!(f, "it never expires (key `{}`)", self.key),
         }
     }
 }
 
-/// A lock that is held. Dropping it lets its lease run out; [`Self::release`] ends it at once.
+/// The operation lease, held by this process. Dropping it lets it expire; [`Self::release`] releases it at once.
 pub struct Lock {
     store: Arc<dyn LeaseStore>,
     key: Key,
-    claim: Claim,
+    claim: LeaseHolder,
     created: Revision,
     lease: LeaseId,
     keeping: Keeping,
@@ -66,14 +66,14 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of a cluster and keeps it until it is released or dropped. It outlives its process by
-    /// `ttl` (in whole seconds; etcd gives no less than its election timeout and a half).
+    /// Acquires the operation lease of a cluster and keeps it until it is released or dropped. It outlives its process by
+    /// `ttl` (in whole seconds; etcd grants at least one and a half election timeouts).
     ///
-    /// Fails with [`OperationError::Locked`] when somebody holds it.
+    /// Fails with [`OperationError::Locked`] if it is held.
     pub async fn acquire(
         store: Arc<dyn LeaseStore>,
         cluster: &str,
-        about: &Claim,
+        about: &LeaseHolder,
         ttl: Duration,
     ) -> Result<Self, OperationError> {
         let key = key_of(cluster);
@@ -85,24 +85,23 @@ impl Lock {
         match create(store.as_ref(), &key, about, granted.lease).await {
             Ok(created) => Ok(Self::kept(store, key, about.clone(), created, granted, asked)),
             Err(error) => {
-                // A creation whose answer was lost cannot come late once its lease has ended. If this fails,
-                // the lease ends by itself.
+                // Without its lease, a create whose answer was lost cannot succeed late. If the revoke fails, the
+                // lease expires.
                 let _ = store.revoke(granted.lease).await;
                 Err(error)
             }
         }
     }
 
-    /// Takes the lock as [`Self::acquire`] does. Where it is held for the same operation, waits until that lease ends, for
-    /// as long as it had to run at first: a holder that is alive renews it meanwhile. `waiting` hears what is held, about
-    /// once a second.
+    /// Acquires it as [`Self::acquire`] does. If it is held for the same operation, waits at most for its remaining TTL
+    /// until it expires: a live holder renews it meanwhile. Calls `waiting` with the holder, about once a second.
     ///
-    /// Fails with [`OperationError::Locked`] at once when it is held for another operation or has no lease, and as soon as
-    /// it is renewed.
+    /// Fails with [`OperationError::Locked`] at once if it is held for another operation or has no etcd lease, and as soon
+    /// as it is renewed.
     pub async fn acquire_after(
         store: Arc<dyn LeaseStore>,
         cluster: &str,
-        about: &Claim,
+        about: &LeaseHolder,
         ttl: Duration,
         waiting: &mut (dyn FnMut(&Held) + Send),
     ) -> Result<Self, OperationError> {
@@ -125,15 +124,14 @@ impl Lock {
         }
     }
 
-    /// Takes the lock away from whoever holds it for the same operation, as one does who resumes it and knows
-    /// that the other hangs; takes it as [`Self::acquire`] does if nobody holds it.
+    /// Takes it over from a process that holds it for the same operation, when the operator resumes the operation and
+    /// knows that this process hangs. If it is free, acquires it as [`Self::acquire`] does.
     ///
-    /// Fails with [`OperationError::Locked`] when it is held for another operation, or somebody else was
-    /// faster.
+    /// Fails with [`OperationError::Locked`] if it is held for another operation, or another client was faster.
     pub async fn take_over(
         store: Arc<dyn LeaseStore>,
         cluster: &str,
-        about: &Claim,
+        about: &LeaseHolder,
         ttl: Duration,
     ) -> Result<Self, OperationError> {
         let key = key_of(cluster);
@@ -145,9 +143,9 @@ impl Lock {
             let change = Change { key, expected, action: Action::Delete };
             let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
             match store.commit(&transaction).await {
-                // Only then, lest a lease be ended whose key is not the one that was read.
+                // Only after the delete: otherwise it could revoke the lease of a key that changed since the read.
                 Ok(_) if entry.lease != 0 => drop(store.revoke(LeaseId(entry.lease)).await),
-                // Whoever has it now is named by the attempt to take it.
+                // The attempt to acquire it reports the current holder.
                 Ok(_) | Err(CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -155,7 +153,7 @@ impl Lock {
         Self::acquire(store, cluster, about, ttl).await
     }
 
-    /// Returns who holds the lock of a cluster, `None` if nobody does.
+    /// Returns the holder of a cluster's operation lease, `None` if it is free.
     pub async fn holder(store: &dyn LeaseStore, cluster: &str) -> Result<Option<Held>, OperationError> {
         match store.get(&key_of(cluster)).await? {
             Some(entry) => held(store, &entry).await.map(Some),
@@ -166,7 +164,7 @@ impl Lock {
     fn kept(
         store: Arc<dyn LeaseStore>,
         key: Key,
-        claim: Claim,
+        claim: LeaseHolder,
         created: Revision,
         granted: Granted,
         since: Instant,
@@ -183,36 +181,36 @@ impl Lock {
         Self { store, key, claim, created, lease: granted.lease, keeping, beside: None }
     }
 
-    /// The same with the cluster's Lease, which keeps operations away that know nothing of etcd. It is released with the lock.
+    /// Adds the cluster's Lease, which excludes operations without access to etcd. Both are released together.
     #[must_use]
     pub fn with(mut self, beside: ClusterLock) -> Self {
         self.beside = Some(beside);
         self
     }
 
-    /// Returns who holds it, and for what.
-    pub fn claim(&self) -> &Claim {
+    /// Returns its holder.
+    pub fn claim(&self) -> &LeaseHolder {
         &self.claim
     }
 
-    /// Returns the condition under which the lock is still this one: what every write must carry
-    /// ([`super::Executor::guards`]).
+    /// Returns the precondition that the operation lease is still this one. Every write must carry it
+    /// ([`super::EtcdLedger::new`]).
     pub fn guard(&self) -> Guard {
         Guard::SameCreation(self.key.clone(), self.created)
     }
 
-    /// Returns why the lock is known to be lost, or must be taken to be; `None` while it is held.
+    /// Returns why it is lost, or must be considered lost; `None` while it is held.
     pub fn lost(&self) -> Option<String> {
         self.keeping.lost()
     }
 
-    /// Waits until the lock is lost, and returns why.
+    /// Waits until it is lost, and returns why.
     pub async fn until_lost(&self) -> String {
         self.keeping.until_lost().await
     }
 
-    /// Waits until the cluster's Lease is lost to somebody, and returns why; for ever where there is none. No write is refused
-    /// then: whoever has it knows nothing of etcd.
+    /// Waits until the cluster's Lease is lost to another holder, and returns why; waits forever if there is no Lease.
+    /// etcd then rejects no write: the new holder has no access to etcd.
     pub async fn until_lease_lost(&self) -> String {
         match &self.beside {
             Some(beside) => beside.until_lost().await,
@@ -220,35 +218,35 @@ impl Lock {
         }
     }
 
-    /// Gives the lock back.
+    /// Releases it.
     pub async fn release(mut self) -> Result<(), StoreError> {
         if let Some(beside) = self.beside.take()
             && let Err(error) = beside.release().await
         {
-            tracing::warn!(%error, "the cluster's Lease could not be given back; it ends by itself");
+            tracing::warn!(%error, "cannot release the cluster's Lease; it expires");
         }
         self.keeping.end();
         self.store.revoke(self.lease).await
     }
 }
 
-/// Keeps a lock's lease alive, and notices when the lock is lost.
+/// Keeps the etcd lease alive, and detects the loss of the operation lease.
 struct Keeper {
     store: Arc<dyn LeaseStore>,
     key: Key,
     created: Revision,
     lease: LeaseId,
     ttl: Duration,
-    /// Until when the lease runs by this machine's clock: counted from before the request, so the store ends
-    /// it no sooner.
+    /// When the etcd lease expires by this machine's clock: counted from before the request, so etcd expires it no
+    /// sooner.
     good_until: Instant,
 }
 
 impl Keeper {
-    /// Ends when the lock is lost, with the reason.
+    /// Returns when the operation lease is lost, with the reason.
     async fn keep(mut self) -> String {
         let beat = self.ttl.checked_div(BEATS).unwrap_or(self.ttl);
-        let mut last = "nothing was heard".to_string();
+        let mut last = "no answer".to_string();
         loop {
             let left = self.good_until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -256,39 +254,39 @@ impl Keeper {
             }
             sleep(beat.min(left)).await;
             let asked = Instant::now();
-            // Late is better than never: a store that was away longer than the lease runs may have kept it.
+            // Also after the TTL: a store that was unavailable for longer may have kept the lease.
             match self.store.keep_alive(self.lease, beat).await {
                 Ok(true) => self.good_until = asked.checked_add(self.ttl).unwrap_or(asked),
                 Ok(false) => return "its lease has ended".to_string(),
                 Err(error) => {
-                    tracing::warn!(%error, "the lock's lease could not be kept alive, trying again");
+                    tracing::warn!(%error, "cannot keep the operation lease alive, retrying");
                     last = error.to_string();
                 }
             }
-            // The key can go while the lease stays: somebody took the lock over.
+            // The key can be missing while its etcd lease exists: another process took over.
             let read = timeout_at(self.good_until, self.store.get(&self.key)).await;
             if let Ok(Ok(entry)) = read
                 && !Guard::SameCreation(self.key.clone(), self.created).holds(entry.as_ref())
             {
                 let claim = entry.as_ref().and_then(|entry| parse(entry).ok());
-                return claim.map_or_else(|| NOBODY.to_string(), |claim| format!("{claim} has it"));
+                return claim.map_or_else(|| NOBODY.to_string(), |claim| format!("{claim} holds it"));
             }
         }
     }
 }
 
-/// Words for a lock whose key is gone.
-const NOBODY: &str = "nobody: its lease has ended, and the lock is free";
+/// Why the operation lease is lost if its key is missing.
+const NOBODY: &str = "its lease has ended, and no process holds it";
 
-/// Returns the failure of somebody whose write was refused because the lock is not theirs any more.
+/// Returns the error for a write that was rejected because the operation lease is lost.
 pub(super) async fn lost_to(store: &dyn ReadStore, key: &Key) -> OperationError {
     let to = match store.get(key).await {
         Ok(None) => NOBODY.to_string(),
         Ok(Some(entry)) => match parse(&entry) {
-            Ok(claim) => claim.to_string(),
-            Err(_) => format!("somebody whose record at `{key}` cannot be read"),
+            Ok(claim) => format!("{claim} holds it"),
+            Err(_) => format!("the record of its holder at `{key}` cannot be read"),
         },
-        Err(error) => format!("somebody who could not be found out ({error})"),
+        Err(error) => format!("its holder is unknown ({error})"),
     };
     OperationError::LockLost { to }
 }
@@ -297,11 +295,11 @@ pub(super) fn key_of(cluster: &str) -> Key {
     Key::from(format!("/netsurgeon/{cluster}/lock"))
 }
 
-/// Creates the lock's key; returns the revision of its creation.
+/// Creates the key; returns its create revision.
 async fn create(
     store: &dyn LeaseStore,
     key: &Key,
-    about: &Claim,
+    about: &LeaseHolder,
     lease: LeaseId,
 ) -> Result<Revision, OperationError> {
     let value = serde_json::to_vec(about).unwrap_or_default();
@@ -320,10 +318,10 @@ async fn create(
     Err(OperationError::Contended { what: format!("`{key}`"), attempts: MOST_ATTEMPTS })
 }
 
-fn parse(entry: &Entry) -> Result<Claim, OperationError> {
+fn parse(entry: &Entry) -> Result<LeaseHolder, OperationError> {
     serde_json::from_slice(&entry.value).map_err(|error| OperationError::Journal {
         what: format!("`{}`", entry.key),
-        reason: format!("somebody holds this lock, and its record cannot be read: {error}"),
+        reason: format!("this operation lease is held, but the record of its holder cannot be read: {error}"),
     })
 }
 

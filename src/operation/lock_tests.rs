@@ -1,4 +1,4 @@
-//! The lock over a store whose clock stands still until it is told, on a runtime whose clock does so, too.
+//! The operation lease in a store, with the clocks of store and runtime paused: only the tests advance them.
 
 use super::*;
 use crate::store::WriteStore as _;
@@ -6,8 +6,8 @@ use crate::store::memory::MemoryStore;
 
 const TTL: Duration = Duration::from_secs(30);
 
-fn claim(holder: &str, operation: &str) -> Claim {
-    Claim {
+fn claim(holder: &str, operation: &str) -> LeaseHolder {
+    LeaseHolder {
         holder: holder.into(),
         pid: 4711,
         operation: operation.into(),
@@ -20,12 +20,12 @@ async fn acquire(store: &Arc<MemoryStore>, holder: &str) -> Result<Lock, Operati
     Lock::acquire(store.clone(), "one", &claim(holder, holder), TTL).await
 }
 
-/// Lets time pass for the store and for whoever sleeps, in steps short enough that nobody sleeps too long.
+/// Advances the clocks of store and runtime, in steps shorter than any sleep.
 async fn pass(store: &MemoryStore, time: Duration) {
     let second = Duration::from_secs(1);
     for _ in 0..time.as_secs() {
         tokio::time::advance(second).await;
-        // Whoever has woken up is given the time to do something.
+        // Tasks that woke up get the time to run.
         for _ in 0..20 {
             tokio::task::yield_now().await;
         }
@@ -33,14 +33,14 @@ async fn pass(store: &MemoryStore, time: Duration) {
     }
 }
 
-/// Commits something under a lock's guard.
+/// Commits a change with the operation lease as its precondition.
 async fn write(store: &MemoryStore, lock: &Lock, key: &str) -> Result<Revision, CommitError> {
     let change = Change { key: key.into(), expected: Expected::Absent, action: Action::Put(b"1".to_vec()) };
     store.commit(&Transaction { guards: vec![lock.guard()], changes: vec![change] }).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_operation_is_refused_by_name() {
+async fn second_operation_is_refused_and_holder_is_named() {
     let store = Arc::new(MemoryStore::new());
     let lock = acquire(&store, "alice").await.unwrap();
     pass(&store, Duration::from_secs(4)).await;
@@ -51,7 +51,7 @@ async fn a_second_operation_is_refused_by_name() {
          2027-01-15T08:00:00Z; it ends in 26 s unless it is renewed"
     );
     let other = Lock::acquire(store.clone(), "two", &claim("bob", "bob"), TTL).await;
-    assert!(other.is_ok(), "another cluster has a lock of its own");
+    assert!(other.is_ok(), "another cluster has its own operation lease");
     let held = Lock::holder(store.as_ref(), "one").await.unwrap().unwrap();
     assert_eq!(held.claim, claim("alice", "alice"));
     lock.release().await.unwrap();
@@ -60,7 +60,7 @@ async fn a_second_operation_is_refused_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_kept_as_long_as_it_is_wanted_and_ends_when_it_is_dropped() {
+async fn lease_is_renewed_while_held_and_expires_once_dropped() {
     let store = Arc::new(MemoryStore::new());
     let lock = acquire(&store, "alice").await.unwrap();
     pass(&store, TTL * 5).await;
@@ -68,19 +68,19 @@ async fn it_is_kept_as_long_as_it_is_wanted_and_ends_when_it_is_dropped() {
     write(&store, &lock, "/alice").await.unwrap();
     let guard = lock.guard();
     drop(lock);
-    assert!(acquire(&store, "bob").await.is_err(), "its lease still runs");
+    assert!(acquire(&store, "bob").await.is_err(), "it has not expired");
     pass(&store, TTL).await;
-    let bob = acquire(&store, "bob").await.expect("it has run out");
+    let bob = acquire(&store, "bob").await.expect("it has expired");
     assert_ne!(bob.guard(), guard);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_lost_it_is_told_and_cannot_write() {
+async fn loser_learns_the_holder_and_cannot_write() {
     let store = Arc::new(MemoryStore::new());
     let alice = acquire(&store, "alice").await.unwrap();
-    // Nobody gets to keep it alive meanwhile.
+    // No keep-alive runs meanwhile.
     store.advance(TTL);
-    let bob = acquire(&store, "bob").await.expect("it has run out");
+    let bob = acquire(&store, "bob").await.expect("it has expired");
     let late = write(&store, &alice, "/alice").await;
     assert!(matches!(late, Err(CommitError::Conflict { .. })), "{late:?}");
     write(&store, &bob, "/bob").await.unwrap();
@@ -88,13 +88,14 @@ async fn who_has_lost_it_is_told_and_cannot_write() {
     assert!(alice.lost().is_some() && bob.lost().is_none());
     let Guard::SameCreation(key, _) = alice.guard() else { panic!("{:?}", alice.guard()) };
     let words = lost_to(store.as_ref(), &key).await.to_string();
-    assert!(words.starts_with("the lock was lost to `bob` (pid 4711) for operation `bob`"), "{words}");
+    let expected = "the operation lease was lost: `bob` (pid 4711) for operation `bob`";
+    assert!(words.starts_with(expected), "{words}");
     drop(alice);
-    assert!(write(&store, &bob, "/bob/again").await.is_ok(), "the loser's end is not the holder's");
+    assert!(write(&store, &bob, "/bob/again").await.is_ok(), "the loser does not release bob's lease");
 }
 
 #[tokio::test(start_paused = true)]
-async fn ones_own_operation_is_taken_over_and_no_other() {
+async fn take_over_succeeds_for_the_same_operation_only() {
     let store = Arc::new(MemoryStore::new());
     let hangs = Lock::acquire(store.clone(), "one", &claim("alice", "op"), TTL).await.unwrap();
     let other = Lock::take_over(store.clone(), "one", &claim("bob", "other"), TTL).await;
@@ -106,11 +107,11 @@ async fn ones_own_operation_is_taken_over_and_no_other() {
     assert_eq!(hangs.until_lost().await, "its lease has ended");
     assert_eq!(resumed.lost(), None);
     resumed.release().await.unwrap();
-    Lock::take_over(store.clone(), "one", &claim("bob", "op"), TTL).await.expect("nobody holds it");
+    Lock::take_over(store.clone(), "one", &claim("bob", "op"), TTL).await.expect("it is free");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_removed_by_hand_is_a_lost_lock() {
+async fn lease_is_lost_when_its_key_is_deleted_by_hand() {
     let store = Arc::new(MemoryStore::new());
     let lock = acquire(&store, "alice").await.unwrap();
     let entry = store.get(&lock.key).await.unwrap().unwrap();
@@ -121,7 +122,7 @@ async fn a_key_removed_by_hand_is_a_lost_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_without_a_lease_or_of_another_make_is_respected() {
+async fn key_without_etcd_lease_or_with_unknown_format_is_respected() {
     let store = Arc::new(MemoryStore::new());
     let put = |cluster: &str, value: Vec<u8>| {
         let (key, expected) = (key_of(cluster), Expected::Absent);
@@ -130,17 +131,14 @@ async fn a_lock_without_a_lease_or_of_another_make_is_respected() {
     };
     store.commit(&put("one", serde_json::to_vec(&claim("alice", "op")).unwrap())).await.unwrap();
     let refused = acquire(&store, "bob").await.err().unwrap().to_string();
-    assert!(
-        refused.contains("never ends by itself") && refused.contains("/netsurgeon/one/lock"),
-        "{refused}"
-    );
+    assert!(refused.contains("never expires") && refused.contains("/netsurgeon/one/lock"), "{refused}");
     Lock::take_over(store.clone(), "one", &claim("bob", "op"), TTL).await.expect("its own operation");
     store.commit(&put("two", b"{}".to_vec())).await.unwrap();
     let refused = Lock::take_over(store.clone(), "two", &claim("bob", "op"), TTL).await.err().unwrap();
     assert!(refused.to_string().contains("cannot be read"), "{refused}");
 }
 
-/// Tries to take the lock for an operation while time passes, and notes how long the lease was said to run.
+/// Tries to acquire the lease for an operation while time passes, and records each reported remaining TTL.
 async fn acquire_after(
     store: &Arc<MemoryStore>,
     holder: &str,
@@ -156,7 +154,7 @@ async fn acquire_after(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_of_a_dead_process_is_waited_for() {
+async fn acquire_after_waits_for_the_lease_of_a_dead_process() {
     let store = Arc::new(MemoryStore::new());
     let dead = Lock::acquire(store.clone(), "one", &claim("alice", "op"), TTL).await.unwrap();
     dead.keeping.end();
@@ -168,7 +166,7 @@ async fn the_lease_of_a_dead_process_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_renewed_is_not_waited_for() {
+async fn acquire_after_stops_waiting_once_the_lease_is_renewed() {
     let store = Arc::new(MemoryStore::new());
     let alive = Lock::acquire(store.clone(), "one", &claim("alice", "op"), TTL).await.unwrap();
     pass(&store, Duration::from_secs(4)).await;
@@ -179,7 +177,7 @@ async fn a_lease_that_is_renewed_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_of_another_operation_is_refused_at_once() {
+async fn acquire_after_fails_at_once_for_another_operation() {
     let store = Arc::new(MemoryStore::new());
     let _other = Lock::acquire(store.clone(), "one", &claim("alice", "other"), TTL).await.unwrap();
     let (outcome, told) = acquire_after(&store, "bob", "op").await;

@@ -1,4 +1,4 @@
-//! Carrying out a plan so that it can be stopped, resumed and undone at any instant.
+//! Runs a plan so that it can be stopped, resumed and rolled back at any instant.
 //!
 //! ```text
 //! intention ──► Plan (value, digest) ──► stages of Steps (data) ──► executor ──► store, API, waiting
@@ -7,36 +7,35 @@
 //!
 //! a step:  (none) ─► Started ─► Done | Failed          back:  UndoStarted ─► UndoDone | UndoFailed
 //!              └──────────────► Done                             (a step in the store: at once)
-//! taken back, with its batch or because its plan is another by now:  ─► Reset, which counts as (none)
+//! undone with its batch, or because its plan changed:  ─► Reset, which counts as (none)
 //! ```
 //!
 //! A step in the store changes objects and writes its record in one transaction, so the journal and the
-//! cluster never disagree. A step outside writes its intention first, with what was there before, and its outcome
-//! afterwards, with what was made; on resume the environment that carried it out is asked what came of it.
+//! cluster never disagree. A step outside the store records its intention and the previous state first, and its outcome
+//! and result afterwards. On resume, its environment observes the outcome.
 //!
-//! Steps about different things are carried out side by side ([`Executor::parallel`]); a lock in the store
-//! keeps other operations out ([`Lock`]), and whoever loses it can write no more.
+//! Steps with different subjects run concurrently ([`Executor::parallel`]). The operation lease in the store ([`Lock`])
+//! excludes other operations; a process that loses it cannot write any more.
 //!
-//! This room knows what an etcd transaction and a field of an object is, not what a Service is: renumbering
-//! compiles to these steps, and so does anything else that must be undone. What a step does outside the store is an
-//! [`Effect`] of the room that knows the thing, which that room's [`Environment`] carries out.
+//! This room knows etcd transactions and fields of objects, not Services: renumbering compiles to these steps, and so
+//! does every other operation with a rollback. What a step does outside the store is an [`Effect`] of the room of that
+//! kind of operation, executed by that room's [`Environment`].
 
-mod claim;
 mod cluster_lock;
 mod environment;
 mod executor;
 mod journal;
 mod keeping;
+mod lease_holder;
 mod ledger;
 mod lock;
-mod mend;
 mod observer;
 mod plan;
+mod repair;
 mod step;
 mod stop;
 mod swap;
 
-pub use claim::{Claim, moment, new_id};
 pub use cluster_lock::{ClusterLock, Silence, Terms};
 pub use environment::{
     Ambient, Answer, Applied, Checkpoint, Closed, Doing, Environment, Fault, NoEnvironment, Observed,
@@ -44,25 +43,26 @@ pub use environment::{
 };
 pub use executor::{Executor, Failure, Report, Stuck};
 pub use journal::{Journal, Listed, Noted, Progress, Record, Returning, State, Status, Summary};
+pub use lease_holder::{LeaseHolder, moment, new_id};
 pub use ledger::{
     ClusterLedger, ClusterRecord, EtcdLedger, EtcdRecord, Ledger, Part, PartChange, Parts, ReadLedger,
     SeePart,
 };
 pub use lock::{Held, Lock};
-pub use mend::{Mend, Mended, mend, replace, settle};
 pub use observer::{Event, Observer, Silent, Told};
 pub use plan::{Header, Kind, Plan, PlanFileError, Stage, Work};
+pub use repair::{Repair, RepairOutcome, repair, replace, settle};
 pub use step::{
     Action, Effect, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Manual, NoEffect, NoWait, Step, StepId,
     Swap, Wait, WaitKind,
 };
 pub use stop::{Stop, StopSwitch};
 
-use crate::cluster::ClusterError;
+use crate::kube_api::ClusterError;
 use crate::store::{CommitError, Key, StoreError};
 use crate::wire::EditError;
 
-/// Why a step, or the journal around it, could not be carried out.
+/// Why a step failed, or the journal around it.
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
     /// The store failed.
@@ -71,10 +71,10 @@ pub enum OperationError {
     /// The cluster's API failed.
     #[error(transparent)]
     Cluster(Box<ClusterError>),
-    /// A transaction did not go through.
+    /// A transaction failed.
     #[error(transparent)]
     Commit(#[from] CommitError),
-    /// An object is not what the step was planned for: someone else changed it.
+    /// An object differs from the plan: another client changed it.
     #[error("`{key}`: {source}")]
     Changed {
         /// The object's key.
@@ -82,79 +82,78 @@ pub enum OperationError {
         /// What differs.
         source: EditError,
     },
-    /// An object that the step needs is gone.
-    #[error("`{key}` does not exist any more")]
+    /// An object that the step needs is missing.
+    #[error("`{key}` no longer exists")]
     Gone {
         /// The object's key.
         key: Key,
     },
-    /// An object that the step would make is there already.
-    #[error("`{key}` exists already")]
+    /// An object that the step creates already exists.
+    #[error("`{key}` already exists")]
     Exists {
         /// The object's key.
         key: Key,
     },
     /// Other clients change the same object faster than the step can.
-    #[error("{what} was changed by others {attempts} times in a row while this step tried to change it")]
+    #[error("other clients changed {what} {attempts} times in a row while this step tried to change it")]
     Contended {
         /// The object.
         what: String,
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
     },
-    /// The operation stops here until someone has done something.
-    #[error("this is to be done first: {what} ({why})")]
+    /// The operation waits for a manual step.
+    #[error("manual step required: {what} ({why})")]
     Paused {
-        /// What, as a word.
+        /// Its name.
         name: String,
-        /// What.
+        /// What to do.
         what: String,
-        /// Why it must happen at this place.
+        /// Why it must happen at this point.
         why: String,
     },
-    /// A gate between two batches is closed: the operation stops here, to be resumed.
+    /// A gate between two batches is closed: the operation pauses here and can be resumed.
     #[error("the gate `{gate}` is closed: {reason}")]
     GateClosed {
-        /// Which one.
+        /// The gate.
         gate: String,
         /// Why.
         reason: String,
-        /// The batch, from 0, that has just ended there; `None` where the gate was asked before a batch that is
-        /// to be done anew.
+        /// The batch, from 0, that ended just before; `None` if the gate was checked before a batch that runs again.
         after: Option<usize>,
     },
-    /// A batch was rolled back because a gate after it was closed: the operation stops before it, to be resumed.
+    /// A batch was rolled back because a gate after it was closed: the operation pauses before it and can be resumed.
     #[error("the gate `{gate}` was closed: {reason}; batch {} was rolled back", .batch.saturating_add(1))]
     BatchRolledBack {
-        /// Which batch, from 0.
+        /// The batch, from 0.
         batch: usize,
-        /// Which gate.
+        /// The gate.
         gate: String,
         /// Why it was closed.
         reason: String,
     },
-    /// Something of a batch that is being rolled back could not be undone.
-    #[error("batch {} could not be rolled back as a whole: {reason}", .batch.saturating_add(1))]
+    /// A step of a batch that is being rolled back could not be undone.
+    #[error("batch {} could not be rolled back completely: {reason}", .batch.saturating_add(1))]
     BatchStuck {
-        /// Which batch, from 0.
+        /// The batch, from 0.
         batch: usize,
-        /// What could not be undone first.
+        /// Why the first of these steps could not be undone.
         reason: String,
     },
     /// The environment failed.
     #[error(transparent)]
     Environment(#[from] Fault),
-    /// The journal says something that cannot be.
-    #[error("the journal record of step `{step}` cannot go from {from} to {to}")]
+    /// A step cannot change from its state to that one.
+    #[error("the journal record of step `{step}` cannot change from {from} to {to}")]
     IllegalTransition {
         /// The step.
         step: StepId,
         /// State in the journal.
         from: String,
-        /// State asked for.
+        /// The requested state.
         to: String,
     },
-    /// The journal is unreadable or another operation's.
+    /// The journal is unreadable or belongs to another operation.
     #[error("the journal at {what} cannot be used: {reason}")]
     Journal {
         /// Where.
@@ -162,22 +161,22 @@ pub enum OperationError {
         /// Why.
         reason: String,
     },
-    /// Somebody else holds the lock of the cluster.
+    /// Another process holds the operation lease of the cluster.
     #[error("{0}")]
     Locked(Box<Held>),
-    /// The lock was ours; the write that it guards was refused.
-    #[error("the lock was lost to {to}; nothing was written")]
+    /// This process lost the operation lease; the write that requires it was rejected.
+    #[error("the operation lease was lost: {to}; nothing was written")]
     LockLost {
-        /// Who has it now, in words.
+        /// A clause about its holder now.
         to: String,
     },
-    /// It was asked to stop.
-    #[error("stopped as asked for, before this step; everything until here is done and in the journal")]
+    /// It was stopped on request.
+    #[error("stopped on request before this step; all earlier steps are done and recorded in the journal")]
     Stopped,
-    /// Undoing the operation has begun, so it cannot go forward again.
-    #[error("the operation is being rolled back; only that can go on")]
+    /// The rollback of the operation has started, so it cannot go forward again.
+    #[error("the operation is being rolled back: only the rollback can continue")]
     BeingUndone,
-    /// The operation has passed the step after which there is no way back.
+    /// The operation has passed the step after which a rollback is impossible.
     #[error("the operation has passed its point of no return (step `{step}`)")]
     PointOfNoReturn {
         /// The step.
@@ -192,8 +191,8 @@ impl From<ClusterError> for OperationError {
 }
 
 impl OperationError {
-    /// Whether the error is about one object that someone else has changed, or refuses, so that other steps may still
-    /// be carried out.
+    /// Whether the error concerns one object that another client changed, or a component rejects, so that other steps
+    /// can still run.
     pub fn is_about_one_object(&self) -> bool {
         matches!(
             self,
@@ -204,7 +203,7 @@ impl OperationError {
         )
     }
 
-    /// Whether nothing went wrong: the operation waits for somebody, and the same call goes on.
+    /// Whether this is a pause, not a failure: the same call resumes.
     pub fn is_pause(&self) -> bool {
         matches!(
             self,

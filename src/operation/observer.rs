@@ -1,21 +1,21 @@
-//! What observers are told while an operation is carried out: the screen, the log, metrics.
+//! The events of a running operation, for observers: the screen, the log, metrics.
 
 use std::time::Duration;
 
 use super::{Action, Effect, Manual, OperationError, Stage, Step, StepId, WaitKind as _};
 
-/// A step as observers are told of it, whatever kind of operation it is of.
+/// A step as it is reported to observers, for any kind of operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Told<'a> {
     /// Its name.
     pub id: &'a StepId,
-    /// What it is about; empty for a step that the whole operation needs.
-    pub about: &'a str,
-    /// What it waits for, if it waits ([`WaitKind::name`]).
+    /// Its subject; empty for a step that the whole operation needs.
+    pub subject: &'a str,
+    /// What it waits for, if it is a wait ([`WaitKind::name`]).
     pub wait: Option<&'static str>,
-    /// What a person has to do, if that is what it is.
+    /// What a person has to do, if it is a manual step.
     pub manual: Option<&'a Manual>,
-    /// Whether it matters on the way back only.
+    /// Whether it runs only in a rollback.
     pub is_for_the_way_back: bool,
 }
 
@@ -27,14 +27,14 @@ impl<'a, E: Effect> From<&'a Step<E>> for Told<'a> {
             _ => (None, None),
         };
         let is_for_the_way_back = step.is_for_the_way_back();
-        Self { id: &step.id, about: &step.about, wait, manual, is_for_the_way_back }
+        Self { id: &step.id, subject: &step.subject, wait, manual, is_for_the_way_back }
     }
 }
 
-/// What happens while a plan is carried out, for progress and logs.
+/// An event of a running operation, for progress and logs.
 #[derive(Debug, Clone, Copy)]
 pub enum Event<'a> {
-    /// A stage begins.
+    /// A stage starts.
     StageStarted {
         /// The stage.
         stage: &'a Stage,
@@ -43,38 +43,38 @@ pub enum Event<'a> {
         /// Whether it is being undone.
         back: bool,
     },
-    /// A step that is not done yet is about to be carried out, or undone.
+    /// A step starts, or its undo.
     StepStarted {
         /// The step.
         step: Told<'a>,
-        /// How long it takes, if it lets time pass.
+        /// How long it still takes, if it only lets time pass.
         left: Option<Duration>,
     },
-    /// A step was carried out, or undone.
+    /// A step was executed, or undone.
     StepDone {
         /// The step.
         step: Told<'a>,
     },
-    /// A step had been carried out before.
+    /// A step had been executed, or undone, before.
     StepSkipped {
         /// The step.
         step: Told<'a>,
     },
-    /// Whether the operation may continue is asked, between two batches.
+    /// The check whether the operation continues starts, between two batches.
     CheckpointAsked {
-        /// The stage that comes next.
+        /// The next stage.
         stage: &'a Stage,
     },
-    /// It was answered, or not waited for any longer.
+    /// The check ended, or was cancelled.
     CheckpointAnswered,
-    /// A step could not be carried out, or undone; or the operation pauses at it.
+    /// A step could not be executed, or undone; or the operation pauses at it.
     StepFailed {
         /// The step.
         step: Told<'a>,
         /// Why.
         error: &'a OperationError,
     },
-    /// A step could not be carried out, or undone, and was left alone.
+    /// A step could not be executed, or undone, and was skipped.
     LeftAlone {
         /// The step.
         step: &'a StepId,
@@ -83,13 +83,13 @@ pub enum Event<'a> {
     },
 }
 
-/// Is told what happens.
+/// Receives the events of an operation.
 pub trait Observer: Send {
-    /// Takes note of an event.
+    /// Receives an event.
     fn event(&mut self, event: Event<'_>);
 }
 
-/// An observer that takes no notice.
+/// An observer that ignores every event.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 

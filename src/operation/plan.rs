@@ -1,5 +1,5 @@
-//! A plan is a value: it is printed, saved, reviewed, compared by digest, and executed. Making one cannot
-//! write, because whoever makes it is given no store that could.
+//! A plan is a value: it is printed, saved, reviewed, compared by digest, and executed. Planning cannot write: the
+//! planner gets no store that could.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use crate::store::Revision;
 
 /// A kind of plan.
 pub trait Kind: Serialize + DeserializeOwned {
-    /// What it is called: `renumber`.
+    /// Its name: `renumber`.
     const NAME: &'static str;
-    /// Version of its saved form, of how it compiles to steps, and of how its effects are carried out: a plan of another
-    /// version is refused rather than carried out in another way than it was reviewed.
+    /// Version of its saved form, of its compilation to steps, and of the execution of its effects: a plan of another
+    /// version is refused, because its execution would differ from what was reviewed.
     const VERSION: u32;
 }
 
-/// The intention that a plan carries, in the terms of the room that compiles it to steps.
+/// The intention of a plan, in the terms of the room that compiles it to steps.
 ///
 /// The steps are a pure function of it. They are compiled stage by stage, so that a plan for tens of
 /// thousands of objects is never held as steps in memory.
@@ -29,19 +29,19 @@ pub trait Work: Send + Sync {
     /// What its steps do outside the store.
     type Effect: Effect;
 
-    /// Returns the stages, in the order in which they are carried out.
+    /// Returns the stages, in the order of their execution.
     fn stages(&self) -> Vec<Stage>;
 
     /// Returns the steps of a stage, in order.
     fn steps(&self, stage: &Stage) -> Vec<Step<Self::Effect>>;
 
-    /// Whether a later stage may be carried out, on the way forward, while an earlier one that consists of waits is not
-    /// over: nothing in between is left out, and no gate is asked there.
+    /// Whether a later stage can run forward while an earlier stage of waits has not ended. No stage in between is left
+    /// out, and no gate is checked there.
     fn may_be_beside(&self, _waiting: &Stage, _later: &Stage) -> bool {
         false
     }
 
-    /// Returns the stages in the order in which they are undone, each last step first.
+    /// Returns the stages in the order of a rollback; the steps of each are undone last step first.
     fn way_back(&self) -> Vec<Stage> {
         let mut stages = self.stages();
         stages.reverse();
@@ -49,30 +49,30 @@ pub trait Work: Send + Sync {
     }
 }
 
-/// A part of an operation: steps that are carried out one after the other, or side by side.
+/// A part of an operation: steps that run one after the other, or concurrently.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Stage {
     /// Position in the plan, from 0.
     pub index: usize,
     /// Short name: `flip`.
     pub name: String,
-    /// The batch that it is about, from 0, if it is about one.
+    /// Its batch, from 0, if it belongs to one.
     pub batch: Option<usize>,
-    /// In words: `move the addresses of batch 2`.
+    /// For people: `move the addresses of batch 2`.
     #[serde(skip)]
     pub title: String,
 }
 
-/// What a plan says about itself.
+/// The metadata of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// What kind of operation: `renumber`.
+    /// The kind of operation: `renumber`.
     pub kind: String,
-    /// Version of netsurgeon that made it.
+    /// Version of netsurgeon that created it.
     pub tool: String,
     /// The cluster's identity: uid of the namespace `kube-system`.
     pub cluster: String,
-    /// Revision of the survey that it was made from.
+    /// Revision of the survey that it is based on.
     pub base_revision: Revision,
 }
 
@@ -81,11 +81,11 @@ pub struct Header {
 pub struct Plan<W> {
     /// [`Kind::VERSION`].
     pub version: u32,
-    /// What it says about itself.
+    /// Its metadata.
     pub header: Header,
-    /// SHA-256 of header and work, in hexadecimal: what an approval refers to.
+    /// SHA-256 of header and work, in hexadecimal: an approval refers to it.
     pub digest: String,
-    /// The intention; its members stand beside header and digest.
+    /// The intention; its members are siblings of header and digest.
     #[serde(flatten)]
     pub work: W,
 }
@@ -98,18 +98,18 @@ pub enum PlanFileError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The operating system's words.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The file is no plan.
+    /// The file is not a plan.
     #[error("`{path}` is not a plan: {reason}", path = path.display())]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// The parser's words.
+        /// The message of the parser.
         reason: String,
     },
-    /// The file is a plan for something else.
+    /// The file is a plan of another kind.
     #[error("`{path}` is a plan of kind `{found}`, not `{expected}`", path = path.display())]
     Kind {
         /// The file.
@@ -119,9 +119,9 @@ pub enum PlanFileError {
         /// The kind expected.
         expected: &'static str,
     },
-    /// The file was made by a version with other steps.
+    /// The file was created by a version with different steps.
     #[error(
-        "plan `{path}` has format {found} ({tool}); this netsurgeon carries out format {expected}",
+        "plan `{path}` has format {found} ({tool}); this netsurgeon executes format {expected}",
         path = path.display()
     )]
     Format {
@@ -129,23 +129,29 @@ pub enum PlanFileError {
         path: PathBuf,
         /// The format found.
         found: u32,
-        /// The format that this program has.
+        /// The format of this program.
         expected: u32,
-        /// The tool that made it.
+        /// The tool that created it.
         tool: String,
     },
-    /// An operation was begun by a version with other steps.
-    #[error("operation `{operation}` was begun by {tool}, whose steps are not those of {this} ({difference})", this = TOOL)]
+    /// An operation was started by a version with different steps.
+    #[error(
+        "operation `{operation}` was started by {tool}, whose steps differ from those of {this} ({difference})",
+        this = TOOL
+    )]
     Begun {
         /// The operation.
         operation: String,
-        /// The tool that began it.
+        /// The tool that started it.
         tool: String,
         /// What differs.
         difference: String,
     },
-    /// The file was changed after it was made.
-    #[error("plan `{path}` was changed: its content has digest {computed}, it says {stated}", path = path.display())]
+    /// The file was changed after it was created.
+    #[error(
+        "plan `{path}` was changed: its content has digest {computed}, the file records {stated}",
+        path = path.display()
+    )]
     Digest {
         /// The file.
         path: PathBuf,
@@ -156,7 +162,7 @@ pub enum PlanFileError {
     },
 }
 
-/// This program, as plans name it.
+/// This program in the header of a plan.
 const TOOL: &str = concat!("netsurgeon ", env!("CARGO_PKG_VERSION"));
 
 impl<W: Kind> Plan<W> {
@@ -178,8 +184,8 @@ impl<W: Kind> Plan<W> {
         Self::parse(&text, path)
     }
 
-    /// Reads the plan of an operation from its journal, as [`Self::parse`]; an operation that another version has begun
-    /// is refused by that version's name.
+    /// Reads the plan of an operation from its journal, as [`Self::parse`]. The error for an operation that another version
+    /// started names that version.
     pub fn of_operation(json: &[u8], operation: &str) -> Result<Self, PlanFileError> {
         Self::parse(json, Path::new(operation)).map_err(|error| match error {
             PlanFileError::Format { found, expected, tool, .. } => PlanFileError::Begun {
@@ -214,7 +220,7 @@ impl<W: Kind> Plan<W> {
 }
 
 impl<W: Work> Plan<W> {
-    /// Returns the digest of what it compiles to, all stages and steps, but for words that are only shown: SHA-256, in
+    /// Returns the digest of all stages and steps that it compiles to, without text that is only shown: SHA-256, in
     /// hexadecimal. It costs as much as compiling every step.
     pub fn compiled(&self) -> String {
         hashed(|blocks| {
@@ -225,8 +231,8 @@ impl<W: Work> Plan<W> {
         })
     }
 
-    /// Refuses to change anything for an operation whose plan compiled to other steps when it was begun, as `compiled`
-    /// says; empty where the operation was begun by a version that did not record it.
+    /// Fails if the plan compiled to other steps when the operation started. `compiled` is the digest recorded then; it is
+    /// empty if the operation was started by a version that did not record it.
     pub fn compiles_as(&self, compiled: &str, operation: &str) -> Result<(), PlanFileError> {
         if compiled.is_empty() || compiled == self.compiled() {
             return Ok(());
@@ -255,16 +261,16 @@ fn digest<W: Serialize>(version: u32, header: &Header, work: &W) -> String {
 
 fn hashed(write: impl FnOnce(&mut BufWriter<&mut HashWriter>) -> serde_json::Result<()>) -> String {
     let mut hasher = HashWriter(Sha256::new());
-    // JSON is written a few bytes at a time, and hashed in blocks.
+    // The JSON writer writes a few bytes at a time; they are hashed in blocks.
     let mut blocks = BufWriter::with_capacity(DIGEST_BLOCK, &mut hasher);
-    // Serialising plain data into a hasher cannot fail; were it to, the digest would not match on reading.
+    // Serialising plain data into a hasher cannot fail; if it did, the digest would not match on reading.
     let _ = write(&mut blocks);
     let _ = blocks.flush();
     drop(blocks);
     HEXLOWER.encode(&hasher.0.finalize())
 }
 
-/// Bytes hashed at once: many blocks of SHA-256, which has 64 bytes, and well within the first cache.
+/// Bytes hashed at once: many blocks of SHA-256 (64 bytes), and well within the L1 cache.
 const DIGEST_BLOCK: usize = 16 * 1024;
 
 struct HashWriter(Sha256);
@@ -304,7 +310,7 @@ mod tests {
 
         fn steps(&self, _stage: &Stage) -> Vec<Step<NoEffect>> {
             let (id, action) = (StepId(self.to.clone()), Action::PointOfNoReturn);
-            vec![Step { id, about: String::new(), action, apart: false, back_of: Vec::new() }]
+            vec![Step { id, subject: String::new(), action, independent: false, back_of: Vec::new() }]
         }
     }
 
@@ -321,12 +327,12 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_reads_back() {
+    fn saved_plan_is_read_back() {
         assert_eq!(parse(&saved()).unwrap().header.base_revision, Revision(7));
     }
 
     #[test]
-    fn a_changed_plan_is_refused() {
+    fn changed_plan_is_refused() {
         for (from, to) in [
             ("10.200.0.0/16", "10.201.0.0/16"),
             ("\"cluster\":\"cluster\"", "\"cluster\":\"other\""),
@@ -339,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_of_another_format_is_refused_by_its_number() {
+    fn plan_of_another_format_is_refused() {
         let changed = saved().replace("\"version\":7", "\"version\":99");
         let refused = parse(&changed).unwrap_err();
         assert!(matches!(refused, PlanFileError::Format { found: 99, expected: 7, .. }), "{refused}");
@@ -348,26 +354,27 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_of_another_kind_is_none() {
+    fn plan_of_another_kind_is_refused() {
         let refused = parse(&saved().replace("\"kind\":\"test\"", "\"kind\":\"renumber\"")).unwrap_err();
         assert_eq!(refused.to_string(), "`plan.json` is a plan of kind `renumber`, not `test`");
     }
 
     #[test]
-    fn an_operation_of_another_version_is_refused_by_the_version_that_began_it() {
+    fn refusal_names_the_version_that_started_the_operation() {
         let older = saved().replace("\"version\":7", "\"version\":6").replace(TOOL, "netsurgeon 0.0.9");
         let refused = Plan::<Test>::of_operation(older.as_bytes(), "op-1").unwrap_err().to_string();
         let expected = format!(
-            "operation `op-1` was begun by netsurgeon 0.0.9, whose steps are not those of {TOOL} (its plan has format 6, not 7)"
+            "operation `op-1` was started by netsurgeon 0.0.9, whose steps differ from those of {TOOL} \
+             (its plan has format 6, not 7)"
         );
         assert_eq!(refused, expected);
     }
 
     #[test]
-    fn an_operation_that_compiles_to_other_steps_is_refused() {
+    fn operation_that_compiles_to_other_steps_is_refused() {
         let compiled = plan().compiled();
         assert!(plan().compiles_as(&compiled, "op-1").is_ok());
-        assert!(plan().compiles_as("", "op-1").is_ok(), "a version that recorded none");
+        assert!(plan().compiles_as("", "op-1").is_ok(), "started by a version that did not record it");
         let other = Plan::new("cluster", Revision(7), Test { to: "10.201.0.0/16".into() });
         let refused = other.compiles_as(&compiled, "op-1").unwrap_err().to_string();
         assert!(refused.contains("compiles to other steps"), "{refused}");

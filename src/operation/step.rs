@@ -1,5 +1,5 @@
-//! What an operation consists of: a closed set of step kinds, each plain data with its way back. What a step does outside
-//! the store is the domain's own type.
+//! What an operation consists of: a closed set of step kinds, each plain data with its rollback. What a step does outside
+//! the store is a type of the domain.
 
 use std::fmt;
 use std::hash::Hash;
@@ -16,7 +16,7 @@ use crate::wire::{Field, FieldEdit};
 pub struct StepId(pub String);
 
 impl StepId {
-    /// Returns what it does, a word: `flip` of `flip/default/web`.
+    /// Returns the kind of the step: `flip` of `flip/default/web`.
     pub fn kind(&self) -> &str {
         self.0.split('/').next().unwrap_or_default()
     }
@@ -28,29 +28,29 @@ impl fmt::Display for StepId {
     }
 }
 
-/// One step. `E` is what steps of its kind of operation do outside the store.
+/// One step. `E` is the effect outside the store that steps of this kind of operation have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step<E: Effect> {
     /// Its name.
     pub id: StepId,
-    /// What it is about, as in `default/web`; empty for a step that the whole operation needs. Once a step
-    /// cannot be undone, what came before it for the same subject is left as it is, and so is what the whole
-    /// operation needs: undoing it would take from under it what it stands on.
+    /// The object that it changes, as in `default/web`; empty for a step that the whole operation needs. If a step
+    /// cannot be undone, earlier steps of the same subject stay done, and so do the steps that the whole operation
+    /// needs: they are what it depends on.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub about: String,
+    pub subject: String,
     /// What it does, and how to undo it.
     pub action: Action<E>,
-    /// Whether nothing stands on it: if it cannot be undone, only what it is about is left as it is.
+    /// No other step depends on this one: if it cannot be undone, only its own subject stays done.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub apart: bool,
-    /// With any, the step matters on the way back only: in its place of the reverse order it is carried out when one of
-    /// these steps had been. Empty for a step of both ways.
+    pub independent: bool,
+    /// If not empty, the step runs only in a rollback: at its place of the reverse order, if one of these steps was
+    /// executed. Empty for a step of both directions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub back_of: Vec<StepId>,
 }
 
 impl<E: Effect> Step<E> {
-    /// Whether there is nothing to do on the way forward.
+    /// Whether the step runs only in a rollback.
     pub fn is_for_the_way_back(&self) -> bool {
         !self.back_of.is_empty()
     }
@@ -62,37 +62,37 @@ impl<E: Effect> Step<E> {
 pub enum Action<E: Effect> {
     /// A transaction in the store, and the one that undoes it, if there is anything to undo.
     Swap {
-        /// On the way forward.
+        /// Forward.
         forward: Swap,
-        /// On the way back.
+        /// In a rollback.
         backward: Option<Swap>,
     },
-    /// An effect outside the store, or one whose transaction is made at that moment; undone by the same effect on the
-    /// way back ([`Effect`]).
+    /// An effect outside the store, or one whose transaction is computed at that moment; a rollback undoes it with the
+    /// same effect ([`Effect`]).
     Do(E),
-    /// Waiting for something to be true; done in both directions, on the way back whenever something was
-    /// undone since the last wait. On the way back only ([`Step::back_of`]) once for all waits for the same thing,
-    /// as long as nothing is undone in between. Whoever asks to stop need not wait for its end.
+    /// A wait for a condition, in both directions: in a rollback whenever a step was undone since the last wait. In a
+    /// rollback, waits of [`Step::back_of`] for the same condition run once, as long as no step is undone in between. A
+    /// stop request does not wait for its end.
     Wait(Wait<E::Wait>),
-    /// Something that a person does.
+    /// A step that a person does.
     Manual(Manual),
     /// From here on the operation cannot be rolled back.
     PointOfNoReturn,
 }
 
-/// What steps of one kind of operation do outside the store: data that the room of that kind brings, and its
-/// [`Environment`](super::Environment) carries out.
+/// What steps of one kind of operation do outside the store: a type of the room of that kind, executed by its
+/// [`Environment`](super::Environment).
 pub trait Effect: Clone + fmt::Debug + Serialize + Send + Sync + 'static {
     /// What steps of that kind of operation wait for.
     type Wait: WaitKind;
 
-    /// Whether there is something to undo of it.
+    /// Whether a rollback has to undo it.
     fn has_way_back(&self) -> bool {
         true
     }
 }
 
-/// The effect of operations that change the store alone: there is none.
+/// The effect type of operations that change only the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum NoEffect {}
 
@@ -100,13 +100,13 @@ impl Effect for NoEffect {
     type Wait = NoWait;
 }
 
-/// What steps wait for: an enum of the room that brings the kind of operation, whose [`Environment`](super::Environment) waits.
+/// What steps wait for: an enum of the room of that kind of operation, whose [`Environment`](super::Environment) waits.
 pub trait WaitKind: Copy + Eq + Hash + fmt::Debug + Serialize + Send + Sync + 'static {
-    /// A word for it, as serialised: `barrier`.
+    /// Its name, as serialised: `barrier`.
     fn name(self) -> &'static str;
 }
 
-/// What operations wait for that wait for nothing.
+/// The wait type of operations without waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum NoWait {}
 
@@ -116,7 +116,7 @@ impl WaitKind for NoWait {
     }
 }
 
-/// Changes of a few keys in one transaction, with what must hold of others.
+/// Changes of a few keys in one transaction, with preconditions on other keys.
 ///
 /// At most one key of a resource: a Kubernetes watch that resumes after a revision loses the second of two
 /// objects of a resource that were written at the same revision.
@@ -124,7 +124,7 @@ impl WaitKind for NoWait {
 pub struct Swap {
     /// The changes.
     pub edits: Vec<KeyEdit>,
-    /// What must hold of other keys at the moment of the commit.
+    /// Preconditions on other keys at the moment of the commit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<KeyCheck>,
 }
@@ -134,15 +134,15 @@ pub struct Swap {
 pub struct KeyEdit {
     /// The key.
     pub key: Key,
-    /// What becomes of it.
+    /// Its change.
     pub change: KeyChange,
 }
 
-/// What becomes of a key.
+/// The change of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyChange {
-    /// It is made; it must not exist.
+    /// It is created; it must not exist.
     Create {
         /// The value.
         value: Vec<u8>,
@@ -152,7 +152,7 @@ pub enum KeyChange {
     },
     /// Some of its fields change; it must exist.
     Edit {
-        /// What must hold besides what the edits expect, such as the object's uid.
+        /// Conditions besides those of the edits, such as the object's uid.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         require: Vec<Condition>,
         /// The changes.
@@ -161,13 +161,13 @@ pub enum KeyChange {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fill: Vec<Fill>,
     },
-    /// It is removed. A key that is gone already is as it should be.
+    /// It is deleted. A missing key is as it should be.
     Delete {
-        /// What must hold of it.
+        /// The conditions.
         require: Vec<Condition>,
     },
-    /// This change, if the key exists and all conditions hold. Otherwise the object belongs to another client by now, and
-    /// stays as it is.
+    /// This change, if the key exists and all conditions hold. Otherwise the object now belongs to another client, and
+    /// stays unchanged.
     If {
         /// The conditions.
         holds: Vec<Condition>,
@@ -176,7 +176,7 @@ pub enum KeyChange {
     },
 }
 
-/// A field whose value is made at the moment of the change.
+/// A field whose value is generated at the moment of the change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fill {
     /// The field.
@@ -185,7 +185,7 @@ pub struct Fill {
     pub with: Generated,
 }
 
-/// A value made at the moment of the change.
+/// A value generated at the moment of the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Generated {
@@ -198,7 +198,7 @@ pub enum Generated {
     },
 }
 
-/// What must hold of a key that is not changed.
+/// A precondition on a key that is not changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyCheck {
     /// The key; it must exist.
@@ -207,38 +207,38 @@ pub struct KeyCheck {
     pub conditions: Vec<Condition>,
 }
 
-/// Something to wait for.
+/// A condition to wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Wait<K> {
-    /// What.
+    /// Its kind.
     #[serde(rename = "name")]
     pub kind: K,
-    /// The batch of the plan that it is about, if it is about one.
+    /// The batch of the plan that it belongs to, if any.
     pub batch: Option<usize>,
-    /// The one thing of its batch that it is about, by the id that its steps are about, if not about all of them.
+    /// The one subject of its batch that it is for; `None` if it is for all of them.
     pub subject: Option<String>,
-    /// In words.
+    /// The condition, for people.
     #[serde(skip)]
     pub until: String,
 }
 
-/// Something that a person does.
+/// A step that a person does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Manual {
-    /// What, as a word: `flags`.
+    /// Its name: `flags`.
     pub name: String,
-    /// What, in words for the operator.
+    /// What to do, for the operator.
     #[serde(skip)]
     pub what: String,
-    /// Why it must happen at this place.
+    /// Why it must happen at this point.
     #[serde(skip)]
     pub why: String,
-    /// What, on the way back; `None` for what may stay as it is.
+    /// What to do in a rollback; `None` if nothing has to be undone.
     #[serde(serialize_with = "is_there")]
     pub undo: Option<String>,
 }
 
-/// Of words that are only shown it matters whether there are any.
+/// Text that is only shown is serialised as whether there is any.
 #[expect(clippy::ref_option, reason = "serde passes the field as it is")]
 fn is_there<S: Serializer>(words: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_bool(words.is_some())

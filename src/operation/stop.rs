@@ -1,49 +1,49 @@
-//! Asking an operation to stop at the next place where it can.
+//! Requests an operation to stop at the next possible point.
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
 
-/// Asks. Dropping it is no request.
+/// Sends the stop request. Dropping it is not a request.
 #[derive(Debug)]
 pub struct StopSwitch(watch::Sender<bool>);
 
 impl StopSwitch {
-    /// Asks everybody who has the [`Stop`] of this switch to stop. It cannot be taken back.
+    /// Requests every holder of this switch's [`Stop`] to stop. It cannot be revoked.
     pub fn ask(&self) {
         self.0.send_replace(true);
     }
 }
 
-/// Knows whether it was asked for. Its clones are for whoever else waits for long: a wait of an
-/// [`super::Environment`] may give up when it is asked to stop.
+/// Receives the stop request. Its clones are for other long waits: a wait of an [`super::Environment`] can end early on a
+/// stop request.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Vec<watch::Receiver<bool>>);
 
 impl Stop {
-    /// Returns a switch and what listens to it.
+    /// Returns a switch and its receiver.
     pub fn new() -> (StopSwitch, Self) {
         let (ask, asked) = watch::channel(false);
         (StopSwitch(ask), Self(vec![asked]))
     }
 
-    /// Nobody ever asks.
+    /// Returns one that never receives a request.
     pub fn never() -> Self {
         Self(Vec::new())
     }
 
-    /// Whether it was asked for.
+    /// Whether a stop was requested.
     pub fn is_asked(&self) -> bool {
         self.0.iter().any(|asked| *asked.borrow())
     }
 
-    /// Returns one that is asked for by whoever asks for this one or the other.
+    /// Returns one that receives the requests of both.
     #[must_use]
     pub fn or(&self, other: &Self) -> Self {
         Self(self.0.iter().chain(&other.0).cloned().collect())
     }
 
-    /// Waits until it is asked for; for ever, if nobody can ask any more.
+    /// Waits until a stop is requested; forever, if no switch exists any more.
     pub async fn asked(&self) {
         let each = self.0.iter().map(|asked| {
             let mut asked = asked.clone();
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn everybody_hears_of_it_and_only_then() {
+    async fn every_clone_receives_the_request() {
         let (switch, stop) = Stop::new();
         let other = stop.clone();
         let second = std::time::Duration::from_secs(1);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_switch_that_is_gone_asks_for_nothing() {
+    async fn dropped_switch_requests_nothing() {
         let (switch, stop) = Stop::new();
         drop(switch);
         let second = std::time::Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Turning a [`Swap`] into a transaction on the store as it is now.
+//! Turns a [`Swap`] into a transaction on the current store.
 
 use super::step::{Fill, Generated, KeyChange, KeyCheck, KeyEdit};
 use super::{Ambient, OperationError, Swap};
@@ -6,10 +6,9 @@ use crate::store::{Action, Change, Entry, Expected, Guard, Key, ReadStore, Trans
 use crate::wire::edit::{self, Condition, FieldChange};
 use crate::wire::{FieldEdit, Value};
 
-/// Reads the keys of a swap and returns the transaction that carries it out. Keys that are already as they
-/// shall be become guards.
+/// Reads the keys of a swap and returns its transaction. Keys that already have the target value become preconditions.
 ///
-/// Fails when a key is not what the swap was planned for.
+/// Fails if a key differs from what the swap was planned for.
 pub(super) async fn prepare(
     store: &dyn ReadStore,
     swap: &Swap,
@@ -62,7 +61,7 @@ fn change_of(
         (KeyChange::Edit { require, edits, fill }, Some(entry)) => {
             check_all(key, entry, require)?;
             let edited = edit::apply(&entry.value, edits).map_err(changed)?;
-            // Values made anew do not make a change of something that is already as it shall be.
+            // Generated values alone do not change an object that already has its target value.
             if edited == entry.value && (fill.is_empty() || !edits.is_empty()) {
                 return Ok(None);
             }

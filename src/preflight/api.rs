@@ -1,4 +1,4 @@
-//! The API servers, by what each of them says.
+//! Judges the API servers: readiness, versions, and clocks.
 
 use std::collections::BTreeSet;
 
@@ -6,22 +6,23 @@ use super::{Judged, one_minor};
 use crate::ip::{Family, ServiceCidr};
 use crate::survey::Era;
 
-/// An API server, as it was met with.
+/// An API server, with its version and clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Met {
-    /// Where it is.
+    /// Its address.
     pub at: String,
     /// Its version, or why it is not ready.
     pub version: Result<String, String>,
-    /// How far its clock is from ours, in milliseconds, at least; positive if it is ahead. `None`: it did not say.
+    /// The least difference between its clock and this host's, in milliseconds; positive if it is ahead. `None`: it reported no
+    /// time.
     pub skew: Option<i64>,
 }
 
-/// By how much clocks may differ: addresses are given up that are 5 s old (`repairip.go`, v1.36.3), and tests found that 10 s
-/// are too many.
+/// The largest accepted difference of clocks: the repair loop deletes orphaned addresses that are 5 s old (`repairip.go`,
+/// v1.36.3), and tests found that 10 s are too many.
 const MOST_SKEW: i64 = 1000;
 
-/// Each must be ready.
+/// Judges whether each API server is ready.
 pub fn servers(met: &[Met]) -> Judged {
     let ill: Vec<String> =
         met.iter().filter_map(|one| Some(format!("{}: {}", one.at, one.version.as_ref().err()?))).collect();
@@ -38,7 +39,7 @@ pub fn servers(met: &[Met]) -> Judged {
     }
 }
 
-/// One minor version.
+/// Judges whether all API servers have one minor version.
 pub fn versions(met: &[Met]) -> Judged {
     let versions = met.iter().filter_map(|one| one.version.as_deref().ok());
     one_minor("API server", versions, "finish the upgrade of the control plane first")
@@ -48,7 +49,7 @@ pub fn versions(met: &[Met]) -> Judged {
 const TESTED: std::ops::RangeInclusive<u32> = 29..=37;
 const MEASURED: &str = "tested with 1.32.2, 1.36.3 and 1.37.2";
 
-/// The minor version and the patch level of `v1.36.3`, whatever comes after it.
+/// The minor version and the patch level of a version such as `v1.36.3`; a suffix is ignored.
 pub(super) fn level(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.strip_prefix("v1.")?.splitn(2, '.');
     let minor = parts.next()?.parse().ok()?;
@@ -57,7 +58,7 @@ pub(super) fn level(version: &str) -> Option<(u32, u32)> {
     Some((minor, patch.get(..end)?.parse().ok()?))
 }
 
-/// Versions against those that were measured, and patch levels that are known to behave otherwise. `era`: how allocations are kept.
+/// Judges versions against the tested ones, and patch levels with known differences. `era`: how allocations are stored.
 pub fn tested(met: &[Met], era: Era, to: &ServiceCidr) -> Judged {
     let versions: BTreeSet<&str> = met.iter().filter_map(|one| one.version.as_deref().ok()).collect();
     let seen = versions.iter().copied().collect::<Vec<_>>().join(", ");
@@ -79,16 +80,16 @@ pub fn tested(met: &[Met], era: Era, to: &ServiceCidr) -> Judged {
         if minor == 33 && patch < 6 {
             return Judged::warn(
                 format!(
-                    "{seen}: before 1.33.6 the repair loop deletes addresses that are reserved ahead of their Services, and makes \
-                         them again"
+                    "{seen}: before 1.33.6 the repair loop deletes addresses that are reserved ahead of their Services, and recreates \
+                         them"
                 ),
                 "upgrade to 1.33.6 or later first",
             );
         }
         if minor == 34 && to.family() == Family::V6 && to.prefix_len() <= 64 {
             return Judged::warn(
-                format!("{seen}: with an IPv6 range of /64, addresses outside of it were reported"),
-                "take a range of /108 to /112",
+                format!("{seen}: with an IPv6 range of /64, addresses outside of the range were reported"),
+                "use a range of /108 to /112",
             );
         }
         if !TESTED.contains(&minor) {
@@ -101,7 +102,7 @@ pub fn tested(met: &[Met], era: Era, to: &ServiceCidr) -> Judged {
     Judged::pass(format!("{seen}; {MEASURED}"))
 }
 
-/// Not more than a second apart from this machine's.
+/// Judges clocks: at most a second from this host's.
 pub fn clocks(met: &[Met]) -> Judged {
     let silent: Vec<&str> = met.iter().filter(|one| one.skew.is_none()).map(|one| one.at.as_str()).collect();
     if !silent.is_empty() || met.is_empty() {
@@ -126,7 +127,7 @@ pub fn clocks(met: &[Met]) -> Judged {
     )
 }
 
-/// The least by which a clock must be off that said a whole second between two moments of ours, all in milliseconds.
+/// The least difference of a clock that reported a whole second between two moments of this host, all in milliseconds.
 pub fn skew(before: i64, said: i64, after: i64) -> i64 {
     let latest = said.saturating_add(999);
     if said > after {
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn each_must_be_ready_and_of_one_version() {
+    fn servers_must_be_ready_and_have_one_minor_version() {
         let down = Met { version: Err("etcd failed".into()), ..met("", 0) };
         assert_eq!(servers(&[met("v1.36.3", 0)]).verdict, Verdict::Pass);
         assert_eq!(servers(&[met("v1.36.3", 0), down]).verdict, Verdict::Fail);
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_behave_otherwise_are_known() {
+    fn untested_and_faulty_versions_are_reported() {
         let judged =
             |version: &str, era: Era, to: &str| tested(&[met(version, 0)], era, &to.parse().unwrap()).verdict;
         let (to, objects) = ("10.200.0.0/16", Era::Objects);
@@ -175,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn clocks_may_be_a_second_apart() {
+    fn clocks_must_be_within_a_second() {
         assert_eq!(clocks(&[met("v1", 900)]).verdict, Verdict::Pass);
         assert_eq!(clocks(&[met("v1", 0), met("v1", -1001)]).verdict, Verdict::Fail);
         assert_eq!(clocks(&[Met { skew: None, ..met("v1", 0) }]).verdict, Verdict::Unknown);
     }
 
     #[test]
-    fn a_whole_second_may_have_been_any_moment_of_it() {
+    fn skew_allows_for_whole_seconds() {
         assert_eq!(skew(10_500, 10_000, 10_600), 0);
         assert_eq!(skew(10_999, 10_000, 11_200), 0);
         assert_eq!(skew(10_500, 13_000, 10_600), 2400);

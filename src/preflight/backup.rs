@@ -1,11 +1,11 @@
-//! A snapshot of etcd that somebody has taken: whether it would help.
+//! Whether an existing snapshot of etcd is usable for a restore.
 
 use super::Judged;
 
-/// What a snapshot file says, beside what the cluster says.
+/// The facts of a snapshot file, and of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backup {
-    /// Whether it is of this cluster; `None` where one of them does not say which it is.
+    /// Whether it is of this cluster; `None` if the file or the cluster does not show its identity.
     pub is_its: Option<bool>,
     /// The newest revision in the file.
     pub revision: i64,
@@ -13,16 +13,16 @@ pub struct Backup {
     pub newest: i64,
     /// How long ago the file was written, in seconds, by its own date.
     pub age: u64,
-    /// Whether its checksum was there, and right.
+    /// Whether it has a checksum, and the checksum is right.
     pub has_checksum: bool,
 }
 
-/// How old it may be, in seconds.
+/// The largest accepted age, in seconds.
 const OLD: u64 = 24 * 60 * 60;
 const HOUR: u64 = 60 * 60;
 const TAKE_ONE: &str = "take a snapshot: `etcdctl snapshot save FILE`, then `--backup FILE`";
 
-/// It must be of this cluster, whole, and of today.
+/// Judges a snapshot: it must be of this cluster, complete, and at most a day old.
 pub fn judge(backup: &Backup) -> Judged {
     let behind = backup.newest.saturating_sub(backup.revision);
     let hours = backup.age.checked_div(HOUR).unwrap_or_default();
@@ -48,7 +48,7 @@ pub fn judge(backup: &Backup) -> Judged {
     Judged::pass(seen)
 }
 
-/// None was named.
+/// The result if no snapshot is given.
 pub fn none() -> Judged {
     Judged::warn("no snapshot given; `renumber apply --snapshot-to FILE` takes one and verifies it", TAKE_ONE)
 }
@@ -59,7 +59,7 @@ mod tests {
     use crate::preflight::Verdict;
 
     #[test]
-    fn a_backup_is_whole_of_this_cluster_and_of_today() {
+    fn snapshot_must_be_complete_recent_and_of_this_cluster() {
         let good =
             Backup { is_its: Some(true), revision: 90, newest: 100, age: 2 * HOUR, has_checksum: true };
         assert_eq!(judge(&good).observed, "revision 90, 10 behind the cluster, written 2 h ago");

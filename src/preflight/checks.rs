@@ -1,9 +1,9 @@
-//! The checks there are, and why each matters: in the order in which they are shown.
+//! All checks, and why each matters, in the order in which they are shown.
 
-/// A check, before it is carried out.
+/// A check, before it is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named<I> {
-    /// Which one it is.
+    /// Its identifier.
     pub id: I,
     /// Its name, for people and programs.
     pub name: &'static str,
@@ -19,9 +19,9 @@ const fn named<I>(id: I, name: &'static str, why: &'static str) -> Named<I> {
 pub(super) const API: &str = "api";
 const API_WHY: &str = "most checks ask the API server, as the user of the kubeconfig";
 
-/// Checks that are the same whatever is about to be done.
+/// Checks that several kinds of `preflight` share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the tables below say what each is")]
+#[allow(missing_docs, reason = "the tables below describe each")]
 pub enum SharedCheck {
     Api,
     EtcdMembers,
@@ -41,9 +41,9 @@ pub enum SharedCheck {
 
 /// The checks of a renumbering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the tables below say what each is")]
+#[allow(missing_docs, reason = "the tables below describe each")]
 pub enum RenumberCheck {
-    /// One that others have, too.
+    /// A shared check.
     Shared(SharedCheck),
     EtcdLeader,
     Room,
@@ -67,11 +67,11 @@ pub enum RenumberCheck {
     Rights,
 }
 
-/// The checks of another CNI.
+/// The checks of a change of the CNI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the tables below say what each is")]
+#[allow(missing_docs, reason = "the tables below describe each")]
 pub enum CniCheck {
-    /// One that others have, too.
+    /// A shared check.
     Shared(SharedCheck),
     Nodes,
     Csrs,
@@ -93,9 +93,9 @@ pub enum CniCheck {
 
 /// The checks of a mirror.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the tables below say what each is")]
+#[allow(missing_docs, reason = "the tables below describe each")]
 pub enum MirrorCheck {
-    /// One that others have, too.
+    /// A shared check.
     Shared(SharedCheck),
     TwoClusters,
     Namespaces,
@@ -113,11 +113,11 @@ pub enum MirrorCheck {
     MirrorRights,
 }
 
-/// The checks of a change of names.
+/// The checks of a change of DNS names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the tables below say what each is")]
+#[allow(missing_docs, reason = "the tables below describe each")]
 pub enum DnsCheck {
-    /// One that others have, too.
+    /// A shared check.
     Shared(SharedCheck),
     ZoneServers,
     ZoneUpdates,
@@ -133,7 +133,7 @@ pub enum DnsCheck {
     DnsRights,
 }
 
-/// What is looked at before a renumbering, in the order in which it is shown: first what everything else stands on.
+/// The checks before a renumbering, in the order in which they are shown: first those that the others depend on.
 pub const RENUMBER: &[Named<RenumberCheck>] = &[
     named(RenumberCheck::Shared(SharedCheck::Api), "api", API_WHY),
     named(
@@ -291,7 +291,7 @@ pub const RENUMBER: &[Named<RenumberCheck>] = &[
     ),
 ];
 
-/// What is looked at before the network of Pods is changed: every node is drained once, and every Pod made anew.
+/// The checks before a change of the Pod network: every node is drained once, and every Pod recreated.
 pub const CNI: &[Named<CniCheck>] = &[
     named(CniCheck::Shared(SharedCheck::Api), "api", API_WHY),
     named(
@@ -306,7 +306,7 @@ pub const CNI: &[Named<CniCheck>] = &[
     ),
     named(CniCheck::Nodes, "nodes", "Pods of a drained node must be able to run on other nodes"),
     named(CniCheck::Csrs, "csrs", "a node cannot join before its certificate is approved"),
-    named(CniCheck::Network, "network", "existing network faults cannot be told from faults of the change"),
+    named(CniCheck::Network, "network", "existing network faults look like faults of the change"),
     named(
         CniCheck::PodRanges,
         "pod-ranges",
@@ -360,7 +360,7 @@ pub const CNI: &[Named<CniCheck>] = &[
     named(CniCheck::DrainRights, "drain-rights", "a missing permission stops the change half way"),
 ];
 
-/// What is looked at before the resources of some namespaces are copied from one cluster, the source, into another, the mirror.
+/// The checks before objects of some namespaces are copied from one cluster, the source, into another, the mirror.
 pub const MIRROR: &[Named<MirrorCheck>] = &[
     named(
         MirrorCheck::Shared(SharedCheck::ApiServers),
@@ -416,7 +416,7 @@ pub const MIRROR: &[Named<MirrorCheck>] = &[
     named(MirrorCheck::MirrorRights, "mirror-rights", "a missing permission stops the copy half way"),
 ];
 
-/// What is looked at before names are led from a cluster to its mirror.
+/// The checks before DNS names are pointed from a cluster to its mirror.
 pub const DNS: &[Named<DnsCheck>] = &[
     named(
         DnsCheck::ZoneServers,
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn each_check_has_its_own_name() {
+    fn check_name_matches_its_identifier() {
         names(RENUMBER);
         names(CNI);
         names(MIRROR);

@@ -33,7 +33,7 @@ fn refused(code: &str) -> NameserverError {
 }
 
 #[test]
-fn every_server_speaks_for_the_zone() {
+fn every_server_must_be_authoritative() {
     let judged = |list: Vec<Said>| {
         let named =
             list.into_iter().enumerate().map(|(number, answer)| (format!("ns{number}.example.com"), answer));
@@ -45,17 +45,17 @@ fn every_server_speaks_for_the_zone() {
     assert!(lags.observed.contains("6 at `ns1.example.com`; 7 at `ns0.example.com`"), "{lags:?}");
     assert_eq!(
         judged(vec![Ok(start(7, true)), Ok(start(7, false))]).observed,
-        "`ns1.example.com` does not speak for the zone"
+        "`ns1.example.com` is not authoritative for the zone"
     );
     assert_eq!(judged(vec![Ok(start(7, true)), Err(refused("REFUSED"))]).verdict, Verdict::Fail);
     assert_eq!(judged(Vec::new()).verdict, Verdict::Fail);
 }
 
 #[test]
-fn who_may_change_the_zone_is_known_by_a_key() {
+fn updates_need_a_key_that_is_allowed_to_change_the_zone() {
     assert_eq!(updates(&Ok(()), true, Some("mirror"), None).verdict, Verdict::Pass);
     assert_eq!(updates(&Ok(()), true, None, None).verdict, Verdict::Warn);
-    assert_eq!(updates(&Ok(()), false, Some("mirror"), None).verdict, Verdict::Warn, "nobody has told");
+    assert_eq!(updates(&Ok(()), false, Some("mirror"), None).verdict, Verdict::Warn, "permission unknown");
     assert!(updates(&Err(refused("REFUSED")), true, None, None).remedy.contains("--tsig-key-file"));
     let unknown = updates(&Err(refused("NOTAUTH BADKEY")), true, Some("mirror"), None);
     assert!(
@@ -68,7 +68,7 @@ fn who_may_change_the_zone_is_known_by_a_key() {
 }
 
 #[test]
-fn resolvers_see_the_same_zone() {
+fn resolver_must_find_the_same_zone() {
     let seen = |primary: &str, servers: &[&str]| -> Seen {
         let soa = Soa { primary: primary.into(), serial: 1, negative_ttl: 60 };
         (Some(soa), servers.iter().map(ToString::to_string).collect())
@@ -83,28 +83,28 @@ fn resolvers_see_the_same_zone() {
 }
 
 #[test]
-fn names_are_in_the_zone_themselves() {
+fn names_must_have_records_in_the_zone() {
     assert_eq!(names("example.com", &[www()]).observed, "1 in the zone: 1 A");
     assert_eq!(names("example.com", &[]).verdict, Verdict::Fail);
     let missing = names("example.com", &[www(), entry("api.example.com", Vec::new())]);
     assert_eq!(missing.observed, "not in the zone: `api.example.com` (Ingress `shop/web`)");
     let below = Entry { below: Some("dev.example.com".into()), ..www() };
-    assert!(names("example.com", &[below]).observed.ends_with("is of `dev.example.com`"));
+    assert!(names("example.com", &[below]).observed.ends_with("is in `dev.example.com`"));
     let wild = Entry { is_wild: true, ..www() };
     assert_eq!(names("example.com", &[wild]).verdict, Verdict::Warn);
 }
 
 #[test]
-fn what_is_kept_for_long_is_told() {
+fn long_ttl_is_a_warning() {
     assert_eq!(ttls(&[www()]).verdict, Verdict::Pass);
     let long = entry("api.example.com", vec![record("api.example.com", Kind::A, 3600, "192.0.2.1")]);
     let judged = ttls(&[www(), long]);
-    assert_eq!(judged.observed, "kept for longer than 300 s: `api.example.com` (3600 s)");
+    assert_eq!(judged.observed, "TTL longer than 300 s: `api.example.com` (3600 s)");
     assert!(judged.remedy.contains("at least 3600 s before"), "{judged:?}");
 }
 
 #[test]
-fn a_third_of_a_zone_is_much() {
+fn changing_over_thirty_percent_of_a_zone_is_a_warning() {
     let zone: Vec<String> = (0..10).map(|number| format!("n{number}.example.com")).collect();
     let zone: BTreeSet<&str> = zone.iter().map(String::as_str).collect();
     let some = |count: usize| vec![www(); count];
@@ -114,7 +114,7 @@ fn a_third_of_a_zone_is_much() {
 }
 
 #[test]
-fn the_mirror_answers_for_every_name() {
+fn mirror_must_serve_every_name() {
     let exposed = |name: &str, at: &[&str]| Exposed {
         name: name.into(),
         by: "Ingress `shop/web`".into(),
@@ -128,7 +128,7 @@ fn the_mirror_answers_for_every_name() {
 }
 
 #[test]
-fn a_certificate_is_for_the_name_and_holds() {
+fn certificate_must_cover_the_name_and_be_valid() {
     let judged =
         |presented: Presented| certificates(&[("www.example.com".into(), "192.0.2.9".into(), presented)], 0);
     let names = |name: &str| vec![name.to_string()];
@@ -137,7 +137,7 @@ fn a_certificate_is_for_the_name_and_holds() {
     assert!(judged(Ok((names("*.example.com"), -1))).observed.contains("has expired"));
     assert_eq!(
         judged(Ok((names("ingress.local"), 60))).observed,
-        "`www.example.com` at 192.0.2.9: it is for `ingress.local`"
+        "`www.example.com` at 192.0.2.9: the certificate covers only `ingress.local`"
     );
     assert_eq!(judged(Err("connection refused".into())).verdict, Verdict::Fail);
     assert_eq!(certificates(&[], 1).verdict, Verdict::Pass);

@@ -1,5 +1,4 @@
-//! Whether every node can be emptied and filled again, one after the other: what would block a drain, and what would not
-//! come through one.
+//! Whether every node can be drained, one after the other: what blocks a drain, and what it interrupts or deletes.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +15,7 @@ use super::selectors::selects;
 use super::{Judged, first_few};
 use crate::words::counted;
 
-/// Every Node must be ready, and without troubles of its own.
+/// Judges Nodes: each must be ready, without pressure, and schedulable.
 pub fn nodes(nodes: &[Node]) -> Judged {
     let unready = nodes.iter().filter(|node| !has_condition(node, "Ready"));
     let unready: Vec<String> = unready.map(|node| format!("`{}`", name(node))).collect();
@@ -26,7 +25,7 @@ pub fn nodes(nodes: &[Node]) -> Judged {
     if !unready.is_empty() {
         return Judged::fail(
             format!("{} of {} are not ready: {}", unready.len(), nodes.len(), first_few(&unready)),
-            "bring them back, or remove Nodes that are gone, before the network of the others is changed",
+            "repair them, or delete Nodes that no longer exist, before the change",
         );
     }
     let troubled = nodes.iter().filter_map(|node| {
@@ -40,11 +39,11 @@ pub fn nodes(nodes: &[Node]) -> Judged {
     }
     Judged::warn(
         format!("{} of {}: {}", troubled.len(), nodes.len(), first_few(&troubled)),
-        "find out why, and `kubectl uncordon` what should take Pods: what is drained elsewhere must go somewhere",
+        "find out why, and `kubectl uncordon` Nodes that should run Pods: Pods of a drained node must run elsewhere",
     )
 }
 
-/// CertificateSigningRequests that nobody has decided about. A node that joins asks for one (`KubeAPIServerClientKubeletSignerName`,
+/// Judges pending CertificateSigningRequests. A node that joins creates one (`KubeAPIServerClientKubeletSignerName`,
 /// `k8s.io/api/certificates/v1/types.go`, v1.36.3).
 pub fn requests(requests: &[CertificateSigningRequest]) -> Judged {
     const JOINS: &str = "kubernetes.io/kube-apiserver-client-kubelet";
@@ -54,27 +53,27 @@ pub fn requests(requests: &[CertificateSigningRequest]) -> Judged {
     };
     let open: Vec<_> = requests.iter().filter(is_open).collect();
     if open.is_empty() {
-        return Judged::pass("none waits for an approval");
+        return Judged::pass("none is pending");
     }
     let words = open.iter().map(|request| format!("`{}` ({})", name(*request), request.spec.signer_name));
-    let seen = format!("{} wait: {}", open.len(), first_few(&words.collect::<Vec<_>>()));
-    let remedy = "look who asks, then `kubectl certificate approve NAME` or `deny`";
+    let seen = format!("{} pending: {}", open.len(), first_few(&words.collect::<Vec<_>>()));
+    let remedy = "check the requester, then `kubectl certificate approve NAME` or `deny`";
     if open.iter().any(|request| request.spec.signer_name == JOINS) {
-        return Judged::fail(seen, format!("{remedy}: a node that waits for one cannot join"));
+        return Judged::fail(seen, format!("{remedy}: the node cannot join before that"));
     }
     Judged::warn(seen, remedy)
 }
 
-/// PodDisruptionBudgets that a drain waits for: none of their Pods may go, nobody looks after them, or a Pod has two
+/// Judges PodDisruptionBudgets. One blocks a drain if it allows no eviction or is not observed, or if a Pod has two
 /// (`EvictionREST.Create`, `pkg/registry/core/pod/storage/eviction.go`, v1.36.3).
 pub fn budgets(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
-    // What has not been started goes whatever a budget says (`canIgnorePDB`).
+    // Pods that have not started are evicted regardless of a budget (`canIgnorePDB`).
     let pods = pods.iter().filter(|pod| is_drained(pod) && phase(pod) != "Pending");
     let (mut held, mut blocking) = (BTreeMap::<usize, Vec<&Pod>>::new(), Vec::new());
     for pod in pods {
         let is_its = |(_, budget): &(usize, &PodDisruptionBudget)| {
             let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-            // One that is left out selects nothing, an empty one everything (`policy/v1`).
+            // A missing selector selects nothing, an empty one everything (`policy/v1`).
             namespace(*budget) == namespace(pod) && selector.is_some() && selects(selector, labels(pod))
         };
         let its: Vec<(usize, _)> = budgets.iter().enumerate().filter(is_its).collect();
@@ -91,26 +90,26 @@ pub fn budgets(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
         blocking.extend(blocks(budget, &pods).map(|why| format!("{} ({why})", subject(budget))));
     }
     if blocking.is_empty() {
-        return Judged::pass(format!("all {count} that have Pods allow one to go"));
+        return Judged::pass(format!("all {count} with Pods allow an eviction"));
     }
     Judged::fail(
-        format!("a drain would wait for ever: {}", first_few(&blocking)),
-        "have more replicas, or mend those that are not healthy, or loosen the budget; one that is not observed needs the controller \
-         manager's disruption controller",
+        format!("a drain would never end: {}", first_few(&blocking)),
+        "add replicas, repair unhealthy Pods, or relax the budget; a budget that is not observed needs the disruption controller of the \
+         controller manager",
     )
 }
 
-/// Why a budget lets none of these Pods go; `None` if it lets one go.
+/// Why a budget allows no eviction of these Pods; `None` if it allows one.
 fn blocks(budget: &PodDisruptionBudget, pods: &[&Pod]) -> Option<String> {
     let status = budget.status.as_ref();
     let observed = status.and_then(|status| status.observed_generation).unwrap_or_default();
     if observed < budget.metadata.generation.unwrap_or_default() {
-        return Some("nobody has looked at it since it was changed".to_string());
+        return Some("the disruption controller has not observed its last change".to_string());
     }
     let number = |of: fn(&PodDisruptionBudgetStatus) -> Option<i32>| status.and_then(of).unwrap_or_default();
     let (healthy, desired) =
         (number(|status| status.current_healthy), number(|status| status.desired_healthy));
-    // Pods that are not ready may go all the same, if the budget says so or is met without them.
+    // Pods that are not ready can be evicted if the budget allows it or is met without them.
     let policy = budget.spec.as_ref().and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
     let lets_unready_go = policy == Some("AlwaysAllow") || healthy >= desired && desired > 0;
     let is_blocked = number(|status| status.disruptions_allowed) == 0
@@ -118,17 +117,17 @@ fn blocks(budget: &PodDisruptionBudget, pods: &[&Pod]) -> Option<String> {
     is_blocked.then(|| format!("{healthy} healthy, {desired} wanted"))
 }
 
-/// Whether a drain would have it go: those of DaemonSets and static Pods stay.
+/// Whether a drain evicts a Pod: those of DaemonSets and static Pods stay.
 pub fn is_drained(pod: &Pod) -> bool {
     is_alive(pod) && !matches!(maker(pod), Some("DaemonSet" | "Node"))
 }
 
-/// Whether somebody makes it anew once it is gone.
+/// Whether a controller recreates a Pod after its deletion.
 pub fn is_made_anew(pod: &Pod) -> bool {
     maker(pod).is_some()
 }
 
-/// The kind of what would make a Pod anew; `Node` for static Pods, which a drain leaves alone.
+/// The kind of the controller that recreates a Pod; `Node` for static Pods, which a drain skips.
 fn maker(pod: &Pod) -> Option<&str> {
     let annotations = pod.metadata.annotations.as_ref();
     if annotations.is_some_and(|all| all.contains_key("kubernetes.io/config.mirror")) {
@@ -137,20 +136,20 @@ fn maker(pod: &Pod) -> Option<&str> {
     controller(pod).map(|owner| owner.kind.as_str())
 }
 
-/// Pods that nobody makes anew.
+/// Judges Pods without a controller that recreates them.
 pub fn bare(pods: &[Pod]) -> Judged {
     let found = pods.iter().filter(|pod| is_alive(pod) && !is_made_anew(pod));
     let found: Vec<String> = found.map(subject).collect();
     if found.is_empty() {
-        return Judged::pass("every Pod has a controller that makes it anew");
+        return Judged::pass("every Pod has a controller");
     }
     Judged::warn(
-        format!("{} have no controller: {}", found.len(), first_few(&found)),
-        "give them one (a Deployment), or know that they are gone once their node is drained (`kubectl drain --force`)",
+        format!("{} no controller: {}", counted(found.len(), "Pod has", "Pods have"), first_few(&found)),
+        "give them a controller (such as a Deployment), or accept that a drain deletes them (`kubectl drain --force`)",
     )
 }
 
-/// Pods that keep something on their node, and volumes that are on one. `kubectl drain` stops at every `emptyDir`, in memory or not
+/// Judges Pods with data on their node, and volumes on one node. `kubectl drain` stops at every `emptyDir`, in memory or not
 /// (`localStorageFilter`, `k8s.io/kubectl/pkg/drain/filters.go`, v0.36.3).
 pub fn local(pods: &[Pod], volumes: &[PersistentVolume]) -> Judged {
     let keeps = |pod: &&Pod| {
@@ -170,20 +169,20 @@ pub fn local(pods: &[Pod], volumes: &[PersistentVolume]) -> Judged {
     if !bound.is_empty() {
         let volumes = counted(bound.len(), "PersistentVolume is", "PersistentVolumes are");
         seen.push(format!("{volumes} on one node: {}", first_few(&bound)));
-        remedy.push("what needs those volumes cannot run elsewhere: back them up, and see when their nodes are drained");
+        remedy.push("Pods that use these volumes cannot run elsewhere: back the volumes up, and schedule the drain of their nodes");
     }
     if !pods.is_empty() {
         let with = counted(pods.len(), "Pod has", "Pods have");
         seen.push(format!("{with} an `emptyDir`, which is lost: {}", first_few(&pods)));
-        remedy.push("see that each `emptyDir` is a cache and no more; a drain needs `--delete-emptydir-data` for them");
+        remedy.push("make sure that each `emptyDir` has only temporary data; a drain needs `--delete-emptydir-data` for these Pods");
     }
     if seen.is_empty() {
-        return Judged::pass("no Pod keeps anything on its node");
+        return Judged::pass("no Pod stores data on its node");
     }
     Judged::warn(seen.join("; "), remedy.join("; "))
 }
 
-/// What runs once is away while its Pod moves.
+/// Judges workloads with one replica: they are unavailable while their Pod moves.
 pub fn single(deployments: &[Deployment], stateful_sets: &[StatefulSet]) -> Judged {
     let deployments = deployments.iter().map(|one| (subject(one), replicas(one)));
     let stateful_sets =
@@ -196,7 +195,7 @@ pub fn single(deployments: &[Deployment], stateful_sets: &[StatefulSet]) -> Judg
     }
     Judged::warn(
         format!("{} of {} have one replica: {}", found.len(), all.len(), first_few(&found)),
-        "scale what serves somebody to two, on different nodes, for the time of the change",
+        "scale workloads that must stay available to two replicas on different nodes during the change",
     )
 }
 
@@ -204,7 +203,7 @@ fn replicas(deployment: &Deployment) -> Option<i32> {
     deployment.spec.as_ref()?.replicas
 }
 
-/// Who adds and removes nodes by itself.
+/// Judges autoscalers that add and remove nodes.
 pub fn autoscalers(deployments: &[Deployment], has_karpenter: bool) -> Judged {
     let is_one = |deployment: &&Deployment| {
         replicas(deployment) != Some(0) && name(*deployment).contains("cluster-autoscaler")
@@ -214,12 +213,12 @@ pub fn autoscalers(deployments: &[Deployment], has_karpenter: bool) -> Judged {
         found.push("Karpenter".to_string());
     }
     if found.is_empty() {
-        return Judged::pass("none is known by its name");
+        return Judged::pass("none found by name");
     }
     Judged::warn(
         format!("nodes are added and removed by {}", found.join(", ")),
-        "pause it for the time of the change: scale it to 0; Karpenter: a NodePool's `limits` against new nodes, and `disruption.budgets` with \
-         `nodes: \"0\"` against removals. It removes nodes that are emptied, and adds some with the old network",
+        "pause it during the change: scale it to 0; for Karpenter, set a NodePool's `limits` against new nodes, and `disruption.budgets` with \
+         `nodes: \"0\"` against removals. Otherwise it removes drained nodes, and adds nodes with the old network",
     )
 }
 
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_ready_and_take_pods() {
+    fn nodes_must_be_ready_and_schedulable() {
         let node = |ready: &str, pressure: &str, closed: bool| {
             typed(&json!({
                 "metadata": {"name": "a"}, "spec": {"unschedulable": closed},
@@ -264,20 +263,20 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_controller_is_not_made_anew() {
+    fn pod_without_controller_is_a_warning() {
         let volume = json!({"configMap": {}});
         assert_eq!(bare(&[pod(&owned("ReplicaSet"), &volume)]).verdict, Verdict::Pass);
-        assert_eq!(bare(&[pod(&Value::Null, &volume)]).observed, "1 have no controller: `shop/web`");
+        assert_eq!(bare(&[pod(&Value::Null, &volume)]).observed, "1 Pod has no controller: `shop/web`");
         let mut mirrored = pod(&Value::Null, &volume);
         mirrored.metadata.annotations = typed(&json!({"kubernetes.io/config.mirror": "x"}));
-        assert_eq!(bare(&[mirrored]).verdict, Verdict::Pass, "its node makes it");
+        assert_eq!(bare(&[mirrored]).verdict, Verdict::Pass, "the kubelet recreates it");
         let mut over = pod(&Value::Null, &volume);
         over.status = typed(&json!({"phase": "Succeeded"}));
         assert_eq!(bare(&[over]).verdict, Verdict::Pass);
     }
 
     #[test]
-    fn what_is_kept_on_a_node_is_lost_with_it() {
+    fn data_on_a_node_is_a_warning() {
         let (disk, secret) = (json!({"emptyDir": {"medium": "Memory"}}), json!({"secret": {}}));
         assert_eq!(local(&[pod(&owned("ReplicaSet"), &disk)], &[]).verdict, Verdict::Warn);
         assert_eq!(local(&[pod(&owned("ReplicaSet"), &secret)], &[]).verdict, Verdict::Pass);
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_blocks_by_the_pods_that_it_has() {
+    fn budget_blocks_if_its_pods_cannot_be_evicted() {
         let budget = |allowed: u8, desired: u8, more: Value| {
             let mut budget = json!({
                 "metadata": {"namespace": "shop", "name": "web", "generation": 1}, "spec": {"selector": {}},
@@ -312,23 +311,23 @@ mod tests {
         };
         let judged = |budget: Value, pod: Pod| budgets(&[typed(&budget)], &[pod]);
         let up = || of("Running", "True");
-        assert_eq!(judged(budget(1, 1, Value::Null), up()).observed, "all 1 that have Pods allow one to go");
+        assert_eq!(judged(budget(1, 1, Value::Null), up()).observed, "all 1 with Pods allow an eviction");
         let blocked = judged(budget(0, 1, Value::Null), up());
         assert_eq!(blocked.verdict, Verdict::Fail);
         assert!(blocked.observed.ends_with("`shop/web` (1 healthy, 1 wanted)"), "{blocked:?}");
         let down =
             |more: Value, desired: u8| judged(budget(0, desired, more), of("Running", "False")).verdict;
         assert_eq!(down(Value::Null, 2), Verdict::Fail);
-        assert_eq!(down(Value::Null, 1), Verdict::Pass, "it is met without it");
+        assert_eq!(down(Value::Null, 1), Verdict::Pass, "the budget is met without it");
         assert_eq!(down(json!("AlwaysAllow"), 2), Verdict::Pass);
         assert_eq!(judged(budget(0, 1, Value::Null), of("Pending", "False")).verdict, Verdict::Pass);
         let mut unseen = budget(1, 1, Value::Null);
         unseen["metadata"]["generation"] = json!(2);
-        assert!(judged(unseen, up()).observed.contains("nobody has looked at it"));
+        assert!(judged(unseen, up()).observed.contains("has not observed its last change"));
         let two = budgets(&[(); 2].map(|()| typed(&budget(1, 1, Value::Null))), &[up()]);
         assert!(two.observed.contains("Pod `shop/web` has 2 budgets"), "{two:?}");
         let mut of_none = budget(0, 1, Value::Null);
         of_none["spec"] = json!({});
-        assert_eq!(judged(of_none, up()).verdict, Verdict::Pass, "without a selector it has none");
+        assert_eq!(judged(of_none, up()).verdict, Verdict::Pass, "a budget without a selector has no Pods");
     }
 }

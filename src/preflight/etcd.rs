@@ -1,43 +1,45 @@
-//! An etcd, by what its members say of themselves.
+//! Judges etcd by the status of its members.
 
 use std::collections::BTreeSet;
 
 use super::{Judged, one_minor};
 use crate::store::etcd::{Alarm, Member, MemberStatus};
 
-/// What an etcd may grow to unless it is told otherwise (`DefaultQuotaBytes`, server/storage/quota.go, v3.6.16).
+/// The default quota of etcd (`DefaultQuotaBytes`, server/storage/quota.go, v3.6.16).
 const DEFAULT_QUOTA: u64 = 2 * 1024 * 1024 * 1024;
-/// From here on, in percent of the quota, it is taken care of first.
+/// The database size that fails, in percent of the quota; the one below is a warning.
 const FULL: u64 = 80;
 const FILLING: u64 = 60;
 const MEBIBYTE: u64 = 1024 * 1024;
-/// So far behind a follower is sent the whole database (`DefaultSnapshotCatchUpEntries`, server/etcdserver/server.go, v3.6.16).
+/// A follower that is further behind receives the whole database (`DefaultSnapshotCatchUpEntries`, server/etcdserver/server.go,
+/// v3.6.16).
 const FAR_BEHIND: u64 = 5000;
-/// What a move leaves behind until etcd is compacted and defragmented, in bytes, by how the old address is held: 10 KiB and 30 KiB
-/// were measured for each of 426 Services on etcd 3.6.16 with API servers 1.36.3, between a defragmentation and the end of `retire`.
+/// The growth of etcd for each move until it is compacted and defragmented, in bytes, by the kind of hold: 10 KiB and 30 KiB were
+/// measured for each of 426 Services on etcd 3.6.16 with API servers 1.36.3, between a defragmentation and the end of `retire`.
 const AN_EXTERNAL_IP: u64 = 12 * 1024;
 const A_SHADOW: u64 = 34 * 1024;
-/// How often the bitmap of allocations is written for each shadow, and for each batch: by API servers for the two Services that
-/// stand in, and by us when these give their temporary addresses back. On 1.32.2, with a bitmap of 8 KiB, 72 KiB were measured in all.
+/// How often the bitmap of allocations is written for each shadow and each batch: by API servers for the two temporary Services,
+/// and by netsurgeon when it frees their temporary addresses. On 1.32.2, with a bitmap of 8 KiB, 72 KiB were measured in all.
 const BITMAPS: u64 = 4;
-/// What a value takes beyond its length: the last of its pages, and its key.
+/// The overhead of a value: its last page, and its key.
 const A_PAGE: u64 = 4096;
 
-/// What is about to be written.
+/// The planned writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moves {
-    /// How many Services are held by an external IP, or not at all.
+    /// The number of Services held by an external IP, or not held.
     pub external_ips: usize,
-    /// How many are held by shadows.
+    /// The number of Services held by shadows.
     pub shadows: usize,
-    /// In how many batches they move.
+    /// The number of batches.
     pub batches: usize,
-    /// The length of the bitmap of allocations, in bytes; `None` where objects are kept: under dual write, too, 30 KiB were measured.
+    /// The length of the bitmap of allocations, in bytes; `None` if allocations are objects: under dual write, too, 30 KiB were
+    /// measured.
     pub bitmap: Option<u64>,
 }
 
 impl Moves {
-    /// Returns by how much etcd grows until it is compacted and defragmented, in bytes.
+    /// Returns the growth of etcd until it is compacted and defragmented, in bytes.
     pub fn bytes(&self) -> u64 {
         let times = |count: usize, bytes: u64| u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(bytes);
         let bitmap = self.bitmap.map_or(0, |length| length.saturating_add(A_PAGE).saturating_mul(BITMAPS));
@@ -55,7 +57,7 @@ fn statuses(members: &[Member]) -> impl Iterator<Item = &MemberStatus> {
     members.iter().filter_map(|member| member.status.as_ref().ok())
 }
 
-/// The quorum is more than half of those who vote; a member that votes and is well beyond it is the margin.
+/// Judges the members. Quorum is more than half of the voting members; healthy voting members beyond it may fail.
 pub fn members(members: &[Member]) -> Judged {
     let voting = members.iter().filter(|member| !member.is_learner).count();
     let quorum = voting.checked_div(2).unwrap_or_default().saturating_add(1);
@@ -73,7 +75,7 @@ pub fn members(members: &[Member]) -> Judged {
     if let Some(first) = ill.first() {
         let seen = format!("{seen}; {}", ill.join("; "));
         let remedy = format!("repair or replace it first: {first}");
-        // With one to spare beyond the one that is missing, work can go on.
+        // With another one beyond the quorum, this is only a warning.
         return if well > quorum { Judged::warn(seen, remedy) } else { Judged::fail(seen, remedy) };
     }
     let leaders: BTreeSet<u64> = statuses(members).map(|status| status.leader).collect();
@@ -92,14 +94,14 @@ pub fn members(members: &[Member]) -> Judged {
     if voting.is_multiple_of(2) {
         return Judged::warn(
             seen,
-            "add one, or remove one: an even number bears no more than one member fewer does, and a control-plane host \
-             that is restarted takes its own member along",
+            "add or remove one: an even number tolerates no more failures than one member fewer, and restarting a control-plane \
+             host also stops its member",
         );
     }
     Judged::pass(seen)
 }
 
-/// Members complain of alarms as well, which are judged by themselves, and of a leader that is missing (`Status`,
+/// Why a member is unhealthy. Its errors include alarms, which a separate check judges, and a missing leader (`Status`,
 /// server/etcdserver/api/v3rpc/maintenance.go, v3.6.16).
 fn illness(member: &Member) -> Option<String> {
     let status = match &member.status {
@@ -110,7 +112,7 @@ fn illness(member: &Member) -> Option<String> {
     complaint.cloned().or_else(|| (status.leader == 0).then(|| "it has no leader".to_string()))
 }
 
-/// Any alarm stops writes, or should.
+/// Judges alarms: each of them fails.
 pub fn alarms(members: &[Member], alarms: &[(u64, Alarm)]) -> Judged {
     let of =
         |id: &u64| members.iter().find(|member| member.id == *id).map_or_else(|| format!("{id:x}"), name);
@@ -130,7 +132,7 @@ pub fn alarms(members: &[Member], alarms: &[(u64, Alarm)]) -> Judged {
     Judged::fail(seen.join(", "), remedy)
 }
 
-/// The largest database against the smallest quota.
+/// Judges the largest database against the smallest quota.
 pub fn space(members: &[Member]) -> Judged {
     let Some(size) = statuses(members).map(|status| status.size).max() else {
         return Judged::unknown("no member reports its database size", "");
@@ -153,7 +155,7 @@ pub fn space(members: &[Member]) -> Judged {
     }
 }
 
-/// Every round must find the same leader in the same term: the rounds are one after the other, with time between them.
+/// Judges the leader: every round must find the same one in the same term. The rounds are some time apart.
 pub fn leader(rounds: &[Vec<Member>]) -> Judged {
     let led = |round: &Vec<Member>| -> BTreeSet<(u64, u64)> {
         statuses(round)
@@ -165,8 +167,8 @@ pub fn leader(rounds: &[Vec<Member>]) -> Judged {
     let Some(last) = rounds.last() else { return Judged::unknown("no member was asked", "") };
     let called = |id: u64| last.iter().find(|member| member.id == id).map_or_else(|| format!("{id:x}"), name);
     let words = |(term, leader): &(u64, u64)| format!("`{}` in term {term}", called(*leader));
-    let remedy = "find out why the leader changes before anything is written: slow disks (`etcd_disk_wal_fsync_duration_seconds`), \
-                packets lost between members, a member that is starved of CPU";
+    let remedy = "find out why the leader changes: slow disks (`etcd_disk_wal_fsync_duration_seconds`), packet loss between members, or a \
+                member without enough CPU";
     match all.iter().collect::<Vec<_>>().as_slice() {
         [] => Judged::fail("no member has a leader", remedy),
         [one] => behind(last, &format!("{}, the same {} times", words(one), rounds.len())),
@@ -177,7 +179,7 @@ pub fn leader(rounds: &[Vec<Member>]) -> Judged {
     }
 }
 
-/// Members whose log ends far before another's cannot take over soon.
+/// Warns about members whose log is far behind: they cannot become leader soon.
 fn behind(members: &[Member], seen: &str) -> Judged {
     let furthest = statuses(members).map(|status| status.index).max().unwrap_or_default();
     let lag = |member: &Member| {
@@ -195,8 +197,8 @@ fn behind(members: &[Member], seen: &str) -> Judged {
     )
 }
 
-/// What moves will write must fit below the part of the quota from which on etcd is taken care of first. `tracked`: how many
-/// connections this host tracks, and how many it can.
+/// Judges whether the planned writes keep etcd below 80 % of its quota. `tracked`: the number of connections that this host
+/// tracks, and the maximum.
 pub fn room(members: &[Member], moves: &Moves, tracked: Option<(u64, u64)>) -> Judged {
     let Some(size) = statuses(members).map(|status| status.size).max() else {
         return Judged::unknown("no member reports its database size", "");
@@ -225,7 +227,7 @@ pub fn room(members: &[Member], moves: &Moves, tracked: Option<(u64, u64)>) -> J
     Judged::pass(seen)
 }
 
-/// One minor version.
+/// Judges whether all members have one minor version.
 pub fn versions(members: &[Member]) -> Judged {
     one_minor(
         "member",
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn one_member_must_be_to_spare() {
+    fn quorum_must_survive_one_more_failure() {
         let verdict = |found: &[Member]| members(found).verdict;
         assert_eq!(verdict(&[member(1)]), Verdict::Pass);
         assert_eq!(verdict(&[member(1), member(2), member(3)]), Verdict::Pass);
@@ -283,12 +285,12 @@ mod tests {
             found.status.as_mut().unwrap().errors = vec![text.to_string()];
             verdict(&[found])
         };
-        assert_eq!(complaining("memberID:1 alarm:NOSPACE "), Verdict::Pass, "that is another check's");
+        assert_eq!(complaining("memberID:1 alarm:NOSPACE "), Verdict::Pass, "another check judges alarms");
         assert_eq!(complaining("etcdserver: no leader"), Verdict::Fail);
     }
 
     #[test]
-    fn alarms_are_told_with_their_members() {
+    fn alarms_are_reported_with_their_members() {
         assert_eq!(alarms(&[member(1)], &[]).verdict, Verdict::Pass);
         let found = alarms(&[member(1)], &[(1, Alarm::NoSpace), (2, Alarm::Corrupt)]);
         assert_eq!(found.verdict, Verdict::Fail);
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_measured_against_the_quota() {
+    fn database_size_is_judged_against_the_quota() {
         let with = |size: u64, quota: Option<u64>| {
             let mut found = member(1);
             let status = found.status.as_mut().unwrap();
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leader_must_stay_and_nobody_lag() {
+    fn leader_must_be_stable_and_no_member_lag() {
         let round = |leader: u64, term: u64, lag: u64| {
             let mut members = vec![member(1), member(2)];
             for (found, behind) in members.iter_mut().zip([0, lag]) {
@@ -341,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_will_be_written_must_fit() {
+    fn planned_writes_must_fit_below_the_quota() {
         let with = |size: u64, moves: usize, tracked: Option<(u64, u64)>| {
             let mut found = member(1);
             let status = found.status.as_mut().unwrap();
@@ -350,13 +352,13 @@ mod tests {
         };
         assert_eq!(with(100, 1000, Some((100, 1000))).verdict, Verdict::Pass);
         assert_eq!(with(100, 30_000, None).verdict, Verdict::Fail, "some 1000 MiB more");
-        assert_eq!(with(790, 2000, None).verdict, Verdict::Fail, "it was below, and will be above");
+        assert_eq!(with(790, 2000, None).verdict, Verdict::Fail, "the planned writes exceed the limit");
         assert_eq!(with(100, 10, Some((900, 1000))).verdict, Verdict::Warn);
         assert_eq!(room(&[down(1)], &Moves::default(), None).verdict, Verdict::Unknown);
     }
 
     #[test]
-    fn a_bitmap_is_written_for_every_shadow_and_every_batch() {
+    fn bitmap_counts_for_every_shadow_and_every_batch() {
         let moves = Moves { external_ips: 100, shadows: 0, batches: 2, bitmap: None };
         assert_eq!(moves.bytes(), 100 * 12 * 1024);
         let shadows = Moves { external_ips: 0, shadows: 100, ..moves };
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_may_differ_in_the_patch_only() {
+    fn versions_must_have_one_minor_version() {
         let with = |version: &str| {
             let mut found = member(1);
             found.status.as_mut().unwrap().version = version.to_string();

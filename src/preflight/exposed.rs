@@ -1,4 +1,4 @@
-//! The names under which a cluster is reached from outside, which object says so, and at which address that one answers.
+//! The external names of a cluster, the objects that have them, and the addresses at which these objects answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,20 +11,20 @@ use serde_json::Value;
 use super::{list, objects, subject, text};
 use crate::nameserver::canonical;
 
-/// A name that an object has from outside.
+/// An external name of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exposed {
-    /// The name; it may begin with `*.`.
+    /// The name; it may start with `*.`.
     pub name: String,
-    /// The object, in words.
+    /// The object, as text.
     pub by: String,
     /// Whether it is served over TLS.
     pub has_tls: bool,
-    /// Where it answers: addresses, or names of load balancers.
+    /// Its addresses, or the names of its load balancers.
     pub at: BTreeSet<String>,
 }
 
-/// Objects that have names.
+/// Objects that can have external names.
 #[derive(Debug, Clone, Default)]
 pub struct Objects {
     /// Ingresses.
@@ -33,11 +33,11 @@ pub struct Objects {
     pub services: Vec<Service>,
     /// HTTPRoutes.
     pub routes: Vec<Value>,
-    /// Gateways, which have the addresses of routes.
+    /// Gateways, whose addresses the routes have.
     pub gateways: Vec<Value>,
 }
 
-/// Returns the names of objects; `annotations` name hosts of whatever has them.
+/// Returns the names of objects. `annotations`: the keys of annotations that name hosts.
 pub fn exposed(objects: &Objects, annotations: &BTreeSet<String>) -> Vec<Exposed> {
     let mut found = Vec::new();
     for ingress in &objects.ingresses {
@@ -101,7 +101,7 @@ fn of_route(route: &Value, gateways: &BTreeMap<String, &Value>) -> Vec<Exposed> 
     let by = format!("HTTPRoute {}", subject(route));
     let mut names: BTreeSet<String> =
         list(route, "/spec/hostnames").iter().filter_map(Value::as_str).map(canonical).collect();
-    // A route that names no host has those of its listeners (Gateway API, `HTTPRouteSpec.hostnames`).
+    // A route without hosts has those of its listeners (Gateway API, `HTTPRouteSpec.hostnames`).
     if names.is_empty() {
         names = listened;
     }
@@ -129,7 +129,7 @@ fn addresses<'o>(found: impl Iterator<Item = (&'o Option<String>, &'o Option<Str
     given.filter(|at| !at.is_empty()).collect()
 }
 
-/// Whether a name, which may begin with `*.`, stands for another (RFC 6125, section 6.4.3: one label).
+/// Whether a name, which may start with `*.`, covers another (RFC 6125, section 6.4.3: one label).
 pub fn covers(pattern: &str, name: &str) -> bool {
     match pattern.strip_prefix("*.") {
         Some(rest) => name == pattern || name.split_once('.').is_some_and(|(_, parent)| parent == rest),
@@ -137,7 +137,7 @@ pub fn covers(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Whether a name is of a zone.
+/// Whether a name is in a zone.
 pub fn is_in(zone: &str, name: &str) -> bool {
     name == zone || name.strip_suffix(zone).is_some_and(|rest| rest.ends_with('.'))
 }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_covered_by_one_label() {
+    fn wildcard_covers_one_label() {
         assert!(covers("*.example.com", "www.example.com") && !covers("*.example.com", "a.b.example.com"));
         assert!(covers("www.example.com", "www.example.com") && !covers("*.example.com", "example.com"));
         assert!(is_in("example.com", "a.example.com") && !is_in("example.com", "an-example.com"));

@@ -1,6 +1,6 @@
-//! ExternalDNS, which keeps names of a zone as a cluster's objects say: as whom, and of which names it says so.
+//! ExternalDNS, which manages records of a zone by a cluster's objects: its Deployments, and the owners of names.
 //!
-//! Flags, their environment variables and the names of its records: ExternalDNS v0.22, `pkg/apis/externaldns/types.go` and
+//! Flags, environment variables and the names of ownership records: ExternalDNS v0.22, `pkg/apis/externaldns/types.go` and
 //! `registry/txt`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use super::objects::{subject, words};
 use super::{Judged, first_few};
 use crate::nameserver::Kind;
 
-/// Annotations that name a host: as they were until v0.21, and since.
+/// Prefixes of the annotations that name a host: until v0.21, and since.
 const PREFIXES: [&str; 2] = ["external-dns.alpha.kubernetes.io/", "external-dns.kubernetes.io/"];
 
 /// An ExternalDNS in a cluster.
@@ -22,21 +22,21 @@ pub struct Controller {
     pub subject: String,
     /// Whether it has Pods.
     pub runs: bool,
-    /// The owner that it writes into its records; `None` where that is not written in the Deployment itself.
+    /// The owner that it writes into its records; `None` if the Deployment itself does not show it.
     pub owner: Option<String>,
-    /// Where it says whose a name is; `txt` is in the zone.
+    /// Where it records the owners of names; `txt` is in the zone.
     pub registry: String,
-    /// `sync` deletes what has no object any more; `upsert-only` and `create-only` delete nothing.
+    /// `sync` deletes records without an object; `upsert-only` and `create-only` delete nothing.
     pub policy: String,
-    /// Who serves the zone, as in `rfc2136` or `aws`.
+    /// The DNS provider, as in `rfc2136` or `aws`.
     pub provider: String,
-    /// Before and after the names of its own records, and what it has there for an asterisk.
+    /// Prefix and suffix of the names of ownership records, and the replacement for an asterisk.
     affixes: (String, String, String),
     annotations: Option<String>,
 }
 
 impl Controller {
-    /// Finds those in a cluster, by the image or the flags of their Deployments.
+    /// Finds those of a cluster, by the image or the flags of their Deployments.
     pub fn all(deployments: &[Deployment]) -> Vec<Self> {
         deployments.iter().filter_map(Self::of).collect()
     }
@@ -64,7 +64,7 @@ impl Controller {
     }
 }
 
-/// Returns what a flag says, in the arguments or in the environment.
+/// Returns the value of a flag, from the arguments or the environment.
 fn flag(container: &Container, name: &str) -> Option<String> {
     let mut rest = words(container);
     while let Some(word) = rest.next() {
@@ -80,14 +80,14 @@ fn flag(container: &Container, name: &str) -> Option<String> {
     Some(found.value.clone().unwrap_or_default())
 }
 
-/// The annotations by which these controllers, or any with their defaults, learn the names of an object.
+/// The annotations from which these controllers, and any with default flags, read the names of an object.
 pub fn annotations(controllers: &[Controller]) -> BTreeSet<String> {
     let own = controllers.iter().filter_map(|one| one.annotations.as_deref());
     PREFIXES.into_iter().chain(own).map(|prefix| format!("{prefix}hostname")).collect()
 }
 
-/// The names of the records by which ExternalDNS says that it has records of a kind at a name: with the affixes of these controllers,
-/// and without any; with the kind before the name, and without it, as before v0.18.
+/// The names of the TXT records in which ExternalDNS records the owner of a name and a record type: with the affixes of these
+/// controllers and without any, with the type before the name and without it (before v0.18).
 pub fn ownership_names(name: &str, kind: Kind, controllers: &[Controller]) -> BTreeSet<String> {
     let plain = (String::new(), String::new(), "*".to_string());
     let affixes: BTreeSet<_> = controllers.iter().map(|one| &one.affixes).chain([&plain]).collect();
@@ -118,33 +118,33 @@ pub fn owner(text: &str) -> Option<&str> {
     parts.find_map(|part| part.strip_prefix("external-dns/owner="))
 }
 
-/// Judges those of the cluster and of its mirror: who keeps names undoes what others do with them.
+/// Judges the running ones of the cluster and of its mirror: they revert changes of the records that they manage.
 pub fn running(own: &[Controller], mirror: &[Controller]) -> Judged {
     let runs = |list: &[Controller]| list.iter().filter(|one| one.runs).cloned().collect::<Vec<_>>();
     let (own, mirror) = (runs(own), runs(mirror));
     let told = |one: &Controller| {
-        let owner = one.owner.as_deref().unwrap_or("not told");
+        let owner = one.owner.as_deref().unwrap_or("unknown");
         format!("{} (owner `{owner}`, policy `{}`, provider `{}`)", one.subject, one.policy, one.provider)
     };
     for one in own.iter().filter(|one| one.owner.is_some()) {
         if let Some(other) = mirror.iter().find(|other| other.owner == one.owner) {
             return Judged::fail(
                 format!(
-                    "{} here and {} on the mirror are one owner: each changes what the other makes",
+                    "{} here and {} on the mirror have the same owner: each reverts the other's records",
                     told(one),
                     told(other)
                 ),
-                "give the one on the mirror another `--txt-owner-id`, or scale it to 0 until the names are to be its own",
+                "give the one on the mirror another `--txt-owner-id`, or scale it to 0 until the cutover",
             );
         }
     }
-    // Of an owner's records, `create-only` alone leaves those that are there as they are (`plan/policy.go`).
+    // Only `create-only` does not change existing records of its owner (`plan/policy.go`).
     let keeping: Vec<String> = own.iter().filter(|one| one.policy != "create-only").map(told).collect();
     if !keeping.is_empty() {
         return Judged::warn(
-            format!("keeps names as this cluster says: {}", first_few(&keeping)),
-            "scale it to 0 before the names are changed, or it changes them back, and with the policy `sync` deletes what this cluster \
-             does not name: `kubectl scale deployment NAME --replicas 0`",
+            format!("manages records by the objects of this cluster: {}", first_few(&keeping)),
+            "scale it to 0 before the names change (`kubectl scale deployment NAME --replicas 0`): otherwise it reverts them, and with the \
+             policy `sync` deletes records that no object of this cluster names",
         );
     }
     match own.as_slice() {
@@ -153,15 +153,15 @@ pub fn running(own: &[Controller], mirror: &[Controller]) -> Judged {
     }
 }
 
-/// Judges whose the names are. `found`: names, and the owners that their records name; `own`: ExternalDNS in this cluster.
+/// Judges the owners of names. `found`: names, and the owners in their records; `own`: ExternalDNS in this cluster.
 pub fn owners(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) -> Judged {
     if let Some(one) = own.iter().find(|one| one.registry != "txt") {
         return Judged::unknown(
             format!(
-                "{} does not say in the zone whose a name is (`--registry={}`)",
+                "{} does not record the owners of names in the zone (`--registry={}`)",
                 one.subject, one.registry
             ),
-            "look there",
+            "check the owners of the names in that registry",
         );
     }
     let ours: BTreeSet<&str> = own.iter().filter_map(|one| one.owner.as_deref()).collect();
@@ -170,28 +170,32 @@ pub fn owners(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) ->
         let others = owners.iter().filter(|owner| !ours.contains(owner.as_str()));
         let others: Vec<String> = others.map(|owner| format!("`{owner}`")).collect();
         if !others.is_empty() {
-            foreign.push(format!("`{name}` is {}'s", others.join(" and ")));
+            foreign.push(format!("`{name}` (owner {})", others.join(" and ")));
         } else if !owners.is_empty() {
             owned = owned.saturating_add(1);
         }
     }
     if let (Some(one), false) = (own.iter().find(|one| one.owner.is_none()), foreign.is_empty()) {
         return Judged::unknown(
-            format!("{}, which may be {}: its Deployment does not tell", first_few(&foreign), one.subject),
-            "look for `--txt-owner-id` in what its environment comes from",
+            format!(
+                "{}, which may be {}: its Deployment does not show its owner",
+                first_few(&foreign),
+                one.subject
+            ),
+            "check `--txt-owner-id` in the source of its environment",
         );
     }
     if !foreign.is_empty() {
         return Judged::fail(
-            format!("kept by an ExternalDNS that is not this cluster's: {}", first_few(&foreign)),
-            "find it, and have it give them up before anything else changes them: it would change them back, or delete them",
+            format!("another cluster's ExternalDNS owns {}", first_few(&foreign)),
+            "find it, and make it release these names first: otherwise it reverts the change, or deletes the records",
         );
     }
     let free = found.len().saturating_sub(owned);
     Judged::pass(match (owned, free) {
-        (0, free) => format!("no ExternalDNS says that it keeps any of the {free}"),
-        (owned, 0) => format!("all {owned} are kept by this cluster's ExternalDNS"),
-        (owned, free) => format!("{owned} are kept by this cluster's ExternalDNS, {free} by none"),
+        (0, free) => format!("no ExternalDNS owns any of the names ({free} checked)"),
+        (owned, 0) => format!("this cluster's ExternalDNS owns all {owned}"),
+        (owned, free) => format!("owned by this cluster's ExternalDNS: {owned}, without an owner: {free}"),
     })
 }
 
@@ -218,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_is_known_by_its_flags() {
+    fn controller_is_recognized_by_its_flags() {
         let found = controller("blue", &["--policy", "upsert-only", "--provider=rfc2136"]);
         assert_eq!((found.owner.as_deref(), found.policy.as_str()), (Some("blue"), "upsert-only"));
         assert_eq!((found.provider.as_str(), found.subject.as_str()), ("rfc2136", "`dns/external-dns`"));
@@ -228,14 +232,14 @@ mod tests {
             (by_env.owner.as_deref(), by_env.runs, by_env.policy.as_str()),
             (Some("green"), false, "sync")
         );
-        assert_eq!(controller("$(CLUSTER)", &[]).owner, None, "told elsewhere");
+        assert_eq!(controller("$(CLUSTER)", &[]).owner, None, "set elsewhere");
         assert_eq!(Controller::of(&deployment(1, &json!({"image": "nginx"}))), None);
         let prefixed = controller("blue", &["--annotation-prefix=dns.example.com/"]);
         assert!(annotations(&[prefixed]).contains("dns.example.com/hostname"));
     }
 
     #[test]
-    fn its_records_are_where_it_puts_them() {
+    fn ownership_names_include_affixes_and_record_types() {
         let plain = ownership_names("www.example.com", Kind::A, &[]);
         assert_eq!(plain, BTreeSet::from(["a-www.example.com".to_string(), "www.example.com".to_string()]));
         let affixed = [controller("blue", &["--txt-prefix=%{record_type}-own.", "--txt-suffix=-x"])];
@@ -252,33 +256,33 @@ mod tests {
     }
 
     #[test]
-    fn two_of_one_name_undo_each_other() {
+    fn same_owner_on_both_clusters_fails() {
         let (blue, green) = (controller("blue", &["--policy=create-only"]), controller("green", &[]));
         let (blue, green) = ([blue], [green]);
         assert_eq!(running(&blue, &green).verdict, Verdict::Pass);
         assert_eq!(running(&green, &[]).verdict, Verdict::Warn);
         let upsert = [controller("blue", &["--policy=upsert-only"])];
-        assert_eq!(running(&upsert, &[]).verdict, Verdict::Warn, "it changes back what it has made");
+        assert_eq!(running(&upsert, &[]).verdict, Verdict::Warn, "it reverts its own records");
         let untold = [controller("$(CLUSTER)", &["--policy=create-only"])];
-        assert_eq!(running(&untold, &untold).verdict, Verdict::Pass, "they may be two");
+        assert_eq!(running(&untold, &untold).verdict, Verdict::Pass, "their owners may differ");
         assert_eq!(running(&blue, &blue).verdict, Verdict::Fail);
         assert_eq!(running(&[], &blue).verdict, Verdict::Pass);
     }
 
     #[test]
-    fn a_name_has_one_owner() {
+    fn owner_of_another_cluster_fails() {
         let own = [controller("blue", &[])];
         let of = |owners: &[&str]| {
             let owners = owners.iter().map(ToString::to_string).collect();
             BTreeMap::from([("www.example.com".to_string(), owners)])
         };
-        assert_eq!(owners(&of(&["blue"]), &own).observed, "all 1 are kept by this cluster's ExternalDNS");
+        assert_eq!(owners(&of(&["blue"]), &own).observed, "this cluster's ExternalDNS owns all 1");
         assert_eq!(owners(&of(&[]), &own).verdict, Verdict::Pass);
         let elsewhere = [controller("blue", &["--registry=dynamodb"])];
         assert_eq!(owners(&of(&[]), &elsewhere).verdict, Verdict::Unknown);
         assert_eq!(owners(&of(&["red"]), &[controller("$(X)", &[])]).verdict, Verdict::Unknown);
         let both = owners(&of(&["blue", "green"]), &own);
         assert_eq!(both.verdict, Verdict::Fail);
-        assert!(both.observed.ends_with("`www.example.com` is `green`'s"), "{both:?}");
+        assert!(both.observed.ends_with("`www.example.com` (owner `green`)"), "{both:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The API servers' flags and gates: where they store what is edited, and whether they go about it in one way.
+//! The API servers' flags and feature gates: where they store the edited objects, and whether they all behave alike.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,24 +6,24 @@ use super::{Judged, first_few};
 use crate::survey::Era;
 use crate::words::counted;
 
-/// The flags that are looked at.
+/// The flags that are read.
 pub const LOOKED_AT: [&str; 4] =
     ["etcd-servers-overrides", "etcd-prefix", "storage-media-type", "runtime-config"];
 
 /// The flags of one API server, by name, as its Pod has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerFlags {
-    /// Which one.
+    /// Its Pod and node.
     pub at: String,
-    /// What was given of [`LOOKED_AT`].
+    /// Those of [`LOOKED_AT`] that are set.
     pub flags: BTreeMap<&'static str, String>,
 }
 
-/// What is edited, and what tells which cluster it is: in another etcd, netsurgeon would write where nobody reads. The
-/// RangeAllocations are stored where Services are (`pkg/registry/core/rest/storage_core.go`, v1.36.3).
+/// The resources that netsurgeon edits, and that identify the cluster: if they are in another etcd, API servers do not read the
+/// edits. RangeAllocations are stored with Services (`pkg/registry/core/rest/storage_core.go`, v1.36.3).
 const EDITED: [&str; 4] =
     ["/services", "/namespaces", "networking.k8s.io/ipaddresses", "networking.k8s.io/servicecidrs"];
-/// What is read beside that.
+/// Other resources that netsurgeon reads.
 const READ: [&str; 9] = [
     "/nodes",
     "/pods",
@@ -43,7 +43,7 @@ impl ServerFlags {
         self.flags.get(name).map(String::as_str)
     }
 
-    /// Returns the resources that are in an etcd of their own: `GROUP/RESOURCE#SERVER;SERVER,...`
+    /// Returns the resources that are in a separate etcd: `GROUP/RESOURCE#SERVER;SERVER,...`
     /// (`apiserver/pkg/server/options/etcd.go`, v1.36.3).
     fn elsewhere(&self) -> Vec<&str> {
         let text = self.get("etcd-servers-overrides").unwrap_or_default();
@@ -51,8 +51,8 @@ impl ServerFlags {
     }
 }
 
-/// All must keep everything in the one etcd that netsurgeon reads, under its prefix, in a form that it reads. `of`: how many API
-/// servers there are.
+/// Judges whether all API servers store everything in the etcd that netsurgeon reads, under its prefix, in a form that it reads.
+/// `of`: the number of API servers.
 pub fn storage(servers: &[ServerFlags], of: usize, prefix: &str) -> Judged {
     let (mut wrong, mut odd) = (Vec::new(), Vec::new());
     for server in servers {
@@ -67,7 +67,7 @@ pub fn storage(servers: &[ServerFlags], of: usize, prefix: &str) -> Judged {
         }
         let own = server.get("etcd-prefix").unwrap_or("/registry");
         if own.trim_matches('/') != prefix.trim_matches('/') {
-            wrong.push(format!("{} has `--etcd-prefix={own}`, and `{prefix}` is read", server.at));
+            wrong.push(format!("{} has `--etcd-prefix={own}`, but netsurgeon reads `{prefix}`", server.at));
         }
         if server.get("storage-media-type").is_some_and(|media| media.contains("cbor")) {
             wrong.push(format!("{} stores CBOR (`--storage-media-type`)", server.at));
@@ -76,8 +76,8 @@ pub fn storage(servers: &[ServerFlags], of: usize, prefix: &str) -> Judged {
     if !wrong.is_empty() {
         return Judged::fail(
             first_few(&wrong),
-            "have Services, IPAddresses and ServiceCIDRs in the one etcd that is given here, as protobuf or JSON; `--etcd-prefix` says \
-             where",
+            "store Services, IPAddresses and ServiceCIDRs in the etcd that is given here, as protobuf or JSON, under its \
+             `--etcd-prefix`",
         );
     }
     if servers.len() < of {
@@ -90,11 +90,11 @@ pub fn storage(servers: &[ServerFlags], of: usize, prefix: &str) -> Judged {
         let remedy = "the plan may miss parts of the data plane and webhooks: compare it with `kubectl`";
         return Judged::warn(first_few(&odd), remedy);
     }
-    Judged::pass(format!("{} keep everything in one etcd, under `{prefix}`", servers.len()))
+    Judged::pass(format!("{} store everything in one etcd, under `{prefix}`", servers.len()))
 }
 
-/// Returns how an API server with these gates allocates addresses (`pkg/registry/core/rest/storage_core.go`, v1.36.3); `None` where
-/// they do not tell.
+/// Returns how an API server with these gates allocates addresses (`pkg/registry/core/rest/storage_core.go`, v1.36.3); `None` if
+/// they do not show it.
 fn era_of(gates: &BTreeMap<String, bool>) -> Option<Era> {
     match (gates.get("MultiCIDRServiceAllocator")?, gates.get("DisableAllocatorDualWrite")) {
         (false, _) => Some(Era::Bitmap),
@@ -118,7 +118,7 @@ pub fn as_stored(gates: &[(String, BTreeMap<String, bool>)], stored: Era) -> Opt
     })
 }
 
-/// All must have the same feature gates, which each tells itself, and the same `--runtime-config`.
+/// Judges whether all API servers report the same feature gates and have the same `--runtime-config`.
 pub fn alike(gates: &[(String, BTreeMap<String, bool>)], servers: &[ServerFlags]) -> Judged {
     let configs: BTreeSet<&str> =
         servers.iter().map(|server| server.get("runtime-config").unwrap_or_default()).collect();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_edited_is_in_one_etcd() {
+    fn edited_resources_must_be_in_one_etcd() {
         let judged = |flags: &[(&'static str, &str)]| storage(&[server(flags)], 1, "/registry").verdict;
         let overrides = |text| judged(&[("etcd-servers-overrides", text)]);
         assert_eq!(judged(&[]), Verdict::Pass);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_tell_the_era() {
+    fn era_follows_from_the_gates() {
         let gates = |multi: bool, alone: bool| {
             BTreeMap::from([
                 ("MultiCIDRServiceAllocator".to_string(), multi),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_have_the_same_gates() {
+    fn servers_must_have_the_same_gates() {
         let gates = |at: &str, on: bool| (at.to_string(), BTreeMap::from([("WatchList".to_string(), on)]));
         assert_eq!(alike(&[gates("a", true), gates("b", true)], &[]).verdict, Verdict::Pass);
         let differ = alike(&[gates("a", false), gates("b", true)], &[]);

@@ -1,5 +1,5 @@
-//! What a cluster that carries traffic is asked for anyway: Secrets encrypted where they are stored, rights that are limited, nodes
-//! that nobody logs in to, and images that are there when a Pod is started again.
+//! General requirements of a production cluster: Secrets encrypted at rest, limited permissions, nodes without an open SSH port,
+//! and images that can be pulled when a Pod restarts.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use super::{Judged, first_few};
 use crate::wire::Envelope;
 use crate::words::counted;
 
-/// How Secrets are stored.
+/// The number of stored Secrets, by encryption.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Secrets {
-    /// Under a key.
+    /// Encrypted.
     pub encrypted: usize,
-    /// In the clear.
+    /// Unencrypted.
     pub plain: usize,
 }
 
@@ -28,7 +28,7 @@ impl Secrets {
     }
 }
 
-/// Secrets in the clear are in every snapshot, too.
+/// Judges Secrets at rest: every snapshot contains unencrypted ones.
 pub fn secrets(found: Secrets) -> Judged {
     let Secrets { encrypted, plain } = found;
     let all = encrypted.saturating_add(plain);
@@ -36,40 +36,40 @@ pub fn secrets(found: Secrets) -> Judged {
         0 if all == 0 => Judged::pass("no Secrets"),
         0 => Judged::pass(format!("all {all} are encrypted")),
         plain => Judged::warn(
-            format!("{plain} of {all} are stored in the clear, and so they are in every snapshot"),
-            "give every API server an `--encryption-provider-config`, then have them written anew: `kubectl get secrets -A -o json | \
-             kubectl replace -f -` (docs/encryption.md); until then keep snapshots where nobody else reads them",
+            format!("{plain} of {all} are stored unencrypted, also in every snapshot"),
+            "give every API server an `--encryption-provider-config`, then rewrite them: `kubectl get secrets -A -o json | \
+             kubectl replace -f -` (docs/encryption.md); until then restrict access to snapshots",
         ),
     }
 }
 
-/// Somebody about whom the API is asked.
+/// A user for whom the check requests permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Somebody {
-    /// A user whom nobody knows, in no group: such a one may do something only if nothing is forbidden.
+pub enum Requester {
+    /// An unknown user without groups: allowed only if everything is allowed.
     Stranger,
-    /// Who shows no credentials (`user.Anonymous`, `k8s.io/apiserver/pkg/authentication/user/user.go`, v1.36.3).
+    /// A client without credentials (`user.Anonymous`, `k8s.io/apiserver/pkg/authentication/user/user.go`, v1.36.3).
     Anonymous,
     /// Every ServiceAccount, and so every Pod (`serviceaccount.AllServiceAccountsGroup`).
     EveryPod,
-    /// Whoever has credentials of any kind.
-    Everybody,
+    /// Every authenticated user.
+    Authenticated,
 }
 
-impl Somebody {
-    /// All of them, the worst first.
-    pub const ALL: [Self; 4] = [Self::Stranger, Self::Anonymous, Self::EveryPod, Self::Everybody];
+impl Requester {
+    /// All of them, the most serious first.
+    pub const ALL: [Self; 4] = [Self::Stranger, Self::Anonymous, Self::EveryPod, Self::Authenticated];
 
-    /// Returns the user's name and groups, as the API server has them when it decides.
+    /// Returns the user's name and groups for a SubjectAccessReview.
     pub fn user(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Stranger => ("netsurgeon-preflight-stranger", &[]),
             Self::Anonymous => ("system:anonymous", &["system:unauthenticated"]),
             Self::EveryPod => (
-                "system:serviceaccount:netsurgeon-preflight:nobody",
+                "system:serviceaccount:netsurgeon-preflight:any",
                 &["system:serviceaccounts", "system:authenticated"],
             ),
-            Self::Everybody => ("netsurgeon-preflight-stranger", &["system:authenticated"]),
+            Self::Authenticated => ("netsurgeon-preflight-stranger", &["system:authenticated"]),
         }
     }
 
@@ -78,13 +78,13 @@ impl Somebody {
             Self::Stranger => "an unknown user",
             Self::Anonymous => "a client without credentials (`system:anonymous`)",
             Self::EveryPod => "every Pod (`system:serviceaccounts`)",
-            Self::Everybody => "every user (`system:authenticated`)",
+            Self::Authenticated => "every user (`system:authenticated`)",
         }
     }
 }
 
-/// What is asked whether they may: verb, API group and resource. Who may do one of these can undo a move, or read what a
-/// snapshot has.
+/// The requested permissions: verb, API group and resource. Each of them is enough to undo a move, or to read the content of a
+/// snapshot.
 pub const POWERS: [(&str, (&str, &str)); 5] = [
     ("update", ("", "services")),
     ("patch", ("", "services")),
@@ -93,8 +93,8 @@ pub const POWERS: [(&str, (&str, &str)); 5] = [
     ("list", ("", "secrets")),
 ];
 
-/// Judges who may do what, in words as in `update services`.
-pub fn authorization(may: &[(Somebody, String)]) -> Judged {
+/// Judges the permissions of these users, as in `update services`.
+pub fn authorization(may: &[(Requester, String)]) -> Judged {
     let Some(worst) = may.iter().map(|(who, _)| *who).min() else {
         return Judged::pass(
             "no unknown user, anonymous client or ordinary Pod is allowed to change Services, create Pods or read Secrets",
@@ -104,20 +104,19 @@ pub fn authorization(may: &[(Somebody, String)]) -> Judged {
         may.iter().filter(|(who, _)| *who == worst).map(|(_, what)| what.as_str()).collect();
     let what = what.into_iter().collect::<Vec<_>>().join(", ");
     let seen = format!("{} may {what}", worst.words());
-    let bindings = "`kubectl get clusterrolebindings -o wide` shows who is bound to what";
+    let bindings = "`kubectl get clusterrolebindings -o wide` shows the bindings";
     match worst {
-        Somebody::Stranger => Judged::fail(
-            seen,
-            "have every API server decide: `--authorization-mode=Node,RBAC`, not `AlwaysAllow`",
-        ),
-        Somebody::Anonymous => Judged::fail(seen, format!("remove that binding; {bindings}")),
-        Somebody::EveryPod | Somebody::Everybody => {
-            Judged::warn(seen, format!("bind those who need it by their own names; {bindings}"))
+        Requester::Stranger => {
+            Judged::fail(seen, "set `--authorization-mode=Node,RBAC` on every API server, not `AlwaysAllow`")
+        }
+        Requester::Anonymous => Judged::fail(seen, format!("remove that binding; {bindings}")),
+        Requester::EveryPod | Requester::Authenticated => {
+            Judged::warn(seen, format!("bind only the users that need it; {bindings}"))
         }
     }
 }
 
-/// Judges the nodes that answer as a SSH server does, of so many that were asked; each in words.
+/// Judges the nodes with an SSH server. `asked`: the number of tested nodes.
 pub fn ssh(open: &[String], asked: usize) -> Judged {
     if open.is_empty() {
         return Judged::pass(format!("0 of {} answer on port 22 from here", counted(asked, "host", "hosts")));
@@ -129,12 +128,12 @@ pub fn ssh(open: &[String], asked: usize) -> Judged {
             counted(asked, "host", "hosts"),
             first_few(open)
         ),
-        "close the port to all but a bastion, and keep a way in for the hosts of the control plane, where certificates and flags are \
-         changed; on other nodes `kubectl debug node/NAME` does while the API answers",
+        "close the port to all but a bastion, and keep access to the control-plane hosts, where certificates and flags change; on other \
+         nodes use `kubectl debug node/NAME` while the API answers",
     )
 }
 
-/// Judges what Pods need to get their images. `secrets`: namespace and name of every Secret.
+/// Judges whether Pods can pull their images. `secrets`: namespace and name of every Secret.
 pub fn images(pods: &[Pod], secrets: &BTreeSet<(String, String)>) -> Judged {
     let (mut waiting, mut missing) = (BTreeSet::new(), BTreeSet::new());
     for pod in pods.iter().filter(|pod| is_alive(pod)) {
@@ -160,7 +159,7 @@ pub fn images(pods: &[Pod], secrets: &BTreeSet<(String, String)>) -> Judged {
     )
 }
 
-/// Images that a kubelet does not get, and what it says (`pkg/kubelet/images/types.go`, v1.36.3, and
+/// Images that a kubelet cannot pull, and its reason (`pkg/kubelet/images/types.go`, v1.36.3, and
 /// `k8s.io/cri-api/pkg/errors/errors.go`, v0.36.3).
 fn not_pulled(pod: &Pod) -> Vec<(&str, &str)> {
     const REASONS: [&str; 7] = [
@@ -191,7 +190,7 @@ mod tests {
     use crate::preflight::Verdict;
 
     #[test]
-    fn one_secret_in_the_clear_is_one_too_many() {
+    fn unencrypted_secret_is_a_warning() {
         let mut found = Secrets::default();
         assert_eq!(secrets(found).verdict, Verdict::Pass);
         found.take(b"k8s:enc:secretbox:v1:key1:xx");
@@ -199,25 +198,25 @@ mod tests {
         found.take(b"k8s\0");
         let judged = secrets(found);
         assert_eq!(judged.verdict, Verdict::Warn);
-        assert!(judged.observed.starts_with("1 of 2 are stored in the clear"), "{judged:?}");
+        assert!(judged.observed.starts_with("1 of 2 are stored unencrypted"), "{judged:?}");
     }
 
     #[test]
-    fn the_worst_that_somebody_may_is_told() {
-        let judged = |may: &[Somebody]| {
+    fn most_serious_permission_is_reported() {
+        let judged = |may: &[Requester]| {
             authorization(&may.iter().map(|who| (*who, "get secrets".into())).collect::<Vec<_>>())
         };
         assert_eq!(judged(&[]).verdict, Verdict::Pass);
-        assert_eq!(judged(&[Somebody::Everybody]).verdict, Verdict::Warn);
-        let all = judged(&Somebody::ALL);
+        assert_eq!(judged(&[Requester::Authenticated]).verdict, Verdict::Warn);
+        let all = judged(&Requester::ALL);
         assert!(all.verdict == Verdict::Fail && all.remedy.contains("AlwaysAllow"), "{all:?}");
-        let anonymous = judged(&[Somebody::Everybody, Somebody::Anonymous]);
+        let anonymous = judged(&[Requester::Authenticated, Requester::Anonymous]);
         assert_eq!(anonymous.verdict, Verdict::Fail);
         assert_eq!(anonymous.observed, "a client without credentials (`system:anonymous`) may get secrets");
     }
 
     #[test]
-    fn images_and_the_credentials_for_them_are_there_or_not() {
+    fn missing_images_and_pull_secrets_are_reported() {
         let pod = |phase: &str, secret: &str, reason: Value| {
             let pod = json!({
                 "metadata": {"namespace": "shop", "name": "web"},
@@ -238,11 +237,11 @@ mod tests {
         assert_eq!(waits.observed, "`shop/web` waits for `registry.test/web:1` (ImagePullBackOff)");
         let missing = judged(pod("Running", "other", Value::Null));
         assert_eq!(missing.observed, "`shop/other`, which `web` names, does not exist");
-        assert_eq!(judged(pod("Failed", "other", Value::Null)).verdict, Verdict::Pass, "it is over");
+        assert_eq!(judged(pod("Failed", "other", Value::Null)).verdict, Verdict::Pass, "the Pod has ended");
     }
 
     #[test]
-    fn nodes_that_let_somebody_in_are_named() {
+    fn nodes_with_open_ssh_are_named() {
         assert_eq!(ssh(&[], 3).observed, "0 of 3 hosts answer on port 22 from here");
         let open = ssh(&["`node-1` (192.0.2.1)".to_string()], 3);
         assert_eq!(open.verdict, Verdict::Warn);

@@ -1,5 +1,5 @@
-//! The checks as JUnit XML, which CI systems show: a failure is a failure, what was not seen an error, what was not looked at
-//! skipped. A warning is said in the output of a test that passes, or a failure where warnings count.
+//! The checks as JUnit XML for CI systems: `fail` is a failure, `unknown` an error, `skipped` is skipped. A warning is the output
+//! of a passing test, or a failure with `--strict`.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ pub fn file(suite: &str, checks: &[Check], strict: bool) -> String {
     let warned = if strict { count(Verdict::Warn) } else { 0 };
     let failures = count(Verdict::Fail).saturating_add(warned);
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-    // Writing to a String does not fail.
+    // Writing to a String cannot fail.
     let _ = writeln!(
         text,
         "<testsuite name=\"{}\" tests=\"{}\" failures=\"{failures}\" errors=\"{}\" skipped=\"{}\">",
@@ -37,7 +37,7 @@ pub fn file(suite: &str, checks: &[Check], strict: bool) -> String {
     text
 }
 
-/// XML 1.0 has no control characters but tab, line feed and carriage return (section 2.2).
+/// Escapes a text. XML 1.0 allows only the control characters tab, line feed and carriage return (section 2.2).
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -60,12 +60,12 @@ mod tests {
     use crate::preflight::{Judged, RENUMBER};
 
     #[test]
-    fn every_verdict_has_its_element() {
-        let [one, two, three, four, five, ..] = RENUMBER else { panic!("there are some") };
+    fn every_verdict_has_an_element() {
+        let [one, two, three, four, five, ..] = RENUMBER else { panic!("fewer than five checks") };
         let checks = [
             Check::of(one, Judged::pass("3 < 5 \u{1b}[31m")),
             Check::of(two, Judged::warn("almost \"full\"", "make room")),
-            Check::of(three, Judged::fail("down", "bring it back")),
+            Check::of(three, Judged::fail("down", "repair it")),
             Check::of(four, Judged::unknown("no answer", "")),
             Check::skipped(five),
         ];

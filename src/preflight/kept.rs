@@ -1,5 +1,4 @@
-//! What is kept of the objects that checks read: what an object takes in memory is many times what whoever made it has sent,
-//! and any tenant may make many.
+//! Reduces the objects that checks read: an object needs many times its stored size in memory, and any tenant can create many.
 
 use std::any::Any;
 
@@ -8,8 +7,8 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
 
-/// Takes out of an object of a list what no check reads: who owns which field, but for a Service's (`metadata.managedFields`); ports of
-/// a Service that have no node port, and the environments of a Pod's containers.
+/// Removes the parts of an object that no check reads: `metadata.managedFields` (reduced for Services), ports of a Service
+/// without a node port, and the environments of a Pod's containers.
 pub fn kept<K: Metadata<Ty = ObjectMeta> + Any>(mut object: K) -> K {
     let any: &mut dyn Any = &mut object;
     if let Some(service) = any.downcast_mut() {
@@ -46,7 +45,7 @@ fn of_service(service: &mut Service) {
     }
 }
 
-/// The ports whose node port somebody owns.
+/// The ports whose node port has an owner.
 fn node_ports(ports: &Value) -> Map<String, Value> {
     let ports = ports.as_object().into_iter().flatten();
     let owned = ports.filter(|(_, fields)| fields.get("f:nodePort").is_some());
@@ -66,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_service_what_checks_read_is_kept() {
+    fn service_keeps_node_ports_and_their_owners() {
         let port = |number: u64| json!({"name": format!("p{number}"), "port": number, "protocol": "TCP", "targetPort": number});
         let mut ports: Vec<Value> = (1..1000).map(port).collect();
         ports[6]["nodePort"] = json!(30007);
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn of_others_less_is_left_out() {
+    fn other_kinds_lose_managed_fields_and_environments() {
         let pod = json!({
             "metadata": {"name": "a", "managedFields": [{}]},
             "spec": {"containers": [{"name": "c", "env": [{"name": "X"}], "ports": [{"hostPort": 80}]}]},

@@ -1,13 +1,13 @@
-//! Whether a cluster is ready for what is about to be done: named checks, each with a verdict, what was observed, why it
-//! matters, and what to do about it. Pure: what is judged was read elsewhere, by what cannot write.
+//! Whether a cluster is ready for a planned change: named checks, each with a verdict, what was observed, why it matters, and
+//! what to do. Pure: the module `gather` reads the data, and cannot write.
 
 pub mod api;
-pub mod around;
 pub mod backup;
 mod checks;
 pub mod cni;
 pub mod dns;
 pub mod drain;
+pub mod environment;
 pub mod etcd;
 pub mod exposed;
 pub mod external_dns;
@@ -40,19 +40,19 @@ pub use checks::{
     CNI, CniCheck, DNS, DnsCheck, MIRROR, MirrorCheck, Named, RENUMBER, RenumberCheck, SharedCheck,
 };
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
+    /// As expected.
     Pass,
-    /// It works, and something should be done about it.
+    /// It works, but needs attention.
     Warn,
-    /// It must be mended first.
+    /// It must be repaired first.
     Fail,
-    /// It could not be observed.
+    /// It cannot be checked from here.
     Unknown,
-    /// Nobody looked, because somebody asked not to.
+    /// Excluded, or not applicable.
     Skipped,
 }
 
@@ -68,16 +68,16 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What was observed, and what to do about it.
+/// The verdict of a check, what was observed, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judged {
-    /// How it came out.
+    /// The verdict.
     pub verdict: Verdict,
     /// What was observed.
     pub observed: String,
     /// What to do; empty if there is nothing to do.
     pub remedy: String,
-    /// The permission without which it could not be observed, as in `list Node`.
+    /// The missing permission that the check needs, as in `list Node`.
     pub denied: Option<String>,
 }
 
@@ -86,116 +86,116 @@ impl Judged {
         Self { verdict, observed: observed.into(), remedy: remedy.into(), denied: None }
     }
 
-    /// Everything is as it should be.
+    /// Everything is as expected.
     pub fn pass(observed: impl Into<String>) -> Self {
         Self::of(Verdict::Pass, observed, "")
     }
 
-    /// It works, and something should be done about it.
+    /// It works, but needs attention.
     pub fn warn(observed: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::of(Verdict::Warn, observed, remedy)
     }
 
-    /// It must be mended first.
+    /// It must be repaired first.
     pub fn fail(observed: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::of(Verdict::Fail, observed, remedy)
     }
 
-    /// There is nothing to look at.
+    /// There is nothing to check.
     pub fn skipped(observed: impl Into<String>) -> Self {
         Self::of(Verdict::Skipped, observed, "")
     }
 
-    /// It could not be observed.
+    /// It cannot be checked from here.
     pub fn unknown(observed: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::of(Verdict::Unknown, observed, remedy)
     }
 
-    /// It could not be observed, because the user lacks a permission.
+    /// It cannot be checked, because the user lacks a permission.
     pub fn denied(observed: impl Into<String>, permission: impl Into<String>) -> Self {
         Self { denied: Some(permission.into()), ..Self::unknown(observed, "") }
     }
 }
 
-/// A check that was carried out, or skipped.
+/// A check that was run or skipped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
     /// Its name.
     pub name: &'static str,
-    /// How it came out.
+    /// The verdict.
     pub verdict: Verdict,
     /// What was observed.
     pub observed: String,
     /// Why it matters.
     pub why: &'static str,
-    /// What to do; left out if there is nothing to do.
+    /// What to do; omitted if there is nothing to do.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remedy: String,
-    /// Where it is described.
+    /// Its documentation.
     pub link: String,
-    /// The check whose failure is the reason why this one was not run; left out if it was.
+    /// The check whose failure prevents this one; omitted if it was run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depends_on: Option<&'static str>,
 }
 
 impl Check {
-    /// Returns the check as it came out.
+    /// Returns the check with its result.
     pub fn of<I>(named: &Named<I>, judged: Judged) -> Self {
         let Judged { verdict, observed, remedy, .. } = judged;
         let link = format!("docs/preflight.md#{}", named.name);
         Self { name: named.name, verdict, observed, why: named.why, remedy, link, depends_on: None }
     }
 
-    /// Returns the check as one that was not run, because another one failed.
+    /// Returns the check as not run, because another one failed.
     fn depending(self, on: &'static str) -> Self {
         let (observed, remedy) = (format!("not run: depends on `{on}`"), format!("repair `{on}` first"));
         Self { verdict: Verdict::Unknown, observed, remedy, depends_on: Some(on), ..self }
     }
 
-    /// Returns the check as one that nobody carried out.
+    /// Returns the check as skipped.
     pub fn skipped<I>(named: &Named<I>) -> Self {
-        Self::of(named, Judged::skipped("not looked at"))
+        Self::of(named, Judged::skipped("not run"))
     }
 }
 
-/// Judges the versions of what must be of one minor version, as in `3.6.16` or `v1.36.3`.
+/// Judges whether all versions, as in `3.6.16` or `v1.36.3`, have the same minor version.
 fn one_minor<'v>(who: &str, versions: impl Iterator<Item = &'v str>, remedy: &str) -> Judged {
     let versions: BTreeSet<&str> = versions.collect();
     let minors: BTreeSet<Vec<&str>> =
         versions.iter().map(|version| version.split('.').take(2).collect()).collect();
     let observed = versions.into_iter().collect::<Vec<_>>().join(", ");
     match minors.len() {
-        0 => Judged::unknown(format!("no {who} says its version"), ""),
+        0 => Judged::unknown(format!("no {who} reports its version"), ""),
         1 => Judged::pass(observed),
         _ => Judged::fail(observed, remedy),
     }
 }
 
-/// Returns a text within an object, as at `/metadata/name`; empty where there is none.
+/// Returns a string of an object by its path, as in `/metadata/name`; empty if there is none.
 pub fn text<'v>(object: &'v Value, path: &str) -> &'v str {
     object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns the members of a list within an object, as at `/spec/rules`; none where there is no list.
+/// Returns the members of a list of an object by its path, as in `/spec/rules`; none if there is no list.
 pub fn list<'v>(object: &'v Value, path: &str) -> &'v [Value] {
     object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Returns namespace and name of an object, in words.
+/// Returns namespace and name of an object, as text.
 pub fn subject(object: &Value) -> String {
     format!("`{}/{}`", text(object, "/metadata/namespace"), text(object, "/metadata/name"))
 }
 
-/// How many of a list are told.
+/// How many members of a list are shown.
 const FEW: usize = 3;
 
-/// Returns the first of a list, and how many more there are.
+/// Returns the first members of a list, and the number of the others.
 fn first_few(list: &[String]) -> String {
     let told = list.iter().take(FEW).cloned().collect::<Vec<_>>().join(", ");
     told + &and_more(list.len().saturating_sub(FEW))
 }
 
-/// Reports a reason once where several checks failed for the same one, as without an etcd: the first of them has it.
+/// Reports a reason once if several checks fail for it, as without an etcd: the first of them has it.
 pub fn once(checks: Vec<Check>) -> Vec<Check> {
     let mut reported: BTreeMap<String, &'static str> = BTreeMap::new();
     let is_open = |check: &Check| matches!(check.verdict, Verdict::Fail | Verdict::Unknown);
@@ -212,8 +212,8 @@ pub fn once(checks: Vec<Check>) -> Vec<Check> {
     each.collect()
 }
 
-/// Makes checks of what was judged. Where the user lacks permissions, the check `api` lists them, and the checks that need
-/// them depend on it; if it was not asked for, each keeps its own reason.
+/// Returns the checks with their results. If the user lacks permissions, the check `api` lists them, and the checks that need
+/// them depend on it; if `api` is not selected, each keeps its own reason.
 pub fn concluded<I>(judged: Vec<(&Named<I>, Option<Judged>)>) -> Vec<Check> {
     let denied: BTreeSet<String> =
         judged.iter().filter_map(|(_, judged)| judged.as_ref()?.denied.clone()).collect();
@@ -229,7 +229,7 @@ pub fn concluded<I>(judged: Vec<(&Named<I>, Option<Judged>)>) -> Vec<Check> {
                 named,
                 Judged::fail(
                     format!("{}; missing permissions: {missing}", judged.observed),
-                    "give the kubeconfig of a user who has them, as `/etc/kubernetes/admin.conf` on a control-plane host",
+                    "give the kubeconfig of a user with these permissions, such as `/etc/kubernetes/admin.conf` on a control-plane host",
                 ),
             );
         }
@@ -238,7 +238,7 @@ pub fn concluded<I>(judged: Vec<(&Named<I>, Option<Judged>)>) -> Vec<Check> {
     once(judged.into_iter().map(conclude).collect())
 }
 
-/// Whether one of them came out so.
+/// Whether one of the checks has this verdict.
 pub fn any(checks: &[Check], verdict: Verdict) -> bool {
     checks.iter().any(|check| check.verdict == verdict)
 }
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_told_once() {
+    fn shared_reason_is_reported_once() {
         let check = |number: usize, judged: Judged| Check::of(&RENUMBER[number], judged);
         let gone = || Judged::fail("etcd cannot be used", "start it");
         let checks =
@@ -259,12 +259,12 @@ mod tests {
         assert_eq!(checks[3].observed, format!("not run: depends on `{}`", RENUMBER[0].name));
         assert_eq!(checks[3].depends_on, Some(RENUMBER[0].name));
         let twice = once(vec![check(0, Judged::pass("v1")), check(1, Judged::pass("v1"))]);
-        assert!(!any(&twice, Verdict::Unknown), "what passes may look alike");
+        assert!(!any(&twice, Verdict::Unknown), "passing checks may observe the same");
     }
 
     #[test]
     fn missing_permissions_are_listed_by_the_check_api() {
-        let denied = |permission: &str| Judged::denied(format!("the user may not {permission}"), permission);
+        let denied = |permission: &str| Judged::denied(format!("no permission to {permission}"), permission);
         let judged = |api: Option<Judged>| {
             let rest = [denied("list Node"), denied("list Pod"), denied("list Node"), Judged::pass("fine")];
             let all = [api].into_iter().chain(rest.into_iter().map(Some));
@@ -277,13 +277,13 @@ mod tests {
             assert_eq!((check.verdict, check.depends_on), (Verdict::Unknown, Some("api")), "{check:?}");
         }
         assert_eq!(checks[4].verdict, Verdict::Pass);
-        assert!(judged(None)[1].observed.starts_with("the user may not"), "nothing else has the reason");
+        assert!(judged(None)[1].observed.starts_with("no permission to"), "each check keeps its reason");
         let broken = judged(Some(Judged::fail("the API cannot be used", "x")));
         assert_eq!(broken[0].observed, "the API cannot be used");
     }
 
     #[test]
-    fn of_a_long_list_the_beginning_is_told() {
+    fn long_lists_are_truncated_after_three() {
         let list: Vec<String> = (1..=5).map(|number| number.to_string()).collect();
         assert_eq!(first_few(&list), "1, 2, 3, and 2 more");
         assert_eq!(first_few(&list[..3]), "1, 2, 3");

@@ -1,21 +1,20 @@
-//! The nodes: whether their kube-proxies are there and able to hold old addresses, and what networks are around them.
+//! The nodes: whether their kube-proxies are healthy and can hold old addresses, and other uses of the new range.
 
 use super::{Judged, first_few};
 use crate::ip::ServiceCidr;
 use crate::words::counted;
 
-/// A route that this host has.
+/// A route of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// Where to.
+    /// Its destination.
     pub range: ServiceCidr,
-    /// By which device.
+    /// Its device.
     pub device: String,
 }
 
-/// Judges what the kube-proxy of each node said: `None` if it says nothing to others (its health check listens on loopback, or
-/// not at all). `about`: mode and detector, in words; `missing`: why nothing can be held by an external IP, and what would change
-/// that, if anything does.
+/// Judges the health of each node's kube-proxy. `answers`: `None` if the health check listens on loopback or not at all; `about`:
+/// mode and detector, as text; `missing`: why an external IP cannot hold an address, and the remedy, if there is one.
 pub fn proxies(
     answers: Option<&[(String, Result<(), String>)]>,
     about: &str,
@@ -62,25 +61,25 @@ pub fn proxies(
     }
 }
 
-/// Judges kube-proxies of which nothing could be seen: their nodes, and the port of their health check.
+/// The result if no health check of these nodes' kube-proxies is reachable. `port`: that of the health check.
 pub fn hidden(nodes: &[String], port: u16) -> Judged {
     let names: Vec<String> = nodes.iter().map(|node| format!("`{node}`")).collect();
     Judged::unknown(
         format!(
-            "the health of {} is not known: port {port} of their nodes does not answer here, and the user is not allowed to \
+            "the health of {} is unknown: port {port} of their nodes does not answer here, and the user is not allowed to \
              `get nodes/proxy`: {}",
             counted(nodes.len(), "kube-proxy", "kube-proxies"),
             first_few(&names)
         ),
         format!(
             "let this host reach port {port} of every node, or bind the optional ClusterRole `netsurgeon-nodes` of deploy/rbac.yaml to \
-             this user for the time of the move; its comment says what it permits"
+             this user during the move; its comment describes the permission"
         ),
     )
 }
 
-/// Judges what else uses addresses of the new range. `old`: the ranges that Services leave; `pods`: ranges for Pods, and who has them;
-/// `routes`: those of this host. What is wider than both ranges, as a route to everything, says nothing about the new one.
+/// Judges other uses of the new range. `old`: the ranges that Services leave; `pods`: ranges for Pods, and their source;
+/// `routes`: those of this host. A route that covers both ranges, such as the default route, is ignored.
 pub fn overlaps(
     to: &ServiceCidr,
     old: &[ServiceCidr],
@@ -109,7 +108,7 @@ pub fn overlaps(
     if !found.is_empty() {
         return Judged::warn(
             format!("this host has a route that covers the new range and not the old one: {seen}"),
-            "make sure that no host behind it uses addresses of the new range: nodes will not reach it any more",
+            "make sure that no host behind it uses addresses of the new range: nodes will no longer reach it",
         );
     }
     Judged::pass("no other use of the new range was found")
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn kube_proxies_that_cannot_be_asked_are_unknown() {
+    fn unreachable_kube_proxies_are_unknown() {
         let judged = hidden(&["node-1".into()], 10256);
         assert_eq!(judged.verdict, Verdict::Unknown);
         assert!(
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_and_pods_keep_out_of_the_new_range() {
+    fn routes_and_pods_must_not_use_the_new_range() {
         let range = |text: &str| -> ServiceCidr { text.parse().unwrap() };
         let (to, old) = (range("10.200.0.0/16"), [range("10.96.0.0/16")]);
         let by = |text: &str| {
@@ -168,7 +167,7 @@ mod tests {
         assert_eq!(by("10.200.3.0/24"), Verdict::Fail);
         assert_eq!(by("10.200.0.0/16"), Verdict::Fail);
         assert_eq!(by("10.192.0.0/10"), Verdict::Warn, "it covers the new range, and not the old one");
-        assert_eq!(by("10.0.0.0/8"), Verdict::Pass, "as it was with the old range");
+        assert_eq!(by("10.0.0.0/8"), Verdict::Pass, "it covers both ranges");
         assert_eq!(by("192.0.2.0/24"), Verdict::Pass);
         let pods = [("`--cluster-cidr`".to_string(), range("10.200.128.0/17"))];
         assert_eq!(overlaps(&to, &old, &pods, &[]).verdict, Verdict::Fail);

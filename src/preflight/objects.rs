@@ -1,5 +1,5 @@
-//! What is read of objects of several types: names, labels, annotations and controllers, the state of Pods and Nodes, and containers
-//! with their command lines.
+//! Accessors for objects of several types: names, labels, annotations and controllers, the state of Pods and Nodes, and
+//! containers with their command lines.
 
 use k8s_openapi::Metadata;
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -13,17 +13,17 @@ pub fn name(object: &impl Metadata<Ty = ObjectMeta>) -> &str {
     object.metadata().name.as_deref().unwrap_or_default()
 }
 
-/// Returns the namespace of an object; empty where its kind has none.
+/// Returns the namespace of an object; empty if it has none.
 pub fn namespace(object: &impl Metadata<Ty = ObjectMeta>) -> &str {
     object.metadata().namespace.as_deref().unwrap_or_default()
 }
 
-/// Returns namespace and name of an object, in words.
+/// Returns namespace and name of an object, as text.
 pub fn subject(object: &impl Metadata<Ty = ObjectMeta>) -> String {
     format!("`{}/{}`", namespace(object), name(object))
 }
 
-/// Returns what a label of an object says.
+/// Returns the value of a label.
 pub fn label<'o>(object: &'o impl Metadata<Ty = ObjectMeta>, name: &str) -> Option<&'o str> {
     object.metadata().labels.as_ref()?.get(name).map(String::as_str)
 }
@@ -34,17 +34,17 @@ pub fn containers(daemon_set: &DaemonSet) -> &[Container] {
     template.map(|spec| spec.containers.as_slice()).unwrap_or_default()
 }
 
-/// Returns the words that a container is started with.
+/// Returns the command and the arguments of a container.
 pub fn words(container: &Container) -> impl Iterator<Item = &str> {
     container.command.iter().chain(&container.args).flatten().map(String::as_str)
 }
 
-/// Whether a Pod has not come to its end.
+/// Whether a Pod has not ended.
 pub fn is_alive(pod: &Pod) -> bool {
     !matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// Returns the phase of a Pod, as in `Running`; empty where it has none.
+/// Returns the phase of a Pod, as in `Running`; empty if it has none.
 pub fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
@@ -55,7 +55,7 @@ pub fn labels(object: &impl Metadata<Ty = ObjectMeta>) -> &Labels {
     object.metadata().labels.as_ref().unwrap_or(&NONE)
 }
 
-/// Returns what an annotation of an object says; empty where it has none of that name.
+/// Returns the value of an annotation; empty if it does not exist.
 pub fn annotation<'o>(object: &'o impl Metadata<Ty = ObjectMeta>, name: &str) -> &'o str {
     let all = object.metadata().annotations.as_ref();
     all.and_then(|all| all.get(name)).map(String::as_str).unwrap_or_default()
@@ -72,7 +72,7 @@ pub fn has_condition(node: &Node, of: &str) -> bool {
     conditions.any(|one| one.type_ == of && one.status == "True")
 }
 
-/// Returns the name of the node that a Pod has been given; empty where it waits for one.
+/// Returns the name of a Pod's node; empty if it waits for one.
 pub fn node_of(pod: &Pod) -> &str {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! Services whose address somebody has written down: what is applied again with the old one is refused ("may not change once
-//! set", `ValidateServiceClusterIPsRelatedFields` and `ValidateServiceUpdate`, `pkg/apis/core/validation/validation.go`, v1.36.3).
+//! Services with a pinned address: the API server rejects a later apply with the old address, because `clusterIP` is immutable
+//! (`ValidateServiceClusterIPsRelatedFields` and `ValidateServiceUpdate`, `pkg/apis/core/validation/validation.go`, v1.36.3).
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use crate::words::counted;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Who may own an address without ever applying it again: the API server makes `default/kubernetes`, kubeadm computes the address
-/// of the cluster's DNS from its own ConfigMap, which follows.
+/// Field managers that do not apply an old address again: the API server creates `default/kubernetes`, and kubeadm computes the
+/// address of the cluster's DNS from its ConfigMap, which the renumbering updates.
 const OWN: [&str; 3] = ["kube-apiserver", "kubeadm", "netsurgeon"];
 
-/// Returns who pins the address of a Service, each once: field managers, and kubectl's annotation.
+/// Returns what pins the address of a Service: field managers, and kubectl's annotation.
 fn pinned_by(service: &Service) -> Vec<String> {
     let mut who: Vec<String> = owners(service, &["f:clusterIP", "f:clusterIPs"]);
     let applied = service.metadata.annotations.as_ref().and_then(|all| all.get(LAST_APPLIED));
@@ -33,7 +33,7 @@ fn pinned_by(service: &Service) -> Vec<String> {
     who
 }
 
-/// Returns the managers that own one of these fields of `spec`. Nobody owns an address that the API server chose.
+/// Returns the managers that own one of these fields of `spec`. An address that the API server chose has no owner.
 fn owners(service: &Service, fields: &[&str]) -> Vec<String> {
     let entries = service.metadata.managed_fields.iter().flatten();
     let owns = |entry: &&ManagedFieldsEntry| {
@@ -48,8 +48,8 @@ fn owners(service: &Service, fields: &[&str]) -> Vec<String> {
     found.into_iter().map(|manager| format!("manager `{manager}`")).collect()
 }
 
-/// Judges Services as the API has them, `managedFields` included. `moves`: those that move, by `namespace/name`, and whether each is
-/// held by an external IP.
+/// Judges the Services of the API, including `managedFields`. `moves`: those that move, by `namespace/name`, and whether an
+/// external IP will hold the old address.
 pub fn judge(services: &[Service], moves: &BTreeMap<String, bool>) -> Judged {
     let (mut pinned, mut owned) = (Vec::new(), Vec::new());
     for service in services {
@@ -79,7 +79,7 @@ pub fn judge(services: &[Service], moves: &BTreeMap<String, bool>) -> Judged {
         (count, _) => Judged::warn(
             format!("{pins} {count} of {services}: {}", first_few(&pinned)),
             "remove `clusterIP` from manifests, charts and repositories, or set the new address there after the \
-             move; until then an apply is refused, and `kubectl replace --force` deletes the Service",
+             move; until then an apply is rejected, and `kubectl replace --force` deletes the Service",
         ),
     }
 }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wrote_an_address_down_is_named() {
+    fn owner_of_a_pinned_address_is_reported() {
         let moves = |by_external_ip| BTreeMap::from([("shop/web".to_string(), by_external_ip)]);
         let judged = |service: Service| judge(&[service], &moves(false));
         let by_manager = judged(service("argocd", "f:clusterIP", &Value::Null));

@@ -1,4 +1,4 @@
-//! Which nodes take a Pod: node selectors, required affinity, and taints.
+//! Which nodes accept a Pod: node selectors, required affinity, and taints.
 
 use k8s_openapi::api::core::v1::{
     Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
@@ -7,23 +7,23 @@ use k8s_openapi::api::core::v1::{
 use super::objects::{labels, name};
 use super::selectors::Labels;
 
-/// Whether a node takes a Pod: the Pod has been given no other, it is not cordoned, the Pod's own wish selects it, and its taints are
-/// tolerated.
+/// Whether a node accepts a Pod: the Pod has no other node, the node is not cordoned, the Pod's requirements select it, and the
+/// Pod tolerates its taints.
 pub fn takes(node: &Node, spec: &PodSpec) -> bool {
     is_given(node, spec) && would_take(node, spec)
 }
 
-/// Whether a node takes Pods like this one, whichever node it has been given.
+/// Whether a node accepts a Pod, regardless of the Pod's `nodeName`.
 pub fn would_take(node: &Node, spec: &PodSpec) -> bool {
     !is_closed(node) && untolerated(spec, node).is_none() && is_selected(node, spec)
 }
 
-/// What decides which nodes would take a Pod, to tell Pods from each other.
+/// The requirements of a Pod for its node, as a key: Pods with the same key are accepted by the same nodes.
 pub fn wish(spec: &PodSpec) -> String {
     format!("{:?}", (&spec.node_selector, required(spec), &spec.tolerations))
 }
 
-/// Which nodes a Pod must have.
+/// The required node affinity of a Pod.
 pub fn required(spec: &PodSpec) -> Option<&NodeSelector> {
     let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
     affinity.required_during_scheduling_ignored_during_execution.as_ref()
@@ -34,8 +34,8 @@ pub fn is_closed(node: &Node) -> bool {
     node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
 }
 
-/// The taint of a node that keeps a Pod away, if there is one (`ToleratesTaint`, `k8s.io/component-helpers/scheduling/corev1/helpers.go`,
-/// v1.36.3).
+/// The first taint of a node that a Pod does not tolerate (`ToleratesTaint`,
+/// `k8s.io/component-helpers/scheduling/corev1/helpers.go`, v1.36.3).
 pub fn untolerated<'n>(spec: &PodSpec, node: &'n Node) -> Option<&'n Taint> {
     let repels = |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
     let mut taints = node.spec.as_ref()?.taints.iter().flatten().filter(repels);
@@ -55,19 +55,19 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
         }
 }
 
-/// Whether a Pod may go to a node by its own wish.
+/// Whether a Pod's own requirements select a node.
 pub fn is_wanted(spec: &PodSpec, node: &Node) -> bool {
     is_given(node, spec) && is_selected(node, spec)
 }
 
-/// Whether a Pod has been given no other node.
+/// Whether a Pod has no other node in `nodeName`.
 fn is_given(node: &Node, spec: &PodSpec) -> bool {
     spec.node_name.as_deref().is_none_or(|named| named.is_empty() || named == name(node))
 }
 
 /// Whether a Pod selects a node (`GetRequiredNodeAffinity`,
-/// `k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go`, v1.36.3): of the terms one must be met, and one that is
-/// empty is met by no node.
+/// `k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go`, v1.36.3): one of the terms must match, and an
+/// empty term matches no node.
 fn is_selected(node: &Node, spec: &PodSpec) -> bool {
     let own = labels(node);
     let mut pairs = spec.node_selector.iter().flatten();
@@ -82,8 +82,8 @@ fn is_selected(node: &Node, spec: &PodSpec) -> bool {
         && required(spec).is_none_or(|required| required.node_selector_terms.iter().any(is_met))
 }
 
-/// Whether labels meet a requirement (`Requirement.Matches`, `apimachinery/pkg/labels/selector.go`, v1.36.3). One that cannot be read
-/// is met by nothing.
+/// Whether labels meet a requirement (`Requirement.Matches`, `apimachinery/pkg/labels/selector.go`, v1.36.3). No labels meet one
+/// with an unknown operator.
 fn meets(requirement: &NodeSelectorRequirement, labels: &Labels) -> bool {
     let found = labels.get(&requirement.key);
     let values = requirement.values.as_deref().unwrap_or_default();

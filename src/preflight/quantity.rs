@@ -1,12 +1,12 @@
 //! Amounts as Kubernetes writes them, such as `250m`, `1.5Gi` and `12e6`, read exactly.
 //!
-//! The grammar is that of `ParseQuantity` (`apimachinery/pkg/api/resource/quantity.go`, v1.36.3): a number with at most one point, and
-//! a suffix of powers of ten (`n` to `E`), of powers of two (`Ki` to `Ei`), or a decimal exponent. What is finer than a billionth is
-//! rounded away from zero, and what is larger than 2^63-1 is taken for that.
+//! The grammar is that of `ParseQuantity` (`apimachinery/pkg/api/resource/quantity.go`, v1.36.3): a number with at most one
+//! point, and a suffix of powers of ten (`n` to `E`), of powers of two (`Ki` to `Ei`), or a decimal exponent. Amounts finer than
+//! a billionth are rounded away from zero, and amounts above 2^63-1 count as 2^63-1.
 
 use std::iter::Sum;
 
-/// Decimal digits that matter, at most: 2^63 has 19. An API server stores nothing longer.
+/// The largest number of significant digits: 2^63 has 19. An API server stores no more.
 const DIGITS: usize = 20;
 /// The largest amount, in billionths.
 const MOST: i128 = 9_223_372_036_854_775_807 * BILLION;
@@ -17,7 +17,7 @@ const BILLION: i128 = 1_000_000_000;
 pub struct Quantity(i128);
 
 impl Quantity {
-    /// Reads one; `None` if it is none, or has more than 20 digits that matter.
+    /// Parses an amount; `None` if it is invalid or has more than 20 significant digits.
     pub fn parse(text: &str) -> Option<Self> {
         let (is_negative, text) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -43,7 +43,7 @@ impl Quantity {
         Some(Self(if is_negative { amount.checked_neg()? } else { amount }))
     }
 
-    /// In thousandths, rounded up: as CPU is counted.
+    /// In thousandths, rounded up, the unit of CPU.
     pub fn thousandths(self) -> i128 {
         let (whole, rest) = (self.0.div_euclid(1_000_000), self.0.rem_euclid(1_000_000));
         whole.saturating_add(i128::from(rest > 0))
@@ -55,19 +55,19 @@ impl Quantity {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// What is left of it without another; nothing if that is more.
+    /// Subtracts another; not below zero.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0).max(0))
     }
 
-    /// So many of it.
+    /// Multiplies it.
     #[must_use]
     pub fn times(self, count: usize) -> Self {
         Self(self.0.saturating_mul(i128::try_from(count).unwrap_or(i128::MAX)))
     }
 
-    /// How much of another it is, in percent, rounded up; `None` if the other is nothing.
+    /// Its share of another, in percent, rounded up; `None` if the other is zero.
     pub fn percent_of(self, other: Self) -> Option<i128> {
         let hundredfold = self.0.saturating_mul(100);
         let (whole, rest) = (hundredfold.checked_div(other.0)?, hundredfold.checked_rem(other.0)?);
@@ -79,7 +79,7 @@ impl Quantity {
         decimal(self.thousandths())
     }
 
-    /// As bytes in words: `1.5 GiB`, rounded to a tenth.
+    /// As bytes with a unit, `1.5 GiB`, rounded to a tenth.
     pub fn bytes(self) -> String {
         const UNITS: [(&str, i128); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
         let bytes = self.0.div_euclid(BILLION);
@@ -105,7 +105,7 @@ fn decimal(thousandths: i128) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// What a suffix multiplies by: a factor, and a power of ten.
+/// The multiplier of a suffix: a factor, and a power of ten.
 fn scale(suffix: &str) -> Option<(u128, i64)> {
     let power = |shift: u32| Some((1_u128.checked_shl(shift)?, 0));
     match suffix {
@@ -137,7 +137,7 @@ fn shifted(number: u128, power: i64) -> Option<i128> {
     if number == 0 {
         return Some(0);
     }
-    // 10^39 is more than fits: what is divided by it is less than one.
+    // 10^39 does not fit: any number divided by it is less than one.
     let size = u32::try_from(power.unsigned_abs()).ok().and_then(|power| 10_u128.checked_pow(power));
     let scaled = match (power < 0, size) {
         (false, size) => number.checked_mul(size?)?,
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_the_largest() {
+    fn too_large_amounts_are_limited() {
         for text in
             ["9223372036854775807", "9223372036854775808", "10E", "8Ei", "1e400", "99999999999999999999Ei"]
         {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_not_read() {
+    fn invalid_amounts_are_rejected() {
         for text in [
             "", ".", "-", "1.2.3", "Mi", "1mi", "1K", "1e", "1 Gi", "1Gi ", "--1", "0x10", "1,5", "1e1.5",
             "ⅷ",

@@ -1,5 +1,5 @@
-//! Whether the user has the permissions that an operation needs. One who has those to read alone can run `preflight`, and cannot
-//! make the change: that is told apart from a user who lacks some of them.
+//! Whether the user has the permissions that an operation needs. A user with only the read permissions can run `preflight`, but
+//! not make the change: that is a warning, while a user who lacks some of them is a failure.
 
 use super::Judged;
 
@@ -8,24 +8,24 @@ use super::Judged;
 pub struct Granted {
     /// As in `create services`.
     pub permission: String,
-    /// Whether the API server says so.
+    /// Whether the user has it, by the API server.
     pub is_granted: bool,
 }
 
-/// What permissions are needed for, in words.
+/// The operation that needs permissions, as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
     /// The operation, as in `a move`.
     pub operation: &'static str,
-    /// What a user cannot do who has the permissions to read and none of the others, as in `cannot change anything`.
+    /// The limits of a user with only the read permissions, as in `can read, and cannot change anything`.
     pub reader: &'static str,
-    /// Which role has the permissions to read.
+    /// The role with the read permissions.
     pub read_role: &'static str,
-    /// What to do to get the others.
+    /// How to get the other permissions.
     pub remedy: &'static str,
 }
 
-/// Judges the permissions to read, and those that the change itself needs; everywhere, or in one namespace.
+/// Judges the read permissions and those for the change itself, everywhere or in one namespace.
 pub fn judge(reads: &[Granted], changes: &[Granted], need: &Need, namespace: Option<&str>) -> Judged {
     let all = || reads.iter().chain(changes);
     let missing: Vec<&str> = all().filter(|one| !one.is_granted).map(|one| one.permission.as_str()).collect();
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_who_can_only_read_is_a_warning() {
+    fn user_with_only_read_permissions_is_a_warning() {
         let reads = granted(&[("list nodes", true)]);
         let of = |changes: &[(&str, bool)]| judge(&reads, &granted(changes), &NEED, None);
         let all = of(&[("create services", true)]);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_permission_to_read_names_the_role_that_has_it() {
+    fn missing_read_permission_names_its_role() {
         let reads = granted(&[("list nodes", false)]);
         let both = judge(&reads, &granted(&[("create services", false)]), &NEED, Some("shop"));
         assert_eq!(both.verdict, Verdict::Fail);

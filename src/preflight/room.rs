@@ -1,4 +1,4 @@
-//! What Pods request of a node, and what nodes have to give: CPU, memory, Pods, and whatever else is counted.
+//! Resources that Pods request and nodes offer: CPU, memory, Pods, and others.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource;
 
 use super::quantity::Quantity;
 
-/// From this share on, in percent, there is no room for a node that fails or a rollout that takes more for a while.
+/// Above this share in percent there is no room for the failure of a node, or for the extra Pods of a rollout.
 pub const CLOSE: i128 = 80;
 
 /// Amounts by resource, as `cpu`, `pods` and `nvidia.com/gpu`.
@@ -15,7 +15,7 @@ pub const CLOSE: i128 = 80;
 pub struct Room(BTreeMap<String, Quantity>);
 
 impl Room {
-    /// Reads the amounts of a list, as `requests` is one; what is no quantity is left out.
+    /// Reads the amounts of a list such as `requests`, without values that are not a quantity.
     fn at(list: Option<&BTreeMap<String, resource::Quantity>>) -> Self {
         let read = |(name, amount): (&String, &resource::Quantity)| {
             Some((name.clone(), Quantity::parse(&amount.0)?))
@@ -23,23 +23,23 @@ impl Room {
         Self(list.into_iter().flatten().filter_map(read).collect())
     }
 
-    /// What a node has to give.
+    /// The allocatable resources of a node.
     pub fn given(node: &Node) -> Self {
         Self::at(node.status.as_ref().and_then(|status| status.allocatable.as_ref()))
     }
 
-    /// Room for so many Pods, and nothing else.
+    /// The given number of Pods, and no other resource.
     pub fn pods(count: usize) -> Self {
         let one = Quantity::parse("1").unwrap_or_default();
         Self(BTreeMap::from([("pods".to_string(), one.times(count))]))
     }
 
-    /// How much of one resource there is.
+    /// The amount of one resource.
     pub fn of(&self, name: &str) -> Quantity {
         self.0.get(name).copied().unwrap_or_default()
     }
 
-    /// Each amount of the two, put together.
+    /// Combines each amount with that of another.
     #[must_use]
     fn both(mut self, other: &Self, of: impl Fn(Quantity, Quantity) -> Quantity) -> Self {
         for (name, amount) in &other.0 {
@@ -49,20 +49,20 @@ impl Room {
         self
     }
 
-    /// What is left of it without another; of nothing less than nothing.
+    /// Subtracts another; no amount goes below zero.
     #[must_use]
     pub fn without(self, other: &Self) -> Self {
         self.both(other, Quantity::without)
     }
 
-    /// The largest share of another that it is, in percent, and of what.
+    /// The largest share of another's amounts, in percent, and the resource.
     pub fn closest(&self, of: &Self) -> Option<(i128, &str)> {
         let shares =
             self.0.iter().filter_map(|(name, amount)| Some((amount.percent_of(of.of(name))?, name.as_str())));
         shares.max()
     }
 
-    /// CPU and memory, to tell which of two is the larger.
+    /// CPU and memory, to compare the sizes of two.
     pub fn size(&self) -> (Quantity, Quantity) {
         (self.of("cpu"), self.of("memory"))
     }
@@ -73,7 +73,7 @@ impl Room {
         self.both(other, Quantity::plus)
     }
 
-    /// With another's amounts of what it has none of.
+    /// Adds another's amounts of resources that it does not have.
     fn or(mut self, other: Self) -> Self {
         for (name, amount) in other.0 {
             self.0.entry(name).or_insert(amount);
@@ -81,19 +81,19 @@ impl Room {
         self
     }
 
-    /// What there is more of than in another, by name.
+    /// The names of resources of which it has more than another.
     pub fn more_than(&self, other: &Self) -> Vec<String> {
         let more = self.0.iter().filter(|(name, amount)| **amount > other.of(name));
         more.map(|(name, _)| format!("`{name}`")).collect()
     }
 
-    /// In words: CPU, memory and Pods, and of what else is asked for.
+    /// As text: CPU, memory and Pods, and those other resources that `asked` has.
     pub fn told(&self, asked: &Self) -> String {
-        let mut parts = vec![
-            format!("{} cores", self.of("cpu").cores()),
-            self.of("memory").bytes(),
-            format!("{} Pods", self.of("pods").cores()),
-        ];
+        let pods = match self.of("pods").cores().as_str() {
+            "1" => "1 Pod".to_string(),
+            count => format!("{count} Pods"),
+        };
+        let mut parts = vec![format!("{} cores", self.of("cpu").cores()), self.of("memory").bytes(), pods];
         let others = asked.0.iter().filter(|(name, amount)| {
             **amount > Quantity::default() && !matches!(name.as_str(), "cpu" | "memory" | "pods")
         });
@@ -106,10 +106,10 @@ impl Room {
     }
 }
 
-/// What a Pod requests (`PodRequests`, `k8s.io/component-helpers/resource/helpers.go`, v1.36.3): the sum of its containers, or what it
-/// needs while it is initialised if that is more; what the Pod itself says in place of that; its overhead; and itself as one of the Pods
-/// that a node takes. A limit is the request where none is said (`SetDefaults_Pod`, `pkg/apis/core/v1/defaults.go`): an API server has
-/// written that down in Pods, and not in templates.
+/// The requests of a Pod (`PodRequests`, `k8s.io/component-helpers/resource/helpers.go`, v1.36.3): the sum of its containers, or
+/// more if its initialisation needs more; the Pod's own requests instead, if it has some; its overhead; and one Pod. A limit
+/// counts if there is no request (`SetDefaults_Pod`, `pkg/apis/core/v1/defaults.go`): the API server sets that default in Pods,
+/// but not in templates.
 pub fn requested(spec: &PodSpec) -> Room {
     let add = |sum: Room, container: &Container| {
         let [requests, limits] = amounts(container.resources.as_ref());
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_requests_what_it_needs_at_most() {
+    fn requests_include_initialisation_sidecars_and_overhead() {
         let mut sidecar = container("50m", "10Mi");
         sidecar["restartPolicy"] = json!("Always");
         let spec = json!({
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(requested(&spec), room("2.01", "1035Mi"));
         let mut said = spec;
         said["resources"] = json!({"requests": {"cpu": "3"}, "limits": {"memory": "8Gi"}});
-        assert_eq!(requested(&said), room("3.01", "1035Mi"), "the Pod itself says its CPU");
+        assert_eq!(requested(&said), room("3.01", "1035Mi"), "the Pod itself sets its CPU");
         assert_eq!(requested(&json!({"containers": [{}]})), Room::pods(1));
         let limited = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}});
         assert_eq!(requested(&json!({"containers": [{"resources": limited}]})), room("1", "1Gi"));

@@ -1,4 +1,4 @@
-//! Label selectors: whether one leaves an object out, as an API server reads it.
+//! Label selectors, evaluated as the API server does.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 pub type Labels = BTreeMap<String, String>;
 
 /// Whether a selector (`matchLabels` and `matchExpressions`, all of which must hold) selects these labels. An empty one selects
-/// everything (`LabelSelectorAsSelector`, `apimachinery/pkg/apis/meta/v1/helpers.go`, v1.36.3), and so does one that is left out of a
-/// webhook (`SetDefaults_ValidatingWebhook`, `pkg/apis/admissionregistration/v1/defaults.go`). One that cannot be read rules nothing
-/// out.
+/// everything (`LabelSelectorAsSelector`, `apimachinery/pkg/apis/meta/v1/helpers.go`, v1.36.3), and so does one that a webhook
+/// omits (`SetDefaults_ValidatingWebhook`, `pkg/apis/admissionregistration/v1/defaults.go`). One with an unknown operator
+/// excludes nothing.
 pub fn selects(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
     let Some(selector) = selector else { return true };
     let is_equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
@@ -19,8 +19,8 @@ pub fn selects(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
     met.is_none_or(|met| is_equal && met.into_iter().all(|met| met))
 }
 
-/// Whether labels meet a requirement (`Requirement.Matches`, `apimachinery/pkg/labels/selector.go`, v1.36.3: who has no such label is
-/// not in any set); `None` if it cannot be read.
+/// Whether labels meet a requirement (`Requirement.Matches`, `apimachinery/pkg/labels/selector.go`, v1.36.3: a missing label is
+/// in no set); `None` if the operator is unknown.
 fn meets(requirement: &LabelSelectorRequirement, labels: &Labels) -> Option<bool> {
     let found = labels.get(&requirement.key);
     let is_in = || requirement.values.iter().flatten().any(|value| Some(value) == found);
@@ -48,9 +48,9 @@ mod tests {
         super::selects(selector.as_ref(), labels)
     }
 
-    /// Every operator against a label that is not there, one that has the value, and one that has another.
+    /// Every operator against a missing label, one with the value, and one with another value.
     #[test]
-    fn operators_are_the_api_servers() {
+    fn operators_match_the_api_server() {
         let all = [with(&[]), with(&[("tier", "web")]), with(&[("tier", "db")])];
         let cases = [
             ("In", json!(["web"]), [false, true, false]),
@@ -71,9 +71,9 @@ mod tests {
         assert_eq!(all.each_ref().map(|labels| selects(&label, labels)), [false, true, false]);
     }
 
-    /// The opposites exclude each other, whatever the labels are, and a value among others is found.
+    /// Opposite operators exclude each other for all labels.
     #[test]
-    fn opposites_exclude_each_other() {
+    fn opposite_operators_exclude_each_other() {
         let values = ["", "x", "y"];
         let of_own =
             |own| [with(&[]), with(&[("a", own)]), with(&[("b", own)]), with(&[("a", own), ("b", "x")])];
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_must_hold_and_nothing_selects_everything() {
+    fn all_requirements_must_hold_and_empty_selector_selects_everything() {
         let labels = with(&[("app", "web"), ("env", "dev")]);
         for all in [json!(null), json!({}), json!({"matchExpressions": []})] {
             assert!(selects(&all, &labels) && selects(&all, &with(&[])), "{all}");

@@ -1,4 +1,4 @@
-//! In which form Services and the records of their addresses are stored: what is edited in etcd must be read there first.
+//! The storage format of Services and their address objects: netsurgeon must be able to read the values that it edits in etcd.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,23 @@ use super::Judged;
 use crate::store::seal::SealError;
 use crate::wire::Envelope;
 
-/// How many values there are of each form, by what they are of (`services`).
+/// The number of values in each form, by resource (`services`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Forms(BTreeMap<Form, BTreeMap<&'static str, usize>>);
 
 /// The form of a stored value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Form {
-    /// The key that should open it does not, or it should not be in the clear.
+    /// The key does not decrypt it, or the configuration does not allow unencrypted values.
     Shut(String),
-    /// Encrypted, and no key to it was given: provider and key.
+    /// Encrypted, and no key for it was given: provider and key.
     Encrypted(String, String),
     Cbor,
-    /// It begins like nothing an API server stores.
+    /// It starts like no value of an API server.
     Foreign(String),
     Json,
     Protobuf,
-    /// Encrypted, and opened: provider and key.
+    /// Encrypted, and decrypted with a given key: provider and key.
     Opened(String, String),
 }
 
@@ -39,20 +39,20 @@ impl Form {
         }
     }
 
-    /// What to do about values of this form; `None` where they can be read.
+    /// What to do about values of this form; `None` if they are readable.
     fn remedy(&self) -> Option<&'static str> {
         match self {
             Self::Protobuf | Self::Json | Self::Opened(..) => None,
             Self::Encrypted(provider, _) if provider == "kms" => Some(
-                "only the KMS plug-in opens them: have them stored under a key in the file for the time of the move: \
+                "only the KMS plug-in decrypts them: store them under a key in the file during the move: \
                  docs/encryption.md, \"A KMS\"",
             ),
             Self::Encrypted(..) | Self::Shut(_) => Some(
-                "give the file that the API servers have in `--encryption-provider-config`: `--encryption-config FILE` \
+                "give the file of the API servers' `--encryption-provider-config`: `--encryption-config FILE` \
                  (docs/encryption.md)",
             ),
             Self::Cbor => Some(
-                "have them stored as protobuf: `--storage-media-type=application/vnd.kubernetes.protobuf` on every API \
+                "store them as protobuf: `--storage-media-type=application/vnd.kubernetes.protobuf` on every API \
                  server, then `kubectl get services -A -o json | kubectl replace -f -`",
             ),
             Self::Foreign(_) => Some("inspect them: `netsurgeon inspect list`"),
@@ -74,14 +74,14 @@ impl std::fmt::Display for Form {
 }
 
 impl Forms {
-    /// Counts a value of a kind of object; `opened`: whether a key that was given opens it, or why none does.
+    /// Counts a value of a resource; `opened`: whether a given key decrypts it, or why none does.
     pub fn take(&mut self, what: &'static str, value: &[u8], opened: Result<bool, SealError>) {
         let count = self.0.entry(Form::of(value, opened)).or_default().entry(what).or_default();
         *count = count.saturating_add(1);
     }
 }
 
-/// All must be protobuf or JSON.
+/// Judges the forms: all must be protobuf or JSON.
 pub fn forms(forms: &Forms) -> Judged {
     if forms.0.is_empty() {
         return Judged::unknown(
@@ -99,7 +99,7 @@ pub fn forms(forms: &Forms) -> Judged {
     };
     match forms.0.keys().find_map(Form::remedy) {
         None => Judged::pass(seen(false)),
-        Some(remedy) => Judged::fail(format!("netsurgeon cannot read what is {}", seen(true)), remedy),
+        Some(remedy) => Judged::fail(format!("netsurgeon cannot read these values: {}", seen(true)), remedy),
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_that_cannot_be_read_is_one_too_many() {
+    fn unreadable_value_fails() {
         let plain: [&[u8]; 2] = [b"k8s\0", b"{\"kind\":\"Service\"}"];
         let fine = judged(&plain);
         assert_eq!(fine.observed, "JSON: 1 services; protobuf: 1 services");

@@ -1,5 +1,5 @@
-//! Admission webhooks that are asked about what is written: one that does not answer stops a move, or a Pod, where its failure is a
-//! refusal. As the API server does, it is judged by rules and selectors; expressions (`matchConditions`) are not evaluated.
+//! Admission webhooks for the objects that a change writes: with `failurePolicy: Fail`, an unavailable one rejects them. Rules
+//! and selectors are evaluated as the API server does; expressions (`matchConditions`) are not evaluated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,70 +17,70 @@ use super::selectors::{Labels, selects};
 use super::{Judged, first_few};
 use crate::ip::ServiceCidr;
 
-/// A webhook, as far as a move meets it.
+/// A webhook, with the parts that matter for a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Called {
     /// As in `ValidatingWebhookConfiguration policies, webhook check.example`.
     pub name: String,
-    /// The kinds of what a move writes that it is asked about, as in `Services`.
+    /// The written kinds for which it is called, as in `Services`.
     pub asked: BTreeSet<&'static str>,
-    /// Whether its rules are about what a move writes, and its selectors leave all of it out.
+    /// Whether its rules match written objects, but its selectors exclude all of them.
     pub is_left_out: bool,
-    /// Whether it has conditions, which may keep it from being asked.
+    /// Whether it has `matchConditions`, which can prevent its calls.
     pub has_conditions: bool,
-    /// Whether what it cannot be asked about is refused (`failurePolicy: Fail`, the default of `v1`).
+    /// Whether requests are rejected if it is unavailable (`failurePolicy: Fail`, the default of `v1`).
     pub refuses: bool,
-    /// Namespace and name of the Service that it is reached through.
+    /// Namespace and name of its Service.
     pub service: Option<(String, String)>,
-    /// The URL that it is reached at instead.
+    /// Its URL, if it has no Service.
     pub url: Option<String>,
 }
 
-/// Kinds of objects that API servers admit in a move, and when a network is changed.
+/// Kinds of objects that API servers admit during a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Admitted {
-    /// Those that move and may be updated meanwhile, shadows, and sentinels of barriers.
+    /// Services that move and can be updated meanwhile, shadows, and sentinels of barriers.
     Service,
     /// Copies of endpoints, for shadows of Services without a selector.
     EndpointSlice,
     /// The new range.
     ServiceCidr,
-    /// Those of what runs in the cluster.
+    /// Pods of the workloads in the cluster.
     Pod,
-    /// The API servers make one for each sentinel and shadow, through admission as everybody.
+    /// API servers create one for each sentinel and shadow, through admission.
     IpAddress,
-    /// These and those below are copied into a mirror.
+    /// This kind and those below are copied into a mirror.
     ConfigMap,
-    /// As above.
+    /// Copied into a mirror.
     CronJob,
-    /// As above.
+    /// Copied into a mirror.
     DaemonSet,
-    /// As above.
+    /// Copied into a mirror.
     Deployment,
-    /// As above.
+    /// Copied into a mirror.
     Ingress,
-    /// As above.
+    /// Copied into a mirror.
     Job,
-    /// As above.
+    /// Copied into a mirror.
     Secret,
-    /// As above.
+    /// Copied into a mirror.
     ServiceAccount,
-    /// As above.
+    /// Copied into a mirror.
     NetworkPolicy,
-    /// As above.
+    /// Copied into a mirror.
     PodDisruptionBudget,
-    /// As above.
+    /// Copied into a mirror.
     HorizontalPodAutoscaler,
-    /// As above.
+    /// Copied into a mirror.
     Role,
-    /// As above.
+    /// Copied into a mirror.
     RoleBinding,
-    /// What is copied is in one.
+    /// The namespace of copied objects.
     Namespace,
 }
 
 impl Admitted {
-    /// What is done with it, as rules have it. Pods are made: what runs already is not changed.
+    /// The operations on it, as in rules. Pods are only created.
     fn operations(self) -> &'static [&'static str] {
         match self {
             Self::Pod => &["CREATE", "*"],
@@ -88,7 +88,7 @@ impl Admitted {
         }
     }
 
-    /// In words, its API group, its versions, and its resource.
+    /// Its display name, API group, versions, and resource.
     fn names(self) -> (&'static str, &'static str, &'static [&'static str], &'static str) {
         let networking = "networking.k8s.io";
         let (rbac, of_rbac): (_, &[&str]) = ("rbac.authorization.k8s.io", &["v1", "v1beta1", "v1alpha1"]);
@@ -98,7 +98,7 @@ impl Admitted {
             Self::EndpointSlice => {
                 ("EndpointSlices", "discovery.k8s.io", &["v1", "v1beta1"], "endpointslices")
             }
-            // Whichever version a rule has, it is asked (`matchPolicy: Equivalent`, the default of `v1`).
+            // A rule matches with any of the versions (`matchPolicy: Equivalent`, the default of `v1`).
             Self::ServiceCidr => ("ServiceCIDRs", networking, &["v1", "v1beta1", "v1alpha1"], "servicecidrs"),
             Self::ConfigMap => ("ConfigMaps", "", &["v1"], "configmaps"),
             Self::CronJob => ("CronJobs", "batch", &["v1", "v1beta1"], "cronjobs"),
@@ -126,18 +126,18 @@ impl Admitted {
     }
 }
 
-/// An object that is admitted in a move, as far as rules and selectors look at it.
+/// An object that is admitted, with the parts that rules and selectors match.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Written {
     kind: Admitted,
-    /// The labels of its Namespace, of a Namespace its own; `None` for one that is the cluster's.
+    /// The labels of its Namespace (of a Namespace its own); `None` for a cluster-scoped object.
     namespace: Option<Labels>,
     labels: Labels,
 }
 
 impl Written {
-    /// Returns an object with what selectors look at. `namespaces`: the labels of all Namespaces, by name. `None` if the object's
-    /// Namespace is not among them: then it goes with it.
+    /// Returns an object with the labels that selectors match. `namespaces`: the labels of all Namespaces, by name. `None` if the
+    /// object's Namespace is not among them: it is being deleted.
     pub fn of(kind: Admitted, object: &ObjectMeta, namespaces: &BTreeMap<String, Labels>) -> Option<Self> {
         let labels = object.labels.clone().unwrap_or_default();
         let namespace = match kind {
@@ -149,8 +149,8 @@ impl Written {
         Some(Self { kind, namespace, labels })
     }
 
-    /// Whether a rule is about it (`Matcher.Matches`, `apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go`, v1.36.3:
-    /// `services/*` has the Services themselves, too, and a Namespace is of the scope `Cluster`).
+    /// Whether a rule matches it (`Matcher.Matches`, `apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go`, v1.36.3:
+    /// `services/*` includes the Services themselves, and a Namespace has the scope `Cluster`).
     fn is_ruled_by(&self, rule: &RuleWithOperations) -> bool {
         let has = |list: &Option<Vec<String>>, wanted: &[&str]| {
             list.iter().flatten().any(|text| wanted.contains(&text.as_str()))
@@ -165,8 +165,9 @@ impl Written {
             && [None, Some("*"), Some(scope)].contains(&rule.scope.as_deref())
     }
 
-    /// Whether the selectors of a webhook let it pass. That of namespaces selects everything that is in none (`MatchNamespaceSelector`,
-    /// `predicates/namespace/matcher.go`; `MatchObjectSelector`, `predicates/object/matcher.go`, v1.36.3).
+    /// Whether the selectors of a webhook select it. Every `namespaceSelector` selects objects without a namespace
+    /// (`MatchNamespaceSelector`, `predicates/namespace/matcher.go`; `MatchObjectSelector`, `predicates/object/matcher.go`,
+    /// v1.36.3).
     fn is_selected_by(&self, webhook: &ValidatingWebhook) -> bool {
         let namespace = self.namespace.as_ref();
         namespace.is_none_or(|labels| selects(webhook.namespace_selector.as_ref(), labels))
@@ -174,10 +175,10 @@ impl Written {
     }
 }
 
-/// Who refuses later updates of Services by rules of their own, and by what the names of their webhooks are known.
+/// Policy engines whose rules can reject later updates of Services: a part of their webhooks' names, and the engine.
 const ENGINES: [(&str, &str); 2] = [("kyverno", "Kyverno"), ("gatekeeper", "Gatekeeper")];
 
-/// Returns the webhooks of configurations, as what is written meets them.
+/// Returns the webhooks of configurations, with the written kinds for which each is called.
 pub fn called(
     mutating: Vec<MutatingWebhookConfiguration>,
     validating: Vec<ValidatingWebhookConfiguration>,
@@ -198,7 +199,7 @@ pub fn called(
     found
 }
 
-/// A webhook that may change what it is asked about, as one that may not: what is read is the same of both.
+/// Converts a mutating webhook: the fields that are read are the same.
 fn unchanging(webhook: MutatingWebhook) -> ValidatingWebhook {
     ValidatingWebhook {
         name: webhook.name,
@@ -229,12 +230,12 @@ fn judged(name: String, webhook: ValidatingWebhook, written: &[Written]) -> Call
 }
 
 impl Called {
-    /// Whether its Service must answer for a move to go on.
+    /// Whether it must answer for the change to succeed.
     pub fn is_needed(&self) -> bool {
         !self.asked.is_empty() && self.refuses
     }
 
-    /// Its name, and what it is asked about.
+    /// Its name, and the kinds for which it is called.
     pub fn told(&self) -> String {
         let asked = self.asked.iter().copied().collect::<Vec<_>>().join(" and ");
         let conditions = if self.has_conditions { ", its `matchConditions` are not evaluated" } else { "" };
@@ -264,10 +265,10 @@ pub fn ready(slices: &[EndpointSlice]) -> usize {
     conditions.filter(|conditions| conditions.and_then(|one| one.ready) != Some(false)).count()
 }
 
-/// How many endpoints of a Service, by namespace and name, are ready; `None` if there is no such Service.
+/// The number of ready endpoints of a Service, by namespace and name; `None` if the Service does not exist.
 pub type Backends = BTreeMap<(String, String), Option<usize>>;
 
-/// Returns the webhooks that must answer and cannot, and why, in words.
+/// Returns the webhooks that must answer and cannot, and why, as text.
 pub fn dead(webhooks: &[Called], backends: &Backends) -> Vec<String> {
     let dead = webhooks.iter().filter(|webhook| webhook.is_needed()).filter_map(|webhook| {
         let service = webhook.service.as_ref()?;
@@ -292,7 +293,7 @@ pub fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> J
     if !wrong.is_empty() {
         return Judged::fail(
             first_few(&wrong),
-            "repair its backend, or delete the configuration: without it the API server rejects what it is asked about; name a Service \
+            "repair its backend, or delete the configuration: without the backend the API server rejects these objects; use a Service \
              (`clientConfig.service`) instead of an address",
         );
     }
@@ -314,7 +315,7 @@ pub fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> J
             .to_string();
     if !engines.is_empty() {
         remedy = format!(
-            "{remedy}; {} may refuse later updates of Services that are held by an external IP: exempt them, or `--hold shadow`",
+            "{remedy}; {} may reject later updates of Services that are held by an external IP: exempt them, or `--hold shadow`",
             engines.join(" and ")
         );
     }
@@ -335,7 +336,7 @@ mod tests {
         pairs.iter().map(|(key, value)| ((*key).to_string(), (*value).to_string())).collect()
     }
 
-    /// A Service of the shop, one of the system, and the records.
+    /// A Service in `shop`, one in `kube-system`, and address objects.
     fn written() -> Vec<Written> {
         let namespaces = BTreeMap::from([
             ("shop".to_string(), labelled(&[("kubernetes.io/metadata.name", "shop"), ("team", "shop")])),
@@ -353,7 +354,7 @@ mod tests {
         let written =
             |(kind, object)| Written::of(kind, &serde_json::from_value(object).unwrap(), &namespaces);
         let found: Vec<Written> = all.into_iter().filter_map(written).collect();
-        assert_eq!(found.len(), 5, "what goes with its Namespace is not written");
+        assert_eq!(found.len(), 5, "an object of a deleted Namespace is not written");
         found
     }
 
@@ -373,10 +374,7 @@ mod tests {
         for one in &mut mutating {
             one.name = one.name.replace("Mutating", "Validating");
         }
-        assert_eq!(
-            mutating, validating,
-            "one that may change what it is asked about is judged as one that may not"
-        );
+        assert_eq!(mutating, validating, "mutating and validating webhooks are judged alike");
         validating
     }
 
@@ -389,12 +387,12 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_about_what_is_written_or_not() {
+    fn rules_match_groups_versions_resources_operations_and_scope() {
         let meets = |rules: Value| asked(&rules, &json!({})) == ["Services"];
         assert!(
             meets(rules("services", "UPDATE")) && meets(rules("*", "*")) && meets(rules("*/*", "CREATE"))
         );
-        assert!(meets(rules("services/*", "DELETE")), "it has the Services themselves, too");
+        assert!(meets(rules("services/*", "DELETE")), "it includes the Services themselves");
         assert!(!meets(rules("services/status", "UPDATE")) && !meets(rules("pods", "*")));
         assert!(!meets(rules("services", "CONNECT")));
         assert!(!meets(
@@ -412,9 +410,9 @@ mod tests {
         assert_eq!(of_scope(json!(null)), all);
     }
 
-    /// What is in no namespace is selected by every selector of namespaces.
+    /// Every `namespaceSelector` selects objects without a namespace.
     #[test]
-    fn selectors_leave_out_what_they_do_not_select() {
+    fn selectors_exclude_unselected_objects() {
         let all =
             json!([{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"]}]);
         let records = ["IPAddresses", "ServiceCIDRs"];
@@ -426,14 +424,14 @@ mod tests {
         let without = |names: &[&str]| {
             by("namespaceSelector", json!({"key": name, "operator": "NotIn", "values": names}))
         };
-        assert_eq!(without(&["kube-system"]).len(), 4, "all of the shop");
+        assert_eq!(without(&["kube-system"]).len(), 4, "all in `shop`");
         assert_eq!(without(&["kube-system", "shop"]), records);
         let of_team = |operator: &str| by("namespaceSelector", json!({"key": "team", "operator": operator}));
-        assert_eq!(of_team("Exists").len(), 4, "those of the shop");
-        assert_eq!(of_team("DoesNotExist").len(), 3, "that of the system");
+        assert_eq!(of_team("Exists").len(), 4, "those in `shop`");
+        assert_eq!(of_team("DoesNotExist").len(), 3, "that in `kube-system`");
         assert_eq!(by("objectSelector", json!({"key": "family", "operator": "Exists"})), ["IPAddresses"]);
         assert_eq!(asked(&all, &json!({"objectSelector": {"matchLabels": {"app": "web"}}})), ["Services"]);
-        // Each Service is selected by one of them, and none by both.
+        // Each Service matches one of the selectors, and none matches both.
         let both = json!({
             "namespaceSelector": {"matchLabels": {name: "kube-system"}}, "objectSelector": {"matchLabels": {"app": "web"}},
         });
@@ -446,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_selected_by_its_own_labels() {
+    fn namespace_is_selected_by_its_own_labels() {
         let shop = serde_json::from_value(json!({"name": "shop", "labels": {"team": "shop"}})).unwrap();
         let written = [Written::of(Admitted::Namespace, &shop, &BTreeMap::new()).unwrap()];
         let is_asked = |scope: &str, selector: Value| {
@@ -458,11 +456,11 @@ mod tests {
         };
         assert!(is_asked("*", json!({})) && is_asked("Cluster", json!({"matchLabels": {"team": "shop"}})));
         assert!(!is_asked("*", json!({"matchLabels": {"team": "till"}})));
-        assert!(!is_asked("Namespaced", json!({})), "it is in none");
+        assert!(!is_asked("Namespaced", json!({})), "a Namespace is cluster-scoped");
     }
 
     #[test]
-    fn conditions_are_not_evaluated_and_it_is_said() {
+    fn unevaluated_match_conditions_are_reported() {
         let never = json!({"matchConditions": [{"name": "never", "expression": "false"}]});
         let judged = judge(&configured(&rules("services", "*"), &never), &BTreeMap::new(), &[]);
         assert_eq!(judged.verdict, Verdict::Warn);
@@ -473,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_that_is_needed_must_be_served() {
+    fn needed_webhook_must_have_a_ready_backend() {
         let key = ("shop".to_string(), "check".to_string());
         let service = json!({"clientConfig": {"service": {"namespace": "shop", "name": "check"}}});
         let needed = configured(&rules("services", "*"), &service);
@@ -488,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_the_old_range_are_found_in_urls() {
+    fn webhook_url_in_the_old_range_fails() {
         let old = ["10.96.0.0/16".parse().unwrap(), "fd00::/112".parse().unwrap()];
         let at = |url: &str| {
             let webhooks = configured(&rules("pods", "*"), &json!({"clientConfig": {"url": url}}));
@@ -512,6 +510,6 @@ mod tests {
             url: None,
         }];
         let judged = judge(&webhooks, &BTreeMap::new(), &[]);
-        assert!(judged.remedy.contains("Kyverno may refuse"), "{}", judged.remedy);
+        assert!(judged.remedy.contains("Kyverno may reject"), "{}", judged.remedy);
     }
 }

@@ -1,4 +1,4 @@
-//! Whether etcd outlives the loss of a zone: by the labels of the Nodes that its members are on.
+//! Whether etcd keeps its quorum if a zone fails, by the labels of the members' Nodes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use super::objects::label;
 use crate::store::etcd::Member;
 use crate::words::counted;
 
-/// The well-known label (`LabelTopologyZone`, k8s.io/api/core/v1/well_known_labels.go, v1.36.3), and the one before it.
+/// The well-known label (`LabelTopologyZone`, k8s.io/api/core/v1/well_known_labels.go, v1.36.3), and its predecessor.
 const ZONE: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
 
-/// Judges where the members are that vote. A zone that is lost takes its members along, and a majority must be left.
+/// Judges the zones of the voting members. If a zone fails, its members fail with it, and the others must have a quorum.
 pub fn zones(members: &[Member], nodes: &[Node]) -> Judged {
     let zones = by_address(nodes);
     let voting: Vec<&Member> = members.iter().filter(|member| !member.is_learner).collect();
@@ -34,7 +34,7 @@ pub fn zones(members: &[Member], nodes: &[Node]) -> Judged {
     }
     let seen = format!("{}: {}", members_of(voting.len()), seen.join(", "));
     let quorum = voting.len().checked_div(2).unwrap_or_default().saturating_add(1);
-    // Those of whom it is not known may be in the largest one.
+    // Members with an unknown zone may be in the largest one.
     let most = counts.values().copied().max().unwrap_or_default().saturating_add(unknown);
     if voting.len().saturating_sub(most) >= quorum {
         return Judged::pass(seen);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_must_outlive_the_loss_of_any_zone() {
+    fn quorum_must_survive_the_loss_of_any_zone() {
         let three = judged(&[Some("a"), Some("b"), Some("c")]);
         assert_eq!(three.verdict, Verdict::Pass);
         assert_eq!(three.observed, "3 voting members: 1 in `a`, 1 in `b`, 1 in `c`");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_node_says_its_zone_nothing_is_known() {
+    fn members_without_zone_labels_have_an_unknown_zone() {
         let none = judged(&[None, None, None]);
         assert_eq!(none.verdict, Verdict::Pass);
         assert_eq!(none.observed, "no zone label on a Node of 3 voting members");

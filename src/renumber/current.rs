@@ -1,5 +1,5 @@
-//! Whether a plan still fits the cluster: between its making and its carrying out, Services come, go and
-//! change hands. A pure comparison of the plan with a survey.
+//! Whether a plan still matches the cluster: between `plan` and `apply`, Services are created, deleted, recreated and
+//! changed. A pure comparison of the plan with a survey.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -8,27 +8,27 @@ use std::net::IpAddr;
 use super::intention::{Move, Renumbering};
 use crate::survey::{ServiceRecord, Survey};
 
-/// Something that is not as the plan was made for.
+/// A difference between the plan and the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drift {
     /// Which Service, as `namespace/name`.
     pub subject: String,
-    /// What became of it.
+    /// How it differs.
     pub what: Change,
 }
 
-/// What became of a Service since the plan was made.
+/// How a Service changed since the plan was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// It was deleted.
     Gone,
-    /// It was deleted, and another one has its name.
+    /// It was deleted, and another Service has its name.
     Recreated,
     /// It has other addresses.
     Addresses(Vec<IpAddr>),
-    /// The address that it is to get is somebody's.
+    /// Its new address is already in use.
     Taken(IpAddr),
-    /// It changed in a way that decides how its old address is held.
+    /// A field changed that decides how its old address is held.
     Kind,
 }
 
@@ -37,28 +37,28 @@ impl fmt::Display for Drift {
         write!(f, "Service `{}` ", self.subject)?;
         match &self.what {
             Change::Gone => f.write_str("was deleted"),
-            Change::Recreated => f.write_str("was deleted and made anew"),
+            Change::Recreated => f.write_str("was deleted and recreated"),
             Change::Addresses(now) => {
                 let now = now.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                write!(f, "has other addresses now: {now}")
+                write!(f, "now has other addresses: {now}")
             }
-            Change::Taken(address) => write!(f, "is to get `{address}`, which is in use by now"),
-            Change::Kind => f.write_str("is now of a kind whose old address is held in another way"),
+            Change::Taken(address) => write!(f, "cannot get `{address}`: the address is already in use"),
+            Change::Kind => f.write_str("has changed: its old address now needs another kind of hold"),
         }
     }
 }
 
-/// How a plan and a cluster stand to each other.
+/// How a plan matches a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fit {
-    /// Services of the plan that are not as it says: it must be made anew.
+    /// Services that differ from the plan: a new plan is necessary.
     pub drifts: Vec<Drift>,
-    /// Services with an address of a range that is left, of which the plan knows nothing: they were born since,
-    /// and stay where they are until they are swept. What netsurgeon made itself is none of them.
+    /// Services with an address of an old range that are not in the plan: they were created since, and keep their
+    /// address until a sweep. Services managed by netsurgeon are not among them.
     pub newcomers: Vec<String>,
 }
 
-/// Compares a plan of which nothing was carried out yet with the cluster as it is.
+/// Compares a plan, none of whose steps was executed yet, with the current cluster.
 pub fn compare(work: &Renumbering, survey: &Survey) -> Fit {
     let services: HashMap<(&str, &str), &ServiceRecord> = survey
         .services
@@ -77,7 +77,7 @@ pub fn compare(work: &Renumbering, survey: &Survey) -> Fit {
     fit
 }
 
-/// Returns the Services with an address of a range that is left, of which the plan knows nothing.
+/// Returns the Services with an address of an old range that are not in the plan.
 pub(super) fn newcomers<'s>(work: &Renumbering, survey: &'s Survey) -> Vec<&'s ServiceRecord> {
     let known: HashSet<(&str, &str, &str)> = work
         .moves
@@ -95,8 +95,8 @@ pub(super) fn newcomers<'s>(work: &Renumbering, survey: &'s Survey) -> Vec<&'s S
     survey.services.iter().filter(is_new).collect()
 }
 
-/// Returns the moves whose Services were deleted, or recreated, since they were planned, or have neither their old nor their
-/// new address any more.
+/// Returns the moves whose Services were deleted or recreated since they were planned, or now have neither their old
+/// nor their new address.
 pub fn deleted<'w>(work: &'w Renumbering, survey: &Survey) -> impl Iterator<Item = &'w Move> {
     let of_family = |service: &ServiceRecord| Some((service.uid.to_string(), service.address(work.family)?));
     let there: HashSet<(String, IpAddr)> = survey.services.iter().filter_map(of_family).collect();

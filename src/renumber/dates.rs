@@ -1,46 +1,46 @@
-//! The IPAddress objects of Services that move, kept until the end: found changed or running out of time, they are put
-//! right by every resume and by the guard.
+//! The IPAddress objects of Services that move. The operation keeps them until its end: every resume and the guard repair
+//! those that were changed or whose date comes near.
 //!
-//! They are dated ahead, which keeps repair loops from deleting them (`syncIPAddress`,
-//! `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3). A date comes nearer; and what an API server
-//! did before it saw the date cannot be excluded.
+//! They are dated ahead, which prevents repair loops from deleting them (`syncIPAddress`,
+//! `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3). The date comes nearer with time, and an API
+//! server may have changed an object before it observed the date.
 
 use std::net::IpAddr;
 
 use super::index::Index;
 use super::intention::{Move, Renumbering};
 use super::steps::{AHEAD_SECONDS, Compiler};
-use crate::operation::{KeyEdit, Mend, State, StepId, Swap};
+use crate::operation::{KeyEdit, Repair, State, StepId, Swap};
 use crate::store::{Guard, Key};
 use crate::survey::{Era, Layout, Manager, Survey};
 
-/// What became of one address.
+/// An IPAddress to repair.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kept {
     /// The key of its IPAddress.
     pub key: Key,
     /// The batch of its Service.
     pub batch: usize,
-    /// Whether API servers must see the change before the Service moves: more changed than the date.
+    /// Whether API servers must observe the change before the Service moves: more than the date changed.
     pub is_news: bool,
-    /// What puts it right.
-    pub mend: Mend,
+    /// The repair.
+    pub repair: Repair,
 }
 
-/// An address that another Service has.
+/// An address that was allocated to another Service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{address}`, which is kept for {whose}, is allocated to {by} by now")]
+#[error("`{address}` is kept for {whose}, but is now allocated to {by}")]
 pub struct Taken {
     /// The address.
     pub address: IpAddr,
     /// The Service of the plan, as `namespace/name`.
     pub whose: String,
-    /// The Service that has it, as `namespace/name`.
+    /// The Service that now has it, as `namespace/name`.
     pub by: String,
 }
 
-/// Compares the addresses that are to be kept with a survey; `state` tells the state of a step, `now` is in seconds
-/// since 1970. Returns what is to be put right, and the addresses that are lost to another Service.
+/// Compares the addresses that must be kept with a survey; `state` returns the state of a step, `now` is in seconds
+/// since 1970. Returns the repairs, and the addresses that were allocated to another Service.
 pub fn kept(
     work: &Renumbering,
     survey: &Survey,
@@ -69,7 +69,7 @@ pub fn kept(
                         key: layout.ip_address(address),
                         batch,
                         is_news,
-                        mend: Mend {
+                        repair: Repair {
                             subject: candidate.subject(),
                             code: "address-kept",
                             says,
@@ -85,7 +85,7 @@ pub fn kept(
     (all, lost)
 }
 
-/// The addresses of a Service that are to be kept now, each with the step that began it.
+/// The addresses of a Service that must be kept now, each with the step that reserved or dated it.
 fn due(candidate: &Move, state: impl Fn(&StepId) -> Option<State>) -> Vec<(IpAddr, StepId)> {
     let is_settled = state(&candidate.step("settle")) == Some(State::Done);
     let is_retired = state(&candidate.step("retire")) == Some(State::Done);
@@ -111,8 +111,9 @@ struct Looking<'a> {
 }
 
 impl Looking<'_> {
-    /// A Service that is deleted, or has no address any more, needs none of its addresses; one that was recreated is held
-    /// by its name at the old one, unless that is its own. What is retired needs what it has: nothing else frees it again.
+    /// A deleted Service, or one without an address, needs none of its addresses. A recreated Service needs the old address,
+    /// which is held by its name, unless it has that address itself. A retired Service needs the address that it has: no
+    /// other code frees it again.
     fn is_needed(&self, candidate: &Move, address: IpAddr, is_retired: bool) -> bool {
         self.index.service(candidate).is_some_and(|service| {
             !service.addresses.is_empty()
@@ -129,7 +130,7 @@ impl Looking<'_> {
         let wrong = |is_news, says: String, edit, guards| Look::Wrong { is_news, says, edit, guards };
         let Some(object) = self.index.object(address) else {
             let edit = self.compiler.reserve_again(candidate, address);
-            return wrong(true, format!("IPAddress `{address}` is created again"), edit, Vec::new());
+            return wrong(true, format!("IPAddress `{address}` was recreated"), edit, Vec::new());
         };
         let unchanged = vec![Guard::Unchanged(object.key.clone(), object.mod_revision)];
         let (namespace, parent) = (&object.parent.0, object.parent.1.as_str());
@@ -145,7 +146,12 @@ impl Looking<'_> {
         }
         if is_its && candidate.has_shadow(parent) {
             let edit = self.compiler.reserve_back(candidate, address, parent);
-            return wrong(true, format!("IPAddress `{address}` is for its Service again"), edit, unchanged);
+            return wrong(
+                true,
+                format!("IPAddress `{address}` refers to its Service again"),
+                edit,
+                unchanged,
+            );
         }
         Look::Taken(format!("{namespace}/{parent}"))
     }

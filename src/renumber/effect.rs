@@ -1,4 +1,4 @@
-//! What steps of a renumbering do outside etcd, or in a transaction that is made at the moment when it is carried out.
+//! What steps of a renumbering do outside etcd, or in a transaction that is built when the step runs.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::intention::Renumbering;
 use crate::operation;
 
-/// An effect. [`super::live`] carries it out on a cluster, [`super::simulate`] in a rehearsal.
+/// An effect. [`super::live`] executes it on a cluster, [`super::simulate`] in a rehearsal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
@@ -17,35 +17,35 @@ pub enum Effect {
         /// The object, with `apiVersion`, `kind` and `metadata`.
         manifest: Value,
     },
-    /// A list in an object gets items and loses others, whatever else is in it; undone, the other way round. An object that
-    /// is not there, or has no such list, needs none of them.
+    /// Items are added to a list in an object, and others removed; the rest of the list stays. Undone, the reverse. An object
+    /// that does not exist, or has no such list, needs no change.
     List(List),
-    /// Where allocations are bits: those of the new addresses of a batch are set; undone, freed, but for those of
-    /// addresses that other Services have by then.
+    /// In the bitmap era: the bits of a batch's new addresses are set. Undone, they are freed, except those of addresses
+    /// that other Services have by then.
     ReserveBits {
         /// The batch, from 0.
         batch: usize,
     },
-    /// The same bits are set again where an API server has freed them, just before the batch moves.
+    /// The same bits are set again if an API server freed them, just before the batch moves.
     KeepBits {
         /// The batch, from 0.
         batch: usize,
     },
-    /// Under dual write: the RangeAllocation gets the new range, with the bits of the Services of that moment.
+    /// Under dual write: the RangeAllocation gets the new range, with the bits of the current Services.
     RewriteBitmap,
-    /// On the way back: it gets the old range again.
+    /// In a rollback: the RangeAllocation gets the old range again.
     RestoreBitmap,
-    /// New Services get no address of the old range any more.
+    /// New Services no longer get addresses of the old range.
     CloseRange,
-    /// On the way back: they get addresses of the old range again.
+    /// In a rollback: new Services get addresses of the old range again.
     ReopenRange,
     /// The API servers' own ServiceCIDR gets the new range.
     ReplaceRange,
-    /// The ServiceCIDR that was made for the new range goes, the API servers' own one having that by then.
+    /// The ServiceCIDR that was created for the new range is deleted; the API servers' own one has that range by then.
     RemoveTemporaryRange,
 }
 
-/// Items of a list that somebody else owns.
+/// Items of a list in an object that netsurgeon does not own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct List {
     /// As in `crd.projectcalico.org/v1`.
@@ -56,29 +56,29 @@ pub struct List {
     pub name: String,
     /// Where the list is (RFC 6901).
     pub pointer: String,
-    /// What it must have.
+    /// The items that it must have.
     pub with: Vec<Value>,
-    /// What it must not have.
+    /// The items that it must not have.
     pub without: Vec<Value>,
-    /// Whether it is undone.
+    /// Whether a rollback undoes it.
     pub is_undone: bool,
 }
 
-/// What is waited for.
+/// The condition that a step waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Awaited {
-    /// Every API server is ready and has seen the addresses of a batch, and every kube-proxy has applied what was written.
+    /// Every API server is ready and has observed the addresses of a batch, and every kube-proxy has applied all writes.
     Barrier,
     /// Shadows have the endpoints of their Service.
     Endpoints,
-    /// What was deleted while a finalizer kept it is gone.
+    /// A Service that was deleted while a finalizer kept it no longer exists.
     Released,
-    /// Every API server is ready and has seen the addresses and Services.
+    /// Every API server is ready and has observed the addresses and Services.
     Seen,
-    /// Nobody connects any more to an address that a name was resolved to.
+    /// No client connects any more to an address that it resolved before the rollback.
     Linger,
-    /// Every API server has seen the ServiceCIDR of the new range to be ready.
+    /// The ServiceCIDR of the new range is ready on every API server.
     RangeReady,
 }
 
@@ -120,7 +120,7 @@ impl fmt::Display for Effect {
             }
             Self::List(List { kind, name, .. }) => write!(f, "change {kind} `{name}`"),
             Self::ReserveBits { .. } => f.write_str("set the bits of the addresses of a batch"),
-            Self::KeepBits { .. } => f.write_str("set the bits again that an API server has freed"),
+            Self::KeepBits { .. } => f.write_str("set the bits again that an API server freed"),
             Self::RewriteBitmap => f.write_str("rewrite the RangeAllocation for the new range"),
             Self::RestoreBitmap => f.write_str("rewrite the RangeAllocation for the old range"),
             Self::CloseRange => f.write_str("delete ServiceCIDR `kubernetes`"),
@@ -132,16 +132,16 @@ impl fmt::Display for Effect {
 }
 
 impl Effect {
-    /// What a rehearsal takes as done, in words, and why it is necessary; `None` for what it carries out.
+    /// The action that a rehearsal assumes to be done, and why it is necessary; `None` for an effect that it executes.
     pub(super) fn cannot_be_rehearsed(&self, work: &Renumbering) -> Option<[String; 2]> {
         let [what, why] = match self {
             Self::CloseRange => [
-                "netsurgeon deletes ServiceCIDR `kubernetes`: it stays, terminating, until the old addresses are retired"
+                "netsurgeon deletes ServiceCIDR `kubernetes`: it stays in deletion until the old addresses are retired"
                     .to_string(),
                 "new Services would still get addresses of the old range".to_string(),
             ],
             Self::ReplaceRange => [
-                "ServiceCIDR `kubernetes` ends once no address needs it, and an API server creates it again from its flag"
+                "ServiceCIDR `kubernetes` is deleted once no address needs it, and an API server recreates it from its flag"
                     .to_string(),
                 "the API servers' own ServiceCIDR must have the new range".to_string(),
             ],
@@ -150,7 +150,7 @@ impl Effect {
                     "`renumber retire` deletes ServiceCIDR `{}` once `kubernetes` has the new range",
                     work.range_name()
                 ),
-                "it was only needed until the API servers' own ServiceCIDR has the range".to_string(),
+                "it is only needed until the API servers' own ServiceCIDR has the range".to_string(),
             ],
             _ => return None,
         };

@@ -1,34 +1,33 @@
-//! How long a renumbering is at work, estimated from its plan: for whoever chooses a maintenance window. Manual steps, gates
-//! and the soak come on top.
+//! How long a renumbering takes, estimated from its plan, to choose a maintenance window. Manual steps, gates and the soak
+//! are not included.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::intention::Renumbering;
 
-/// Waits for every node in a batch: before the Services move, and after.
+/// Waits for every node, per batch: one before the Services move, one after.
 const WAITS_OF_A_BATCH: u32 = 2;
-/// Transactions of a Service: reserve, prewarm, hand over, flip, settle.
+/// Transactions per Service: reserve, prewarm, hand over, flip, settle.
 const TRANSACTIONS: u32 = 5;
-/// One such wait. Measured: 0.2 to 0.9 s where kube-proxies are idle; a kube-proxy that is busy with thousands of Services takes
-/// seconds.
+/// One such wait. Measured: 0.2 to 0.9 s with idle kube-proxies; a kube-proxy with thousands of Services takes seconds.
 const WAIT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// One transaction, several in flight. Measured: 0.2 ms (docs/development.md); an etcd on a slow disk takes 10 ms to sync each, and
-/// commits several at once.
+/// One transaction, with several in flight. Measured: 0.2 ms (docs/development.md); an etcd on a slow disk takes 10 ms for each
+/// sync, and commits several at once.
 const TRANSACTION: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(4));
-/// The two shadows of a Service, made through the API.
+/// The two shadows of a Service, created through the API.
 const SHADOWS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 
-/// How long a renumbering is at work until every Service has moved.
+/// How long a renumbering runs until every Service has moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Estimate {
     /// At least.
     pub least: Duration,
-    /// At most, where nothing stands in the way.
+    /// At most, if nothing blocks it.
     pub most: Duration,
 }
 
-/// Estimates it; `rate`: how many writes a second there are at most.
+/// Estimates the duration; `rate`: the highest number of writes per second.
 pub fn estimate(work: &Renumbering, rate: Option<NonZeroU32>) -> Estimate {
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let batches = count(work.batches().len());

@@ -1,4 +1,4 @@
-//! What to do about what goes wrong with a renumbering.
+//! Hints: what to do about each error of a renumbering.
 
 use super::ranges::RewriteError;
 use super::target::TargetError;
@@ -6,15 +6,16 @@ use super::{PlanError, RehearsalError};
 use crate::session::counted;
 use crate::session::failure::{Failure, Kind};
 
-/// Says when a ServiceCIDR goes that is being deleted; `kept_by`: the Services that have an address of it.
+/// Returns the hint that says when the deletion of a ServiceCIDR completes; `kept_by`: the Services with an address of it.
 fn goes_when(kept_by: &[String]) -> String {
     let [first, rest @ ..] = kept_by else {
-        return "it goes within seconds, once the controller manager has looked; then try again".to_string();
+        return "the controller manager completes the deletion within seconds; then try again".to_string();
     };
     let (count, them) = (kept_by.len(), if rest.is_empty() { "create it" } else { "create them" });
     let have = counted(count, "Service has", "Services have");
     format!(
-        "it goes once no Service has an address of it: {have}, the first is `{first}`; {them} again without an address"
+        "the deletion completes once no Service has an address of it: {have}, the first is `{first}`; delete and {them} again \
+         without an address"
     )
 }
 
@@ -23,7 +24,7 @@ impl From<PlanError> for Failure {
         let hint = match error {
             PlanError::Remap(error) => return error.into(),
             PlanError::Target(TargetError::WrongFamily { .. }) => {
-                "give a range of a family that the cluster has; each family is renumbered by itself"
+                "choose a range of a family that the cluster has; renumber each family separately"
             }
             PlanError::Target(TargetError::Leaving { ref kept_by, .. }) => {
                 let hint = goes_when(kept_by);
@@ -32,23 +33,29 @@ impl From<PlanError> for Failure {
             PlanError::Target(_) => {
                 "choose a private range that nothing else uses, with room for every Service"
             }
-            PlanError::UnknownPin { .. } => "`renumber plan` without the pin lists the Services that move",
-            PlanError::KubernetesPin { .. } => "leave that pin out",
+            PlanError::UnknownPin { .. } => {
+                "run `renumber plan` without the pin: it lists the Services that move"
+            }
+            PlanError::KubernetesPin { .. } => "remove that pin",
             PlanError::CannotHold { .. } => {
-                "leave out `--hold external-ip`, and a shadow Service holds it; where the reason is not the Service itself, \
-                 `--accept-gap` goes on all the same, and connections to old addresses may then fail"
+                "remove `--hold external-ip`: a shadow Service then holds the address; if the reason is not the Service itself, \
+                 `--accept-gap` continues, and connections to old addresses can fail"
             }
             PlanError::DataPlane { .. } => {
-                "`--accept-gap` goes on all the same; connections to old addresses may then fail"
+                "`--accept-gap` continues; connections to old addresses can then fail"
             }
-            PlanError::UnknownTier { .. } => "name that tier in `--tiers`, or give the Service another one",
-            PlanError::NoTier { .. } => "give them one, or name one for all of them: `--default-tier NAME`",
+            PlanError::UnknownTier { .. } => "add that tier to `--tiers`, or give the Service another tier",
+            PlanError::NoTier { .. } => {
+                "give each of them a tier, or set one for all of them: `--default-tier NAME`"
+            }
             PlanError::NoRoomForShadows { .. } => {
                 "choose a larger range, or smaller batches with `--batch-size`"
             }
-            PlanError::NoIdentity => "is this the whole etcd of a cluster, and is `--etcd-prefix` right?",
+            PlanError::NoIdentity => {
+                "check that this is the complete etcd of a cluster, and that `--etcd-prefix` is right"
+            }
             PlanError::Broken { .. } | PlanError::Bitmap { .. } => {
-                "`netsurgeon ranges check` says what is wrong"
+                "`netsurgeon ranges check` reports what is wrong"
             }
         };
         Self::new(Kind::Refused, error).hint(hint)
@@ -63,7 +70,7 @@ impl From<RehearsalError> for Failure {
             RehearsalError::Plan(error) => error.into(),
             RehearsalError::Journal(error) => error.into(),
             RehearsalError::Step { phase, failure } => {
-                Self::from(failure).context(format!("the rehearsal stopped on the way {phase}"))
+                Self::from(failure).context(format!("the rehearsal stopped during the {phase}"))
             }
         }
     }
@@ -73,11 +80,13 @@ impl From<RewriteError> for Failure {
     fn from(error: RewriteError) -> Self {
         let hint = match &error {
             RewriteError::Missing { .. } | RewriteError::Leftover { .. } => {
-                "`netsurgeon ranges show` says how this cluster keeps its allocations"
+                "`netsurgeon ranges show` prints how this cluster keeps its allocations"
             }
             RewriteError::Range { .. } => "see `netsurgeon ranges rewrite --help`",
-            RewriteError::NoIdentity => "is this the whole etcd of a cluster, and is `--etcd-prefix` right?",
-            RewriteError::Unchanged { .. } => "`netsurgeon ranges check` looks at everything else",
+            RewriteError::NoIdentity => {
+                "check that this is the complete etcd of a cluster, and that `--etcd-prefix` is right"
+            }
+            RewriteError::Unchanged { .. } => "`netsurgeon ranges check` checks everything else",
         };
         Self::new(Kind::Refused, error).hint(hint)
     }

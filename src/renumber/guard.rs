@@ -1,10 +1,10 @@
-//! What the soak's guard puts right: holds of old addresses that clients have dropped, without knowing, by
-//! replacing, deleting or making anew what they own. Pure: judged from the plan, a survey, and how the steps
-//! stand; carried out by [`crate::operation::mend`].
+//! The repairs of the soak's guard: holds of old addresses that clients dropped by accident, when they replaced, deleted
+//! or recreated their objects. Pure: computed from the plan, a survey and the states of the steps;
+//! [`crate::operation::repair`] executes the repairs.
 //!
-//! A client's own wish is respected: a Service that has external IPs of its own by now, or another type, is
-//! named and left alone, and one that is gone loses its hold, so that it can be made anew at any address.
-//! Changed is only what netsurgeon has made, and the two fields by which a Service holds its old address.
+//! The guard respects changes by an owner. A Service that now has external IPs of its own, or another type, is reported
+//! and not changed. A deleted Service loses its hold, so that its owner can recreate it at any address. The guard changes
+//! only objects that netsurgeon created, and the two fields by which a Service holds its old address.
 
 mod deserted;
 mod following;
@@ -26,38 +26,37 @@ use super::intention::{Move, Renumbering, Shadow};
 use super::plan::shadow_spec;
 use super::steps::{Compiler, is_past_no_return, no_return};
 use crate::ip::Family;
-use crate::operation::{KeyEdit, Mend, State, StepId, Swap};
+use crate::operation::{KeyEdit, Repair, State, StepId, Swap};
 use crate::store::Guard;
 use crate::survey::{Era, Finding, Layout, ServiceRecord, Survey};
 use crate::wire::Value;
 
-/// The kinds of mends that [`watch`] asks for.
+/// The codes of the repairs that [`watch`] returns.
 pub const MENDS: &[&str] =
     &["address-kept", "hold-put-back", "hold-by-name", "hold-given-up", "shadow-put-back", "shadow-follows"];
 
-/// By how many seconds an API server's clock may be ahead of this one at the most. What is kept is dated ahead by weeks.
+/// The largest accepted clock skew, in seconds, of an API server ahead of this host. Kept objects are dated ahead by weeks.
 const CLOCKS_DIFFER: i64 = 60 * 60;
 
-/// What is to be done.
+/// The result of a check: repairs and findings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Watched {
     /// Services whose old address is held, or should be.
     pub held: usize,
-    /// What can be put right, at most one mend a Service.
-    pub mends: Vec<Mend>,
-    /// Shadows that are to be changed through the API.
+    /// Repairs, at most one per Service.
+    pub repairs: Vec<Repair>,
+    /// Shadows to change through the API.
     pub follows: Vec<Follow>,
-    /// Shadows that have copies of their Service's endpoints, which are to be compared.
+    /// Shadows with copies of their Service's endpoints, to compare.
     pub copies: Vec<Follow>,
-    /// What people must look at.
+    /// Findings that the operator must check.
     pub findings: Vec<Finding>,
 }
 
-/// Checks every Service whose old address is to be held, and the IPAddress objects that are kept; `state` tells the state
+/// Checks every Service whose old address must be held, and the IPAddress objects that are kept; `state` returns the state
 /// of a step, `now` is in seconds since 1970.
 ///
-/// While the operation is rolled back, each hold is kept until the rollback of that Service. Nothing is repaired once old
-/// addresses are being retired.
+/// During a rollback each hold is kept until that Service has moved back. Nothing is repaired once `retire` has started.
 pub fn watch(
     work: &Renumbering,
     survey: &Survey,
@@ -69,7 +68,7 @@ pub fn watch(
         return watched;
     }
     let (wrong, taken) = kept(work, survey, &state, now);
-    watched.mends.extend(wrong.into_iter().map(|kept| kept.mend));
+    watched.repairs.extend(wrong.into_iter().map(|kept| kept.repair));
     watched.findings.extend(taken.into_iter().map(|taken| {
         Finding::error("kept-address-taken", format!("Service {}", taken.whose)).says(taken.to_string())
     }));
@@ -78,8 +77,8 @@ pub fn watch(
     for candidate in &work.moves {
         let is_moved = candidate.has_moved(&state);
         if !is_moved {
-            // Its shadows may have an address that was released with it: not while a finalizer keeps it.
-            watched.mends.extend(guard.deserted(candidate, is_the_planned));
+            // Its shadows may have an address that was released with it; a finalizer prevents that.
+            watched.repairs.extend(guard.deserted(candidate, is_the_planned));
         }
         if !is_moved || state(&candidate.step("retire")).is_some() {
             continue;
@@ -88,7 +87,7 @@ pub fn watch(
         watched.copies.extend(copies(candidate, guard.index.service(candidate)));
         match guard.look(candidate) {
             Seen::Fine => {}
-            Seen::Mend(mend) => watched.mends.push(*mend),
+            Seen::Repair(repair) => watched.repairs.push(*repair),
             Seen::Follow(follow) => watched.follows.push(*follow),
             Seen::Wrong(finding) => watched.findings.push(*finding),
         }
@@ -96,14 +95,14 @@ pub fn watch(
     watched
 }
 
-/// Returns what retires the old addresses of Services that are gone, or were made anew, in the place of the
-/// steps that the plan has for them: each with the steps that it stands for. `now` is in seconds since 1970.
+/// Returns the repairs that retire the old addresses of deleted or recreated Services, each with the steps of the plan
+/// that it replaces. `now` is in seconds since 1970.
 pub fn strays(
     work: &Renumbering,
     survey: &Survey,
     state: impl Fn(&StepId) -> Option<State>,
     now: i64,
-) -> Vec<(Vec<StepId>, Mend)> {
+) -> Vec<(Vec<StepId>, Repair)> {
     let layout = Layout::new(&work.prefix);
     let guard = Watch::of(work, &layout, survey, now);
     let mut strays = Vec::new();
@@ -115,8 +114,8 @@ pub fn strays(
         let is_flipped = state(&candidate.step("flip")) == Some(State::Done);
         let stray = if is_flipped { guard.stray(candidate) } else { guard.never_moved(candidate) };
         strays.extend(stray.map(|settled| match settled {
-            Settled::Shadow(mend) => (Vec::new(), mend),
-            Settled::Rest(mend) => (vec![retire], mend),
+            Settled::Shadow(repair) => (Vec::new(), repair),
+            Settled::Rest(repair) => (vec![retire], repair),
         }));
     }
     strays
@@ -124,24 +123,24 @@ pub fn strays(
 
 enum Seen {
     Fine,
-    Mend(Box<Mend>),
+    Repair(Box<Repair>),
     Follow(Box<Follow>),
     Wrong(Box<Finding>),
 }
 
-/// What a guard looks at.
+/// The inputs of a check.
 struct Watch<'a> {
     compiler: Compiler<'a>,
     index: Index<'a>,
     now: i64,
 }
 
-/// Whose the IPAddress of an old address is.
+/// The owner of the IPAddress of an old address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holder {
-    /// There is none.
+    /// The IPAddress does not exist.
     Nobody,
-    /// The Service's own, or one of its shadows': a repair loop may have recreated it so.
+    /// The Service or one of its shadows: a repair loop may have recreated it for a shadow.
     Own,
     Other,
 }
@@ -155,7 +154,7 @@ impl<'a> Watch<'a> {
         self.compiler.work.era != Era::Bitmap
     }
 
-    /// The condition that it is there, or not there, as it was seen.
+    /// The precondition that the Service is unchanged, or still missing, since it was read.
     fn as_it_was(&self, candidate: &Move) -> Guard {
         let gone = || Guard::Absent(self.compiler.layout.service(&candidate.namespace, &candidate.name));
         self.index.service(candidate).map_or_else(gone, as_seen)
@@ -170,10 +169,10 @@ impl<'a> Watch<'a> {
         };
         let same = service.uid == candidate.uid;
         if address == candidate.old_address {
-            let says = if same { "has its old address again" } else { "was made anew with its old address" };
+            let says = if same { "has its old address again" } else { "was recreated with its old address" };
             return wrong(
                 Finding::error("held-service-at-old-address", about(candidate)),
-                format!("{says} `{address}`: delete it and make it anew without an address, before retiring"),
+                format!("{says} `{address}`: delete it and recreate it without an address, before `retire`"),
             );
         }
         if same && address != candidate.new_address {
@@ -196,9 +195,9 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// What removes the IPAddress of one of its addresses, if it is dated ahead, or for a shadow. Any other may be the first half
-    /// of a Service that an API server makes just now (`beginCreate`, `pkg/registry/core/service/storage/storage.go`, v1.36.3);
-    /// otherwise its repair loop removes it.
+    /// Removes the IPAddress of one of its addresses if it is dated ahead, or belongs to a shadow. Any other may belong to a
+    /// Service that an API server is creating now (`beginCreate`, `pkg/registry/core/service/storage/storage.go`, v1.36.3);
+    /// if not, the repair loop of the API server removes it.
     fn freed(&self, candidate: &Move, address: IpAddr) -> Option<KeyEdit> {
         let object = self.index.own_object(candidate, address)?;
         let ahead = self.now.saturating_add(CLOCKS_DIFFER);
@@ -208,7 +207,7 @@ impl<'a> Watch<'a> {
             .then(|| self.compiler.free(candidate, address, parent, kept))
     }
 
-    /// The same for the old address, and its bit as long as the RangeAllocation has the old range, or has it again.
+    /// The same for the old address, and for its bit while the RangeAllocation has the old range.
     fn old_freed(&self, candidate: &Move) -> Vec<KeyEdit> {
         let old = candidate.old_address;
         let mut edits = Vec::from_iter(self.freed(candidate, old));
@@ -230,7 +229,10 @@ impl<'a> Watch<'a> {
                 let about = about(candidate);
                 return if holds {
                     let finding = Finding::warning("hold-masquerades", about);
-                    wrong(finding, format!("is held at `{old}` without its traffic policy: {reason}"))
+                    wrong(
+                        finding,
+                        format!("is held at `{old}` without `externalTrafficPolicy: Local`: {reason}"),
+                    )
                 } else {
                     let finding = Finding::error("hold-missing", about);
                     wrong(finding, format!("no longer answers at its old address `{old}`: {reason}"))
@@ -243,13 +245,13 @@ impl<'a> Watch<'a> {
             return wrong(Finding::info("hold-changed", about(candidate)), changed(candidate));
         }
         match self.holder(candidate) {
-            // One that is missing is recreated with those of all other addresses that are kept.
+            // A missing IPAddress is recreated like those of all other kept addresses.
             _ if !self.with_objects() => {}
             Holder::Own | Holder::Nobody => {}
             Holder::Other => return taken(candidate),
         }
         let code = if service.uid == candidate.uid { "hold-put-back" } else { "hold-by-name" };
-        mend(candidate, code, &done, edits, vec![as_seen(service)])
+        repair(candidate, code, &done, edits, vec![as_seen(service)])
     }
 
     fn held_by_shadow(&self, candidate: &Move, shadow: &Shadow, service: &ServiceRecord) -> Seen {
@@ -262,7 +264,7 @@ impl<'a> Watch<'a> {
                 Finding::error("hold-missing", about(candidate)),
                 format!("the shadow Service `{}` does not have its old address `{old}`", found.name),
             ),
-            // An IPAddress that a Service lists is the API server's repair loop's to mend.
+            // The API server's repair loop repairs an IPAddress that a Service lists.
             Some(found) => behind(candidate, service, found, family)
                 .map_or(Seen::Fine, |follow| Seen::Follow(Box::new(follow))),
             None => {
@@ -270,15 +272,15 @@ impl<'a> Watch<'a> {
                 if self.holder(candidate) == Holder::Other {
                     return taken(candidate);
                 }
-                // An IPAddress that the API server has released with the shadow is recreated as all that are kept.
+                // An IPAddress that the API server released with the shadow is recreated like all kept ones.
                 let edits = vec![self.compiler.shadow_again(candidate, &made)];
                 let done = format!("the shadow `{}` holds `{old}` again", shadow.hold_name);
-                mend(candidate, "shadow-put-back", &[done], edits, vec![as_seen(service)])
+                repair(candidate, "shadow-put-back", &[done], edits, vec![as_seen(service)])
             }
         }
     }
 
-    /// What retires a Service that the plan's own step does not find; `None` if it does.
+    /// Retires a Service that the plan's own step does not find; `None` if the step finds it.
     fn stray(&self, candidate: &Move) -> Option<Settled> {
         let found = self.index.service(candidate);
         let is_as_held = |service: &ServiceRecord| match candidate.shadow {
@@ -296,12 +298,12 @@ impl<'a> Watch<'a> {
             self.let_go(candidate, service).or_else(|| self.with_its_own_policy(candidate, service))
         });
         edits.extend(left);
-        let says = format!("`{}` is held no longer", candidate.old_address);
+        let says = format!("`{}` is no longer held", candidate.old_address);
         Some(Settled::Rest(self.retired(candidate, says, edits)))
     }
 
-    /// What takes its addresses from a Service that was recreated and is held by its name, or that its owner has changed
-    /// since it was held; and its finalizer from one that has shadows.
+    /// Removes the external IPs from a Service that was recreated and is held by its name, or that its owner has changed
+    /// since. Removes the finalizer from a Service with shadows.
     fn let_go(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
         if candidate.shadow.is_some() {
             return (service.uid == candidate.uid).then(|| self.compiler.pinned(candidate, false));
@@ -312,8 +314,7 @@ impl<'a> Watch<'a> {
         is_held.then(|| self.compiler.route_no_more(candidate, service, &addresses))
     }
 
-    /// What gives a Service whose owner has replaced the external IP that held its old address its own traffic policy
-    /// again.
+    /// Restores the traffic policy of a Service whose owner replaced the external IP that held its old address.
     fn with_its_own_policy(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
         let has_ours = candidate.shadow.is_none()
             && service.uid == candidate.uid
@@ -323,8 +324,8 @@ impl<'a> Watch<'a> {
         has_ours.then(|| self.compiler.route_no_more(candidate, service, &[]))
     }
 
-    fn retired(&self, candidate: &Move, says: String, edits: Vec<KeyEdit>) -> Mend {
-        Mend {
+    fn retired(&self, candidate: &Move, says: String, edits: Vec<KeyEdit>) -> Repair {
+        Repair {
             subject: candidate.subject(),
             code: "retired-stray",
             says,
@@ -334,7 +335,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// What frees the new address of a Service that was deleted, or made anew, before it moved.
+    /// Frees the new address of a Service that was deleted or recreated before it moved.
     fn never_moved(&self, candidate: &Move) -> Option<Settled> {
         let found = self.index.service(candidate);
         if found.is_some_and(|service| is_the_planned(candidate, service)) {
@@ -347,7 +348,7 @@ impl<'a> Watch<'a> {
         let is_taken = found.is_some_and(|service| service.addresses.contains(&new));
         let freed = if is_taken { None } else { self.freed(candidate, new) };
         let mut edits = Vec::from_iter(freed);
-        // By now the RangeAllocation has the new range, and a bit for every address that was planned.
+        // The RangeAllocation now has the new range, and a bit for every planned address.
         if !edits.is_empty() && self.compiler.work.era == Era::DualWrite {
             edits.extend(self.compiler.free_bit(new));
         }
@@ -357,28 +358,28 @@ impl<'a> Watch<'a> {
             edits.extend(self.freed(candidate, old));
         }
         edits.extend(found.and_then(|service| self.let_go(candidate, service)));
-        Some(Settled::Rest(self.retired(candidate, format!("`{new}` is reserved no longer"), edits)))
+        Some(Settled::Rest(self.retired(candidate, format!("`{new}` is no longer reserved"), edits)))
     }
 
-    /// The Service is gone, or has no address any more: its shadows go, one at a time, and the IPAddress of its old address, which
-    /// no other IPAddress goes with.
+    /// The Service was deleted, or no longer has an address: its shadows are removed, one at a time, then the IPAddress of its
+    /// old address.
     fn gone(&self, candidate: &Move, found: Option<&ServiceRecord>) -> Seen {
-        let what = if found.is_some() { "has no address any more" } else { "is gone" };
+        let what = if found.is_some() { "no longer has an address" } else { "was deleted" };
         let (shadow, edits) = self.first_shadow(candidate).unzip();
         let done = match shadow {
-            Some(shadow) => format!("{what}; its shadow `{shadow}` is removed"),
-            None => format!("{what}; `{}` is held no longer", candidate.old_address),
+            Some(shadow) => format!("{what}; its shadow `{shadow}` was removed"),
+            None => format!("{what}; `{}` is no longer held", candidate.old_address),
         };
         let mut edits = edits.unwrap_or_default();
-        // The shadow's own key at most: its temporary address has been freed.
+        // At most the shadow's own key: its temporary address was freed before.
         if edits.len() <= 1 {
             edits.extend(self.old_freed(candidate));
         }
-        mend(candidate, "hold-given-up", &[done], edits, vec![self.as_it_was(candidate)])
+        repair(candidate, "hold-given-up", &[done], edits, vec![self.as_it_was(candidate)])
     }
 }
 
-/// Why a Service cannot hold its old address, or not again, in the way in which it did.
+/// Why a Service cannot hold its old address by an external IP.
 fn cannot_hold(service: &ServiceRecord, holds: bool) -> Option<String> {
     let own = service.spec.external_ips.len().saturating_sub(usize::from(holds));
     if own > 0 {
@@ -392,14 +393,14 @@ fn cannot_hold(service: &ServiceRecord, holds: bool) -> Option<String> {
     }
 }
 
-/// Whether it is the Service that was planned, at its old or its new address.
+/// Whether it is the planned Service (by uid), at its old or its new address.
 pub(super) fn is_the_planned(candidate: &Move, service: &ServiceRecord) -> bool {
     let address = service.address(Family::of(candidate.old_address));
     let is_its = |address: IpAddr| [candidate.old_address, candidate.new_address].contains(&address);
     service.uid == candidate.uid && address.is_some_and(is_its)
 }
 
-/// Whether a Service holds its old address in just the way in which it was made to.
+/// Whether a Service holds its old address exactly as its flip left it.
 pub(super) fn holds_as_it_did(candidate: &Move, service: &ServiceRecord) -> bool {
     service.kind() == "ClusterIP"
         && service.spec.external_ips.len() == 1
@@ -407,16 +408,16 @@ pub(super) fn holds_as_it_did(candidate: &Move, service: &ServiceRecord) -> bool
         && service.spec.external_traffic_policy.as_deref() == Some("Local")
 }
 
-/// What is said of a Service whose owner has added to what holds its old address, or changed its type.
+/// The message for a Service whose owner added external IPs beside its hold, or changed its type.
 pub(super) fn changed(candidate: &Move) -> String {
     format!(
-        "is held at `{}` beside what its owner has added since: `retire` removes that address alone, and leaves \
-         `externalTrafficPolicy` as its owner needs it",
+        "is held at `{}`, and its owner has changed it since: `retire` removes only that address, and keeps the \
+         `externalTrafficPolicy` that its owner needs",
         candidate.old_address
     )
 }
 
-fn mend(
+fn repair(
     candidate: &Move,
     code: &'static str,
     done: &[String],
@@ -426,17 +427,17 @@ fn mend(
     if edits.is_empty() {
         return Seen::Fine;
     }
-    Seen::Mend(Box::new(mend_of(candidate, code, done.join("; "), edits, guards)))
+    Seen::Repair(Box::new(repair_of(candidate, code, done.join("; "), edits, guards)))
 }
 
-fn mend_of(
+fn repair_of(
     candidate: &Move,
     code: &'static str,
     says: String,
     edits: Vec<KeyEdit>,
     guards: Vec<Guard>,
-) -> Mend {
-    Mend {
+) -> Repair {
+    Repair {
         subject: candidate.subject(),
         code,
         says,
@@ -458,6 +459,6 @@ fn taken(candidate: &Move) -> Seen {
     let old = candidate.old_address;
     wrong(
         Finding::error("held-address-taken", about(candidate)),
-        format!("its old address `{old}` is somebody else's by now"),
+        format!("its old address `{old}` is now allocated to another Service"),
     )
 }

@@ -1,4 +1,4 @@
-//! A survey, to be looked up: Services by name, IPAddress objects by address, and who has an address.
+//! An index of a survey: Services by name, IPAddress objects by address, and the owners of an address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -32,7 +32,7 @@ impl<'a> Index<'a> {
         self.services.get(&(candidate.namespace.as_str(), name)).copied()
     }
 
-    /// The Service that is moved, or another that has its name by now.
+    /// The Service of the move, or another Service that now has its name.
     pub(super) fn service(&self, candidate: &Move) -> Option<&'a ServiceRecord> {
         self.named(candidate, &candidate.name)
     }
@@ -42,7 +42,7 @@ impl<'a> Index<'a> {
         self.objects.get(&address).copied()
     }
 
-    /// The IPAddress of an address, if it is this Service's, or a shadow's of it.
+    /// The IPAddress of an address, if it belongs to this Service or to one of its shadows.
     pub(super) fn own_object(&self, candidate: &Move, address: IpAddr) -> Option<&'a AddressRecord> {
         self.object(address).filter(|object| is_own(candidate, object))
     }
@@ -52,7 +52,7 @@ impl<'a> Index<'a> {
         self.owners.contains_key(&address)
     }
 
-    /// A Service that has the address, and is neither the planned one, by its name, nor a shadow of it.
+    /// A Service that has the address, and is neither the planned one (by name) nor one of its shadows.
     pub(super) fn other_owner(&self, candidate: &Move, address: IpAddr) -> Option<&'a ServiceRecord> {
         let is_other = |service: &&&ServiceRecord| {
             service.namespace != candidate.namespace
@@ -62,14 +62,14 @@ impl<'a> Index<'a> {
     }
 }
 
-/// Whether an IPAddress is this Service's, or a shadow's of it.
+/// Whether an IPAddress belongs to this Service or to one of its shadows.
 pub(super) fn is_own(candidate: &Move, object: &AddressRecord) -> bool {
     object.managed_by == Manager::Allocator
         && object.parent.0 == candidate.namespace
         && (object.parent.1 == candidate.name || candidate.has_shadow(&object.parent.1))
 }
 
-/// The condition that a Service is as it was seen.
+/// The precondition that a Service is unchanged since it was read.
 pub(super) fn as_seen(service: &ServiceRecord) -> Guard {
     Guard::Unchanged(service.key.clone(), service.mod_revision)
 }

@@ -1,4 +1,4 @@
-//! What a renumbering is to do: the value that a plan carries, prints and is approved by.
+//! The intention of a renumbering: the value that a plan stores and prints, and that the operator approves.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -23,18 +23,18 @@ pub struct Renumbering {
     pub family: Family,
     /// The ranges that Services leave.
     pub from: Vec<ServiceCidr>,
-    /// The range that they go to.
+    /// The range that they move to.
     pub to: ServiceCidr,
-    /// The whole of `--service-cluster-ip-range`: one range, or one of each family, in their order.
+    /// The full value of `--service-cluster-ip-range` now: one range, or one of each family, in their order.
     pub flag_before: Vec<ServiceCidr>,
-    /// The whole of it afterwards.
+    /// The full value afterwards.
     pub flag: Vec<ServiceCidr>,
-    /// ServiceCIDRs of ranges that are left, beside the API servers' own: they are their owners' to delete.
+    /// ServiceCIDRs of old ranges, other than the API servers' own. Their owners must delete them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherRange>,
     /// Services moved together.
     pub batch_size: usize,
-    /// The tiers, from least to most critical; empty where there are none.
+    /// The tiers, from least to most critical; empty without tiers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tiers: Vec<Text>,
     /// How new objects are stored.
@@ -44,46 +44,46 @@ pub struct Renumbering {
     /// The RangeAllocation, in the eras that have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bitmap: Option<BitmapChange>,
-    /// What kubeadm's ConfigMaps record of the range, and of the address of the cluster's DNS.
+    /// Values in kubeadm's ConfigMaps that record the range or the address of the cluster's DNS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub records: Vec<RecordChange>,
-    /// What must know both ranges for a time: routers.
+    /// Lists that must have both ranges for a time: those of routers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overlaps: Vec<Overlap>,
-    /// What may record the range and cannot be read, with the reason.
+    /// Objects that may record the range and cannot be read, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
     /// Whether there is a NodeLocal DNSCache.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub node_local_dns: bool,
-    /// What routes Services, in words; `None` where nothing tells.
+    /// A description of the data plane; `None` if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_plane: Option<String>,
-    /// Why old addresses may not be held everywhere; `None` where they will be.
+    /// Why old addresses may not be held everywhere; `None` if they will be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<String>,
     /// Whether the operator accepts that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gap_accepted: bool,
-    /// Whether what routes Services can hold nothing by an external IP.
+    /// Whether the data plane cannot hold addresses by external IPs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shadows_only: bool,
-    /// The hold that the operator asked for, for every Service; sweeps keep to it.
+    /// The hold that the operator requested for every Service; sweeps use it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_asked: Option<Hold>,
-    /// The Services that move, in the order in which they do; last those that were born meanwhile, sweep by sweep.
+    /// The Services that move, in order; last those that were created meanwhile, sweep by sweep.
     pub moves: Vec<Move>,
     /// The Services that do not.
     pub skipped: Vec<Skipped>,
-    /// How often something was added to the plan since it was made ([`Renumbering::amend`]): not a part of it.
+    /// How often the plan was amended ([`Renumbering::amend`]); not a part of the plan.
     #[serde(skip)]
     pub amendments: usize,
 }
 
 impl Renumbering {
-    /// Returns the moves of the cluster's DNS that kubelets may give to Pods: those of its usual name or, where an
-    /// installer names it otherwise (`rke2-coredns-rke2-coredns`), all but the one by which a NodeLocal DNSCache reaches it
-    /// (`kube-dns-upstream`, which has the same label).
+    /// Returns the moves of the cluster's DNS that kubelets may give to Pods: those with the usual name or, if an
+    /// installer uses another name (`rke2-coredns-rke2-coredns`), all except the one through which a NodeLocal DNSCache
+    /// reaches it (`kube-dns-upstream`, which has the same label).
     pub fn dns(&self) -> impl Iterator<Item = &Move> {
         let is_dns = |candidate: &&Move| candidate.turn == Turn::ClusterDns;
         let is_usual = |candidate: &Move| matches!(candidate.name.as_str(), "kube-dns" | "coredns");
@@ -99,7 +99,7 @@ impl Renumbering {
         with_shadow.flat_map(|(moved, shadow)| shadow.names().map(|name| (moved.namespace.as_str(), name)))
     }
 
-    /// Returns what the operation has created and keeps, as its plan says.
+    /// Returns the objects that the operation creates and keeps, according to its plan.
     pub fn ours(&self) -> Ours {
         let addresses = self.moves.iter().flat_map(|moved| {
             let of = (moved.namespace.clone(), moved.name.clone());
@@ -116,7 +116,7 @@ impl Renumbering {
     }
 }
 
-/// What becomes of the RangeAllocation when the API servers get the new range.
+/// The change of the RangeAllocation when the API servers get the new range.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BitmapChange {
     /// Its name: `serviceips` or `secondaryserviceips`.
@@ -126,21 +126,21 @@ pub struct BitmapChange {
     /// Its bits now.
     #[serde(with = "crate::wire::base64_text")]
     pub data_before: Vec<u8>,
-    /// Its bits for the new range: of Services that are there already.
+    /// Its bits for the new range: those of Services that already have addresses of it.
     #[serde(with = "crate::wire::base64_text")]
     pub data_after: Vec<u8>,
 }
 
-/// A ServiceCIDR that somebody has created.
+/// A ServiceCIDR that a user created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherRange {
     /// Its name.
     pub name: String,
-    /// Its ranges that are left.
+    /// Its old ranges of the family.
     pub ranges: Vec<ServiceCidr>,
 }
 
-/// A list of ranges in an object of the API, which has the new one beside the old one for as long as both are in use.
+/// A list of ranges in an API object, which has the new range beside the old one while both are in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overlap {
     /// As in `crd.projectcalico.org/v1`.
@@ -151,9 +151,9 @@ pub struct Overlap {
     pub name: String,
     /// Where the list is (RFC 6901).
     pub pointer: String,
-    /// The items that go in the end.
+    /// The items that are removed at the end.
     pub old: Vec<serde_json::Value>,
-    /// The items that come.
+    /// The items that are added.
     pub new: Vec<serde_json::Value>,
 }
 
@@ -164,11 +164,11 @@ pub struct RecordChange {
     pub config_map: Text,
     /// The entry, which is YAML.
     pub entry: Text,
-    /// The keys of the value in it.
+    /// The path of keys to the value.
     pub path: Vec<String>,
     /// The value, or a part of it, before.
     pub before: String,
-    /// And after.
+    /// The value, or the part, afterwards.
     pub after: String,
 }
 
@@ -179,7 +179,7 @@ pub struct Move {
     pub namespace: Text,
     /// Name.
     pub name: Text,
-    /// uid: a Service that was deleted and made again is another one.
+    /// uid: a recreated Service is another one.
     pub uid: Text,
     /// `clusterIPs` before.
     pub old: Vec<Text>,
@@ -187,34 +187,34 @@ pub struct Move {
     pub new: Vec<Text>,
     /// How the old address is held.
     pub hold: Hold,
-    /// Why so.
+    /// Why it is held so.
     pub hold_reason: Cow<'static, str>,
     /// The address that changes.
     pub old_address: IpAddr,
     /// What it changes to.
     pub new_address: IpAddr,
-    /// `externalTrafficPolicy` as it stands, to be put back; absent and empty are different.
+    /// The original `externalTrafficPolicy`, to restore; absent and empty are different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_policy: Option<Text>,
-    /// Its tier, one of the plan's; empty where it has none.
+    /// Its tier, one of the plan's; empty without a tier.
     #[serde(default, skip_serializing_if = "Text::is_empty")]
     pub tier: Text,
     /// When it moves.
     #[serde(default, skip_serializing_if = "Turn::is_any")]
     pub turn: Turn,
-    /// In which sweep it was found, from 1; 0 for what was planned.
+    /// The number of the sweep that found it, from 1; 0 if it was planned.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sweep: usize,
-    /// Whether the object has `clusterIP` alone, without a list (last written before Kubernetes 1.20).
+    /// Whether the object has only `clusterIP`, without a list (last written before Kubernetes 1.20).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_list: bool,
-    /// Whether the old address has no IPAddress object, although it should: one is created to hold it.
+    /// Whether the IPAddress object of the old address is missing: one is created to hold the address.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub old_object_missing: bool,
     /// When the IPAddress object of the old address was created, in seconds since 1970: a rollback restores it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old_object_created: Option<i64>,
-    /// The shadow Services, where the hold is one.
+    /// The shadow Services, if the hold is a shadow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<Box<Shadow>>,
 }
@@ -225,8 +225,8 @@ impl Move {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Returns what tells this move from all others of the plan: `namespace/name`, and the sweep behind a `+`,
-    /// because one that was swept may have the name of one that was planned and is gone.
+    /// Returns the unique id of this move in the plan: `namespace/name`, with the sweep after a `+`, because a swept
+    /// Service may have the name of a planned one that was deleted.
     pub fn id(&self) -> String {
         match self.sweep {
             0 => self.subject(),
@@ -244,7 +244,7 @@ impl Move {
         self.shadow.as_deref().is_some_and(|shadow| shadow.names().contains(&name))
     }
 
-    /// Whether a step is about it, or about a shadow of it.
+    /// Whether the subject of a step is this Service or one of its shadows.
     pub fn has_step(&self, step: &StepId) -> bool {
         let Some((_, subject)) = step.0.split_once('/') else { return false };
         let is_shadow = |name: &str| {
@@ -259,18 +259,18 @@ impl Move {
         StepId(format!("{name}/{}", self.id()))
     }
 
-    /// Whether the Service has moved, and not moved back; `state` tells the state of a step.
+    /// Whether the Service has moved, and not moved back; `state` returns the state of a step.
     pub fn has_moved(&self, state: impl Fn(&StepId) -> Option<State>) -> bool {
         state(&self.step("flip")).is_some_and(State::is_in_force)
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires it")]
 fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// When a Service moves. What everything else depends on comes last, alone.
+/// When a Service moves. Services that everything else depends on move last, each in a batch of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Turn {
@@ -290,27 +290,27 @@ impl Turn {
     }
 }
 
-/// The two shadow Services of a move: one holds the old address until it is retired, one serves the new
-/// address until the Service itself has it.
+/// The two shadow Services of a move: one holds the old address until it is retired, the other serves the new address
+/// until the Service itself has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shadow {
-    /// Name of the one that holds the old address.
+    /// Name of the shadow that holds the old address.
     pub hold_name: String,
-    /// Name of the one that warms the new address up.
+    /// Name of the shadow that serves the new address in advance (warming).
     pub warm_name: String,
-    /// Addresses of the new range under which the two are made.
+    /// Addresses of the new range with which the two are created.
     pub temporary: [IpAddr; 2],
-    /// What they copy of the Service's spec.
+    /// The part of the Service's spec that they copy.
     pub spec: serde_json::Value,
 }
 
 impl Shadow {
-    /// The names of both: the one that holds the old address, and the one that warms the new one up.
+    /// Both names: the holding shadow, then the warming shadow.
     pub fn names(&self) -> [&str; 2] {
         [&self.hold_name, &self.warm_name]
     }
 
-    /// Whether they have copies of the Service's endpoints: there is no selector by which a controller would give them any.
+    /// Whether they have copies of the Service's endpoints: without a selector no controller creates endpoints for them.
     pub fn has_copies(&self) -> bool {
         let selector = self.spec.get("selector").and_then(serde_json::Value::as_object);
         selector.is_none_or(serde_json::Map::is_empty)

@@ -1,4 +1,4 @@
-//! The environment of a live renumbering: the cluster's API, its nodes, and the people who do what no program does.
+//! The environment of a live renumbering: the cluster's API, its nodes, and the operators who complete manual steps.
 
 mod bitmap;
 mod closing;
@@ -19,30 +19,29 @@ pub use self::shadows::delete_again;
 use super::effect::{Awaited, Effect};
 use super::intention::Renumbering;
 use super::steps::{FLAGS, OTHER_RANGES, Wait, routed};
-use crate::cluster::{Barrier, BarrierError, Cluster, ClusterError, MANAGED_BY, ObjectRef, Reach};
+use crate::kube_api::{Barrier, BarrierError, Cluster, ClusterError, MANAGED_BY, ObjectRef, Reach};
 use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed};
 use crate::preflight::objects::subject;
 use crate::store::{Guard, ReadStore, Revision};
 
-/// How long a wait may take: longer
-/// than a kube-proxy that has lost its API server may take to look for it again, which is up to a minute
+/// How long a wait may take: longer than a kube-proxy that has lost its API server needs to reconnect, which is up to a minute
 /// (`NewReflectorWithOptions`, back-off of 30 s with a jitter of 1.0, client-go `tools/cache/reflector.go`, v0.32.2).
 const DEADLINE: Duration = Duration::from_secs(150);
 
-/// How long a client may go on connecting to what it resolved a name to: CoreDNS answers with a TTL of 30 s (`ttl 30`
-/// in the Corefile of kubeadm, `cmd/kubeadm/app/phases/addons/dns/manifests.go`, v1.36.3), and the client may keep the
-/// answer for as long on its own account (a JVM: `networkaddress.cache.ttl`, 30 s).
+/// How long a client may still connect to an address that it has resolved: CoreDNS answers with a TTL of 30 s (`ttl 30` in the
+/// Corefile of kubeadm, `cmd/kubeadm/app/phases/addons/dns/manifests.go`, v1.36.3), and the client may cache the answer for
+/// another 30 s (a JVM: `networkaddress.cache.ttl`).
 pub const LINGER: Duration = Duration::from_mins(1);
 
-/// Asks whether a manual step is done.
+/// Checks whether a manual step is complete.
 #[async_trait]
 pub trait Approver: Send + Sync {
-    /// Returns [`Answer::Confirmed`] once it is done, or [`Answer::Open`] if nobody says so: then the operation
+    /// Returns [`Answer::Confirmed`] once it is complete, or [`Answer::Open`] if that is not confirmed: then the operation
     /// pauses.
     async fn confirm(&self, manual: &Manual, back: bool) -> Result<Answer, Fault>;
 }
 
-/// Returns what must be waited for when addresses of a batch were put right: as the batch itself does before its flips.
+/// Returns the wait that is needed after addresses of a batch were repaired: the same as the batch has before its flips.
 pub fn seen_again(batch: usize) -> Wait {
     routed(batch)
 }
@@ -50,26 +49,26 @@ pub fn seen_again(batch: usize) -> Wait {
 /// How to wait for the cluster.
 #[derive(Debug, Clone)]
 pub struct LiveOptions {
-    /// Id of the operation.
+    /// The operation's id.
     pub operation: String,
-    /// Where the sentinels of barriers are made.
+    /// Namespace of the barriers' sentinels.
     pub namespace: String,
-    /// How the nodes are asked.
+    /// How to query the nodes.
     pub reach: Reach,
     /// Nodes that no barrier waits for.
     pub without: BTreeSet<String>,
-    /// API servers that are stopped for good, by host or Lease: nothing waits for them.
+    /// API servers that are stopped permanently, by host or Lease: no wait includes them.
     pub without_api_servers: BTreeSet<String>,
-    /// How long one wait may take.
+    /// The time limit of a wait.
     pub deadline: Duration,
-    /// How long, on the way back, the new addresses go on answering after the last Service has moved back.
+    /// In a rollback: how long the new addresses still answer after the last Service has moved back.
     pub linger: Duration,
-    /// What must hold, or a wait is given up: without the lock, what is waited for may never come.
+    /// Preconditions of every wait: without the operation lease, the awaited state may never come, and the wait stops.
     pub guards: Vec<Guard>,
 }
 
 impl LiveOptions {
-    /// Returns the usual ones.
+    /// Returns the defaults.
     pub fn new(operation: &str) -> Self {
         Self {
             operation: operation.to_string(),
@@ -84,7 +83,7 @@ impl LiveOptions {
     }
 }
 
-/// The manual steps that a renumbering may have, by name: people or other components do them.
+/// The names of the manual steps that a renumbering may have: operators or other components complete them.
 pub const MANUAL_STEPS: [&str; 8] = [
     "snapshot",
     "certificates",
@@ -102,24 +101,23 @@ pub struct LiveEnvironment<'a> {
     pub cluster: &'a Cluster,
     /// The cluster's etcd.
     pub store: &'a dyn ReadStore,
-    /// What is carried out.
+    /// The work of the plan.
     pub work: &'a Renumbering,
-    /// Who is asked about what others do.
+    /// Confirms manual steps.
     pub approver: &'a dyn Approver,
     /// How to wait.
     pub options: LiveOptions,
 }
 
-/// What the journal keeps of an object that was made: its uid, and the revision of its creation if this process is known to
-/// have made it.
+/// What the journal keeps of a created object: its uid, and the revision of its creation if this process certainly created it.
 fn made(object: &Value, is_known: bool) -> Value {
     let text = |path: &str| object.pointer(path).cloned().unwrap_or_default();
     let revision = if is_known { text("/metadata/resourceVersion") } else { Value::Null };
     json!({"uid": text("/metadata/uid"), "revision": revision})
 }
 
-/// Words an error of the API, with what to do about it. What a policy, a webhook or the API refuses of one object is no
-/// fault of the others.
+/// Converts an error of the API, with a hint what to do. If a policy, a webhook or the API refuses one object, only that object
+/// is skipped.
 fn failed(error: &ClusterError) -> Fault {
     let words = match error.hint() {
         Some(hint) => format!("{error}; {hint}"),
@@ -134,21 +132,22 @@ impl From<ClusterError> for Fault {
     }
 }
 
-/// What is found where an object is to be deleted.
+/// The object that is found before a deletion.
 enum Found {
     Nothing,
-    /// Ours, with its uid.
+    /// Managed by netsurgeon, with its uid.
     Ours(String),
-    /// Ours, and already on its way out.
+    /// Managed by netsurgeon, and being deleted.
     Leaving,
+    /// Not managed by netsurgeon.
     Others,
 }
 
 impl LiveEnvironment<'_> {
-    /// Creates an object, unless it is there as asked for; returns what the journal keeps of it.
+    /// Creates an object, unless it exists as requested; returns what the journal keeps of it.
     async fn create(&self, manifest: &Value) -> Result<Value, Fault> {
         let object = ObjectRef::of(manifest)?;
-        // A ServiceCIDR of the last attempt may end only when its last address does.
+        // A ServiceCIDR of the last attempt may be deleted only after its last address.
         if object.collection.kind == "ServiceCIDR" && matches!(self.find(&object).await?, Found::Leaving) {
             self.is_gone(&object).await?;
         }
@@ -166,13 +165,13 @@ impl LiveEnvironment<'_> {
         }
     }
 
-    /// Says which Service has the address that a manifest asks for, if one has.
+    /// Names the Service that has the address that a manifest requests, if there is one.
     async fn whose_address(&self, manifest: &Value) -> Option<String> {
         let wanted = manifest.pointer("/spec/clusterIP").and_then(Value::as_str)?;
         self.cluster.objects_as(None, &|service| owner(&service, wanted)).await.ok()?.into_iter().next()
     }
 
-    /// Compares what is there under a manifest's name with the manifest; returns what the journal keeps of it if it is that.
+    /// Compares the existing object of a manifest's name with the manifest; returns what the journal keeps of it if they match.
     async fn compare(&self, manifest: &Value) -> Result<Observed, Fault> {
         let object = ObjectRef::of(manifest)?;
         let Some(found) = self.cluster.get(&object).await? else { return Ok(Observed::NotDone) };
@@ -180,7 +179,7 @@ impl LiveEnvironment<'_> {
         Ok(match difference {
             None => Observed::Done(made(&found, false)),
             Some(difference) => Observed::Changed(format!(
-                "{object} exists and is not what would be made: {difference}; delete or rename it, then resume"
+                "{object} exists and differs from the planned object: {difference}; delete or rename it, then resume"
             )),
         })
     }
@@ -199,7 +198,7 @@ impl LiveEnvironment<'_> {
         Ok(Found::Ours(text(&["metadata", "uid"]).unwrap_or_default().to_string()))
     }
 
-    /// Deletes an object of ours, and that one alone.
+    /// Deletes an object that netsurgeon manages, by its uid.
     async fn delete(&self, object: &ObjectRef<'_>) -> Result<(), Fault> {
         match self.find(object).await? {
             Found::Nothing | Found::Leaving => Ok(()),
@@ -225,7 +224,7 @@ impl LiveEnvironment<'_> {
             }
             Err(BarrierError::Cluster(error)) => Err(error.into()),
             Err(error @ BarrierError::NotCrossed { .. }) => Err(Fault::Halt(format!(
-                "{error}; mend the kube-proxy there, or leave out a node that is gone for good, then resume"
+                "{error}; repair the kube-proxy there, or delete a Node that is permanently lost, then resume"
             ))),
         }
     }
@@ -237,14 +236,14 @@ fn owner(service: &Service, wanted: &str) -> Option<String> {
         return None;
     }
     Some(format!(
-        "`{wanted}` is the address of Service {}: once that is gone, or has another one, resume",
+        "`{wanted}` is the address of Service {}: delete that Service or change its address, then resume",
         subject(service)
     ))
 }
 
 fn not_ours(object: &ObjectRef<'_>) -> String {
     let (label, value) = MANAGED_BY;
-    format!("{object} has no label `{label}: {value}`: someone else has made it, and it stays as it is")
+    format!("{object} has no label `{label}: {value}`: netsurgeon did not create it, and leaves it unchanged")
 }
 
 impl LiveEnvironment<'_> {
@@ -292,7 +291,7 @@ impl Environment<Effect> for LiveEnvironment<'_> {
         // The API's resourceVersion is etcd's mod_revision.
         let made = text("revision").and_then(|revision| revision.parse().ok()).map(Revision);
         let (Some(uid), Some(made)) = (text("uid"), made) else { return Ok(false) };
-        // What was there when they came to the end of the step is theirs.
+        // An object that existed when the other process ended the step belongs to that process.
         if ended.is_some_and(|ended| made < ended) {
             return Ok(false);
         }
@@ -301,7 +300,7 @@ impl Environment<Effect> for LiveEnvironment<'_> {
     }
 
     async fn observe(&self, doing: &Doing<'_, Effect>) -> Result<Observed, Fault> {
-        // Carrying out anything else once more is the same as once.
+        // All other effects are idempotent.
         let Effect::Create { manifest } = doing.effect else { return Ok(Observed::NotDone) };
         if !doing.back {
             return self.compare(manifest).await;
@@ -338,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whose_an_address_is_is_said() {
+    fn address_owner_is_reported() {
         let service = |name: &str, address: &str| {
             let metadata = json!({"name": name, "namespace": "shop"});
             let service = json!({"metadata": metadata, "spec": {"clusterIPs": [address, "fd00::1"]}});

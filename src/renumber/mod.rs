@@ -1,13 +1,12 @@
 //! Moving every Service of a cluster to another Service range.
 //!
-//! [`plan`] turns a survey and a target into a [`Renumbering`]: which Service gets which address and how
-//! its old one is held. That compiles to steps of an operation ([`stages`]), in the order that the storage
-//! era asks for; [`rehearse`] carries them out on a copy that nobody else sees.
+//! [`plan`] turns a survey and a target into a [`Renumbering`]: the new address of each Service, and how its old address
+//! is held. A [`Renumbering`] compiles to the steps of an operation ([`stages`]), in the order that the storage era
+//! requires; [`rehearse`] executes them on a private copy.
 //!
 //! The order and the rules are those of `docs/renumber.md`, measured on real clusters.
 
 pub mod current;
-pub mod data_plane;
 pub mod dates;
 pub mod effect;
 pub mod estimate;
@@ -16,6 +15,7 @@ pub mod guard;
 pub mod hold;
 mod index;
 mod intention;
+pub mod kube_proxy;
 pub mod live;
 pub mod plan;
 pub mod ranges;

@@ -1,4 +1,4 @@
-//! From a survey and a target range to what is to be done with every Service: a pure function.
+//! Planning: a pure function from a survey and a target range to the move of every Service.
 
 mod arranged;
 mod error;
@@ -18,9 +18,9 @@ use self::overlaps::overlaps;
 use self::records::{record_changes, unread};
 
 pub use self::arranged::open_to_tiers;
-use super::data_plane::{DataPlane, Obstacle, judge};
 use super::hold::{Choice, Hold, choose};
 use super::intention::{BitmapChange, Move, OtherRange, Renumbering, Skipped, Turn};
+use super::kube_proxy::{DataPlane, Obstacle, judge};
 use super::target;
 use super::tier::Tiers;
 use crate::ip::remap::{Rank, Wanted, remap};
@@ -30,37 +30,37 @@ use crate::survey::{AddressRecord, Era, Manager, ServiceRecord, Survey};
 use crate::wire::Text;
 use crate::wire::bitmap::Bitmap;
 
-/// The kind of plan, as its header says.
+/// The kind of plan, as in its header.
 pub const KIND: &str = "renumber";
 
-/// What the operator may choose.
+/// The options of a plan.
 #[derive(Debug, Clone)]
 pub struct PlanOptions {
     /// The new range.
     pub to: ServiceCidr,
-    /// New addresses asked for, by `namespace/name`.
+    /// Requested new addresses, by `namespace/name`.
     pub pins: BTreeMap<String, IpAddr>,
     /// Services moved together, between two waits for the data plane.
     pub batch_size: usize,
-    /// The tiers by which the Services are ordered, if the operator names some.
+    /// The tiers by which the Services are ordered, if there are any.
     pub tiers: Option<Tiers>,
-    /// The hold for every Service that can be held so; by default it depends on the Service.
+    /// The hold for every Service that supports it; by default it depends on the Service.
     pub hold: Option<Hold>,
-    /// A KubeProxyConfiguration to go by, instead of what the cluster says.
+    /// A KubeProxyConfiguration to use instead of the cluster's.
     pub proxy_config: Option<String>,
-    /// Whether to plan where what routes Services was not tested: then old addresses may not be held everywhere.
+    /// Whether to plan for a data plane that was not tested: old addresses may then not be held everywhere.
     pub accept_gap: bool,
 }
 
 impl PlanOptions {
-    /// Returns the usual ones.
+    /// Returns the defaults.
     pub fn new(to: ServiceCidr) -> Self {
         let pins = BTreeMap::new();
         Self { to, pins, batch_size: 50, tiers: None, hold: None, proxy_config: None, accept_gap: false }
     }
 }
 
-/// Makes the plan.
+/// Creates the plan.
 pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>, PlanError> {
     let cluster = survey.cluster_id.clone().ok_or(PlanError::NoIdentity)?;
     target::check(survey, &options.to)?;
@@ -105,7 +105,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     Ok(Plan::new(&cluster, survey.revision, work))
 }
 
-/// Decides for every Service where it goes, and how its old address is held.
+/// Chooses the new address of every Service, and how its old address is held.
 pub(super) fn make_moves(
     survey: &Survey,
     options: &PlanOptions,
@@ -130,18 +130,17 @@ pub(super) fn make_moves(
     Ok(moves)
 }
 
-/// What routes Services, the gap where that is not known or was not tested, and why nothing can be held by an
-/// external IP.
+/// The data plane, the gap if it is unknown or was not tested, and why no address can be held by an external IP.
 type Routes = (Option<String>, Option<String>, Option<&'static str>);
 
-/// From outside the cluster an external IP with `externalTrafficPolicy: Local` leads to endpoints of the same node only.
-const ANNOUNCED: &str = "Calico announces ClusterIPs to routers, and an external IP would be reached from outside only by way \
-                         of nodes that run an endpoint";
+/// From outside the cluster, an external IP with `externalTrafficPolicy: Local` reaches only endpoints of the same node.
+const ANNOUNCED: &str = "Calico announces ClusterIPs to routers; from outside, an external IP is reachable only through nodes \
+                         that run an endpoint";
 
 fn routing(survey: &Survey, options: &PlanOptions, is_announced: bool) -> Result<Routes, PlanError> {
     let announced = is_announced.then_some(ANNOUNCED);
     match judge(survey, options.to.family(), options.proxy_config.as_deref()) {
-        // Accepted or not: where there are no rules for external IPs, no old address would answer.
+        // Also with `--accept-gap`: without rules for external IPs, no old address would answer.
         DataPlane::KubeProxy { about, no_external_ip: Some(gate @ Obstacle::Gate) } => {
             Ok((Some(about), None, Some(gate.reason())))
         }
@@ -159,8 +158,8 @@ fn routing(survey: &Survey, options: &PlanOptions, is_announced: bool) -> Result
     }
 }
 
-/// Parts the Services into those that move and those that do not. What a process that was killed has left for its barriers is
-/// neither: it is removed.
+/// Splits the Services into those that move and those that do not. Sentinels that a killed process left are neither: they
+/// are removed.
 pub(super) fn split<'s>(
     survey: &'s Survey,
     family: Family,
@@ -170,11 +169,11 @@ pub(super) fn split<'s>(
     let mut skipped = Vec::new();
     for service in survey.services.iter().filter(|service| !service.is_sentinel()) {
         let reason = match service.address(family) {
-            Some(address) if to.contains(address) => Some(format!("in `{to}` already")),
+            Some(address) if to.contains(address) => Some(format!("already in `{to}`")),
             Some(_) => None,
             None if service.kind() == "ExternalName" => Some("ExternalName".to_string()),
             None if service.spec.cluster_ip.as_deref() == Some("None") => Some("headless".to_string()),
-            None => Some(format!("without {family} address")),
+            None => Some(format!("no {family} address")),
         };
         match reason {
             None => movers.push(service),
@@ -188,7 +187,7 @@ pub(super) fn split<'s>(
     (movers, skipped)
 }
 
-/// Refuses Services whose stored addresses contradict each other: moving one would make it worse.
+/// Refuses Services whose stored addresses contradict each other: a move would make it worse.
 fn check_movers(movers: &[&ServiceRecord]) -> Result<(), PlanError> {
     let mut seen: Vec<(IpAddr, &ServiceRecord)> = Vec::with_capacity(movers.len());
     for service in movers {
@@ -199,7 +198,7 @@ fn check_movers(movers: &[&ServiceRecord]) -> Result<(), PlanError> {
         }
         seen.extend(service.addresses.iter().map(|address| (*address, *service)));
     }
-    // In order and side by side takes a fraction of a map's time and memory.
+    // A sorted list takes a fraction of the time and memory of a map.
     seen.sort_by_key(|(address, _)| *address);
     let twice = seen.windows(2).find_map(|pair| match pair {
         [(address, one), (other, two)] if address == other => Some((address, one, two)),
@@ -214,8 +213,8 @@ fn check_movers(movers: &[&ServiceRecord]) -> Result<(), PlanError> {
     }
 }
 
-/// Returns for each mover the IPAddress object of the address that changes, and refuses where one says something
-/// else than its Service: the repair loop may be about to change it.
+/// Returns for each mover the IPAddress object of the address that changes. Refuses an object that contradicts its
+/// Service: the repair loop may be about to change it.
 fn objects_of<'s>(
     survey: &'s Survey,
     family: Family,
@@ -301,13 +300,13 @@ fn map_addresses(
     Ok(remap(&options.to, capacity(survey, &options.to), taken, &wanted)?)
 }
 
-/// How many addresses of the range can be allocated: where there is a bitmap, as many as it has bits.
+/// How many addresses of the range can be allocated; with a bitmap, as many as it has bits.
 pub(super) fn capacity(survey: &Survey, to: &ServiceCidr) -> u128 {
     if survey.era.era == Era::Objects { to.capacity() } else { to.bitmap_capacity() }
 }
 
-/// Addresses of the range that are in use, whoever uses them: external IPs, too, which may not be held twice, but for those
-/// that are being tried.
+/// Addresses of the range that are in use by any Service or IPAddress. External IPs count, too, as an address must not be
+/// held twice; those of sentinels do not.
 pub(super) fn in_use(survey: &Survey, to: &ServiceCidr) -> HashSet<IpAddr> {
     let services = survey.services.iter().flat_map(|service| service.addresses.iter().copied());
     let listing = survey.services.iter().filter(|service| !service.is_sentinel());
@@ -325,7 +324,7 @@ pub(super) fn turn_of(survey: &Survey, service: &ServiceRecord) -> Turn {
     }
 }
 
-/// Returns the API servers' flag, as they have recorded it.
+/// Returns the API servers' flag, as recorded in the cluster.
 pub fn flag(survey: &Survey) -> Vec<ServiceCidr> {
     match survey.service_cidrs.iter().find(|cidr| cidr.name == "kubernetes") {
         Some(cidr) => cidr.ranges.clone(),
@@ -337,7 +336,7 @@ pub fn flag(survey: &Survey) -> Vec<ServiceCidr> {
     }
 }
 
-/// Returns the ServiceCIDRs of the family that API servers do not make from their flag.
+/// Returns the ServiceCIDRs of the family that API servers do not create from their flag.
 fn others(survey: &Survey, family: Family) -> Vec<OtherRange> {
     let created = survey.service_cidrs.iter().filter(|cidr| cidr.name != "kubernetes" && !cidr.terminating);
     let of_family = created.map(|cidr| OtherRange {
@@ -357,7 +356,7 @@ fn flag_after(before: &[ServiceCidr], to: ServiceCidr) -> Vec<ServiceCidr> {
     ranges
 }
 
-/// Returns addresses with one in the place of another.
+/// Returns the addresses with one replaced by another.
 pub(super) fn renamed(list: &[Text], from: IpAddr, to: IpAddr) -> Vec<Text> {
     let other = |text: &Text| if text.parse() == Ok(from) { format_compact!("{to}") } else { text.clone() };
     list.iter().map(other).collect()
@@ -397,7 +396,7 @@ fn make_move(
     }
 }
 
-/// Computes what the RangeAllocation of the family holds once the API servers have the new range.
+/// Computes the content of the family's RangeAllocation once the API servers have the new range.
 fn bitmap_change(survey: &Survey, to: &ServiceCidr) -> Result<Option<BitmapChange>, PlanError> {
     if survey.era.era == Era::Objects {
         return Ok(None);

@@ -1,8 +1,8 @@
-//! Rewriting a RangeAllocation: its bits from the Services, for its own range or for another one.
+//! Rewriting a RangeAllocation: its bits are computed from the Services, for its own range or for another one.
 //!
-//! The API server re-reads the object at its next allocation and follows
-//! (`pkg/registry/core/service/allocator/storage/storage.go`, v1.36.3), so no restart is needed. Under dual
-//! write nothing else ever repairs it.
+//! The API server reads the object again at its next allocation
+//! (`pkg/registry/core/service/allocator/storage/storage.go`, v1.36.3), so no restart is needed. Under dual write no other
+//! component repairs it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,32 +22,32 @@ use crate::wire::edit::Condition;
 use crate::wire::objects::new_range_allocation;
 use crate::wire::{Field, FieldEdit, Value};
 
-/// The kind of plan, as its header says.
+/// The kind of plan, as in its header.
 pub const KIND: &str = "rewrite-range";
 
 /// The RangeAllocation of node ports.
 const NODE_PORTS: &str = "servicenodeports";
 
-/// Why there is nothing to rewrite, or no way to.
+/// Why a RangeAllocation cannot be rewritten, or need not be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RewriteError {
-    /// The cluster keeps no such bitmap.
+    /// The cluster has no such bitmap.
     #[error("there is no RangeAllocation `{name}`{why}")]
     Missing {
         /// Its name.
         name: String,
-        /// Why that is as it should be, or nothing.
+        /// Why, or what to do; empty if unknown.
         why: &'static str,
     },
-    /// Nobody reads it any more.
+    /// No API server reads it any more.
     #[error(
-        "RangeAllocation `{name}` is a leftover that no API server reads; rewriting it would change nothing"
+        "RangeAllocation `{name}` is a leftover that no API server reads; a rewrite would have no effect"
     )]
     Leftover {
         /// Its name.
         name: String,
     },
-    /// The range is unreadable or not of the right kind.
+    /// The range cannot be read, or is not of the right kind.
     #[error("`{range}` cannot be the range of RangeAllocation `{name}`: {reason}")]
     Range {
         /// The RangeAllocation.
@@ -58,10 +58,10 @@ pub enum RewriteError {
         reason: String,
     },
     /// The survey has no cluster identity.
-    #[error("there is no namespace `kube-system`, whose uid would name the cluster")]
+    #[error("there is no namespace `kube-system`: its uid identifies the cluster")]
     NoIdentity,
-    /// It is as it should be.
-    #[error("RangeAllocation `{name}` is as the Services say; there is nothing to rewrite")]
+    /// It already matches the Services.
+    #[error("RangeAllocation `{name}` matches the Services: there is nothing to rewrite")]
     Unchanged {
         /// Its name.
         name: String,
@@ -85,7 +85,7 @@ pub struct RangeRewrite {
 }
 
 impl RangeRewrite {
-    /// Whether the same rewrite would be planned from what is stored now.
+    /// Whether a new plan from the current state would be the same rewrite.
     #[must_use]
     pub fn is_still_right(&self, survey: &Survey) -> bool {
         let range = self.before.as_ref().map(|before| &before.range);
@@ -103,7 +103,7 @@ impl RangeRewrite {
         before.difference(&self.after.marked()).next().is_some()
     }
 
-    /// Returns the rewrite back, for showing it; one that made the object shows an empty one instead.
+    /// Returns the reverse rewrite, to show it; for a rewrite that created the object, one to an empty bitmap.
     #[must_use]
     pub fn inverse(&self) -> Self {
         let nothing = Content { range: self.after.range.clone(), data: Vec::new() };
@@ -117,7 +117,7 @@ impl RangeRewrite {
     }
 }
 
-/// What a RangeAllocation says.
+/// The content of a RangeAllocation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
     /// The range: a CIDR, or `FIRST-LAST` for node ports.
@@ -128,7 +128,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// Returns the addresses or ports that are marked, those that the range has no room for left out.
+    /// Returns the allocated addresses or ports; bits beyond the range are ignored.
     pub fn marked(&self) -> BTreeSet<Item> {
         let Some(items) = Items::parse(&self.range) else { return BTreeSet::new() };
         let Ok(bits) = Bitmap::from_bytes(&self.data, (self.data.len() as u64).saturating_mul(8)) else {
@@ -138,17 +138,17 @@ impl Content {
     }
 }
 
-/// Counts the Services with an address of the range's family that the range does not have.
+/// Counts the Services with an address of the range's family outside the range.
 fn outside(survey: &Survey, range: &ServiceCidr) -> usize {
     let addresses = survey.services.iter().filter_map(|service| service.address(range.family()));
     addresses.filter(|address| range.bit_of(*address).is_none()).count()
 }
 
-/// The bits that the Services, and the IPAddress objects that the allocator made, ask for. `found` is the RangeAllocation as it is,
-/// if it is to keep its range.
+/// The bits that the Services, and the IPAddress objects of the allocator, require. `found` is the current RangeAllocation, if
+/// it keeps its range.
 ///
-/// An object that no Service lists is of one that is being created, and has its bit, or of one that was deleted a moment ago,
-/// whose bit was freed: an API server takes and gives back the bit first.
+/// An object that no Service lists belongs to a Service that is being created, and has its bit, or to one that was just
+/// deleted, whose bit was freed: an API server allocates and releases the bit first.
 pub(super) fn wanted(items: &Items, survey: &Survey, found: Option<&BitmapRecord>) -> Bitmap {
     let mut bits = Bitmap::empty(items.capacity());
     let there = found.and_then(|found| Bitmap::from_bytes(&found.data, items.capacity()).ok());
@@ -168,25 +168,25 @@ pub(super) fn wanted(items: &Items, survey: &Survey, found: Option<&BitmapRecord
     bits
 }
 
-/// The addresses of an operation, each with whether it needs its bit when the RangeAllocation gets the new range, or `back` the
-/// old one: those of Services that are about to have them do, but none that is merely kept.
+/// The addresses of an operation, each with whether it needs its bit when the RangeAllocation gets the new range (with
+/// `back`, the old one). An address that a planned Service has or gets needs its bit; one that is only kept does not.
 pub fn wanted_meanwhile(work: &Renumbering, survey: &Survey, back: bool) -> Vec<(IpAddr, bool)> {
     let index = Index::of(survey);
     let of_services = work.moves.iter().map(|candidate| {
         let address = if back { candidate.old_address } else { candidate.new_address };
-        // A Service that was deleted, or has another address or none, needs nothing that is kept for it.
+        // A Service that was deleted, or has another address or none, needs no kept address.
         let planned = index.service(candidate).filter(|service| is_the_planned(candidate, service));
         (address, planned.is_some() || index.is_listed(address))
     });
-    // A shadow that has its address by now leaves the IPAddress of its temporary one behind, for a moment or, skipped, for long.
+    // A shadow that has its final address leaves the IPAddress of its temporary one behind; if it was skipped, for long.
     let shadows = work.moves.iter().filter_map(|candidate| candidate.shadow.as_ref());
     let temporary = shadows.flat_map(|it| it.temporary).map(|address| (address, index.is_listed(address)));
     of_services.chain(temporary).collect()
 }
 
-/// Plans the rewrite of a RangeAllocation: `to` another range, or for its own.
+/// Plans the rewrite of a RangeAllocation, `to` another range or for its own.
 ///
-/// Fails when there is nothing to do, or nothing that would be read.
+/// Fails if there is nothing to do, or if no API server reads the RangeAllocation.
 pub fn plan_rewrite(
     survey: &Survey,
     name: &str,
@@ -224,7 +224,7 @@ pub fn plan_rewrite(
     Ok(Plan::new(&cluster, survey.revision, work))
 }
 
-/// Checks a new range of addresses against what it replaces and what stands beside it.
+/// Checks a new range of addresses against the range that it replaces, and against other ranges.
 fn check_target(
     survey: &Survey,
     name: &str,
@@ -234,11 +234,11 @@ fn check_target(
     target::usable(survey.era.era, to).map_err(|error| error.to_string())?;
     let now = found.and_then(BitmapRecord::cidr);
     if let Some(now) = now.filter(|now| now.family() != to.family()) {
-        return Err(format!("it is for {}, its range is `{now}`", now.family()));
+        return Err(format!("it is for {} and has the range `{now}`", now.family()));
     }
     let others = survey.bitmaps.iter().filter(|bitmap| bitmap.name != name).filter_map(BitmapRecord::cidr);
     if let Some(other) = others.into_iter().find(|other| other.overlaps(to)) {
-        return Err(format!("it overlaps `{other}` of another RangeAllocation"));
+        return Err(format!("it overlaps `{other}`, the range of another RangeAllocation"));
     }
     let configured = survey.service_ranges();
     if survey.era.era == Era::DualWrite && !configured.contains(to) {
@@ -262,9 +262,8 @@ fn new_range(
         (Some(to), _) if name == NODE_PORTS => Err(RewriteError::Range {
             name: name.to_string(),
             range: to.to_string(),
-            reason:
-                "it is for node ports; the range of those is the API server's `--service-node-port-range`"
-                    .to_string(),
+            reason: "it is for node ports, whose range is the API server's `--service-node-port-range`"
+                .to_string(),
         }),
         (Some(to), _) => Ok(to.to_string()),
         (None, Some(found)) => Ok(found.range.clone()),
@@ -304,9 +303,9 @@ impl Work for RangeRewrite {
         let action = Action::Swap { forward: change(forward), backward: Some(change(backward)) };
         vec![Step {
             id: StepId(format!("rewrite/{}", self.name)),
-            about: String::new(),
+            subject: String::new(),
             action,
-            apart: false,
+            independent: false,
             back_of: Vec::new(),
         }]
     }

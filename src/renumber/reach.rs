@@ -1,5 +1,5 @@
-//! Connecting to a Service's old and new address: which of them must answer, by how far it has come. Pure: who
-//! connects says what came of it.
+//! Connecting to a Service's old and new address: which of them must answer in its phase. Pure: the caller connects and
+//! reports the result.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,13 +11,13 @@ use crate::survey::{Finding, ServiceRecord, Survey};
 /// One of the two addresses of a Service that moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
-    /// Where to connect to.
+    /// The address and port to connect to.
     pub at: SocketAddr,
-    /// Whether it must answer, as things stand.
+    /// Whether it must answer now.
     pub is_to_answer: bool,
 }
 
-/// A Service whose addresses are to be tried.
+/// A Service whose addresses are tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reach {
     /// `namespace/name`.
@@ -29,8 +29,8 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Returns where to connect to for a Service of the plan: at this port, or at its first TCP port. `state` tells the
-    /// state of a step. Fails, in words, if it has no part in the plan or no such port.
+    /// Returns the addresses of a Service of the plan, with this port or its first TCP port. `state` returns the state of a
+    /// step. Fails with a message if the Service is not in the plan or has no such port.
     pub fn of(
         work: &Renumbering,
         survey: &Survey,
@@ -38,7 +38,7 @@ impl Reach {
         state: impl Fn(&StepId) -> Option<State>,
     ) -> Result<Self, String> {
         let candidate = work.moves.iter().find(|candidate| candidate.subject() == subject);
-        let candidate = candidate.ok_or_else(|| format!("`{subject}` has no part in this renumbering"))?;
+        let candidate = candidate.ok_or_else(|| format!("`{subject}` is not part of this renumbering"))?;
         let port = match port {
             Some(port) => port,
             None => first_tcp_port(survey, candidate)?,
@@ -52,11 +52,11 @@ impl Reach {
         })
     }
 
-    /// Returns the finding that an address which must answer does not, for this reason.
+    /// Returns the finding for an address that must answer and does not, with the reason.
     pub fn unanswered(&self, address: &Address, reason: &str) -> Finding {
         let which = if *address == self.old { "old" } else { "new" };
         Finding::error("address-unanswered", format!("Service {}", self.subject))
-            .says(format!("nobody answers from here at its {which} address `{}`: {reason}", address.at))
+            .says(format!("cannot connect from this host to its {which} address `{}`: {reason}", address.at))
     }
 }
 
@@ -64,9 +64,9 @@ fn first_tcp_port(survey: &Survey, candidate: &Move) -> Result<u16, String> {
     let is_it =
         |service: &&ServiceRecord| service.namespace == candidate.namespace && service.name == candidate.name;
     let subject = candidate.subject();
-    let service = survey.services.iter().find(is_it).ok_or_else(|| format!("`{subject}` is gone"))?;
+    let service = survey.services.iter().find(is_it).ok_or_else(|| format!("`{subject}` was deleted"))?;
     let port =
         service.spec.ports.iter().find(|port| matches!(port.protocol.as_deref(), None | Some("" | "TCP")));
     let port = port.and_then(|port| port.port).and_then(|port| u16::try_from(port).ok());
-    port.ok_or_else(|| format!("`{subject}` has no TCP port: only TCP can be tried from here"))
+    port.ok_or_else(|| format!("`{subject}` has no TCP port, and only TCP can be tried"))
 }

@@ -1,8 +1,8 @@
-//! The whole operation on a copy that nobody else sees: forward to the end, and a rollback from the middle.
+//! Rehearsal of the whole operation on a private copy: forward to the end, and a rollback from the middle.
 //!
-//! The copy is an [`Overlay`] over any store, in practice yesterday's snapshot. The steps, the executor and
-//! the journal are those of a live run. What cannot be known offline (flags, controllers, finalizers, nodes)
-//! is not simulated: it is taken as done and listed.
+//! The copy is an [`Overlay`] over any store, in practice yesterday's snapshot. The steps, the executor and the journal are
+//! those of a live run. What cannot be known offline (flags, controllers, finalizers, nodes) is not simulated: it is
+//! assumed to be done, and listed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::intention::Renumbering;
 use super::plan::{PlanError, PlanOptions, plan};
 use super::simulate::Simulation;
 use crate::operation::{
-    Ambient, Claim, EtcdLedger, Executor, Failure, Journal, Observer, OperationError, Plan, Stuck, Summary,
-    Work,
+    Ambient, EtcdLedger, Executor, Failure, Journal, LeaseHolder, Observer, OperationError, Plan, Stuck,
+    Summary, Work,
 };
 use crate::store::overlay::Overlay;
 use crate::store::{KeyRange, ReadStore, StoreError};
@@ -22,7 +22,7 @@ use crate::survey::audit::audit;
 use crate::survey::{Finding, Layout, Survey, SurveyError};
 use crate::wire::Text;
 
-/// Why a rehearsal could not be carried out to its end.
+/// Why a rehearsal could not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum RehearsalError {
     /// The store failed.
@@ -31,13 +31,13 @@ pub enum RehearsalError {
     /// The survey failed.
     #[error(transparent)]
     Survey(#[from] SurveyError),
-    /// There is no plan.
+    /// No plan could be created.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// A step failed.
     #[error("{phase}: {failure}")]
     Step {
-        /// In which part of the rehearsal.
+        /// The part of the rehearsal: `move` or `rollback`.
         phase: &'static str,
         /// The failure.
         failure: Failure,
@@ -47,26 +47,26 @@ pub enum RehearsalError {
     Journal(#[from] OperationError),
 }
 
-/// How a rehearsal went.
+/// The result of a rehearsal.
 #[derive(Debug, Clone, Serialize)]
 pub struct Rehearsal {
     /// Services in the cluster.
     pub services: usize,
     /// Services that moved.
     pub moved: usize,
-    /// Services that did not.
+    /// Services that did not move.
     pub skipped: usize,
-    /// Steps carried out.
+    /// Executed steps.
     pub steps: usize,
     /// Batches.
     pub batches: usize,
     /// Waits for the data plane that a live run would have.
     pub waits: usize,
-    /// What was wrong before.
+    /// Findings before the operation.
     pub findings_before: Vec<Finding>,
-    /// What is wrong after everything is moved and retired.
+    /// Findings after every Service is moved and retired.
     pub findings_after: Vec<Finding>,
-    /// Services that did not end where the plan says.
+    /// Services that do not have their planned address.
     pub misplaced: Vec<String>,
     /// How the rollback from the middle ended.
     pub rollback: Rollback,
@@ -74,9 +74,9 @@ pub struct Rehearsal {
     pub rollback_differences: Vec<String>,
     /// Steps that the rollback could not undo.
     pub rollback_stuck: Vec<String>,
-    /// Where the rollback began.
+    /// The stage at which the rollback started.
     pub rollback_from: String,
-    /// What was taken as done and must be done by others.
+    /// Actions outside etcd that were assumed to be done.
     pub external: Vec<Outside>,
 }
 
@@ -84,38 +84,38 @@ pub struct Rehearsal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rollback {
-    /// Every key has the bytes that it had.
+    /// Every key has its original bytes.
     Identical,
-    /// Something is not as it was.
+    /// Some keys differ.
     Differs,
 }
 
-/// Something that a rehearsal cannot do.
+/// An action that a rehearsal cannot execute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Outside {
-    /// What.
+    /// The action.
     pub what: String,
-    /// Why, and why there.
+    /// Why it is necessary.
     pub why: String,
 }
 
 impl Rehearsal {
-    /// Whether everything went as planned.
+    /// Whether every Service has its planned address and the rollback restored every key.
     pub fn succeeded(&self) -> bool {
         self.misplaced.is_empty() && self.rollback == Rollback::Identical && self.rollback_stuck.is_empty()
     }
 }
 
-/// Returns what a snapshot must index for a rehearsal: what a survey reads, and where the journal goes, of
-/// which every step asks whether its record is there. Were that left out, each step would read the whole file.
+/// Returns the key ranges that a snapshot must index for a rehearsal: those that a survey reads, and that of the journal.
+/// Every step checks for its record in the journal; without the index, each step would read the whole file.
 pub fn scope(layout: &Layout) -> Vec<KeyRange> {
     let mut ranges = layout.surveyed();
     ranges.push(Journal::of_all_clusters());
     ranges
 }
 
-/// Rehearses a renumbering of what the store holds, which is only read. For a snapshot to be opened with,
-/// see [`scope`].
+/// Rehearses a renumbering of the store's content. The store is only read. [`scope`] returns the key ranges with which to
+/// open a snapshot.
 pub async fn rehearse(
     base: Arc<dyn ReadStore>,
     layout: &Layout,
@@ -128,7 +128,7 @@ pub async fn rehearse(
     let forward = Rehearsing { base: base.clone(), plan: &plan, ambient };
     let finished = forward.run(None, false, observer).await?;
     let after = Survey::read(&finished.overlay, layout, None).await?;
-    // It holds every version of every object, and the way back needs as much.
+    // The overlay holds every version of every object, and the rollback needs as much memory.
     drop(finished.overlay);
     let middle = middle(&plan.work);
     let rolled_back = forward.run(middle, true, observer).await?;
@@ -156,13 +156,13 @@ pub async fn rehearse(
     Ok((plan, rehearsal))
 }
 
-/// The stage after the flips of the middle batch: with addresses moved, moving and not yet moved.
+/// The stage after the flips of the middle batch: some Services have moved, some are moving, some have not moved.
 fn middle(work: &Renumbering) -> Option<usize> {
     let batch = work.batches().len().saturating_sub(1) / 2;
     work.flip_stage(batch).map(|index| index.saturating_add(1))
 }
 
-/// One run of the operation on an overlay of its own.
+/// One run of the operation on its own overlay.
 struct Rehearsing<'a> {
     base: Arc<dyn ReadStore>,
     plan: &'a Plan<Renumbering>,
@@ -178,7 +178,7 @@ struct Finished {
 }
 
 impl Rehearsing<'_> {
-    /// Carries the plan out up to a stage, or to the end, and then perhaps back.
+    /// Executes the plan up to a stage, or to the end; with `back`, then rolls it back.
     async fn run(
         &self,
         until: Option<usize>,
@@ -187,26 +187,30 @@ impl Rehearsing<'_> {
     ) -> Result<Finished, RehearsalError> {
         let overlay = Overlay::new(self.base.clone()).await?;
         let simulation = Simulation::new(&overlay, &self.plan.work, self.ambient);
-        let by = Claim { operation: "rehearsal".into(), since: self.ambient.now(), ..Claim::default() };
+        let by = LeaseHolder {
+            operation: "rehearsal".into(),
+            since: self.ambient.now(),
+            ..LeaseHolder::default()
+        };
         let header = &self.plan.header;
         let summary = Summary::begun(&header.kind, &self.plan.digest, &by);
         let ledger = EtcdLedger::new(&overlay, &header.cluster, &by.operation, &[]);
-        // Nobody resumes it, so that nobody reads its plan.
+        // A rehearsal is never resumed, so its plan is never read.
         let mut journal = Journal::begin_in(&ledger, b"", summary).await?;
         let mut executor = Executor::new(&ledger, &simulation, self.ambient, observer, &mut journal);
         let forward = executor.run(&self.plan.work, until).await;
-        let report = forward.map_err(|failure| RehearsalError::Step { phase: "forward", failure })?;
+        let report = forward.map_err(|failure| RehearsalError::Step { phase: "move", failure })?;
         let mut stuck = Vec::new();
         if back {
             let unwound = executor.unwind(&self.plan.work).await;
-            stuck = unwound.map_err(|failure| RehearsalError::Step { phase: "back", failure })?.stuck;
+            stuck = unwound.map_err(|failure| RehearsalError::Step { phase: "rollback", failure })?.stuck;
         }
         let (taken_as_done, waits) = simulation.into_notes();
         Ok(Finished { overlay, steps: report.done, waits, stuck, taken_as_done })
     }
 }
 
-/// Services whose addresses are not those of the plan.
+/// Services that do not have the addresses of the plan.
 fn misplaced(work: &Renumbering, after: &Survey) -> Vec<String> {
     let mut found: HashMap<(&str, &str), &[Text]> = HashMap::new();
     for service in &after.services {
@@ -219,8 +223,7 @@ fn misplaced(work: &Renumbering, after: &Survey) -> Vec<String> {
         .collect()
 }
 
-/// Compares every key under the API server's prefix that the overlay has touched with what it was. Returns those that
-/// differ.
+/// Compares every changed key under the API server's prefix with its original value. Returns the keys that differ.
 async fn compare(
     base: &dyn ReadStore,
     overlay: &Overlay,

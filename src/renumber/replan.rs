@@ -1,7 +1,7 @@
-//! Services that changed after they were planned: their moves are planned again, as the Services are now.
+//! Services that changed after they were planned: their moves are planned again from their current state.
 //!
-//! What was done for the move before and does not fit the new one is taken back first, and its steps count as never
-//! begun. Everything else stays: the batch, and the addresses wherever they can.
+//! Changes of the previous move that do not match the new one are undone first, and their steps count as never started.
+//! Everything else stays: the batch, and the addresses if possible.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use super::steps::{Compiler, bits_step};
 use super::sweep::AS_PLANNED;
 use crate::ip::Family;
 use crate::ip::remap::{Rank, Wanted, remap};
-use crate::operation::{KeyCheck, KeyEdit, Mend, State, StepId, Swap};
+use crate::operation::{KeyCheck, KeyEdit, Repair, State, StepId, Swap};
 use crate::store::Key;
 use crate::survey::{Era, Layout, ServiceRecord, Survey};
 use crate::wire::Text;
@@ -23,22 +23,22 @@ use crate::wire::Text;
 /// A move that was planned again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replanned {
-    /// The move as it is planned now.
+    /// The new move.
     pub made: Move,
     /// Why it was planned again.
     pub why: String,
-    /// The steps of the move before that count as never begun.
+    /// The steps of the previous move that count as never started.
     pub steps: Vec<StepId>,
-    /// What takes back what they did.
-    pub mend: Mend,
+    /// The repair that undoes them.
+    pub repair: Repair,
 }
 
 /// Compares the moves that are not retired yet with a survey, and plans again those whose Services have changed in a way
-/// that matters; `state` tells the state of a step. Changes nothing. `back`: on the way back only what could not be undone
-/// otherwise matters.
+/// that matters; `state` returns the state of a step. Writes nothing. `back`: in a rollback, only a change that would prevent
+/// the undo matters.
 ///
-/// A Service that was deleted, or has no address of the family any more, is none of them. Returns beside them the Services,
-/// as `namespace/name`, that cannot be planned again, with the reason: there is no address for them.
+/// A Service that was deleted, or no longer has an address of the family, is not planned again. Also returns the Services,
+/// as `namespace/name`, that cannot be planned again because no address is free, with the error.
 pub fn replan(
     work: &Renumbering,
     survey: &Survey,
@@ -77,7 +77,7 @@ struct Planner<'a> {
     index: Index<'a>,
     /// The keys of all shadows of the plan.
     shadows: HashSet<Key>,
-    /// The addresses of the new range that nothing else may get; computed once it is needed.
+    /// The addresses of the new range that are in use or planned; computed on first use.
     taken: Option<HashSet<IpAddr>>,
 }
 
@@ -116,7 +116,7 @@ impl Planner<'_> {
             }
         } else {
             self.old_address(candidate, address, &mut draft);
-            // One that has yet another address cannot be moved.
+            // A Service with yet another address cannot move.
             if address != draft.made.old_address {
                 return Ok(None);
             }
@@ -137,13 +137,13 @@ impl Planner<'_> {
             return None;
         }
         let Draft { made, why, mut steps, edits, checks } = draft;
-        // What was left alone of the move before is no matter of the new one.
+        // Steps that were skipped in the previous move are started again in the new one.
         let names = ["reserve", "prewarm", "date", "flip"].map(|name| candidate.step(name));
         let is_failed = |step: &StepId| (self.state)(step) == Some(State::Failed);
         steps.extend(names.into_iter().filter(|step| !self.back && is_failed(step)));
         let flip = Some(candidate.step("flip")).filter(|flip| !steps.contains(flip));
         let why = why.join("; ");
-        let mend = Mend {
+        let repair = Repair {
             subject: candidate.subject(),
             code: "planned-again",
             says: why.clone(),
@@ -151,14 +151,14 @@ impl Planner<'_> {
             steps: flip.into_iter().collect(),
             guards: vec![as_seen(service)],
         };
-        Some(Replanned { made, why, steps, mend })
+        Some(Replanned { made, why, steps, repair })
     }
 
     fn is_in_force(&self, step: &StepId) -> bool {
         (self.state)(step).is_some_and(State::is_in_force)
     }
 
-    /// A Service that was without an address for a while has another one.
+    /// A Service that had no address for a while now has another one.
     fn old_address(&self, candidate: &Move, address: IpAddr, draft: &mut Draft) {
         let is_left = self.work.from.iter().any(|range| range.contains(address));
         let has_shadow = candidate.shadow.as_deref().is_some_and(|shadow| {
@@ -171,20 +171,20 @@ impl Planner<'_> {
         draft.made.old_address = address;
         draft.made.old_object_missing = self.work.era != Era::Bitmap && object.is_none();
         draft.made.old_object_created = object.and_then(|object| object.created);
-        draft.why.push(format!("its address is `{address}` now"));
+        draft.why.push(format!("its address is now `{address}`"));
         let date = candidate.step("date");
         if self.is_in_force(&date) {
             draft.take_back(date, self.freed(candidate, candidate.old_address));
         }
     }
 
-    /// What removes one of its IPAddresses.
+    /// Removes one of its IPAddresses.
     fn freed(&self, candidate: &Move, address: IpAddr) -> Option<KeyEdit> {
         let object = self.index.own_object(candidate, address)?;
         Some(self.compiler.free(candidate, address, &object.parent.1, None))
     }
 
-    /// The address that it is to get is another Service's by now: it gets the next free one.
+    /// If its new address was allocated to another Service, it gets the next free one.
     fn new_address(&mut self, candidate: &Move, batch: usize, draft: &mut Draft) -> Result<(), PlanError> {
         let Some(owner) = self.owner(candidate) else { return Ok(()) };
         let old_range = self.work.from.iter().copied().find(|range| range.contains(candidate.old_address));
@@ -201,7 +201,7 @@ impl Planner<'_> {
         if self.work.era != Era::Bitmap && self.is_in_force(&reserve) {
             draft.take_back(reserve, []);
         }
-        // A batch that has yet to reserve its bits reserves this one with them.
+        // A batch whose bits are not reserved yet reserves this one with them.
         let has_bits = candidate.sweep == 0 || self.is_in_force(&bits_step(batch));
         if self.work.era == Era::DualWrite && has_bits {
             let bits = self.compiler.bits(vec![self.compiler.bit(address)], Vec::new());
@@ -210,7 +210,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Who has the address that a Service is to get, as `namespace/name`.
+    /// The other owner of a Service's new address, as `namespace/name`.
     fn owner(&self, candidate: &Move) -> Option<String> {
         let address = candidate.new_address;
         let warm = candidate.shadow.as_deref().and_then(|it| self.index.named(candidate, &it.warm_name));
@@ -236,7 +236,7 @@ impl Planner<'_> {
         })
     }
 
-    /// What holds its addresses: an external IP where that still can.
+    /// Chooses the hold again: an external IP if that still works.
     fn hold(&self, candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
         if candidate.hold != Hold::ExternalIp {
             return;
@@ -246,13 +246,13 @@ impl Planner<'_> {
         let is_listed = service.has_external_ip(new);
         let is_routed = is_listed && service.spec.external_traffic_policy.as_deref() == Some("Local");
         if self.back {
-            // Moved back, it routes its new address for those who know it, until that cannot be undone.
+            // A Service that has moved back routes its new address for clients that cached it, until `prewarm` cannot be undone.
             let is_moved_back = (self.state)(&candidate.step("flip")) == Some(State::UndoDone);
             let is_time = !is_moved_back || (self.state)(&prewarm) == Some(State::UndoFailed);
             let is_as_prewarmed =
                 is_routed && service.kind() == "ClusterIP" && service.spec.external_ips.len() == 1;
             if is_prewarmed && is_time && !is_as_prewarmed {
-                draft.why.push(format!("another client has changed the external IP `{new}`"));
+                draft.why.push(format!("another client changed the external IP `{new}`"));
                 let edit = is_listed.then(|| self.compiler.route_no_more(candidate, service, &[new]));
                 draft.take_back(prewarm, edit);
             }
@@ -270,10 +270,10 @@ impl Planner<'_> {
             Choice::Hold(Hold::ExternalIp, _) => {
                 if own.spec.external_traffic_policy != candidate.traffic_policy {
                     draft.made.traffic_policy = own.spec.external_traffic_policy;
-                    draft.why.push("its `externalTrafficPolicy` has changed".to_string());
+                    draft.why.push("its `externalTrafficPolicy` changed".to_string());
                 }
                 if is_prewarmed && !is_routed {
-                    draft.why.push(format!("another client has changed the external IP `{new}`"));
+                    draft.why.push(format!("another client changed the external IP `{new}`"));
                 }
             }
         }
@@ -287,13 +287,13 @@ impl Planner<'_> {
         }
     }
 
-    /// Moved, and on its way back: its owner has changed the external IPs by which it holds its old address, so that its flip
-    /// cannot be undone as it was done.
+    /// In a rollback, after the flip: the owner has changed the external IPs by which the Service holds its old address, so
+    /// the flip needs another undo.
     fn hold_after(&self, candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
         if !self.back || candidate.hold != Hold::ExternalIp || holds_as_it_did(candidate, service) {
             return;
         }
-        draft.why.push("its external IPs have changed since it was moved".to_string());
+        draft.why.push("its external IPs changed after its move".to_string());
         let edit = self.compiler.flip_back(&draft.made, service);
         draft.take_back(candidate.step("flip"), [edit]);
         if self.work.era != Era::Bitmap {
@@ -301,15 +301,14 @@ impl Planner<'_> {
         }
     }
 
-    /// Its shadows: those that somebody has deleted are created again; and the addresses under which they are created are
-    /// others than before, where another Service has one of them.
+    /// Its shadows: deleted ones are created again. A temporary address that now belongs to another Service is replaced.
     fn shadows(&mut self, candidate: &Move, draft: &mut Draft) -> Result<(), PlanError> {
         let Some(shadow) = draft.made.shadow.clone() else { return Ok(()) };
         let is_new = candidate.shadow.is_none();
         let names = shadow.names();
         let mut temporary = shadow.temporary;
         for (name, address) in names.into_iter().zip(&mut temporary) {
-            // One that was created has had its address.
+            // An existing shadow no longer needs its temporary address.
             if self.index.named(candidate, name).is_some() {
                 continue;
             }
@@ -322,7 +321,7 @@ impl Planner<'_> {
                 draft.edits.extend(self.released_with(candidate, name));
                 draft.steps.extend(steps.into_iter().filter(|step| self.is_in_force(step)));
             }
-            // Shadows of other batches are created under the same one after the other.
+            // Shadows of several batches use the same temporary address, one batch after the other.
             let is_others = |owner: &ServiceRecord| !self.shadows.contains(&owner.key);
             let is_taken = self.index.other_owner(candidate, *address).is_some_and(is_others);
             if is_taken && !is_new {
@@ -339,7 +338,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Its finalizer, which goes with what was skipped, or with a client that replaces the Service.
+    /// Its finalizer, which is removed when steps are skipped, or when a client replaces the Service.
     fn pin(&self, candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
         let pin = candidate.step("pin");
         if !self.back && self.is_in_force(&pin) && !service.is_moving() {
@@ -348,8 +347,8 @@ impl Planner<'_> {
         }
     }
 
-    /// A shadow that is deleted through the API releases its address. The IPAddress of the old one is recreated, as an API
-    /// server does later; that of the new one is kept with those of all others.
+    /// A shadow that is deleted through the API releases its address. The IPAddress of the old address is recreated here, as
+    /// an API server would do later; that of the new address is repaired with all other kept ones.
     fn released_with(&self, candidate: &Move, shadow: &str) -> Option<KeyEdit> {
         let is_held = candidate.shadow.as_ref().is_some_and(|it| it.hold_name == shadow);
         let old = candidate.old_address;
@@ -361,7 +360,7 @@ impl Planner<'_> {
     }
 }
 
-/// A Service as it would be without what the operation has added to it.
+/// The Service without the fields that the operation added.
 fn without_ours(candidate: &Move, service: &ServiceRecord, is_prewarmed: bool) -> ServiceRecord {
     let mut own = service.clone();
     if !is_prewarmed {
@@ -379,7 +378,7 @@ fn families(list: &[Text]) -> Vec<Family> {
     list.iter().filter_map(|text| text.parse().ok()).map(Family::of).collect()
 }
 
-/// Before its flip: another address beside, or one fewer.
+/// Before its flip: the Service has an address of another family more, or less.
 fn lists_before(candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
     let list = service.listed();
     let without_list = service.spec.cluster_ips.is_empty();
@@ -387,22 +386,22 @@ fn lists_before(candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
         return;
     }
     if families(&list) != families(&candidate.old) {
-        draft.why.push(format!("its addresses are {} now", list.join(", ")));
+        draft.why.push(format!("its addresses are now {}", list.join(", ")));
     } else if draft.why.is_empty() {
-        draft.why.push("its `clusterIPs` have changed".to_string());
+        draft.why.push("its `clusterIPs` changed".to_string());
     }
     draft.made.without_list = without_list;
     draft.made.new = renamed(&list, draft.made.old_address, draft.made.new_address);
     draft.made.old = list;
 }
 
-/// After its flip: the same, for its way back.
+/// After its flip: the same, for its rollback.
 fn lists_after(candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
     let list = service.listed();
     if list == candidate.new {
         return;
     }
-    draft.why.push(format!("its addresses are {} now", list.join(", ")));
+    draft.why.push(format!("its addresses are now {}", list.join(", ")));
     draft.made.without_list = false;
     draft.made.old = renamed(&list, candidate.new_address, candidate.old_address);
     draft.made.new = list;

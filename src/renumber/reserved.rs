@@ -1,8 +1,8 @@
-//! Bits that were reserved ahead of their Services when an operation was interrupted, where allocations are bits.
+//! Reserved bits of an interrupted operation in the bitmap era, whose Services have not moved yet.
 //!
-//! An API server frees a bit that no Service has when it has seen that three times, six to nine minutes later, and may
-//! give the address away (`runOnce`, `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2). Whoever goes
-//! on later sets it again, unless somebody has the address by now: a bit does not say whose it is.
+//! An API server frees a bit without a Service in the third round of its repair loop, after six to nine minutes, and can
+//! then allocate the address (`runOnce`, `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2). A resume
+//! sets the bit again, unless another Service has the address by then: a bit does not record its owner.
 
 use std::net::IpAddr;
 
@@ -10,16 +10,15 @@ use super::guard::is_the_planned;
 use super::index::Index;
 use super::intention::{Move, Renumbering};
 use super::steps::{Compiler, bits_step};
-use crate::operation::{Mend, State, StepId, Swap};
+use crate::operation::{Repair, State, StepId, Swap};
+use crate::session::counted;
 use crate::store::Guard;
 use crate::survey::{Era, Layout, Survey};
 use crate::wire::bitmap::Bitmap;
 
-/// An address that somebody else has.
+/// A reserved address that was allocated to another Service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{address}`, which was reserved for {whose}, was given to {by} while nobody went on with the operation"
-)]
+#[error("`{address}`, reserved for {whose}, was allocated to {by} while the operation was interrupted")]
 pub struct Taken {
     /// The address.
     pub address: IpAddr,
@@ -29,8 +28,8 @@ pub struct Taken {
     pub by: String,
 }
 
-/// Returns the Services of an operation whose new addresses are reserved by a bit alone, as the journal says; `state`
-/// tells the state of a step.
+/// Returns the Services of an operation whose new addresses are reserved only by a bit, according to the journal; `state`
+/// returns the state of a step.
 pub fn reserved(work: &Renumbering, state: impl Fn(&StepId) -> Option<State>) -> Vec<&Move> {
     let was = |step: &StepId| state(step).is_some_and(State::is_in_force);
     let mut all = Vec::new();
@@ -43,9 +42,9 @@ pub fn reserved(work: &Renumbering, state: impl Fn(&StepId) -> Option<State>) ->
     all
 }
 
-/// Returns what sets the bits again that were freed meanwhile; `None` if none was.
-pub fn reserve_again(work: &Renumbering, survey: &Survey, moves: &[&Move]) -> Result<Option<Mend>, Taken> {
-    // One that was deleted, or has another address, does not need its bit any more.
+/// Returns the repair that sets the freed bits again; `None` if no bit was freed.
+pub fn reserve_again(work: &Renumbering, survey: &Survey, moves: &[&Move]) -> Result<Option<Repair>, Taken> {
+    // A Service that was deleted, or has another address, does not need its bit.
     let index = Index::of(survey);
     let is_there =
         |moved: &&&Move| index.service(moved).is_some_and(|service| is_the_planned(moved, service));
@@ -71,10 +70,10 @@ pub fn reserve_again(work: &Renumbering, survey: &Survey, moves: &[&Move]) -> Re
         .map(|candidate| compiler.bit(candidate.new_address))
         .filter(|bit| !bits.is_set(*bit))
         .collect();
-    Ok((!freed.is_empty()).then(|| Mend {
+    Ok((!freed.is_empty()).then(|| Repair {
         subject: "bits".to_string(),
         code: "reserved-again",
-        says: format!("{} bits are set again", freed.len()),
+        says: format!("{} set again", counted(freed.len(), "bit is", "bits are")),
         swap: Swap { edits: compiler.bits(freed, Vec::new()), checks: Vec::new() },
         steps: Vec::new(),
         guards: vec![Guard::Unchanged(bitmap.key.clone(), bitmap.mod_revision)],

@@ -1,8 +1,7 @@
-//! Carrying out the rewrite of a RangeAllocation, with a journal like any other operation.
+//! Executes the rewrite of a RangeAllocation, with a journal like any other operation.
 //!
-//! A rewrite is one transaction, so it is in force as a whole or not at all. Where the RangeAllocation has changed since
-//! the plan, nothing is written and the operation ends rolled back; anything else that fails leaves it to be resumed or
-//! rolled back.
+//! A rewrite is one transaction, so it takes effect as a whole or not at all. If the RangeAllocation changed since the plan,
+//! nothing is written and the operation ends rolled back. After any other error it can be resumed or rolled back.
 
 use super::ranges::RangeRewrite;
 use crate::operation::{
@@ -11,13 +10,13 @@ use crate::operation::{
 };
 use crate::store::{Guard, WriteStore};
 
-/// What carries a rewrite out, forward or back.
+/// Executes a rewrite or its rollback.
 pub struct Rewriting<'a> {
     /// The store that has the RangeAllocation and the journal.
     pub store: &'a dyn WriteStore,
-    /// Time.
+    /// The clock.
     pub ambient: &'a dyn Ambient,
-    /// What must hold of every write: on a live cluster the operation lock ([`crate::operation::Lock::guard`]).
+    /// The preconditions of every write: on a live cluster the operation lease ([`crate::operation::Lock::guard`]).
     pub guards: Vec<Guard>,
 }
 
@@ -27,13 +26,13 @@ fn step_of(work: &RangeRewrite) -> StepId {
     steps.next().map_or_else(|| StepId(super::ranges::KIND.to_string()), |step| step.id)
 }
 
-/// Whether the RangeAllocation was written and has not been put back.
+/// Whether the RangeAllocation was written and not restored.
 pub fn is_written(work: &RangeRewrite, journal: &Journal) -> bool {
     journal.state(&step_of(work)).is_some_and(State::is_in_force)
 }
 
 impl Rewriting<'_> {
-    /// Writes the RangeAllocation, once. Returns whether that was done now or before.
+    /// Writes the RangeAllocation, once. The report shows whether this run wrote it or an earlier one.
     pub async fn run(&self, work: &RangeRewrite, journal: &mut Journal) -> Result<Report, Failure> {
         let (ledger, mut silent) = (self.ledger(journal), Silent);
         let outcome = self.executor(&ledger, &mut silent, journal).run(work, None).await;
@@ -50,15 +49,15 @@ impl Rewriting<'_> {
                 let is_ours =
                     !matches!(failure.source, OperationError::LockLost { .. } | OperationError::BeingUndone);
                 if is_ours && let Err(unnoted) = self.note(work, journal, Status::Stopped).await {
-                    tracing::warn!(error = %unnoted.source, "the journal still has the status of before");
+                    tracing::warn!(error = %unnoted.source, "cannot write the status to the journal");
                 }
                 Err(failure)
             }
         }
     }
 
-    /// Puts the old value back, if the new one was written. What was allocated since stays: the report names the step as
-    /// stuck then, and the rewrite stays in force.
+    /// Restores the old value, if the new one was written. If the RangeAllocation changed since, nothing is written: the
+    /// report lists the step as stuck, and the rewrite stays in effect.
     pub async fn roll_back(&self, work: &RangeRewrite, journal: &mut Journal) -> Result<Report, Failure> {
         let (ledger, mut silent) = (self.ledger(journal), Silent);
         let report = self.executor(&ledger, &mut silent, journal).unwind(work).await?;

@@ -1,5 +1,5 @@
-//! Running a renumbering on a live cluster: what `renumber apply`, `retire`, `rollback` and `operation resume` share. Take the
-//! lock, continue where the journal says, and report how it ended.
+//! Runs a renumbering on a live cluster. `renumber apply`, `retire`, `rollback` and `operation resume` share this: acquire the
+//! operation lease, continue where the journal ends, and report the result.
 
 mod allocating;
 mod announce;
@@ -7,10 +7,10 @@ mod applying;
 mod approving;
 mod carrying;
 mod confirming;
+mod deleted_services;
 pub mod evidence;
 mod exclusive;
 pub mod flows;
-mod gone;
 pub mod guarding;
 mod kubelets;
 mod late;
@@ -36,14 +36,14 @@ use std::ops::Deref;
 use std::path::Path;
 use std::time::Duration;
 
+pub use self::deleted_services::DELETED;
 pub use self::exclusive::{is_open, refuse_beside_another, unfinished};
-pub use self::gone::DELETED;
 pub use self::retiring::{again, left_alone};
 use self::situation::Situation;
 use super::live::LINGER;
 use super::plan::KIND;
 use super::{Renumbering, is_past_no_return};
-use crate::cluster::Reach;
+use crate::kube_api::Reach;
 use crate::operation::{
     self, EtcdRecord, Journal, Lock, Plan, PlanFileError, Report, Status, StepId, Stuck, Summary, Work,
 };
@@ -51,16 +51,16 @@ use crate::session::gates::Gates;
 use crate::session::{Arrival, Failure, Session, rolled_back};
 use crate::store::{ReadStore, Revision};
 
-/// How a renumbering is run, besides what holds for an operation of any kind.
+/// Options of a renumbering, besides those of every operation.
 #[derive(Debug, Clone)]
 pub struct Choices {
-    /// How every kube-proxy is asked whether it has applied what was written.
+    /// How to check that every kube-proxy has applied the writes.
     pub barrier: Reach,
-    /// On the way back: how long the new addresses go on answering once every Service has its old one again.
+    /// In a rollback: how long the new addresses still answer after every Service has its old address again.
     pub linger: Duration,
-    /// API servers that are stopped for good, by host or Lease: nothing waits for them.
+    /// API servers that are stopped permanently, by host or Lease: no step waits for them.
     pub without_api_servers: BTreeSet<String>,
-    /// Whether a Kubernetes event is written about each Service that moves.
+    /// Whether to create a Kubernetes event for each Service that moves.
     pub events: bool,
 }
 
@@ -70,10 +70,10 @@ impl Default for Choices {
     }
 }
 
-/// A session in which a renumbering is run.
+/// A session that runs a renumbering.
 pub struct RenumberSession {
     session: Session,
-    /// How it is run.
+    /// Options of the renumbering.
     pub choices: Choices,
 }
 
@@ -85,21 +85,21 @@ impl Deref for RenumberSession {
     }
 }
 
-/// Where to go.
+/// The direction and end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// On, until every Service has moved and the old addresses are held.
+pub enum Direction {
+    /// Forward, until every Service has moved and the old addresses are held.
     Forward,
-    /// On to the end: the old addresses are retired.
+    /// Forward to the end: the old addresses are retired.
     Retire,
-    /// Back to the start.
+    /// Back to the initial state.
     Back,
-    /// Every Service back to its old address, and nothing that needs the API.
+    /// Back to the old address of every Service, without the steps that need the API.
     MovesBack,
 }
 
-impl Way {
-    /// Whether it is one of those that go on.
+impl Direction {
+    /// Whether it is forward.
     fn is_forward(self) -> bool {
         matches!(self, Self::Forward | Self::Retire)
     }
@@ -109,64 +109,69 @@ impl Way {
 pub struct Ongoing {
     /// Its id.
     pub operation: String,
-    /// What it carries out.
+    /// Its plan.
     pub plan: Plan<Renumbering>,
-    /// What was done.
+    /// Its journal.
     pub journal: Journal,
-    /// How it stands.
+    /// Its status.
     pub summary: Summary,
-    /// Whether its journal goes once it is done.
+    /// Whether its journal is removed once it is done.
     pub journal_goes: bool,
-    /// Options that the command which continues it needs again.
+    /// Options to repeat in the command that continues it.
     pub options: Options,
 }
 
-/// Options of a command, each after a space.
+/// Options of a command, each with a leading space.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Up to the point of no return alone.
+    /// Only up to the point of no return.
     pub until_no_return: String,
     /// Always.
     pub always: String,
 }
 
 impl RenumberSession {
-    /// Returns a session in which a renumbering is run in this way.
+    /// Returns a session that runs a renumbering with these options.
     pub fn new(session: Session, choices: Choices) -> Self {
         Self { session, choices }
     }
 
-    /// The same with gates between batches.
+    /// Adds gates between batches.
     #[must_use]
     pub fn with_gates(self, gates: Gates) -> Self {
         Self { session: self.session.with_gates(gates), ..self }
     }
 
-    /// The same with a manual step that is complete.
+    /// Confirms a manual step.
     #[must_use]
     pub fn confirming(mut self, name: &str) -> Self {
         self.session.settings.confirm.push(name.to_string());
         self
     }
 
-    /// How long the new addresses of a renumbering linger on the way back.
+    /// How long the new addresses of a renumbering still answer in a rollback.
     pub fn linger_of(&self, work: &Renumbering) -> Duration {
         lingering::longest(self.choices.linger, work.era)
     }
 
-    /// Returns the renumberings of this cluster that have not come to an end.
+    /// Returns the unfinished renumberings of this cluster.
     pub async fn unfinished(&self) -> Result<Vec<String>, Failure> {
         unfinished(self.store.as_ref(), &self.id).await
     }
 
-    /// Opens an operation by its id, or the one that has not come to an end.
+    /// Opens an operation by its id, or the unfinished one.
     pub async fn find(&self, operation: Option<&str>) -> Result<Ongoing, Failure> {
         open(self.store.as_ref(), &self.id, operation, None, true).await
     }
 
-    /// Goes on with an operation, and writes into its journal how it stands afterwards. At a gate that is closed it may
-    /// roll everything back, which is a failure.
-    pub async fn carry_out(&self, ongoing: &mut Ongoing, lock: &Lock, way: Way) -> Result<Report, Failure> {
+    /// Continues an operation, and then records its status in the journal. At a closed gate it may roll everything back: it
+    /// then returns a failure.
+    pub async fn carry_out(
+        &self,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+        way: Direction,
+    ) -> Result<Report, Failure> {
         match self.carry(ongoing, lock, way).await? {
             Arrival::There(report) => Ok(report),
             Arrival::Gate(closed) => {
@@ -178,7 +183,7 @@ impl RenumberSession {
 }
 
 impl Ongoing {
-    /// Where it is, once no process is at work on it.
+    /// Its situation while no process runs it.
     pub fn situation(&self) -> Situation {
         Situation::of_ongoing(self, false)
     }
@@ -188,8 +193,8 @@ impl Ongoing {
         is_past_no_return(|step| self.journal.state(step))
     }
 
-    /// What was left alone past the point of no return: old addresses that may be held still. What was left alone before is no
-    /// matter any more: it was looked at before anything was retired.
+    /// The steps that were skipped past the point of no return: their old addresses may still be held. Steps that were skipped
+    /// earlier do not count: they were checked before retiring started.
     pub fn still_held<'r>(&self, report: &'r Report) -> Vec<&'r Stuck> {
         let work = &self.plan.work;
         let stages = work.stages().into_iter().skip(work.no_return_stage().unwrap_or(usize::MAX));
@@ -199,7 +204,7 @@ impl Ongoing {
     }
 }
 
-/// Returns the renumberings of a cluster that are done, and whose journals are half removed.
+/// Returns the renumberings of a cluster that are done and whose journals are partly removed.
 pub async fn half_removed(store: &dyn ReadStore, cluster: &str) -> Result<Vec<String>, Failure> {
     let listed = Journal::list(store, Some(cluster)).await?;
     let is_left =
@@ -207,15 +212,15 @@ pub async fn half_removed(store: &dyn ReadStore, cluster: &str) -> Result<Vec<St
     Ok(listed.into_iter().filter(is_left).map(|listed| listed.operation).collect())
 }
 
-/// Whether an operation has no journal any more, or what is left of it is being removed.
+/// Whether the journal of an operation is deleted, or its removal has started.
 pub async fn is_gone(store: &dyn ReadStore, operation: &str) -> Result<bool, Failure> {
     let listed = Journal::list(store, None).await?;
     let found = listed.iter().find(|listed| listed.operation == operation);
     Ok(found.is_none_or(|listed| listed.summary.status == Status::Removing))
 }
 
-/// Opens a renumbering by its id, or the one of the cluster that has not come to an end; `at` is the revision at
-/// which everything else was read that it is compared with.
+/// Opens a renumbering by its id, or the unfinished one of the cluster; `at` is the revision of the data that the caller
+/// compares it with.
 pub async fn open_operation(
     store: &dyn ReadStore,
     cluster: &str,
@@ -225,7 +230,7 @@ pub async fn open_operation(
     open(store, cluster, operation, at, false).await
 }
 
-/// What to do about a plan that this version does not read. An operation that has ended needs nobody to end it.
+/// What to do about a plan that this version cannot read. For an operation that has ended: remove its journal.
 fn unreadable(error: PlanFileError, operation: &str, summary: &Summary) -> Failure {
     let is_over = summary.has_ended() && matches!(error, PlanFileError::Begun { .. });
     let failure = Failure::from(error);
@@ -236,12 +241,13 @@ fn unreadable(error: PlanFileError, operation: &str, summary: &Summary) -> Failu
     Failure { hints: Vec::new(), ..failure }.hint(hint)
 }
 
-/// Whether an operation could not be opened because another version began it.
+/// Whether an operation could not be opened because another version started it.
 pub fn is_of_another_version(failure: &Failure) -> bool {
     matches!(failure.error.downcast_ref(), Some(PlanFileError::Begun { .. }))
 }
 
-/// The same; for whoever is about to change something, its plan must compile as it did when the operation was begun.
+/// As [`open_operation`]. If the caller changes anything (`is_to_change`), the plan must compile to the same steps as when the
+/// operation started.
 pub async fn open(
     store: &dyn ReadStore,
     cluster: &str,
@@ -259,15 +265,20 @@ pub async fn open(
             }
             more => {
                 let list = more.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", ");
-                return Err(Failure::usage(format!("several are under way: {list}"))
-                    .hint("name one of them with `--operation`"));
+                return Err(Failure::usage(format!(
+                    "several renumberings of this cluster are under way: {list}"
+                ))
+                .hint("choose one with `--operation`"));
             }
         },
     };
     let record = EtcdRecord::new(store, cluster, &operation).at(at);
     let (journal, summary, text) = Journal::open_in(&record).await?;
     if summary.kind != KIND {
-        return Err(Failure::refused(format!("operation `{operation}` is a `{}`", summary.kind)));
+        return Err(Failure::refused(format!(
+            "operation `{operation}` is of kind `{}`, not `{KIND}`",
+            summary.kind
+        )));
     }
     let mut plan: Plan<Renumbering> =
         Plan::of_operation(&text, &operation).map_err(|error| unreadable(error, &operation, &summary))?;
@@ -281,7 +292,7 @@ pub async fn open(
     Ok(Ongoing { operation, plan, journal, summary, journal_goes, options })
 }
 
-/// Counts the Services that stay, by reason: ` (3 headless, 1 ExternalName)`.
+/// Counts the Services that do not move, by reason: ` (3 headless, 1 ExternalName)`.
 pub fn reasons(work: &Renumbering) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for skipped in &work.skipped {

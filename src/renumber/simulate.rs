@@ -1,8 +1,8 @@
-//! What stands in for everything outside etcd in a rehearsal.
+//! The simulated environment of a rehearsal: everything outside etcd.
 //!
-//! Changes through the API are carried out on the overlay as the API server would store them, as far as
-//! that is certain: the object, and for a Service its allocation. Waiting ends at once. What people or
-//! controllers do is noted and taken as done.
+//! Changes through the API are written to the overlay as the API server would store them, as far as that is certain: the
+//! object, and for a Service its allocation. Waits end at once. Actions of operators and controllers are recorded and
+//! assumed to be done.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +28,7 @@ pub struct Simulation<'a> {
     ambient: &'a dyn Ambient,
     taken_as_done: Mutex<Vec<[String; 2]>>,
     waits: Mutex<usize>,
-    /// The API server of a rehearsal serves one request at a time: its allocations are no race.
+    /// The simulated API server serves one request at a time, so allocations do not race.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -37,14 +37,14 @@ fn failed(error: impl std::fmt::Display) -> Fault {
 }
 
 impl<'a> Simulation<'a> {
-    /// Returns the environment around a store that nobody else uses.
+    /// Returns the environment for a store that has no other client.
     pub fn new(store: &'a dyn WriteStore, work: &'a Renumbering, ambient: &'a dyn Ambient) -> Self {
         let (taken_as_done, waits, turn) =
             (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
         Self { store, work, ambient, taken_as_done, waits, turn }
     }
 
-    /// Returns what was taken as done, in order, each with why it is necessary; and how often something was waited for.
+    /// Returns the actions that were assumed to be done, in order, each with its reason; and the number of waits.
     pub fn into_notes(self) -> (Vec<[String; 2]>, usize) {
         let taken_as_done = self.taken_as_done.into_inner().unwrap_or_else(PoisonError::into_inner);
         (taken_as_done, self.waits.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -57,11 +57,11 @@ impl Simulation<'_> {
     }
 
     fn take_as_done(&self, what: [String; 2]) {
-        tracing::info!("taken as done: {}", what[0]);
+        tracing::info!("assumed to be done: {}", what[0]);
         self.taken_as_done.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
 
-    /// What is planned of the RangeAllocation: nobody else allocates anything meanwhile, so it is what would be computed.
+    /// The planned change of the RangeAllocation. No other client allocates in a rehearsal, so the plan is always current.
     fn planned(&self, plan: impl Fn(&Compiler<'_>) -> Option<Swap>) -> Applied {
         let layout = self.layout();
         let swap = plan(&Compiler { work: self.work, layout: &layout });
@@ -122,7 +122,7 @@ impl Simulation<'_> {
         Ok(changes)
     }
 
-    /// Where there is a bitmap, and it is the new range's. Under dual write it becomes that when the flag changes.
+    /// Changes a bit, if there is a bitmap and it has the new range. Under dual write it has it once the flag has changed.
     async fn change_bit(&self, address: IpAddr, allocated: bool) -> Result<Option<Change>, Fault> {
         let Some(bitmap) = &self.work.bitmap else { return Ok(None) };
         let key = self.layout().range(&bitmap.name);
@@ -189,7 +189,7 @@ impl Environment<Effect> for Simulation<'_> {
             Effect::RestoreBitmap => {
                 return Ok(self.planned(|compiler| compiler.bitmap_rewrite().map(|(_, backward)| backward)));
             }
-            // A list is of an object that nothing else here looks at; no bit is freed meanwhile.
+            // No other part of a rehearsal reads the object of a list; no bit is freed meanwhile.
             Effect::List(_) | Effect::KeepBits { .. } | Effect::ReopenRange => {}
             Effect::CloseRange | Effect::ReplaceRange | Effect::RemoveTemporaryRange => {
                 if let Some(what) = effect.cannot_be_rehearsed(self.work) {
@@ -209,7 +209,7 @@ impl Environment<Effect> for Simulation<'_> {
 
     async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        // The others are for what an API server or a controller knows.
+        // The other waits are for API servers or controllers.
         *waits = waits.saturating_add(usize::from(wait.kind == Awaited::Barrier));
         Ok(())
     }

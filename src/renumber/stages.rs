@@ -1,11 +1,11 @@
-//! A renumbering as stages of steps, in the order that the cluster's storage era asks for.
+//! A renumbering as stages of steps, in the order that the cluster's storage era requires.
 //!
-//! Where allocations are objects, the IPAddress objects of both addresses of a Service belong to it, and are dated ahead,
-//! from before its flip until its old address is retired. The flip writes the Service alone, so the rollback is the same
-//! protocol with the addresses exchanged. Stages that matter in one direction only do nothing in the other.
+//! If allocations are objects, the IPAddress objects of both addresses of a Service refer to it, and are dated ahead, from
+//! before its flip until its old address is retired. The flip writes only the Service, so the rollback is the same protocol
+//! with the addresses exchanged. A stage that matters in only one direction does nothing in the other.
 //!
-//! Whoever resolved a name a moment before its Service moved back connects to the new address for a while. So on the
-//! way back all batches move first, then it *lingers* once, and only then the new addresses are taken away.
+//! A client that resolved a name just before its Service moved back uses the new address for a while. So in a rollback all
+//! batches move first, then the operation *lingers* once, and only then the new addresses are removed.
 
 use std::ops::Range;
 
@@ -15,24 +15,25 @@ use super::plan::KIND;
 use super::steps::{self, Compiler, Step};
 use crate::ip::as_flag;
 use crate::operation::{self, Stage, Work};
+use crate::session::counted;
 use crate::survey::{Era, Layout};
 
-/// Version of a plan's form, and of how it compiles.
+/// Version of the plan's format, and of its compilation to steps.
 pub(super) const VERSION: u32 = 5;
 
-/// The kinds of stage. Some occur once, some once a batch.
+/// The kinds of stage. Some occur once, some once per batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Prepare,
     Flags,
-    /// All addresses at once where they are objects; where they are bits, those of a batch.
+    /// All addresses at once if allocations are objects; in the bitmap era, those of a batch.
     Reserve,
     OpenRange,
     Overlap,
     Shadows,
     Prewarm,
     Linger,
-    /// The old addresses of a batch, where they are objects: kept from the repair loops.
+    /// The old addresses of a batch, if allocations are objects: protected from repair loops.
     Date,
     Barrier,
     Flip,
@@ -103,25 +104,25 @@ impl Part {
 }
 
 impl Renumbering {
-    /// Returns the batches: Services moved together, all of one tier. The cluster's DNS and the API servers' own
-    /// Service have a batch of their own each.
+    /// Returns the batches: Services that move together, all of one tier. The cluster's DNS and the API servers' own
+    /// Service each have a batch of their own.
     pub fn batches(&self) -> Vec<Range<usize>> {
         (0..self.batch_count()).map(|batch| self.batch_range(batch)).collect()
     }
 
-    /// What was planned, without what was swept.
+    /// The planned moves, without swept ones.
     pub(super) fn planned(&self) -> &[Move] {
         let count = self.moves.partition_point(|candidate| candidate.sweep == 0);
         self.moves.get(..count).unwrap_or_default()
     }
 
-    /// How many of the moves share batches. Those that go alone are the last ones of a plan.
+    /// The number of planned moves that share batches. Services that move alone are the last ones of a plan.
     pub(super) fn shared(&self) -> usize {
         self.planned().partition_point(|candidate| !is_alone(candidate))
     }
 
-    /// Returns the parts of the moves that share batches, over whose ends no batch goes, with the most Services of a
-    /// batch: what was planned, by tier, what goes alone, each sweep.
+    /// Returns the sections of the moves, each with its largest batch size. No batch crosses the end of a section: planned
+    /// Services by tier, Services that move alone, each sweep.
     fn sections(&self) -> impl Iterator<Item = (Range<usize>, usize)> {
         let (shared, planned, size) = (self.shared(), self.planned().len(), self.batch_size.max(1));
         let sweeps = (1..=self.sweeps()).map(move |sweep| {
@@ -136,14 +137,14 @@ impl Renumbering {
         self.sections().map(|(section, size)| section.len().div_ceil(size)).sum()
     }
 
-    /// How many of the batches were planned; the others were swept.
+    /// The number of planned batches; the others were swept.
     fn planned_batch_count(&self) -> usize {
         let planned = self.tiers.len().saturating_add(2);
         self.sections().take(planned).map(|(section, size)| section.len().div_ceil(size)).sum()
     }
 
-    /// Returns a batch's place among the moves; computed, so that compiling a stage does not depend on how
-    /// many others there are.
+    /// Returns a batch's place among the moves. It is computed, so the time to compile a stage does not depend on the number
+    /// of stages.
     fn batch_range(&self, batch: usize) -> Range<usize> {
         let mut left = batch;
         for (section, size) in self.sections() {
@@ -157,14 +158,14 @@ impl Renumbering {
         end..end
     }
 
-    /// Returns the name of the ServiceCIDR that is made for the new range.
+    /// Returns the name of the ServiceCIDR that is created for the new range.
     pub(super) fn range_name(&self) -> String {
         let network = self.to.network().to_string().replace(['.', ':'], "-");
         format!("netsurgeon-{}-{}", network.trim_matches('-').replace("--", "-"), self.to.prefix_len())
     }
 
-    /// Returns the name of the ServiceCIDR that serves the old range on the way back, until the API servers' own one has it
-    /// again.
+    /// Returns the name of the ServiceCIDR that serves the old range during a rollback, until the API servers' own one has
+    /// it again.
     pub(super) fn back_range_name(&self) -> String {
         format!("{}-back", self.range_name())
     }
@@ -174,7 +175,7 @@ impl Renumbering {
         self.moves.get(self.batch_range(batch)).unwrap_or_default()
     }
 
-    /// Returns the stages in their order: what each does, and for which batch if not for all.
+    /// Returns the stages in order: the kind of each, and its batch if it belongs to one.
     fn schedule(&self) -> Vec<(Part, Option<usize>)> {
         let objects = self.era != Era::Bitmap;
         let mut parts = vec![(Part::Prepare, None)];
@@ -216,20 +217,19 @@ impl Renumbering {
         add(has_shadows, &[Part::Unwarm]);
     }
 
-    /// Returns the index of the stage that flips this batch: where an operation is "in the middle".
+    /// Returns the index of the stage that flips this batch.
     pub fn flip_stage(&self, batch: usize) -> Option<usize> {
         self.schedule().iter().position(|stage| *stage == (Part::Flip, Some(batch)))
     }
 
-    /// Returns the index of the stage in which the old addresses are left to their end: everything has moved
-    /// before it.
+    /// Returns the index of the soak stage: every Service has moved before it.
     pub fn soak_stage(&self) -> Option<usize> {
         self.schedule().iter().position(|stage| *stage == (Part::Close, None))
     }
 
-    /// Returns the stages of the way back by which every Service gets its old address, and the one after which there is
-    /// no way back. The flag of the API servers comes later then; until it does, both ranges are Service ranges where
-    /// allocations are objects, and where they are bits it is the first thing on the way forward.
+    /// Returns the rollback stages by which every Service gets its old address, and the point of no return. The API servers'
+    /// flag changes back after them. Until then both ranges are Service ranges if allocations are objects; in the bitmap era
+    /// the flag is the first change of the operation.
     pub(super) fn moves_back(&self) -> Vec<Stage> {
         let mut stages = self.way_back();
         let is_move = |stage: &Stage| stage.batch.is_some() && Act::of(stage) == Act::Move;
@@ -237,7 +237,7 @@ impl Renumbering {
         stages
     }
 
-    /// Returns the index of the stage after which there is no way back.
+    /// Returns the index of the point of no return: the stage after which no rollback is possible.
     pub fn no_return_stage(&self) -> Option<usize> {
         self.schedule().iter().position(|stage| *stage == (Part::NoReturn, None))
     }
@@ -247,38 +247,40 @@ impl Renumbering {
         let of = match batch {
             None => String::new(),
             Some(batch) => format!(
-                "batch {} of {} ({} {}{})",
+                "batch {} of {} ({}{})",
                 batch.saturating_add(1),
                 self.batch_count(),
-                self.batch(batch).len(),
-                if self.batch(batch).len() == 1 { "Service" } else { "Services" },
+                counted(self.batch(batch).len(), "Service", "Services"),
                 self.tier_of_batch(batch).map(|tier| format!(" of tier `{tier}`")).unwrap_or_default(),
             ),
         };
         match part {
-            Part::Prepare => "make ready what the move needs".into(),
-            Part::Flags => format!("every API server takes `{}` as its range", self.to),
+            Part::Prepare => "prepare the operation".into(),
+            Part::Flags => format!("every API server has `{}` as its range", self.to),
             Part::Reserve if batch.is_some() => format!("reserve the addresses of {of}"),
-            Part::Reserve => format!("reserve {} addresses of `{}`", self.planned().len(), self.to),
+            Part::Reserve => {
+                let addresses = counted(self.planned().len(), "address", "addresses");
+                format!("reserve {addresses} of `{}`", self.to)
+            }
             Part::OpenRange => format!("create the ServiceCIDR of `{}`", self.to),
-            Part::Shadows => format!("make the shadow Services of {of}"),
+            Part::Shadows => format!("create the shadow Services of {of}"),
             Part::Prewarm => format!("route the new addresses of {of}"),
             Part::Linger => {
-                format!("on the way back: leave the new addresses of {of} for those who know them")
+                format!("rollback only: keep the new addresses of {of} for clients that cached them")
             }
             Part::Date => format!("protect the old addresses of {of}"),
             Part::Barrier => format!("wait until every node routes {of}"),
             Part::Flip => format!("move {of}"),
             Part::Verify => format!("wait until every node routes {of} as moved"),
-            Part::Settle => "date the new addresses as those of any other Service".into(),
+            Part::Settle => "set the creation time of the new addresses to now".into(),
             Part::Temporaries => format!("free the temporary addresses of {of}"),
             Part::Unwarm => format!("remove the warming shadows of {of}"),
-            Part::Overlap => "tell routers and DNS caches of both ranges".into(),
-            Part::Records => "bring what kubeadm records into step".into(),
-            Part::Close => "leave the old range to its end".into(),
-            Part::NoReturn => "from here on there is no way back".into(),
-            Part::Retire => format!("stop holding {count} old addresses"),
-            Part::Finish => "bring everything else that records the range into step".into(),
+            Part::Overlap => "announce both ranges to routers".into(),
+            Part::Records => "update the range in kubeadm's ConfigMaps".into(),
+            Part::Close => "soak: hold the old addresses until no client uses them".into(),
+            Part::NoReturn => "point of no return: no rollback from here on".into(),
+            Part::Retire => format!("stop holding {}", counted(count, "old address", "old addresses")),
+            Part::Finish => "remove the remaining entries of the old range".into(),
         }
     }
 }
@@ -342,7 +344,7 @@ impl Work for Renumbering {
                 kept.chain(moves.iter().map(|m| compiler.flip(m))).collect()
             }
             Part::Flip => each(&|m| compiler.flip(m)),
-            // On the way back in the other order: first the endpoints of shadows made anew, then the nodes.
+            // A rollback runs them in reverse order: first the endpoints of recreated shadows, then the nodes.
             Part::Verify => {
                 let endpoints = some(&|m| steps::endpoints("endpoints-back", batch, m));
                 std::iter::once(steps::barrier("verify", batch)).chain(endpoints).collect()
@@ -364,8 +366,8 @@ impl Work for Renumbering {
         }
     }
 
-    /// While the nodes are waited for that route one batch as moved, the next one is made ready for its own flips. Not a
-    /// Service that everything depends on.
+    /// While the operation waits until the nodes route one batch as moved, it prepares the next one up to its flips; except
+    /// for a Service that everything depends on.
     fn may_be_beside(&self, waiting: &Stage, later: &Stage) -> bool {
         let (Some(batch), Some(next)) = (waiting.batch, later.batch) else { return false };
         let is_before_flips = matches!(
@@ -378,9 +380,9 @@ impl Work for Renumbering {
             && !self.batch(next).iter().any(is_alone)
     }
 
-    /// The reverse order, but for the batches that follow each other: of them all, what comes before the lingering is
-    /// undone first. Not in the bitmap era: there the API servers free, after some minutes, the bit of an address that
-    /// no Service has, so that each batch lingers by itself.
+    /// The reverse order, except for consecutive batches: all of them first move back, then linger once, then their new
+    /// addresses are removed. Not in the bitmap era: there the API servers free the bit of an address without a Service
+    /// after some minutes, so each batch lingers by itself.
     fn way_back(&self) -> Vec<Stage> {
         let mut stages = self.stages();
         stages.reverse();
@@ -400,13 +402,13 @@ impl Work for Renumbering {
     }
 }
 
-/// The acts of which the way back of a batch consists.
+/// The phases of a batch's rollback.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Act {
     /// Every Service gets its old address.
     Move,
     Linger,
-    /// The new addresses go.
+    /// The new addresses are removed.
     Leave,
 }
 
@@ -414,7 +416,7 @@ impl Act {
     fn of(stage: &Stage) -> Self {
         match Part::named(&stage.name) {
             Some(Part::Linger) => Self::Linger,
-            // One batch after the other uses the same temporary addresses.
+            // All batches use the same temporary addresses, one after the other.
             Some(Part::Temporaries | Part::Reserve | Part::Shadows | Part::Prewarm | Part::Date) => {
                 Self::Leave
             }

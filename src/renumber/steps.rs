@@ -1,12 +1,12 @@
 //! The single steps of a renumbering.
 //!
-//! Every step names, in both directions, what must be there and what shall be there, so that it works on
-//! the objects as they are when it is carried out, and refuses where someone else has changed an address.
+//! Every step states, in both directions, the required and the resulting values. So it works on the objects as they are when
+//! it runs, and fails if another client has changed an address.
 
-mod around;
 mod edits;
-mod mend;
+mod other_objects;
 mod range;
+mod repair;
 mod shadow;
 
 use std::net::IpAddr;
@@ -34,11 +34,11 @@ pub type Action = operation::Action<Effect>;
 pub type Wait = operation::Wait<Awaited>;
 
 /// How far ahead of now both IPAddress objects of a Service that moves are dated, from before its flip until its old
-/// address is retired: longer than any soak, and renewed by the guard and by every resume once half of it is over.
+/// address is retired. It is longer than any soak; the guard and every resume renew it once half of it is over.
 ///
 /// A repair loop keeps an IPAddress that is dated ahead although its Service does not list it (`syncIPAddress`,
 /// `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.33.6 and later). So an API server that was
-/// frozen, and sees Services and IPAddresses in any order when it continues, deletes neither.
+/// frozen, and observes Services and IPAddresses in any order when it continues, deletes neither.
 pub(super) const AHEAD_SECONDS: i64 = 60 * 24 * 60 * 60;
 
 /// Compiles the steps of one renumbering.
@@ -49,25 +49,29 @@ pub(super) struct Compiler<'a> {
 
 fn step(name: &str, subject: &str, action: Action) -> Step {
     let id = StepId(format!("{name}/{subject}"));
-    Step { id, about: String::new(), action, apart: false, back_of: Vec::new() }
+    Step { id, subject: String::new(), action, independent: false, back_of: Vec::new() }
 }
 
-/// A step that belongs to one Service: it is left alone on the way back once another of that Service cannot
-/// be undone.
+/// A step of one Service: a rollback skips it once another step of that Service cannot be undone.
 fn step_of(candidate: &Move, name: &str, action: Action) -> Step {
-    Step { id: candidate.step(name), about: candidate.id(), action, apart: false, back_of: Vec::new() }
+    Step {
+        id: candidate.step(name),
+        subject: candidate.id(),
+        action,
+        independent: false,
+        back_of: Vec::new(),
+    }
 }
 
-/// Waiting for every API server to know the addresses of a batch, and for every kube-proxy to have applied
-/// what was written.
+/// Waits until every API server has observed the addresses of a batch, and every kube-proxy has applied all writes.
 pub(super) fn barrier(name: &str, batch: usize) -> Step {
     waiting(name, batch, routed(batch))
 }
 
-/// What [`barrier`] waits for.
+/// The condition of [`barrier`].
 pub(super) fn routed(batch: usize) -> Wait {
-    let until = "every API server is ready and has seen the addresses of the batch, and every kube-proxy has \
-                 applied everything written so far";
+    let until = "every API server is ready and has observed the addresses of the batch, and every kube-proxy has \
+                 applied all writes so far";
     wait(batch, Awaited::Barrier, until)
 }
 
@@ -79,58 +83,58 @@ fn waiting(name: &str, batch: usize, wait: Wait) -> Step {
     step(name, &format!("{batch:05}"), Action::Wait(wait))
 }
 
-/// Leaving the new addresses routed when their Services have moved back.
+/// Keeps the new addresses routed for a while after their Services have moved back.
 pub(super) fn linger(batch: usize, moves: &[Move]) -> Step {
-    let until = "nobody connects any more to a new address that a name was resolved to";
+    let until = "no client uses a cached new address any more";
     let wait = wait(batch, Awaited::Linger, until);
     let back_of = moves.iter().map(|candidate| candidate.step("flip")).collect();
     Step { back_of, ..waiting("linger", batch, wait) }
 }
 
-/// Waiting for every API server to know what its repair loop must not misunderstand.
+/// Waits until every API server has observed the objects that its repair loop would otherwise misinterpret.
 pub(super) fn seen(name: &str, batch: usize) -> Step {
-    let until = "every API server is ready and has seen the addresses and shadow Services of the batch";
+    let until = "every API server is ready and has observed the addresses and shadow Services of the batch";
     waiting(name, batch, wait(batch, Awaited::Seen, until))
 }
 
-/// The same for all batches: an API server that has not seen a flip would delete the new address once it is dated now.
+/// The same for all batches: an API server that has not observed a flip would delete the new address once it is dated now.
 pub(super) fn all_seen() -> Step {
     let until =
-        "every API server is ready and has seen the addresses and Services of all batches".to_string();
+        "every API server is ready and has observed the addresses and Services of all batches".to_string();
     step("seen", "all", Action::Wait(Wait { kind: Awaited::Seen, batch: None, subject: None, until }))
 }
 
-/// Waiting for the shadows of a Service, if it has any, to have its endpoints.
+/// Waits until the shadows of a Service, if it has any, have its endpoints.
 pub(super) fn endpoints(name: &str, batch: usize, candidate: &Move) -> Option<Step> {
     let until = format!("the shadow Services of `{}` have its endpoints", candidate.subject());
     with_shadow(name, candidate, wait(batch, Awaited::Endpoints, &until))
 }
 
-/// Waiting for a Service to go that was deleted while its finalizer kept it; only where it has shadows.
+/// Waits until a Service that was deleted while its finalizer kept it no longer exists; only for a Service with shadows.
 pub(super) fn released(name: &str, batch: usize, candidate: &Move) -> Option<Step> {
-    let until = format!("`{}` is gone, if somebody has deleted it", candidate.subject());
+    let until = format!("`{}` no longer exists, if it was deleted", candidate.subject());
     with_shadow(name, candidate, wait(batch, Awaited::Released, &until))
 }
 
-/// Waiting for something of one Service, if it has shadows.
+/// A wait of one Service, if it has shadows.
 fn with_shadow(name: &str, candidate: &Move, wait: Wait) -> Option<Step> {
     candidate.shadow.as_ref()?;
     Some(step_of(candidate, name, Action::Wait(Wait { subject: Some(candidate.id()), ..wait })))
 }
 
-/// The step after which there is no way back.
+/// The step after which no rollback is possible.
 pub(super) fn no_return() -> Step {
     step("no-return", "all", Action::PointOfNoReturn)
 }
 
-/// Whether that step was begun; `state` tells the state of a step.
+/// Whether that step was started; `state` returns the state of a step.
 pub fn is_past_no_return(state: impl Fn(&StepId) -> Option<State>) -> bool {
     state(&no_return().id).is_some()
 }
 
 impl Compiler<'_> {
-    /// Creates the IPAddress of a target address for its Service, dated ahead: the allocator does not allocate it, the
-    /// repair loop keeps it although the Service does not list it yet.
+    /// Creates the IPAddress of a target address for its Service, dated ahead. The allocator does not allocate the address,
+    /// and the repair loop keeps the IPAddress although the Service does not list it yet.
     pub(super) fn reserve(&self, candidate: &Move) -> Step {
         let key = self.layout.ip_address(candidate.new_address);
         let value = self.new_ip_address(candidate.new_address, candidate);
@@ -149,8 +153,8 @@ impl Compiler<'_> {
         new.encode(self.work.encoding)
     }
 
-    /// Dates the IPAddress of the old address ahead, so that the repair loop keeps it once its Service does not list it
-    /// any more. Undone, it has its own date again.
+    /// Dates the IPAddress of the old address ahead, so that the repair loop keeps it when its Service no longer lists it.
+    /// Undone, it has its original date again.
     pub(super) fn date(&self, candidate: &Move) -> Step {
         let key = self.layout.ip_address(candidate.old_address);
         let action = if candidate.old_object_missing {
@@ -170,7 +174,7 @@ impl Compiler<'_> {
         KeyEdit { key, change: KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() } }
     }
 
-    /// Adds the new address as an external IP, so that every node routes it before any DNS answer names it.
+    /// Adds the new address as an external IP, so that every node routes it before any DNS answer contains it.
     pub(super) fn prewarm(&self, candidate: &Move) -> Option<Step> {
         if candidate.hold != Hold::ExternalIp {
             return None;
@@ -180,7 +184,7 @@ impl Compiler<'_> {
             FieldEdit::replace(Field::external_ips(), Value::Absent, one(candidate.new_address)),
             FieldEdit::replace(Field::external_traffic_policy(), policy, text("Local")),
         ];
-        // One of another type by now needs its traffic policy: what was added to it is taken back in another way.
+        // A Service whose type has changed needs its traffic policy: another repair removes the added fields.
         let mut back = swap(vec![self.service_edit(candidate, inverse(&edits))]);
         let is_plain = Condition::Holds(Field::service_type(), text("ClusterIP"));
         let key = self.layout.service(&candidate.namespace, &candidate.name);
@@ -212,8 +216,8 @@ impl Compiler<'_> {
         KeyEdit { key, change: KeyChange::Edit { require, edits, fill: Vec::new() } }
     }
 
-    /// What the first change on a Service's way back makes sure of: that the Service is still as it was moved,
-    /// so that its flip can be undone, and nothing needs to be touched if not.
+    /// The precondition of the first change in a Service's rollback: the Service is still as it was moved. If not, its flip
+    /// cannot be undone, and nothing of it is changed.
     fn is_as_moved(&self, candidate: &Move) -> KeyCheck {
         self.has_addresses(candidate, &candidate.new, Value::texts(&candidate.new))
     }
@@ -226,8 +230,8 @@ impl Compiler<'_> {
         step_of(candidate, "settle", action)
     }
 
-    /// The move itself: the Service gets the new address, and what holds the old one takes it, in one
-    /// transaction.
+    /// The move itself: in one transaction the Service gets the new address, and its external IPs get the old one. With a
+    /// shadow, the shadow already has the old address.
     pub(super) fn flip(&self, candidate: &Move) -> Step {
         let mut edits = Vec::new();
         if let (Some(before), Some(after)) = (candidate.old.first(), candidate.new.first()) {
@@ -253,22 +257,22 @@ impl Compiler<'_> {
         step_of(candidate, "flip", Action::Swap { forward, backward: Some(backward) })
     }
 
-    /// Neither address of the Service is another client's: while an operation was interrupted, an IPAddress may have been
-    /// deleted, and the address allocated to another Service.
+    /// Both addresses still belong to the Service: while an operation was interrupted, an IPAddress may have been deleted, and
+    /// the address allocated to another Service.
     pub(super) fn addresses_are_ours(&self, candidate: &Move) -> impl Iterator<Item = KeyCheck> {
         [candidate.old_address, candidate.new_address]
             .into_iter()
             .map(|address| KeyCheck { key: self.layout.ip_address(address), conditions: owned_by(candidate) })
     }
 
-    /// The shadow that takes over the old address has it already.
+    /// The shadow that holds the old address already has it.
     fn shadow_holds(&self, candidate: &Move) -> Option<KeyCheck> {
         let shadow = candidate.shadow.as_ref()?;
         let conditions = vec![Condition::Holds(Field::cluster_ips(), one(candidate.old_address))];
         Some(KeyCheck { key: self.layout.service(&candidate.namespace, &shadow.hold_name), conditions })
     }
 
-    /// A repair round of an API server may have freed a bit that no Service had yet.
+    /// The bit is still set: a repair round of an API server may have freed a bit without a Service.
     fn bit_is_ours(&self, candidate: &Move) -> KeyCheck {
         let bits = vec![self.bit(candidate.new_address)];
         let capacity = self.bitmap_capacity();

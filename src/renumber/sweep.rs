@@ -1,9 +1,8 @@
-//! Services that were born in the old range after the plan was made: they are moved and held like the others,
-//! as batches of their own after everything that was planned.
+//! Services that were created in the old range after planning: they are moved and held like the others, in batches of their
+//! own after all planned ones.
 //!
-//! Until the API servers' own ServiceCIDR has the new range, the allocator goes on giving addresses of the old
-//! one to new Services, beside those of the new one (`pkg/registry/core/service/ipallocator/cidrallocator.go`,
-//! v1.36.3).
+//! Until the API servers' own ServiceCIDR has the new range, the allocator gives new Services addresses of either range
+//! (`pkg/registry/core/service/ipallocator/cidrallocator.go`, v1.36.3).
 
 use serde::{Deserialize, Serialize};
 
@@ -15,23 +14,23 @@ use super::stages::VERSION;
 use crate::operation;
 use crate::survey::{ServiceRecord, Survey};
 
-/// The kind of what is added to a plan, as its header says.
+/// The kind of an amendment to a plan, as in its header.
 const KIND: &str = "renumber-sweep";
 
-/// Services swept at once: what they add to the plan is one value in etcd (1.5 MiB a request,
-/// `--max-request-bytes`), a shadow's specification with two hundred ports included.
+/// The largest number of Services in one sweep. A sweep is one value in etcd (1.5 MiB per request, `--max-request-bytes`); the
+/// limit allows for shadows with two hundred ports.
 const AT_ONCE: usize = 100;
 
-/// Why a data plane for which the plan chose shadows alone gets them here, too.
-pub(super) const AS_PLANNED: &str = "the plan found that the data plane can hold nothing by an external IP";
+/// Why a sweep chooses shadows: the plan found that the data plane supports no external IPs.
+pub(super) const AS_PLANNED: &str =
+    "the data plane cannot hold addresses by external IPs (found at planning)";
 
-/// What is added to a plan while it is carried out.
+/// An amendment to a plan during its execution.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sweep {
-    /// The Services that were found: they move after all others.
+    /// The moves of the Services that were found: they follow all others.
     pub found: Vec<Move>,
-    /// Services of the plan that have changed: their moves, each in the place of the one before
-    /// ([`super::replan`]).
+    /// The new moves of planned Services that changed: each replaces the previous one ([`super::replan`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub again: Vec<Move>,
 }
@@ -47,13 +46,13 @@ impl Renumbering {
         self.moves.last().map_or(0, |last| last.sweep)
     }
 
-    /// Takes in what a sweep has found, behind everything that is there, and what was planned again, in its place.
+    /// Appends the moves that a sweep found, and replaces those that were planned again.
     pub fn amend(&mut self, sweep: Sweep) {
         self.amendments = self.amendments.saturating_add(1);
         for again in sweep.again {
             let is_before = |before: &&mut Move| before.uid == again.uid && before.id() == again.id();
             let Some(before) = self.moves.iter_mut().find(is_before) else { continue };
-            // kubelets are told the address that the cluster's DNS has in the end.
+            // kubelets get the final address of the cluster's DNS.
             let (former, address) = (before.new_address.to_string(), again.new_address.to_string());
             let is_its =
                 |record: &&mut RecordChange| again.turn == Turn::ClusterDns && record.after == former;
@@ -65,8 +64,8 @@ impl Renumbering {
     }
 }
 
-/// Plans the moves of Services with an address of the old range of which the plan knows nothing; `None` if there is
-/// none. Changes nothing. Where there are many it finds some; once these are taken in, the next ones.
+/// Plans the moves of Services with an address of the old range that are not in the plan; `None` if there is none. Writes
+/// nothing. If there are many, it returns some; call it again for the next ones after these were added to the plan.
 pub fn sweep(work: &Renumbering, survey: &Survey) -> Result<Option<Sweep>, PlanError> {
     let mut found: Vec<&ServiceRecord> = newcomers(work, survey);
     found.retain(|service| service.address(work.family).is_some());
@@ -74,7 +73,7 @@ pub fn sweep(work: &Renumbering, survey: &Survey) -> Result<Option<Sweep>, PlanE
         return Ok(None);
     }
     let no_external_ip = work.shadows_only.then_some(AS_PLANNED);
-    // Those that the hold asked for does not suit must not keep the others in the old range; they get shadows afterwards.
+    // Services that do not support the requested hold must not block the others; a later sweep gives them shadows.
     let by = |hold: Option<Hold>| {
         move |service: &&ServiceRecord| matches!(choose(service, hold, no_external_ip), Choice::Hold(..))
     };

@@ -1,4 +1,4 @@
-//! Whether a range may become a cluster's Service range.
+//! Whether a range can become a cluster's Service range.
 
 use crate::ip::{Family, ServiceCidr};
 use crate::survey::{Era, ServiceRecord, Survey};
@@ -24,7 +24,7 @@ pub enum TargetError {
         /// The cluster's ranges.
         ranges: String,
     },
-    /// The range shares addresses with one of the cluster's Service ranges.
+    /// The range overlaps one of the cluster's Service ranges.
     #[error(
         "`{to}` overlaps the cluster's Service range `{existing}`; the new range must share no address with it"
     )]
@@ -34,24 +34,24 @@ pub enum TargetError {
         /// The range in use.
         existing: ServiceCidr,
     },
-    /// The range shares addresses with one that is on its way out.
+    /// The range overlaps a range whose ServiceCIDR is being deleted.
     #[error("`{to}` overlaps `{existing}`, and ServiceCIDR `{name}`, which has it, is being deleted")]
     Leaving {
         /// The target.
         to: ServiceCidr,
-        /// The range that goes.
+        /// The range that is being deleted.
         existing: ServiceCidr,
-        /// Whose it is.
+        /// The name of its ServiceCIDR.
         name: String,
         /// The Services that have an address of it, as `namespace/name`.
         kept_by: Vec<String>,
     },
-    /// The range shares addresses with Pods or Nodes.
+    /// The range overlaps addresses of Pods or Nodes.
     #[error("`{to}` overlaps {conflict}; traffic to those addresses would be lost")]
     OverlapsNetwork {
         /// The target.
         to: ServiceCidr,
-        /// With what.
+        /// The conflicting addresses.
         conflict: String,
     },
     /// The API server would not start with it.
@@ -64,9 +64,8 @@ pub enum TargetError {
     },
 }
 
-/// Ranges that mean something else than a network (RFC 6890 and the IANA registries it set up). An external
-/// IP, as which an address is held or made ready, may not be in most of them
-/// (`pkg/apis/core/validation/validation.go` `ValidateEndpointIP`, v1.36.3).
+/// Special-purpose ranges (RFC 6890 and its IANA registries). Holds use external IPs, which are not allowed in most of these
+/// ranges (`pkg/apis/core/validation/validation.go` `ValidateEndpointIP`, v1.36.3).
 const SPECIAL: [(&str, &str); 10] = [
     ("0.0.0.0/8", "is \"this network\""),
     ("127.0.0.0/8", "is loopback"),
@@ -74,13 +73,13 @@ const SPECIAL: [(&str, &str); 10] = [
     ("224.0.0.0/4", "is multicast"),
     ("240.0.0.0/4", "is reserved"),
     ("::/127", "is unspecified and loopback"),
-    ("::ffff:0:0/96", "is IPv4 in another spelling"),
+    ("::ffff:0:0/96", "is IPv4-mapped IPv6"),
     ("fe80::/10", "is link-local"),
     ("fec0::/10", "is site-local, which is deprecated"),
     ("ff00::/8", "is multicast"),
 ];
 
-/// Checks a target range against what the survey knows.
+/// Checks a target range against the survey.
 pub fn check(survey: &Survey, to: &ServiceCidr) -> Result<(), TargetError> {
     let ranges = survey.service_ranges();
     if !ranges.iter().any(|range| range.family() == to.family()) {
@@ -92,7 +91,7 @@ pub fn check(survey: &Survey, to: &ServiceCidr) -> Result<(), TargetError> {
         let mut owners = survey.service_cidrs.iter().filter(|owner| owner.ranges.contains(&existing));
         return Err(match owners.clone().next() {
             Some(owner) if owners.all(|owner| owner.terminating) => {
-                // What operations hold themselves is nobody's to create again.
+                // The operator does not have to recreate Services managed by netsurgeon.
                 let has = |service: &&ServiceRecord| {
                     !service.is_labelled_ours()
                         && service.addresses.iter().any(|address| existing.contains(*address))
@@ -109,7 +108,7 @@ pub fn check(survey: &Survey, to: &ServiceCidr) -> Result<(), TargetError> {
     Ok(())
 }
 
-/// Checks that the API server would take the range, in a cluster of this era.
+/// Checks that the API server accepts the range, in a cluster of this era.
 pub fn usable(era: Era, to: &ServiceCidr) -> Result<(), TargetError> {
     let refuse = |reason: String| Err(TargetError::Unusable { to: *to, reason });
     for (special, what) in SPECIAL {
@@ -118,14 +117,14 @@ pub fn usable(era: Era, to: &ServiceCidr) -> Result<(), TargetError> {
         }
     }
     if to.size() < FEWEST_ADDRESSES {
-        return refuse(format!("its size is {}, at least {FEWEST_ADDRESSES} are needed", to.size()));
+        return refuse(format!("it has {} addresses, at least {FEWEST_ADDRESSES} are needed", to.size()));
     }
     if to.family() == Family::V6 && to.prefix_len() < SHORTEST_IPV6_PREFIX {
         return refuse(format!("an IPv6 prefix must be /{SHORTEST_IPV6_PREFIX} or longer"));
     }
     if era != Era::Objects && to.size() > 1 << MOST_BITMAP_HOST_BITS {
         return refuse(format!(
-            "with a bitmap of allocations a range has at most {MOST_BITMAP_HOST_BITS} host bits"
+            "in a cluster with allocation bitmaps a range has at most {MOST_BITMAP_HOST_BITS} host bits"
         ));
     }
     Ok(())

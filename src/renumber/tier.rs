@@ -1,6 +1,6 @@
 //! Tiers: the least critical Services move first, and no batch has Services of two tiers. Services behind webhooks and
-//! aggregated APIs are a tier of their own after all others, because the rest of the move goes through the API; the
-//! cluster's DNS and `default/kubernetes` come after them ([`Turn`]).
+//! aggregated APIs are a tier of their own after all others, because the rest of the operation depends on the API. The
+//! cluster's DNS and `default/kubernetes` follow them ([`Turn`]).
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -12,30 +12,30 @@ use crate::wire::Text;
 /// The tier of Services behind webhooks and aggregated APIs.
 pub const API_BACKENDS: &str = "api-backends";
 
-/// The tiers that the operator names.
+/// The tiers that the operator defines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tiers {
     /// From least to most critical.
     pub names: Vec<String>,
-    /// What tells the tier of a Service.
+    /// The source of a Service's tier.
     pub source: TierSource,
-    /// The tier of Services of which the source says nothing. Without one, such a Service stops the plan.
+    /// The tier of Services that the source does not list. Without a default, such a Service stops the plan.
     pub default: Option<String>,
 }
 
-/// What tells the tier of a Service.
+/// The source of a Service's tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TierSource {
     /// A label of the Service with this key.
     Label(String),
-    /// An annotation with this key, which the survey must have been asked for.
+    /// An annotation with this key, which the survey must have read.
     Annotation(String),
     /// Tiers by `namespace/name`, and by `namespace/*` for all others of a namespace.
     Listed(BTreeMap<String, String>),
 }
 
 impl Tiers {
-    /// Returns what the source lists and the cluster does not have, in order: names that were perhaps mistyped.
+    /// Returns the names that the source lists and the cluster does not have, in order: possible typing errors.
     pub fn strangers(&self, survey: &Survey) -> Vec<&str> {
         let TierSource::Listed(tiers) = &self.source else { return Vec::new() };
         let all_of = |service: &ServiceRecord| format!("{}/*", service.namespace);
@@ -44,7 +44,7 @@ impl Tiers {
         tiers.keys().filter(|subject| !there.contains(*subject)).map(String::as_str).collect()
     }
 
-    /// Returns what the source says of a Service.
+    /// Returns the tier of a Service by the source, or the default.
     pub(super) fn find<'t>(&'t self, survey: &'t Survey, service: &'t ServiceRecord) -> Option<&'t str> {
         let found = match &self.source {
             TierSource::Label(key) => service.labels.get(key),
@@ -64,28 +64,27 @@ impl Tiers {
 }
 
 impl Renumbering {
-    /// Returns the tiers in order, each with the Services of it that move; nothing where there are no tiers.
+    /// Returns the tiers in order, each with its moves; empty without tiers.
     pub fn tier_moves(&self) -> Vec<(&str, &[Move])> {
         let names = self.tiers.iter().map(Text::as_str);
         let moves = self.tier_sections().skip(1).map(|section| self.moves.get(section).unwrap_or_default());
         names.zip(moves).collect()
     }
 
-    /// Returns the tiers in words, each with how many Services of it move: `dev (3), web (12)`; `None` where there
-    /// are no tiers.
+    /// Returns the tiers as text, each with the number of its moves: `dev (3), web (12)`; `None` without tiers.
     pub fn tiers_in_words(&self) -> Option<String> {
         let words: Vec<String> =
             self.tier_moves().iter().map(|(name, moves)| format!("{name} ({})", moves.len())).collect();
         (!words.is_empty()).then(|| words.join(", "))
     }
 
-    /// Returns the tier of this batch; `None` where its Services have none.
+    /// Returns the tier of this batch; `None` if its Services have none.
     pub fn tier_of_batch(&self, batch: usize) -> Option<&str> {
         self.batch(batch).first().map(|first| first.tier.as_str()).filter(|tier| !tier.is_empty())
     }
 
-    /// Returns the parts of what was planned and shares batches, over whose ends no batch goes: the Services without
-    /// a tier, then each tier. They are searched for, not counted, so that a stage is compiled as fast in a large plan.
+    /// Returns the sections of planned moves that share batches: the Services without a tier, then each tier. No batch crosses
+    /// the end of a section. A binary search finds them, so a stage compiles as fast in a large plan.
     pub(super) fn tier_sections(&self) -> impl Iterator<Item = Range<usize>> {
         let shared = self.moves.get(..self.shared()).unwrap_or_default();
         let mut start = 0;

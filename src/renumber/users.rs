@@ -1,4 +1,4 @@
-//! Who still uses the old address of a Service that has moved, by what a host's connection tracking says. Pure.
+//! Clients that still use the old address of a moved Service, according to a host's connection tracking. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use super::verify::Phase;
 use crate::host::conntrack::Flow;
 use crate::operation::{Record, State, StepId};
 
-/// A port of an old address that is in use, or was a moment ago.
+/// A port of an old address that is in use, or was recently.
 #[derive(Debug, Clone, Serialize)]
 pub struct Used {
     /// The Service, as `namespace/name`.
@@ -19,17 +19,17 @@ pub struct Used {
     pub old_address: IpAddr,
     /// `tcp`, `udp`, ...
     pub protocol: String,
-    /// The port, where the protocol has ports.
+    /// The port, if the protocol has ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// The connections of all clients.
     #[serde(flatten)]
     pub count: Count,
-    /// Who uses it, in the order of their addresses.
+    /// The clients that use it, ordered by address.
     pub clients: Vec<Client>,
 }
 
-/// Who uses an address.
+/// A client of an address.
 #[derive(Debug, Clone, Serialize)]
 pub struct Client {
     /// Its own address.
@@ -39,23 +39,23 @@ pub struct Client {
     pub count: Count,
 }
 
-/// How many connections.
+/// Numbers of connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// That may still be in use.
+    /// Connections that may still be in use.
     pub open: usize,
-    /// That ended a moment ago, or were never opened.
+    /// Connections that ended recently, or were never established.
     pub ended: usize,
 }
 
-/// Returns the old addresses of the Services that have moved; `state` tells the state of a step.
+/// Returns the old addresses of the Services that have moved; `state` returns the state of a step.
 pub fn given_up(work: &Renumbering, state: impl Fn(&StepId) -> Option<State>) -> BTreeMap<IpAddr, &Move> {
     let has_moved = |candidate: &&Move| Phase::of(candidate, &state) != Phase::Waiting;
     work.moves.iter().filter(has_moved).map(|candidate| (candidate.old_address, candidate)).collect()
 }
 
-/// Returns the Services that have moved, each with when it gave its old address up, in seconds since 1970; `record` tells
-/// the record of a step.
+/// Returns the Services that have moved, each with the time of its flip, in seconds since 1970; `record` returns the record
+/// of a step.
 pub fn given_up_when<'w, 'j>(
     work: &'w Renumbering,
     record: impl Fn(&StepId) -> Option<&'j Record>,
@@ -70,7 +70,7 @@ pub fn given_up_when<'w, 'j>(
     given_up(work, state).into_values().filter_map(when).collect()
 }
 
-/// Returns which of these addresses are in use, those with most open connections first.
+/// Returns the ports of these addresses that are in use, those with most open connections first.
 pub fn users(given_up: &BTreeMap<IpAddr, &Move>, flows: &[Flow]) -> Vec<Used> {
     let mut ports: BTreeMap<(IpAddr, &str, Option<u16>), Vec<&Flow>> = BTreeMap::new();
     for one in flows {
@@ -99,7 +99,7 @@ impl Count {
     }
 }
 
-/// The same clients of the same port; how many connections they have is no news to who watches.
+/// Equal if the same clients use the same port: a watcher does not report a changed number of connections.
 impl PartialEq for Used {
     fn eq(&self, other: &Self) -> bool {
         let of = |used: &Self| {

@@ -1,5 +1,5 @@
-//! Whether every Service of a renumbering stands where the journal says it does: what must hold before its
-//! move, while its old address is held, and after that was retired. Pure: judged from a survey.
+//! Whether every Service of a renumbering is in the state of the journal: the conditions before its move, while its old
+//! address is held, and after the old address was retired. Pure: judged from a survey.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use crate::operation::{State, StepId};
 use crate::survey::audit::Finding;
 use crate::survey::{AddressRecord, Era, Manager, ServiceRecord, Survey};
 
-/// How far a Service has come.
+/// The phase of a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -27,7 +27,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Tells the phase of a move from the states of its steps.
+    /// Returns the phase of a move from the states of its steps.
     pub fn of(candidate: &Move, state: impl Fn(&StepId) -> Option<State>) -> Self {
         match () {
             () if is_done(candidate, "retire", &state) => Self::Retired,
@@ -41,16 +41,16 @@ fn is_done(candidate: &Move, step: &str, state: &impl Fn(&StepId) -> Option<Stat
     state(&candidate.step(step)).is_some_and(State::is_in_force)
 }
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Services by phase: waiting, held, retired.
     pub counts: [usize; 3],
-    /// What is not as it should be.
+    /// Deviations from the expected state.
     pub findings: Vec<Finding>,
 }
 
-/// Compares every move with the survey; `state` tells the state of a step.
+/// Compares every move with the survey; `state` returns the state of a step.
 pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Option<State>) -> Verified {
     let cluster = Cluster::of(work, survey);
     let mut verified = Verified::default();
@@ -62,7 +62,7 @@ pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Op
             Phase::Held => held,
             Phase::Retired => retired,
         };
-        // One that was deleted, or given another address, before it moved waits for nothing.
+        // A Service that was deleted, or got another address, before its move is not waiting.
         let is_there =
             || cluster.index.service(candidate).is_some_and(|service| is_the_planned(candidate, service));
         let is_counted = phase != Phase::Waiting || is_there();
@@ -73,7 +73,7 @@ pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Op
     verified
 }
 
-/// What a verification looks at.
+/// The inputs of a verification.
 struct Cluster<'a> {
     with_objects: bool,
     family: Family,
@@ -97,7 +97,7 @@ impl<'a> Cluster<'a> {
         let Some(service) = self.service(candidate) else {
             findings.push(
                 Finding::warning("moved-service-gone", subject)
-                    .says("was deleted, made anew, or lost its addresses since it was planned".to_string())
+                    .says("was deleted, recreated, or lost its addresses since it was planned".to_string())
                     .values("another uid, or none", &candidate.uid),
             );
             return;
@@ -107,7 +107,11 @@ impl<'a> Cluster<'a> {
         if service.addresses != expected {
             findings.push(
                 Finding::error("moved-service-elsewhere", subject)
-                    .says(format!("has {}, the journal says {}", list(&service.addresses), list(&expected)))
+                    .says(format!(
+                        "has {}, but according to the journal {}",
+                        list(&service.addresses),
+                        list(&expected)
+                    ))
                     .values(list(&service.addresses), list(&expected)),
             );
             return;
@@ -122,21 +126,21 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// The IPAddress of each of its addresses must be the allocator's and for the Service.
+    /// The IPAddress of an address must be managed by the allocator and refer to the Service.
     fn check_object(&self, candidate: &Move, address: IpAddr, findings: &mut Vec<Finding>) {
         if !self.with_objects {
             return;
         }
-        let expected = format!("for {}, of {}", candidate.subject(), Manager::Allocator);
+        let expected = format!("for {}, managed by {}", candidate.subject(), Manager::Allocator);
         let found = self.index.object(address).map_or_else(
             || "no object".to_string(),
-            |object| format!("for {}/{}, of {}", object.parent.0, object.parent.1, object.managed_by),
+            |object| format!("for {}/{}, managed by {}", object.parent.0, object.parent.1, object.managed_by),
         );
         if found != expected {
             findings.push(
                 Finding::error("moved-address-unprotected", format!("IPAddress {address}"))
                     .says(format!(
-                        "belongs to the move of Service `{}` and is not as it should be ({found})",
+                        "must belong to Service `{}` during its move, and does not (found: {found})",
                         candidate.subject()
                     ))
                     .values(found, expected),

@@ -1,9 +1,9 @@
-//! The way back while no API server answers: every Service gets its old address, in etcd alone.
+//! Rollback while no API server responds: every Service gets its old address, only in etcd.
 //!
-//! What netsurgeon made through the API, the addresses that clients still know, the new range and the API servers' flag
-//! stay as they are; the rest of the way back takes them away once an API server answers. Nobody can be asked whether what
-//! is written has arrived, so each wait is a pause of a stated length. While no API server runs nothing arrives anywhere,
-//! and kube-proxies go on with the rules that they have; when one starts they read everything anew.
+//! Objects that netsurgeon created through the API, the new addresses, the new range and the API servers' flag stay as they
+//! are; the rest of the rollback removes them once an API server responds. Without an API server nothing can confirm that a
+//! write has propagated, so each wait is a pause of a given length. Meanwhile no write propagates, and kube-proxies keep
+//! their rules; when an API server starts, they read all objects again.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::intention::Renumbering;
 use super::steps::{Step, Wait};
 use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Stage, Work};
 
-/// A renumbering whose way back ends once every Service has its old address.
+/// A renumbering whose rollback ends once every Service has its old address.
 pub struct MovesBack<'a>(pub &'a Renumbering);
 
 impl Work for MovesBack<'_> {
@@ -34,7 +34,7 @@ impl Work for MovesBack<'_> {
     }
 }
 
-/// The environment while no API server answers.
+/// The environment while no API server responds.
 #[derive(Debug, Clone, Copy)]
 pub struct WithoutApi {
     /// How long each wait takes.
@@ -42,7 +42,7 @@ pub struct WithoutApi {
 }
 
 fn without(what: &dyn std::fmt::Display) -> Fault {
-    Fault::Halt(format!("not while no API server answers: {what}"))
+    Fault::Halt(format!("not possible while no API server responds: {what}"))
 }
 
 #[async_trait]
@@ -56,14 +56,14 @@ impl Environment<Effect> for WithoutApi {
     }
 
     async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
-        // It goes with the rest of the way back.
+        // The rest of the rollback waits for it.
         if wait.kind == Awaited::Released {
             return Ok(());
         }
         tracing::info!(
             seconds = self.pause.as_secs(),
             until = wait.until,
-            "a pause, in place of looking whether"
+            "no API server responds: pausing instead of checking the condition"
         );
         sleep(self.pause).await;
         Ok(())

@@ -1,83 +1,82 @@
-//! What happened when, from the times in the records of steps: which stage was under way from when to when, and
-//! what was waited for in between.
+//! The history of an operation, from the times in the records of its steps: when each stage ran, and the waits in between.
 //!
-//! A step in the store has one time, that of its transaction. So a stage begins where the step before it ended,
-//! unless that is long ago: then nobody was at work, or others were.
+//! A step in the store has one time, that of its transaction. So a stage starts where the previous step ended, unless that is
+//! long ago: then no process ran, or a manual step was open.
 
 use std::ops::Range;
 
 use crate::operation::{Journal, Stage, State, StepId, Summary, Work};
 use crate::renumber::{Action, Renumbering, Step};
 
-/// As long as no step of a running operation takes: steps take milliseconds.
+/// Longer than any step of a running operation takes, in seconds: steps take milliseconds.
 const STANDSTILL: i64 = 30;
-/// The same for waiting, whose longest time is a minute.
+/// The same for waits, which take at most a minute.
 const LONG_WAIT: i64 = 90;
 
-/// When a stage was under way. Times are seconds since 1970.
+/// A time in which a stage ran. Times are seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// Position of the stage.
     pub stage: usize,
-    /// Whether it was undone then.
+    /// Whether the stage was rolled back.
     pub back: bool,
-    /// Whether others did it, and it was waited for.
+    /// Whether it was a manual step, which the operation waited for.
     pub others: bool,
-    /// From when.
+    /// Start.
     pub from: i64,
-    /// Until when.
+    /// End.
     pub to: i64,
 }
 
-/// A time in which the operation did not go on by itself.
+/// A time in which the operation did not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pause {
-    /// From when.
+    /// Start.
     pub from: i64,
-    /// Until when.
+    /// End.
     pub to: i64,
-    /// What was done by others meanwhile, by its name; `None` where nothing is known.
+    /// Name of the manual step that it waited for; `None` if there was none.
     pub external: Option<String>,
-    /// In words.
+    /// The reason, as text.
     pub what: String,
 }
 
-/// Something that others did.
+/// A manual step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outside {
-    /// By its name: `flags`.
+    /// Its name: `flags`.
     pub name: String,
-    /// What, in words.
+    /// Its description.
     pub what: String,
-    /// Why at this place.
+    /// Why it is needed at this place.
     pub why: String,
-    /// When it was confirmed.
+    /// Time of its confirmation.
     pub confirmed: Option<i64>,
-    /// When it was confirmed to be undone.
+    /// Time of the confirmation that it was undone.
     pub undone: Option<i64>,
-    /// How long it was waited for, both ways.
+    /// Total wait, in both directions, in seconds.
     pub waited: i64,
 }
 
-/// A step that is neither done nor undone, or was not at first.
+/// A step that is neither done nor undone, or that failed at first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
     /// The step.
     pub step: StepId,
-    /// How it stands.
+    /// Its state.
     pub state: State,
-    /// Since when.
+    /// Time of this state.
     pub since: i64,
-    /// Why.
+    /// The error.
     pub error: Option<String>,
 }
 
-/// Batches that follow one another and are of one tier.
+/// Consecutive batches of one tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tier {
     /// Its name.
     pub name: String,
-    /// Services of it that move.
+    /// Its number of Services that move.
     pub services: usize,
     /// Its batches, from 0.
     pub batches: Range<usize>,
@@ -101,32 +100,32 @@ impl Tier {
     }
 }
 
-/// All of it.
+/// The whole history.
 #[derive(Debug, Default)]
 pub struct History {
     /// The stages of the plan.
     pub stages: Vec<Stage>,
     /// The tiers of the plan that have a batch, in order.
     pub tiers: Vec<Tier>,
-    /// In the order in which they began.
+    /// Ordered by start.
     pub spans: Vec<Span>,
-    /// In their order.
+    /// In order of time.
     pub pauses: Vec<Pause>,
     /// In the order of the plan.
     pub outside: Vec<Outside>,
     /// In the order of the plan.
     pub troubles: Vec<Trouble>,
-    /// Steps in state done.
+    /// Number of steps in state done.
     pub done: usize,
-    /// Steps in state undone.
+    /// Number of steps in state undone.
     pub undone: usize,
-    /// The first and the last time.
+    /// Time of the first event.
     pub from: i64,
     /// The last time.
     pub to: i64,
 }
 
-/// One state of one step.
+/// One change of state of one step.
 struct Moment {
     time: i64,
     stage: usize,
@@ -180,7 +179,7 @@ impl History {
         let Some(record) = record else { return };
         let is_asked = |state: State| matches!(state, State::Started | State::UndoStarted);
         match record.state {
-            // It is listed with what others do, or a time that is let pass.
+            // Manual steps have their own table, and waits are not a failure.
             asked if is_asked(asked) && matches!(step.action, Action::Manual(_) | Action::Wait(_)) => {}
             State::Done => self.done = self.done.saturating_add(1),
             State::UndoDone | State::Reset => self.undone = self.undone.saturating_add(1),
@@ -205,14 +204,14 @@ impl History {
         }
     }
 
-    /// Goes through the moments in their order.
+    /// Builds spans and pauses from the moments, in order.
     fn tell(&mut self, moments: &[Moment]) {
         let mut last = self.from;
         for moment in moments {
             let gap = moment.time.saturating_sub(last);
             let pause = pause_before(moment, last, gap);
             let (stage, back, to) = (moment.stage, moment.back, moment.time);
-            // What others did took as long as they were waited for; nobody worked in any other pause.
+            // A manual step took as long as it was waited for; in any other pause no process ran.
             let is_still = pause.as_ref().is_some_and(|pause| pause.external.is_none());
             let from = if is_still { to } else { last };
             match self.spans.last_mut() {
@@ -233,12 +232,12 @@ impl History {
         }
     }
 
-    /// Seconds in which it did not go on by itself.
+    /// Returns the seconds in which the operation did not run.
     pub fn paused(&self) -> i64 {
         self.pauses.iter().fold(0, |sum, pause| sum.saturating_add(pause.to.saturating_sub(pause.from)))
     }
 
-    /// Returns when batches were under way, forward or back: their first and their last moment.
+    /// Returns when these batches ran, forward or back: their first and their last moment.
     pub fn of_batches(&self, batches: &Range<usize>, back: bool) -> Option<(i64, i64)> {
         let batch = |span: &Span| self.stages.get(span.stage).and_then(|stage| stage.batch);
         let of =
@@ -249,7 +248,7 @@ impl History {
     }
 }
 
-/// Whether a span is still going on with a moment of a stage.
+/// Whether a moment of this stage extends the span.
 fn goes_on(span: &Span, stage: usize, back: bool) -> bool {
     span.stage == stage && span.back == back && !span.others
 }
@@ -257,9 +256,9 @@ fn goes_on(span: &Span, stage: usize, back: bool) -> bool {
 fn pause_before(moment: &Moment, last: i64, gap: i64) -> Option<Pause> {
     let (external, what) = match &moment.what {
         What::Manual(name, what) if gap > 0 => (Some(name.clone()), what.clone()),
-        What::Step if gap >= STANDSTILL => (None, "it was stopped, or nobody carried it out".to_string()),
+        What::Step if gap >= STANDSTILL => (None, "it was stopped, or no process ran it".to_string()),
         What::Wait if gap >= LONG_WAIT => {
-            (None, "it was stopped, or waited in vain for the data plane".to_string())
+            (None, "it was stopped, or the wait for the data plane failed".to_string())
         }
         _ => return None,
     };

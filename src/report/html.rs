@@ -1,5 +1,4 @@
-//! HTML by hand: what every part of the page is written with. Whatever comes from a cluster goes through
-//! [`esc`]; nothing else makes text safe.
+//! Writes HTML by hand. Every text from a cluster goes through [`esc`]; nothing else makes text safe.
 
 use std::fmt::{self, Display, Write as _};
 
@@ -17,7 +16,7 @@ impl Html {
         self.0.push('\n');
     }
 
-    /// Begins a section with a heading.
+    /// Starts a section with a heading.
     pub fn section(&mut self, id: &str, heading: &str) {
         self.add(format_args!("<section id=\"{id}\">\n<h2>{}</h2>", esc(heading)));
     }
@@ -50,10 +49,10 @@ impl Html {
     }
 }
 
-/// Text that is shown as it is, whatever is in it: in an element or in quotes of an attribute.
+/// Text that is displayed literally, in an element or in quotes of an attribute.
 pub struct Escaped<'a>(&'a str);
 
-/// Escapes text. Characters that would not be seen, or would turn the text around them, are named instead.
+/// Escapes text. Characters that are invisible, or change the direction of the text around them, are shown by their code.
 pub fn esc(text: &str) -> Escaped<'_> {
     Escaped(text)
 }
@@ -78,13 +77,13 @@ impl Display for Escaped<'_> {
     }
 }
 
-/// Whether a character changes the direction of text (Unicode Standard Annex 9, section 2), or is nothing to see.
+/// Whether a character changes the direction of text (Unicode Standard Annex 9, section 2), or is invisible.
 fn turns(character: char) -> bool {
     matches!(character,
         '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Text in which names and commands stand between backticks, as in the errors of this program.
+/// Text with names and commands in backticks, as in the errors of this program.
 pub fn prose(text: &str) -> String {
     let escaped = esc(text).to_string();
     let parts: Vec<&str> = escaped.split('`').collect();
@@ -104,14 +103,14 @@ pub fn code(text: &str) -> String {
     format!("<code>{}</code>", esc(text))
 }
 
-/// A moment, in seconds since 1970: `2026-11-21 15:13:32`, in UTC.
+/// Formats a moment, in seconds since 1970: `2026-11-21 15:13:32`, in UTC.
 pub fn moment(seconds: i64) -> String {
     let format = format_description!("[year]-[month]-[day] [hour]:[minute]:[second]");
     let time = OffsetDateTime::from_unix_timestamp(seconds).ok().and_then(|time| time.format(format).ok());
     time.map_or_else(|| seconds.to_string(), |text| format!("<time>{text}</time>"))
 }
 
-/// The time of day and the day of a moment, in UTC.
+/// Returns the time of day and the date of a moment, in UTC.
 pub fn clock(seconds: i64) -> (String, String) {
     let time = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     let of_day = time.format(format_description!("[hour]:[minute]:[second]"));
@@ -119,7 +118,7 @@ pub fn clock(seconds: i64) -> (String, String) {
     (of_day.unwrap_or_default(), day.unwrap_or_default())
 }
 
-/// A time for people: `0 s`, `36 s`, `4 min 10 s`, `3 d 2 h`.
+/// Formats a duration: `0 s`, `36 s`, `4 min 10 s`, `3 d 2 h`.
 pub fn lasting(seconds: i64) -> String {
     let seconds = u64::try_from(seconds).unwrap_or_default();
     match (seconds / 86_400, seconds / 3600 % 24) {
@@ -129,7 +128,7 @@ pub fn lasting(seconds: i64) -> String {
     }
 }
 
-/// A number with its thousands apart: `12 345`.
+/// Formats a number with separated thousands: `12 345`.
 pub fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -148,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_gets_out_of_an_element_or_of_quotes() {
+    fn hostile_text_is_escaped() {
         let hostile = "<script>\"'&\u{202e}\u{0}\u{1b}[1m\u{2028}é";
         assert_eq!(
             esc(hostile).to_string(),
@@ -157,13 +156,13 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_between_backticks_is_code() {
+    fn text_in_backticks_becomes_code() {
         assert_eq!(prose("set `a<b` to `c`"), "set <code>a&lt;b</code> to <code>c</code>");
         assert_eq!(prose("a `half"), "a `half");
     }
 
     #[test]
-    fn times_and_numbers_are_for_people() {
+    fn durations_and_numbers_are_readable() {
         assert_eq!(
             [0, 36, 250, 7500, 266_400].map(lasting),
             ["0 s", "36 s", "4 min 10 s", "2 h 5 min", "3 d 2 h"]

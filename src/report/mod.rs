@@ -1,4 +1,4 @@
-//! One HTML page of an operation, from its journal and plan. It needs no network and no script, and is the same for the same
+//! One HTML page about an operation, from its journal and plan. It needs no network and no script, and is the same for the same
 //! journal and cluster.
 
 mod history;
@@ -22,24 +22,24 @@ use crate::renumber::verify::{self, Phase, Verified};
 use crate::renumber::{Move, Renumbering};
 use crate::survey::Survey;
 
-/// What a page is about.
+/// The data of a page.
 pub struct Subject<'a> {
     /// Id of the operation.
     pub operation: &'a str,
     /// Its plan.
     pub plan: &'a Plan<Renumbering>,
-    /// How it stands.
+    /// The status of the operation.
     pub summary: &'a Summary,
-    /// What was done.
+    /// The records of its steps.
     pub journal: &'a Journal,
-    /// The cluster as it is now.
+    /// The current state of the cluster.
     pub survey: &'a Survey,
     /// Whether a process holds the operation lease for it.
     pub is_leased: bool,
 }
 
 impl Subject<'_> {
-    /// Where the operation is.
+    /// Returns where the operation is.
     fn situation(&self) -> Situation {
         Situation::of(self.operation, &self.plan.work, self.journal, self.summary, self.is_leased)
     }
@@ -71,13 +71,13 @@ pub fn page(subject: &Subject<'_>) -> String {
 
 fn end(html: &mut Html, sources: &str) {
     html.add(format_args!(
-        "<footer>Made by netsurgeon {} from {sources}.</footer>\n</body>\n</html>",
+        "<footer>Created by netsurgeon {} from {sources}.</footer>\n</body>\n</html>",
         env!("CARGO_PKG_VERSION")
     ));
 }
 
 fn begin(html: &mut Html, operation: &str) {
-    // Nothing is to be loaded or run, whatever a fault of ours might let through.
+    // The page must not load or run anything, even if it had an escaping bug.
     html.add(format_args!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\">\n<meta http-equiv=\"Content-Security-Policy\" \
@@ -92,7 +92,7 @@ fn has_problems(history: &History, verified: &Verified) -> bool {
     !history.troubles.is_empty() || !verified.findings.is_empty()
 }
 
-/// What is wrong comes first; that nothing is, last.
+/// Problems come first; that there are none comes last.
 fn problems(html: &mut Html, subject: &Subject<'_>, history: &History, verified: &Verified) {
     if has_problems(history, verified) {
         sections::findings(html, subject, verified);
@@ -111,14 +111,14 @@ fn allocation(html: &mut Html, subject: &Subject<'_>) {
     let new = |what: &str, addresses| Allocation { range: work.to, what: what.to_string(), addresses };
     html.section("allocation", "The ranges before and after");
     html.add(format_args!("<div class=\"ranges\">"));
-    let mut before = old("had by Services that move", addresses(&|m| Some(m.old_address)));
-    before.push(new("had by none of them", Vec::new()));
+    let mut before = old("by Services that move", addresses(&|m| Some(m.old_address)));
+    before.push(new("by these Services", Vec::new()));
     ranges::column(html, "Before", &before);
     let is_left = |m: &Move| (phase(m) != Phase::Retired).then_some(m.old_address);
-    let mut after = old("had by Services, or held for them", addresses(&is_left));
+    let mut after = old("by Services, or held for them", addresses(&is_left));
     let has_moved = |m: &Move| (phase(m) != Phase::Waiting).then_some(m.new_address);
-    after.push(new("had by Services that have moved", addresses(&has_moved)));
-    ranges::column(html, "After, as the journal says", &after);
+    after.push(new("by Services that have moved", addresses(&has_moved)));
+    ranges::column(html, "After, by the journal", &after);
     html.add(format_args!("</div>"));
     sections::legend(html, &ranges::LEGEND);
     html.end_section();

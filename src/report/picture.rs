@@ -1,7 +1,7 @@
-//! A range as a picture: which parts of it are in use. Pure: text for a terminal, or SVG.
+//! A picture of a range: which parts of it are in use. Pure: text for a terminal, or SVG.
 //!
-//! A range is cut into equal blocks, as many as fit a screen; a block shows by its shade how much of it is
-//! in use, and whether it belongs to the static band.
+//! A range is cut into equal blocks, as many as fit a screen. The shade of a block shows how much of it is in use, and whether it
+//! belongs to the static band.
 
 mod svg;
 
@@ -9,30 +9,30 @@ use std::fmt::Write;
 
 pub use svg::svg;
 
-/// Blocks side by side: a power of two, so that rows begin at round addresses.
+/// Blocks in a row: a power of two, so that rows start at round addresses.
 pub const COLUMNS: usize = 64;
 /// Most rows of one picture.
 const ROWS: usize = 16;
 
-/// A range, cut into blocks.
+/// A range in blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picture {
-    /// What it shows, as in `10.96.0.0/16`.
+    /// Its title, as in `10.96.0.0/16`.
     pub title: String,
-    /// What is counted: `addresses` or `ports`.
+    /// The unit: `addresses` or `ports`.
     pub unit: &'static str,
     /// Items in one block.
     pub per_block: u128,
-    /// Items in use, and how many there can be.
+    /// Items in use.
     pub used: u128,
-    /// How many there can be.
+    /// Items that can be allocated.
     pub capacity: u128,
     blocks: Vec<Block>,
     /// The first item of each row.
     labels: Vec<String>,
 }
 
-/// Some items side by side.
+/// Consecutive items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
     used: u128,
@@ -40,22 +40,22 @@ pub struct Block {
 }
 
 impl Block {
-    /// Whether it belongs to the static band.
+    /// Whether it is in the static band.
     pub fn is_in_band(self) -> bool {
         self.band
     }
 }
 
-/// What a picture is made of.
+/// The input of a picture.
 #[derive(Debug)]
 pub struct Subject<'a> {
     /// As in `10.96.0.0/16`.
     pub title: String,
     /// `addresses` or `ports`.
     pub unit: &'static str,
-    /// Items, those that nobody can have included.
+    /// Number of items, including those that cannot be allocated.
     pub size: u128,
-    /// Items that can be had.
+    /// Number of items that can be allocated.
     pub capacity: u128,
     /// The static band: first offset and how many.
     pub band: (u128, u128),
@@ -91,12 +91,12 @@ impl Picture {
         Self { title, unit, per_block, used, capacity, blocks, labels }
     }
 
-    /// Returns the rows: the first item's name, and the blocks.
+    /// Returns the rows: the name of the first item, and the blocks.
     pub fn rows(&self) -> impl Iterator<Item = (&str, &[Block])> {
         self.labels.iter().map(String::as_str).zip(self.blocks.chunks(COLUMNS))
     }
 
-    /// Returns 0 for a free block, 1 to 4 by the share in use.
+    /// Returns 0 for a free block, 1 to 4 for the share in use.
     pub fn shade(&self, block: Block) -> usize {
         match block.used.saturating_mul(4).div_ceil(self.per_block) {
             0 => 0,
@@ -105,7 +105,7 @@ impl Picture {
     }
 }
 
-/// The characters of a picture: free, in the static band and free, and four shades of used.
+/// The characters of a picture: free, free in the static band, and four shades of use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charset {
     /// Unicode block elements.
@@ -140,7 +140,7 @@ impl Charset {
     }
 }
 
-/// Rows without anything in them are folded from this many on.
+/// At least this many consecutive free rows are folded.
 const FOLD: usize = 3;
 
 /// Draws a picture with characters. `paint` colours a block of the static band.
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_range_has_a_block_for_each_address() {
+    fn small_range_has_a_block_for_each_address() {
         let drawn = text(&picture(80, (1, 4), &[1, 2, 40, 66]), Charset::Ascii, ToString::to_string);
         let expected = "r: one block is 1 addresses\n\
              \x20 0   .##__...................................#.......................\n\
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn shades_tell_the_share_and_free_rows_are_folded() {
+    fn shades_show_the_share_and_free_rows_are_folded() {
         let half: Vec<u128> = (0..32).collect();
         let large = picture(65_536, (1, 256), &half);
         assert_eq!(large.per_block, 64);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_range_is_drawn_as_well() {
+    fn largest_range_is_drawn() {
         let drawn = text(&picture(u128::MAX, (1, 256), &[1]), Charset::Ascii, ToString::to_string);
         assert!(drawn.contains('-'), "{drawn}");
     }

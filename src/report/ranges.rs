@@ -1,5 +1,4 @@
-//! The allocation before and after, as pictures side by side: as many blocks as fit, darker where more of them is
-//! in use.
+//! The allocation before and after, as pictures side by side: as many blocks as fit; darker blocks have more addresses in use.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -8,19 +7,19 @@ use super::html::{Html, esc, thousands};
 use super::picture::{COLUMNS, Picture, Subject};
 use crate::ip::ServiceCidr;
 
-/// Sizes in units of the drawing, which is as wide as half of a page.
+/// Sizes in units of the drawing, which is half as wide as the page.
 const BLOCK: f64 = 6.6;
 const STEP: f64 = 7.6;
-/// A character of a label.
+/// Width of a character of a label.
 const LETTER: f64 = 5.3;
 
-/// A range with the addresses that are in use in it.
+/// A range and its addresses in use.
 pub struct Allocation {
     /// The range.
     pub range: ServiceCidr,
-    /// In words: `the new addresses`.
+    /// Their users, as text: `by Services that move`.
     pub what: String,
-    /// The addresses; those outside of the range are left out.
+    /// The addresses; those outside of the range are ignored.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -52,7 +51,7 @@ pub fn column(html: &mut Html, heading: &str, allocations: &[Allocation]) {
         let picture = allocation.picture();
         let used = usize::try_from(picture.used).unwrap_or(usize::MAX);
         html.add(format_args!(
-            "<p><code>{}</code> {} in use: {}</p>",
+            "<p><code>{}</code> {} in use {}</p>",
             esc(&picture.title),
             thousands(used),
             esc(&allocation.what)
@@ -82,7 +81,7 @@ fn draw(picture: &Picture) -> String {
     let mut paths: Vec<String> = vec![String::new(); 6];
     for (index, (label, blocks)) in picture.rows().enumerate() {
         let y = float(index) * STEP + 1.0;
-        // Every other row: as much as fits in a size that can be read.
+        // Label every other row: the font must stay readable.
         if index % 2 == 0 {
             let (x, y) = (left - 6.0, y + BLOCK - 0.2);
             let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", esc(label));
@@ -105,7 +104,7 @@ fn draw(picture: &Picture) -> String {
     svg
 }
 
-/// The legend: class and words.
+/// The legend: class and text.
 pub const LEGEND: [(&str, &str); 6] = [
     ("s0", "free"),
     ("s5", "free, static band"),

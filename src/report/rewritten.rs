@@ -6,7 +6,7 @@ use crate::operation::Status;
 use crate::renumber::ranges::Content;
 use crate::renumber::run::rewrite::{OpenedRewrite, difference};
 
-/// As many addresses as one reads.
+/// Most rows of a table.
 const MOST_ROWS: usize = 500;
 
 /// Returns the page.
@@ -20,20 +20,20 @@ pub fn page(operation: &str, opened: &OpenedRewrite) -> String {
     html.0
 }
 
-/// What a status means, and how it looks.
+/// Returns the class and the explanation of a status.
 fn verdict(status: Status) -> (&'static str, &'static str) {
     match status {
         Status::Running | Status::RollingBack | Status::Interrupted => {
-            ("info", "It is under way, or its process was killed: it can be resumed or rolled back.")
+            ("info", "It is running, or its process was killed: it can be resumed or rolled back.")
         }
-        Status::Stopped => ("bad", "Its transaction failed: it can be resumed or rolled back."),
+        Status::Stopped => ("bad", "The transaction failed: it can be resumed or rolled back."),
         Status::Done => ("good", "The RangeAllocation was rewritten."),
         Status::RolledBack => {
-            ("info", "The RangeAllocation has its old value, as far as this operation goes.")
+            ("info", "This operation restored the old value of the RangeAllocation, or never changed it.")
         }
         Status::Stuck => (
             "bad",
-            "The old value could not be put back, because addresses were allocated since: the rewrite is in force.",
+            "The old value could not be restored, because addresses were allocated since: the rewrite is in force.",
         ),
         _ => ("info", ""),
     }
@@ -56,8 +56,8 @@ fn head(html: &mut Html, operation: &str, opened: &OpenedRewrite) {
         ("Range before", plan.work.before.as_ref().map_or_else(|| "–".to_string(), range)),
         ("Range after", range(&plan.work.after)),
         ("Services with an address outside", plan.work.outside.to_string()),
-        ("Begun by", esc(summary.holder.as_deref().unwrap_or("not known")).to_string()),
-        ("Begun", moment(summary.started)),
+        ("Started by", esc(summary.holder.as_deref().unwrap_or("not known")).to_string()),
+        ("Started", moment(summary.started)),
         ("Ended", summary.ended.map_or_else(|| "not yet".to_string(), moment)),
         ("Cluster", code(&plan.header.cluster)),
         ("Plan digest", code(&plan.digest)),
@@ -72,15 +72,13 @@ fn head(html: &mut Html, operation: &str, opened: &OpenedRewrite) {
 
 fn changes(html: &mut Html, opened: &OpenedRewrite) {
     let (allocated, freed) = difference(&opened.plan.work);
-    for (id, heading, items) in
-        [("allocated", "Become allocated", &allocated), ("freed", "Become free", &freed)]
-    {
+    for (id, heading, items) in [("allocated", "Newly allocated", &allocated), ("freed", "Freed", &freed)] {
         html.section(id, heading);
         let rows = items.iter().take(MOST_ROWS).map(|item| [code(item)]);
         html.table(id, ["Address or port"], rows);
         let more = items.len().saturating_sub(MOST_ROWS);
         if more > 0 {
-            html.add(format_args!("<p class=\"faint\">and {more} more, which are not on this page</p>"));
+            html.add(format_args!("<p class=\"faint\">and {more} more, not on this page</p>"));
         }
         html.end_section();
     }

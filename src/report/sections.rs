@@ -1,5 +1,5 @@
-//! The parts of the page besides its drawings and the table of Services: what it is about, what was waited for,
-//! what others did, and what is wrong.
+//! The parts of the page besides its drawings and the table of Services: the operation, the pauses, the manual steps and the
+//! problems.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,12 +15,12 @@ use crate::renumber::verify::{Phase, Verified};
 use crate::session::counted;
 use crate::survey::{Finding, Severity};
 
-/// As many rows as one reads.
+/// Most rows of a table.
 const MOST_ROWS: usize = 500;
-/// As many as fit a screen beside everything else.
+/// Rows that are shown at once.
 const FEW_ROWS: usize = 12;
 
-/// Writes the head: the verdict, the figures, and what the operation is.
+/// Writes the head: the verdict, the figures, and the data of the operation.
 pub fn head(html: &mut Html, subject: &Subject<'_>, history: &History, verified: &Verified) {
     let situation = subject.situation();
     let class = match situation.status {
@@ -43,23 +43,21 @@ pub fn head(html: &mut Html, subject: &Subject<'_>, history: &History, verified:
     html.add(format_args!("</header>"));
 }
 
-/// What the status means, from the facts.
+/// Explains the status.
 fn verdict(situation: &Situation) -> String {
     let what = match situation.status {
         Status::Running => "A process runs it.",
         Status::RollingBack => "A process rolls it back.",
-        Status::Interrupted => "The process that ran it has ended without saying why.",
+        Status::Interrupted => "The process that ran it has ended unexpectedly.",
         Status::WaitingForManualStep => "A manual step is required.",
         Status::Paused => "It was stopped on request, or a gate was closed.",
-        Status::Soaking if situation.phases.waiting > 0 => {
-            "Some Services were skipped, as the steps below say."
-        }
+        Status::Soaking if situation.phases.waiting > 0 => "Some Services were skipped: see the steps below.",
         Status::Soaking => "Every Service has its new address.",
         Status::Stopped => "A step failed; everything before it is done.",
-        Status::Stuck => "Some steps could not be done, as listed below.",
+        Status::Stuck => "Some steps failed or could not be undone: see the list below.",
         Status::Done => "Every Service has its new address, and no old address is held any more.",
         Status::RolledBack => "Every Service has its old address.",
-        Status::Removing => "It came to its end, and its journal is being removed.",
+        Status::Removing => "The operation has ended, and its journal is being deleted.",
     };
     if situation.status.has_ended() {
         return what.to_string();
@@ -88,7 +86,7 @@ fn tiles(html: &mut Html, history: &History, verified: &Verified) {
         (thousands(history.done), "steps done", ""),
         (thousands(history.troubles.len()), "steps open or failed", warn(history.troubles.len())),
         (thousands(errors), "errors found now", warn(errors)),
-        (lasting(active), "at work", ""),
+        (lasting(active), "running", ""),
         (lasting(paused), "paused", ""),
     ];
     html.add(format_args!("<dl class=\"tiles\">"));
@@ -116,17 +114,17 @@ fn identity(html: &mut Html, subject: &Subject<'_>, history: &History) {
     let rows = [
         ("From", code(&from)),
         ("To", code(&work.to.to_string())),
-        ("Begun by", esc(summary.holder.as_deref().unwrap_or("not known")).to_string()),
-        ("Begun", moment(summary.started)),
+        ("Started by", esc(summary.holder.as_deref().unwrap_or("not known")).to_string()),
+        ("Started", moment(summary.started)),
         ("Last step", moment(history.to)),
-        ("Under way, or next", next),
+        ("Current or next stage", next),
         ("Ended", ended),
         ("Cluster", code(&header.cluster)),
         ("Plan digest", code(&subject.plan.digest)),
         (
             "Plan",
             format!(
-                "{} Services in {}, {} stay; storage era {}, revision {}, {}",
+                "{} Services in {}, {} skipped; storage era {}, revision {}, {}",
                 thousands(work.moves.len()),
                 counted(work.batches().len(), "batch", "batches"),
                 work.skipped.len(),
@@ -143,9 +141,9 @@ fn identity(html: &mut Html, subject: &Subject<'_>, history: &History) {
     html.add(format_args!("</dl>"));
 }
 
-/// Writes what happened when.
+/// Writes the timeline.
 pub fn timeline(html: &mut Html, subject: &Subject<'_>, history: &History) {
-    html.section("timeline", "What happened when");
+    html.section("timeline", "Timeline");
     html.add(format_args!("<div class=\"wide\">{}</div>", timeline::draw(history)));
     legend(html, &timeline::LEGEND);
     tiers(html, subject, history);
@@ -154,7 +152,7 @@ pub fn timeline(html: &mut Html, subject: &Subject<'_>, history: &History) {
             let lasted = pause.to.saturating_sub(pause.from);
             let number = index.saturating_add(1).to_string();
             let why = match &pause.external {
-                Some(name) => format!("others were waited for: {}", code(name)),
+                Some(name) => format!("waiting for manual step {}", code(name)),
                 None => esc(&pause.what).to_string(),
             };
             [number, moment(pause.from), moment(pause.to), lasting(lasted), why]
@@ -187,11 +185,11 @@ fn tiers(html: &mut Html, subject: &Subject<'_>, history: &History) {
             at(back),
         ]
     });
-    let headings = ["Tier", "Services moved", "Batches", "At work from", "to", "for", "Back from"];
+    let headings = ["Tier", "Services moved", "Batches", "Running from", "to", "for", "Rollback from"];
     html.table("tiers", headings, rows);
 }
 
-/// Names batches, counted from 1: `3`, `3 to 7`.
+/// Formats batches, counted from 1: `3`, `3 to 7`.
 fn batches(batches: &Range<usize>) -> String {
     let first = batches.start.saturating_add(1);
     if batches.len() == 1 {
@@ -201,7 +199,7 @@ fn batches(batches: &Range<usize>) -> String {
     }
 }
 
-/// Writes what the colours of a drawing mean.
+/// Writes the legend of a drawing.
 pub fn legend(html: &mut Html, entries: &[(&str, &str)]) {
     html.add(format_args!("<ul class=\"legend\">"));
     for (class, words) in entries {
@@ -213,28 +211,28 @@ pub fn legend(html: &mut Html, entries: &[(&str, &str)]) {
     html.add(format_args!("</ul>"));
 }
 
-/// Writes what `renumber verify` finds.
+/// Writes the findings of `renumber verify`.
 pub fn findings(html: &mut Html, subject: &Subject<'_>, verified: &Verified) {
     html.section("findings", "Findings");
     let revision = subject.survey.revision;
     if verified.findings.is_empty() {
         html.add(format_args!(
-            "<p class=\"good\">None: every Service stands where the journal says, at revision {revision}.</p>"
+            "<p class=\"good\">None: every Service matches the journal, at revision {revision}.</p>"
         ));
     } else {
         html.add(format_args!(
-            "<p>What <code>netsurgeon renumber verify</code> finds at revision {revision}; docs/findings.md says what \
-             to do.</p>"
+            "<p>Findings of <code>netsurgeon renumber verify</code> at revision {revision}; docs/findings.md has the \
+             remedies.</p>"
         ));
         kinds(html, verified);
         let rows = verified.findings.iter().take(MOST_ROWS).map(finding);
-        folded(html, "findings", ["Severity", "Code", "About", "What is wrong"], rows.collect());
+        folded(html, "findings", ["Severity", "Code", "Subject", "Problem"], rows.collect());
         more(html, verified.findings.len());
     }
     html.end_section();
 }
 
-/// Counts what was found by its code, where there is more than fits a screen.
+/// Counts the findings by code, if there are more than fit a screen.
 fn kinds(html: &mut Html, verified: &Verified) {
     if verified.findings.len() <= FEW_ROWS {
         return;
@@ -259,7 +257,7 @@ fn finding(finding: &Finding) -> [String; 4] {
     ]
 }
 
-/// Writes a table of which only the first rows are shown at once.
+/// Writes a table that shows only its first rows at once.
 fn folded<const N: usize>(html: &mut Html, class: &str, headings: [&str; N], mut rows: Vec<[String; N]>) {
     let rest = rows.split_off(rows.len().min(FEW_ROWS));
     html.table(class, headings, rows);
@@ -270,7 +268,7 @@ fn folded<const N: usize>(html: &mut Html, class: &str, headings: [&str; N], mut
     }
 }
 
-/// Writes which steps are open, failed or could not be undone.
+/// Writes the steps that are open, failed or could not be undone.
 pub fn troubles(html: &mut Html, history: &History) {
     html.section("steps", "Steps that are open, failed or stuck");
     if history.troubles.is_empty() {
@@ -293,8 +291,8 @@ pub fn troubles(html: &mut Html, history: &History) {
 
 fn trouble(trouble: &Trouble) -> [String; 4] {
     let words = match trouble.state {
-        State::Started => "begun, outcome not known",
-        State::UndoStarted => "undoing begun, outcome not known",
+        State::Started => "started, outcome unknown",
+        State::UndoStarted => "undo started, outcome unknown",
         State::UndoFailed => "could not be undone",
         State::Failed => "failed",
         State::Done => "done",
@@ -312,23 +310,20 @@ fn trouble(trouble: &Trouble) -> [String; 4] {
 fn more(html: &mut Html, count: usize) {
     let more = count.saturating_sub(MOST_ROWS);
     if more > 0 {
-        html.add(format_args!(
-            "<p class=\"faint\">and {} more, which are not on this page</p>",
-            thousands(more)
-        ));
+        html.add(format_args!("<p class=\"faint\">and {} more, not on this page</p>", thousands(more)));
     }
 }
 
-/// Writes what others did.
+/// Writes the manual steps.
 pub fn outside(html: &mut Html, history: &History) {
-    html.section("outside", "What others did");
+    html.section("outside", "Manual steps");
     let rows = history.outside.iter().map(|outside| {
         let Outside { name, what, why, .. } = outside;
         let waited = if outside.waited > 0 { lasting(outside.waited) } else { "–".to_string() };
         let text = format!("{}<br><span class=\"faint\">{}</span>", prose(what), prose(why));
         [code(name), text, confirmation(outside), waited]
     });
-    html.table("outside", ["Name", "What, and why there", "Confirmed", "Waited for"], rows);
+    html.table("outside", ["Name", "What, and why", "Confirmed", "Waited"], rows);
     html.end_section();
 }
 

@@ -1,4 +1,4 @@
-//! The table of Services: few at once, thousands by batch.
+//! The table of Services: a single one for few Services, one for each batch for thousands.
 
 use super::Subject;
 use super::history::History;
@@ -7,14 +7,14 @@ use crate::renumber::Move;
 use crate::renumber::verify::Phase;
 use crate::session::counted;
 
-/// As many Services as one reads in one go.
+/// Most Services in a single table.
 const FEW: usize = 60;
-/// As many lines as one looks through.
+/// Most batches without a fold around all of them.
 const FEW_BATCHES: usize = 15;
-/// Skipped Services are told by their number beyond.
+/// Most rows of skipped Services; only the number of further ones is shown.
 const MOST_SKIPPED: usize = 2000;
 
-/// How a Service stands, in a word.
+/// Returns the phase of a Service.
 fn state(subject: &Subject<'_>, candidate: &Move) -> Phase {
     Phase::of(candidate, |step| subject.journal.state(step))
 }
@@ -37,9 +37,9 @@ fn rows<'a>(subject: &'a Subject<'_>, moves: &'a [Move]) -> impl Iterator<Item =
     })
 }
 
-const HEADINGS: [&str; 6] = ["Service", "Old address", "New address", "Held by", "State", "Why held so"];
+const HEADINGS: [&str; 6] = ["Service", "Old address", "New address", "Held by", "State", "Why this hold"];
 
-/// Writes these Services, with their tiers where the plan has some.
+/// Writes a table of Services, with their tiers if the plan has tiers.
 fn table(html: &mut Html, subject: &Subject<'_>, moves: &[Move]) {
     if subject.plan.work.tiers.is_empty() {
         return html.table("services", HEADINGS, rows(subject, moves));
@@ -81,7 +81,7 @@ fn by_batch(html: &mut Html, subject: &Subject<'_>, history: &History) {
         let moves = work.moves.get(range.clone()).unwrap_or_default();
         let there = moves.iter().filter(|candidate| state(subject, candidate) != Phase::Waiting).count();
         let when = history.of_batches(&(batch..batch.saturating_add(1)), false).map_or_else(
-            || "not begun".to_string(),
+            || "not started".to_string(),
             |(from, to)| format!("{}, {}", clock(from).0, lasting(to.saturating_sub(from))),
         );
         html.add(format_args!(
@@ -104,7 +104,7 @@ fn by_batch(html: &mut Html, subject: &Subject<'_>, history: &History) {
 fn skipped(html: &mut Html, subject: &Subject<'_>) {
     let skipped = &subject.plan.work.skipped;
     html.add(format_args!(
-        "<details><summary>{} without a part in it<span class=\"faint\">{}</span></summary>",
+        "<details><summary>{} skipped<span class=\"faint\">{}</span></summary>",
         counted(skipped.len(), "Service", "Services"),
         esc(&crate::renumber::run::reasons(&subject.plan.work)),
     ));

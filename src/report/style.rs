@@ -1,4 +1,4 @@
-//! How the page looks: light or dark as the reader's system is, and plain enough to be printed.
+//! The look of the page: light or dark like the reader's system, and simple enough for printing.
 
 /// The style sheet.
 pub const CSS: &str = "\

@@ -1,5 +1,5 @@
-//! What happened when, as a drawing: a row for each part of the operation, time from left to right. Pauses have
-//! one width whatever they lasted, or a soak of days would leave no room for the minutes of work.
+//! The timeline as a drawing: a row for each part of the operation, time from left to right. All pauses have the same width:
+//! otherwise a soak of days would leave no room for the minutes of work.
 
 use std::fmt::Write as _;
 
@@ -13,26 +13,26 @@ const RIGHT: f64 = 12.0;
 const TOP: f64 = 22.0;
 const ROW: f64 = 22.0;
 const PAUSE: f64 = 30.0;
-/// All batches together are not higher than this.
+/// Most height of all batches together.
 const BATCHES: f64 = 420.0;
 const LEAST_ROW: f64 = 2.0;
 const LEAST_LABEL: f64 = 15.0;
-/// Between two times on the axis.
+/// Least distance of two times on the axis.
 const TICK: f64 = 92.0;
 /// Characters of a tier's name that fit beside its row.
 const LONGEST_NAME: usize = 15;
-/// So much of a drawing may be pauses.
+/// Most pauses in a drawing.
 const MOST_PAUSES: usize = 14;
 
-/// Draws it.
+/// Draws the timeline.
 pub fn draw(history: &History) -> String {
     let axis = Axis::new(history);
     let rows = Row::all(history);
     let bottom = rows.last().map_or(TOP, |row| row.y + row.height);
     let height = bottom + 44.0;
     let mut svg = format!(
-        "<svg class=\"timeline\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" aria-label=\"what happened \
-         when\">\n"
+        "<svg class=\"timeline\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" \
+         aria-label=\"timeline\">\n"
     );
     bands(&rows, &mut svg);
     for (number, x) in &axis.marks {
@@ -53,7 +53,7 @@ pub fn draw(history: &History) -> String {
     svg
 }
 
-/// Lies under the rows of each tier, so that they are seen to belong together.
+/// Draws a background under the rows of each tier, to show that they belong together.
 fn bands(rows: &[Row], svg: &mut String) {
     for (index, head) in rows.iter().enumerate().filter(|(_, row)| row.is_tier) {
         let own = rows.get(index..).unwrap_or_default();
@@ -67,7 +67,7 @@ fn bands(rows: &[Row], svg: &mut String) {
     }
 }
 
-/// Seconds as a place on paper; no operation takes longer than 68 years.
+/// Converts seconds to a place in the drawing; no operation takes longer than 68 years.
 fn float(number: i64) -> f64 {
     f64::from(i32::try_from(number).unwrap_or(i32::MAX))
 }
@@ -87,13 +87,13 @@ struct Piece {
 
 struct Axis {
     pieces: Vec<Piece>,
-    /// Each pause that is drawn: its number in the list, and where.
+    /// The pauses that are drawn: number in the list, and place.
     marks: Vec<(usize, f64)>,
 }
 
 impl Axis {
     fn new(history: &History) -> Self {
-        // The longest ones are taken out of the axis; short ones are as long as they are.
+        // The longest pauses are cut out of the axis; short ones keep their length.
         let mut longest: Vec<(usize, &Pause)> = history.pauses.iter().enumerate().collect();
         longest.sort_by_key(|(index, pause)| (pause.from.saturating_sub(pause.to), *index));
         longest.truncate(MOST_PAUSES);
@@ -118,7 +118,7 @@ impl Axis {
         axis
     }
 
-    /// Where a time begins, or ends: a pause lies between what ends with it and what begins after it.
+    /// Returns the place of a time. At a pause: after it for the start of a span, before it for the end.
     fn x(&self, time: i64, begins: bool) -> f64 {
         let fits = |piece: &&Piece| piece.from <= time && time <= piece.to;
         let mut pieces = self.pieces.iter().filter(fits);
@@ -167,7 +167,7 @@ impl Axis {
     }
 }
 
-/// Seconds between two ticks: round ones, and so many that their texts do not meet.
+/// Returns the seconds between two ticks: a round number, and large enough that the texts do not overlap.
 fn tick_after(per_second: f64) -> i64 {
     let steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400];
     steps.into_iter().find(|step| float(*step) * per_second >= TICK).unwrap_or(604_800)
@@ -180,9 +180,9 @@ struct Row {
     height: f64,
     spans: Vec<Span>,
     has_label: bool,
-    /// The tier that it belongs to, by its place.
+    /// Position of its tier.
     tier: Option<usize>,
-    /// Whether it is the tier itself, above its batches.
+    /// Whether it is the row of the tier, above those of its batches.
     is_tier: bool,
 }
 
@@ -207,7 +207,7 @@ impl Row {
         Some(Self { spans, tier: Some(place), is_tier: true, ..Self::new(format!("tier {name}"), ROW) })
     }
 
-    /// Returns the rows: parts of the operation in the order of the plan, each batch one of its own, below its tier.
+    /// Returns the rows: parts of the operation in the order of the plan, and a row for each batch, below its tier.
     fn all(history: &History) -> Vec<Self> {
         let mut rows: Vec<Self> = Vec::new();
         let batches = history.stages.iter().filter_map(|stage| stage.batch).max();
@@ -240,7 +240,7 @@ impl Row {
         rows
     }
 
-    /// Takes labels away that would lie on others; rows of full height keep theirs.
+    /// Removes labels that would overlap others; rows of full height keep theirs.
     fn label_some(rows: &mut [Self]) {
         let full: Vec<f64> = rows.iter().filter(|row| row.height >= LEAST_LABEL).map(Self::middle).collect();
         let mut last = f64::NEG_INFINITY;
@@ -280,7 +280,7 @@ impl Row {
             () => 0.4,
         };
         let mut spans = self.spans.clone();
-        // What takes a moment only is drawn over what takes long.
+        // Short spans are drawn over long ones.
         spans.sort_by_key(|span| span.from.saturating_sub(span.to));
         for span in &spans {
             let Some(stage) = history.stages.get(span.stage) else { continue };
@@ -292,25 +292,25 @@ impl Row {
                 () => class(&stage.name),
             };
             let width = (to - from).max(2.5);
-            let (begun, ended) = (clock(span.from).0, clock(span.to).0);
+            let (start, end) = (clock(span.from).0, clock(span.to).0);
             let _ = writeln!(
                 svg,
                 "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\"><title>{}{}: \
-                 {begun} to {ended}</title></rect>",
+                 {start} to {end}</title></rect>",
                 from.min(WIDTH - RIGHT - width),
                 y + gap,
                 (self.height - gap * 2.0).max(1.0),
-                if span.back { "back: " } else { "" },
+                if span.back { "rollback: " } else { "" },
                 esc(if self.is_tier { &self.label } else { &stage.title }),
             );
         }
     }
 }
 
-/// The row of a stage outside of batches.
+/// Returns the row of a stage outside of batches.
 fn part(stage: &str) -> &'static str {
     match stage {
-        "prepare" | "reserve" | "open-range" | "overlap" => "make ready",
+        "prepare" | "reserve" | "open-range" | "overlap" => "prepare",
         "flags" => "API servers' flag",
         "records" | "close" => "soak",
         "no-return" | "retire" => "retire",
@@ -318,7 +318,7 @@ fn part(stage: &str) -> &'static str {
     }
 }
 
-/// The kinds of work that have a colour of their own.
+/// Returns the class of a stage: kinds of work that have their own colour.
 fn class(stage: &str) -> &'static str {
     match stage {
         "barrier" | "verify" => "wait",
@@ -328,13 +328,13 @@ fn class(stage: &str) -> &'static str {
     }
 }
 
-/// The legend: class and words.
+/// The legend: class and text.
 pub const LEGEND: [(&str, &str); 7] = [
     ("write", "write, route, settle"),
     ("wait", "wait for every node"),
     ("flip", "move addresses"),
     ("retire", "retire"),
-    ("back", "undo"),
-    ("others", "others at work"),
+    ("back", "roll back"),
+    ("others", "manual step"),
     ("pause", "paused (numbered below)"),
 ];

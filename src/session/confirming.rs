@@ -2,11 +2,11 @@
 
 use super::Failure;
 
-/// Refuses to confirm anything but these; `open` are those that may be open.
+/// Rejects names that are not manual steps; `open` lists those that may be open.
 pub fn confirm_only(confirm: &[String], known: &[&str], open: &[String]) -> Result<(), Failure> {
     let unknown = confirm.iter().find(|name| !known.contains(&name.as_str()));
     let Some(name) = unknown else { return Ok(()) };
-    let failure = Failure::usage(format!("`--confirm {name}`: there is no manual step of that name"));
+    let failure = Failure::usage(format!("`--confirm {name}`: no manual step has this name"));
     if open.is_empty() {
         return Err(failure.hint("no manual step is open: leave `--confirm` out"));
     }
@@ -20,7 +20,7 @@ mod tests {
     use crate::session::Kind;
 
     #[test]
-    fn a_name_of_no_manual_step_is_refused_with_those_that_are_open() {
+    fn unknown_manual_step_is_refused_with_the_open_ones() {
         let open = ["flags".to_string(), "soak".to_string()];
         let known = ["flags", "soak", "certificates"];
         let refused = |names: &[&str], open: &[String]| {

@@ -1,5 +1,5 @@
-//! A session with a live cluster: its etcd and its API, which must be the same cluster's, or, on the way back and if the
-//! operator says so, its etcd alone.
+//! A session with a live cluster: its etcd and its API, which must belong to the same cluster; or, for a rollback and on request,
+//! its etcd only.
 
 use std::num::NonZeroU32;
 use std::ops::ControlFlow;
@@ -17,42 +17,42 @@ use super::metrics::{Figures, Metrics};
 use super::said::Said;
 use super::sealing::same_seal;
 use super::voice::Voice;
-use crate::cluster::Cluster;
+use crate::kube_api::Cluster;
 use crate::operation::{self, EtcdLedger, Journal, Lock};
 use crate::store::etcd::EtcdStore;
 use crate::store::seal::Sealed;
 use crate::store::{KeyRange, ReadStore as _, Record};
 use crate::survey::{Layout, Survey};
 
-/// How long the operation lease outlives a process that was killed, where nothing else is said.
+/// Default lifetime of the operation lease after its process was killed.
 const LEASE: Duration = Duration::from_mins(1);
 
-/// How an API is connected to, where that is to be done later, or again.
+/// Connects to an API later, or again.
 #[async_trait]
 pub trait Connect: Send + Sync {
     /// Connects.
     async fn connect(&self) -> Result<Cluster, Failure>;
 }
 
-/// A live etcd, its values opened and sealed where the cluster encrypts them.
+/// A live etcd; values are decrypted and encrypted where the cluster encrypts them.
 pub type LiveEtcd = Sealed<EtcdStore>;
 
 /// How operations of a session are run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How the operation lease is taken.
+    /// Terms of the operation lease.
     pub lease: LeaseTerms,
-    /// Subjects in flight at the same time.
+    /// Subjects processed concurrently.
     pub parallel: usize,
-    /// Writes a second, at most.
+    /// Most writes a second.
     pub rate: Option<NonZeroU32>,
-    /// Subjects that may be skipped; with one more it stops.
+    /// How many subjects may be skipped; one more stops the operation.
     pub max_failures: usize,
-    /// Whether nothing is to be asked.
+    /// Whether every question is answered with yes.
     pub agreed: bool,
-    /// The manual steps that are said to be complete, by name.
+    /// Names of the manual steps that are confirmed as complete.
     pub confirm: Vec<String>,
-    /// Where `GET /metrics` is answered: `127.0.0.1:9464`.
+    /// Address of `GET /metrics`: `127.0.0.1:9464`.
     pub metrics: Option<String>,
 }
 
@@ -70,13 +70,13 @@ impl Default for Settings {
     }
 }
 
-/// A live cluster: its etcd and its API, which were found to be the same cluster's.
+/// A live cluster: its etcd and its API, verified to belong to the same cluster.
 pub struct Session {
-    /// What the session reports, and asks.
+    /// Reports and asks.
     pub voice: Voice,
     /// The etcd.
     pub store: Arc<LiveEtcd>,
-    /// Where the API server keeps what in it.
+    /// The keys of the API server in it.
     pub layout: Layout,
     /// The uid of the namespace `kube-system`.
     pub id: String,
@@ -84,7 +84,7 @@ pub struct Session {
     pub settings: Settings,
     api: Api,
     pub(super) metrics: Option<Metrics>,
-    /// What is asked between batches.
+    /// The gates between batches.
     pub(super) gates: Gates,
 }
 
@@ -92,12 +92,12 @@ pub struct Session {
 pub enum Api {
     /// It answers.
     Answers(Box<Cluster>),
-    /// It does not, and nobody asks: each wait takes as long as this.
+    /// It does not answer and is not asked: each wait takes this long instead.
     Silent(Duration),
 }
 
 impl Session {
-    /// Begins a session with both. Refuses if they are not the same cluster's, or encrypt in another way.
+    /// Starts a session with etcd and API. Fails if they belong to different clusters, or encrypt differently.
     pub async fn open(
         voice: Voice,
         (store, layout): (Arc<LiveEtcd>, Layout),
@@ -108,7 +108,7 @@ impl Session {
         if stored.as_ref() != Some(&served) {
             let stored = stored.map_or_else(|| "none".to_string(), |uid| format!("`{uid}`"));
             let text = format!(
-                "etcd and API are not the same cluster's: namespace `kube-system` has uid {stored} in etcd, \
+                "etcd and API belong to different clusters: namespace `kube-system` has uid {stored} in etcd, \
                  `{served}` at {}",
                 cluster.server()
             );
@@ -120,8 +120,8 @@ impl Session {
         Self::with(voice, (store, layout), api, served, settings).await
     }
 
-    /// Begins a session with etcd alone; `pause` is how long each wait takes in place of what an API server would be asked.
-    /// Refuses where an API server answers: `answers` is its address.
+    /// Starts a session with etcd only; each wait takes `pause` instead of asking an API server. Fails if an API server answers;
+    /// `answers` is its address.
     pub async fn open_without_api(
         voice: Voice,
         (store, layout): (Arc<LiveEtcd>, Layout),
@@ -140,8 +140,8 @@ impl Session {
         if !alive.is_empty() {
             let list = alive.iter().map(|address| format!("`{address}`")).collect::<Vec<_>>().join(", ");
             voice.warn(&format!(
-                "{} a lease of 15 s in etcd that has not ended, and may be serving nodes: {list}. Nothing but {} s \
-                 per wait gives them time to follow",
+                "{} an unexpired lease of 15 s in etcd and may still serve nodes: {list}. Only a pause of {} s \
+                 per wait gives the nodes time to follow",
                 counted(alive.len(), "API server has", "API servers have"),
                 pause.as_secs()
             ));
@@ -160,18 +160,18 @@ impl Session {
         Ok(Self { voice, store, layout, id, settings, api, metrics, gates: Gates::default() })
     }
 
-    /// The same with gates between batches.
+    /// Adds gates between batches.
     #[must_use]
     pub fn with_gates(self, gates: Gates) -> Self {
         Self { gates, ..self }
     }
 
-    /// The API, or what takes its place.
+    /// Returns the API, or its replacement.
     pub fn api(&self) -> &Api {
         &self.api
     }
 
-    /// The API; `None` while no API server is asked.
+    /// Returns the API; `None` while no API server is asked.
     pub fn cluster(&self) -> Option<&Cluster> {
         match &self.api {
             Api::Answers(cluster) => Some(cluster),
@@ -179,28 +179,28 @@ impl Session {
         }
     }
 
-    /// Returns the names of the Nodes; none while no API server is asked.
+    /// Returns the names of the Nodes; empty while no API server is asked.
     pub async fn nodes(&self) -> Result<Vec<String>, Failure> {
         let Some(cluster) = self.cluster() else { return Ok(Vec::new()) };
         Ok(cluster.nodes().await?.into_iter().map(|node| node.name).collect())
     }
 
-    /// Returns the ledger of an operation, for whoever has the lock.
+    /// Returns the ledger of an operation, for the holder of the lock.
     pub fn ledger(&self, journal: &Journal, lock: &Lock) -> EtcdLedger<'_> {
         journal.in_store(self.store.as_ref(), &[lock.guard()])
     }
 
-    /// Returns who holds the cluster's lock, `None` if nobody does.
+    /// Returns the holder of the cluster's operation lease; `None` if it is free.
     pub async fn holder(&self) -> Result<Option<operation::Held>, Failure> {
         Ok(Lock::holder(self.store.as_ref(), &self.id).await?)
     }
 
-    /// Asks, unless all is agreed to.
+    /// Asks a question, unless every question is answered with yes.
     pub fn ask(&self, question: &str) -> Result<(), Failure> {
         if self.settings.agreed { Ok(()) } else { self.voice.ask(question) }
     }
 
-    /// Shows these figures as metrics from here on, where they are listened for.
+    /// Exposes these figures as metrics from now on, if there is a listener.
     pub fn show(&self, figures: impl Figures + 'static) {
         if let Some(metrics) = &self.metrics {
             show(metrics, &self.voice, figures);
@@ -208,19 +208,19 @@ impl Session {
     }
 }
 
-/// Shows figures as metrics from here on, and reports where.
+/// Exposes figures as metrics from now on, and reports the URL.
 pub fn show(metrics: &Metrics, voice: &Voice, figures: impl Figures + 'static) {
     metrics.show(Arc::new(figures));
     let url = metrics.url();
     voice.say(Said::Note, &format!("metrics are at {url}"), &[("url", Value::from(url.as_str()))]);
 }
 
-/// Whether the operation lease of a cluster is held for an operation.
+/// Whether the operation lease of a cluster is held for this operation.
 pub fn is_leased(held: Option<&operation::Held>, operation: &str) -> bool {
     held.is_some_and(|held| held.claim.operation == operation)
 }
 
-/// Returns the addresses of the API servers that have a lease: each renews its own, which ends 15 s after its death
+/// Returns the addresses of the API servers that have a lease: each renews its own, which expires 15 s after its end
 /// (`DefaultEndpointReconcilerTTL`, `pkg/controlplane/instance.go`, v1.36.3).
 async fn alive(store: &LiveEtcd, layout: &Layout) -> Result<Vec<String>, Failure> {
     let prefix = layout.api_server_leases();

@@ -1,5 +1,5 @@
-//! Running the steps of an operation in one direction, and what is done at a gate that is closed: pause, roll the last batch
-//! back, or everything.
+//! Runs the steps of an operation in one direction, and handles a closed gate: pause, roll the last batch back, or roll
+//! everything back.
 
 use super::failure::{Failure, Kind};
 use super::gates::{Gatekeeper, OnFailure};
@@ -11,36 +11,35 @@ use crate::operation::{
 };
 use crate::store::ReadStore as _;
 
-/// Where to go.
+/// The direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heading {
-    /// On, to the end, or to before this stage.
+    /// Forward, to the end or up to before this stage.
     Forward(Option<usize>),
-    /// Back to the start.
+    /// Rollback to the start.
     Back,
 }
 
-/// Where it came to.
+/// Where the run ended.
 pub enum Arrival {
-    /// To where it was going.
+    /// At its target.
     There(Report),
-    /// To a gate because of which everything is to be rolled back.
+    /// At a gate that requires a rollback of everything.
     Gate(Closed),
 }
 
-/// An operation that is run: its id, its work and its journal.
+/// An operation to run: its id, its work and its journal.
 pub struct Subject<'a, W> {
     /// Its id.
     pub operation: &'a str,
-    /// What it compiles to steps.
+    /// Its work, which compiles to steps.
     pub work: &'a W,
     /// Its journal.
     pub journal: &'a mut Journal,
 }
 
 impl Session {
-    /// Does something that can be stopped: because somebody asks for it, or because another operation has taken the cluster's
-    /// Lease.
+    /// Runs a task that can be stopped: on request, or because another operation has taken the cluster's Lease.
     pub async fn until_stopped<T>(&self, lock: &Lock, run: impl AsyncFnOnce(&Stop) -> T) -> T {
         let (switch, stop) = Stop::new();
         let _listening = self.voice.listen(switch);
@@ -49,9 +48,9 @@ impl Session {
         let alarmed = async {
             let reason = lock.until_lease_lost().await;
             let guard = lock.guard();
-            // Whoever has taken over this very operation is heard of at the next write.
+            // If another process has taken over this same operation, the next write fails.
             if self.store.get(guard.key()).await.is_ok_and(|entry| guard.holds(entry.as_ref())) {
-                self.voice.warn(&format!("the Lease `{}` is lost: {reason}; stopping", ClusterLock::LEASE));
+                self.voice.warn(&format!("lost the Lease `{}`: {reason}; stopping", ClusterLock::LEASE));
                 alarm.ask();
             }
             std::future::pending().await
@@ -62,7 +61,7 @@ impl Session {
         }
     }
 
-    /// Runs the steps, with the gates and the limits of this session.
+    /// Runs the steps with the gates and limits of this session.
     pub async fn execute<W: Work>(
         &self,
         subject: Subject<'_, W>,
@@ -91,7 +90,7 @@ impl Session {
     }
 }
 
-/// Goes there, unless a gate on the way is closed.
+/// Runs in this direction, until a gate is closed.
 async fn go<W: Work>(
     executor: &mut Executor<'_, W::Effect>,
     work: &W,
@@ -124,21 +123,21 @@ async fn go<W: Work>(
     }
 }
 
-/// Words that everything was rolled back at a gate, or what of it was not; `restored`: what that means, `every Service has its
-/// old address`.
+/// Returns the failure after a rollback at a closed gate, with the steps that could not be rolled back. `restored` describes the
+/// result: `every Service has its old address`.
 pub fn rolled_back(closed: &Closed, report: &Report, operation: &str, restored: &str) -> Failure {
     let Closed { gate, reason } = closed;
-    let because = format!("the gate `{gate}` was closed: {reason}");
+    let because = format!("gate `{gate}` is closed: {reason}");
     let Some(first) = report.stuck.first() else {
         let text = format!("{because}; everything was rolled back: {restored}");
         return Failure::of(Kind::RolledBack, text);
     };
     let text = format!(
-        "{because}; everything was rolled back but {}; the first is `{}`: {}",
+        "{because}; everything was rolled back except {}; the first is `{}`: {}",
         counted(report.stuck.len(), "step", "steps"),
         first.step,
         first.reason
     );
     Failure::of(Kind::Stuck, text)
-        .hint(format!("bring those objects in order, then `netsurgeon operation rollback {operation}`"))
+        .hint(format!("repair these objects, then run `netsurgeon operation rollback {operation}`"))
 }

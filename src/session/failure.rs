@@ -1,23 +1,23 @@
-//! Why a command failed, and what to do about it. The rooms below say what was found and expected; here is added what to do
-//! next. What a kind of operation adds is beside that kind.
+//! Why a command failed, and what to do about it. The rooms below report what was found and expected; this one adds the next
+//! action. Hints of one kind of operation are in the room of that kind.
 
 use super::said::Said;
-use crate::cluster::ClusterError;
 use crate::ip::CidrError;
 use crate::ip::remap::RemapError;
+use crate::kube_api::ClusterError;
 use crate::operation::{self, OperationError, PlanFileError};
 use crate::store::{Access, CommitError, StoreError};
 use crate::survey::SurveyError;
 use crate::wire::{EditError, WireError};
 
-/// What kind of failure it is; decides the exit status.
+/// The kind of failure; it decides the exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The reader of stdout has gone: nothing to say, and nothing wrong.
+    /// The reader of stdout has closed it: nothing to report, and no error.
     BrokenPipe,
     /// Refused, or failed before anything was changed.
     Refused,
-    /// What was typed cannot be meant.
+    /// The arguments are not valid.
     Usage,
     /// Failed, and everything was rolled back.
     RolledBack,
@@ -25,7 +25,7 @@ pub enum Kind {
     Stuck,
     /// Stopped at a gate, to be resumed.
     Paused,
-    /// A bug of ours.
+    /// A bug in netsurgeon.
     Bug,
 }
 
@@ -64,7 +64,7 @@ impl Failure {
         Self { kind, error: error.into(), hints: Vec::new(), step: None }
     }
 
-    /// Returns a failure that is told in words, without hints.
+    /// Returns a failure with a message and without hints.
     pub fn of(kind: Kind, message: impl Into<String>) -> Self {
         Self::new(kind, anyhow::Error::msg(message.into()))
     }
@@ -74,7 +74,7 @@ impl Failure {
         Self::of(Kind::Refused, message)
     }
 
-    /// What was typed cannot be meant.
+    /// The arguments are not valid.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::of(Kind::Usage, message)
     }
@@ -86,7 +86,7 @@ impl Failure {
         self
     }
 
-    /// Changes the kind, for a caller who knows how far things went.
+    /// Changes the kind, for a caller that knows how far the operation got.
     #[must_use]
     pub fn kind(mut self, kind: Kind) -> Self {
         if self.kind != Kind::BrokenPipe {
@@ -95,14 +95,14 @@ impl Failure {
         self
     }
 
-    /// Puts what was being done before the error; the error becomes its cause.
+    /// Adds a description of the failed action; the error becomes its cause.
     #[must_use]
     pub fn context(mut self, doing: impl Into<String>) -> Self {
         self.error = self.error.context(doing.into());
         self
     }
 
-    /// Returns the lines to print. A cause that its effect spells out already is left out. A pause is no error.
+    /// Returns the lines to print. A cause that its effect already contains is left out. A pause is not an error.
     pub fn lines(&self) -> Vec<(Said, String)> {
         let first = if self.kind == Kind::Paused { Said::Paused } else { Said::Error };
         let mut lines: Vec<(Said, String)> = Vec::new();
@@ -168,7 +168,7 @@ impl From<StoreError> for Failure {
     }
 }
 
-/// The command that grants what is missing. A long transaction is not listed: the documented roles have its keys.
+/// Returns the command that grants the missing permission. A long transaction is not listed: the documented roles have its keys.
 pub fn permission_hint(access: &Access) -> String {
     match access.grants().as_deref() {
         Some([grant]) => format!(
@@ -176,16 +176,18 @@ pub fn permission_hint(access: &Access) -> String {
              role for each group of commands"
         ),
         Some(_) => "docs/etcd-rights.md has a role for each group of commands".to_string(),
-        None => "only etcd users with the role `root` may do this: `etcdctl user grant-role USER root`"
-            .to_string(),
+        None => {
+            "only etcd users with the role `root` are allowed to do this: `etcdctl user grant-role USER root`"
+                .to_string()
+        }
     }
 }
 
 fn store_hint(error: &StoreError) -> Option<String> {
     let text = match error {
         StoreError::Unreachable { .. } => {
-            "is etcd up, and is `--etcd-endpoints` its client URL? On a control-plane host of kubeadm's it \
-             is `https://127.0.0.1:2379`"
+            "check that etcd runs and that `--etcd-endpoints` is its client URL; on a control-plane host of kubeadm \
+             it is `https://127.0.0.1:2379`"
         }
         StoreError::Unauthenticated { .. } => {
             "give a client certificate that etcd trusts with `--etcd-cert` and `--etcd-key`, or a name and \
@@ -196,12 +198,12 @@ fn store_hint(error: &StoreError) -> Option<String> {
             "see `--etcd-endpoints`, `--etcd-cacert`, `--etcd-cert`, `--etcd-key`, and the ETCDCTL_* variables"
         }
         StoreError::Compacted { oldest, .. } => {
-            return Some(format!("ask for revision {oldest} or later, or read a snapshot taken earlier"));
+            return Some(format!("use revision {oldest} or later, or read an older snapshot"));
         }
         StoreError::FutureRevision { .. } => "leave `--at-revision` out to read the newest revision",
-        StoreError::Server { .. } => "the log of that etcd member says more",
+        StoreError::Server { .. } => "see the log of that etcd member",
         StoreError::Sealed { .. } => {
-            "give the file that the API servers have in `--encryption-provider-config` now, the same on each of them; \
+            "give the file that all API servers use as `--encryption-provider-config` now; \
              nothing was written"
         }
         StoreError::Io { source, .. } => match source.kind() {
@@ -210,17 +212,17 @@ fn store_hint(error: &StoreError) -> Option<String> {
             _ => return None,
         },
         StoreError::Write { source, .. } => match source.kind() {
-            std::io::ErrorKind::AlreadyExists => "no file is overwritten: give another name",
+            std::io::ErrorKind::AlreadyExists => "existing files are not overwritten: give another name",
             std::io::ErrorKind::StorageFull => "the file system is full: give a path on another one",
-            std::io::ErrorKind::NotFound => "make the directory first",
+            std::io::ErrorKind::NotFound => "create the directory first",
             _ => return None,
         },
         StoreError::NotASnapshot { .. } => {
-            "`etcdctl snapshot save FILE` makes one; the file `member/snap/db` of a stopped member will do, too"
+            "create one with `etcdctl snapshot save FILE`, or give the file `member/snap/db` of a stopped member"
         }
-        StoreError::Truncated { .. } => "copy the file again, and compare its size with the original's",
+        StoreError::Truncated { .. } => "copy the file again, and compare its size with the original",
         StoreError::Checksum { .. } | StoreError::Damaged { .. } => {
-            "do not restore from this file: copy it again from where it was made, or take a new snapshot"
+            "do not restore from this file: copy it again from its source, or take a new snapshot"
         }
     };
     Some(text.to_string())
@@ -242,31 +244,31 @@ impl From<CommitError> for Failure {
         match error {
             CommitError::Store(error) => error.into(),
             CommitError::Conflict { .. } => Self::new(Kind::Refused, error)
-                .hint("nothing was written; run the command again to work on what is there now"),
+                .hint("nothing was written; run the command again: it reads the current state"),
             CommitError::Refused { .. } => Self::new(Kind::Refused, error).hint("nothing was written"),
             CommitError::OutcomeUnknown { .. } => {
-                Self::new(Kind::Stuck, error).hint("run the command again: it reads first what has happened")
+                Self::new(Kind::Stuck, error).hint("run the command again: it first checks what was written")
             }
         }
     }
 }
 
-/// Nobody but the plug-in has the key, so the objects are stored under another one for the time of the work.
-const WITHOUT_KMS: &str = "only the KMS plug-in opens it. For the time of a move, have these resources stored under a key in \
-     the file, or in the clear: docs/encryption.md, \"A KMS\"";
+/// Only the plug-in has the key. So the objects must be stored under another key during the operation.
+const WITHOUT_KMS: &str = "only the KMS plug-in can decrypt it. For the time of an operation, have these resources stored \
+     under a key in the file, or unencrypted: docs/encryption.md, \"A KMS\"";
 
 impl From<WireError> for Failure {
     fn from(error: WireError) -> Self {
         let hint = match &error {
             WireError::Encrypted { provider, .. } if provider == "kms" => Some(WITHOUT_KMS),
             WireError::Encrypted { .. } => Some(
-                "the cluster encrypts this resource at rest: commands that read etcd or a snapshot open it with the API \
-                 server's own file (`--encryption-provider-config` there): `--encryption-config FILE`",
+                "the cluster encrypts this resource at rest: give the API server's `--encryption-provider-config` file as \
+                 `--encryption-config FILE`; commands that read etcd or a snapshot accept it",
             ),
             WireError::CborUnchanged => Some("change it through the API server"),
-            WireError::Unrecognised { .. } => {
-                Some("is the value complete, and is its input form right (`--input raw|base64|hex`)?")
-            }
+            WireError::Unrecognised { .. } => Some(
+                "check that the value is complete and that its input format is right (`--input raw|base64|hex`)",
+            ),
             WireError::Protobuf { .. } | WireError::Json { .. } | WireError::Cbor { .. } => {
                 Some("the value is damaged: compare it with the same key in an older snapshot")
             }
@@ -301,8 +303,8 @@ impl From<SurveyError> for Failure {
                     return failure;
                 }
                 failure.hint(
-                    "is this the etcd of a Kubernetes cluster, and does its API server use another \
-                     `--etcd-prefix`?",
+                    "check that this is the etcd of a Kubernetes cluster, and that `--etcd-prefix` is the one of its \
+                     API server",
                 )
             }
         }
@@ -316,12 +318,12 @@ impl From<OperationError> for Failure {
             OperationError::Cluster(error) => (*error).into(),
             OperationError::Commit(error) => error.into(),
             OperationError::Contended { .. } => {
-                Self::new(Kind::Refused, error).hint("stop what keeps changing it, then resume")
+                Self::new(Kind::Refused, error).hint("stop the client that keeps changing it, then resume")
             }
             OperationError::LockLost { .. } => Self::new(Kind::Refused, error).hint(
-                "what was done until then is in the journal; the process that holds the operation lease now may continue it",
+                "the journal has all steps until then; the process that holds the operation lease now may continue it",
             ),
-            // What is next is said where the operation is known.
+            // The caller, which knows the operation, adds the hint.
             OperationError::Stopped
             | OperationError::Paused { .. }
             | OperationError::GateClosed { .. }
@@ -329,11 +331,11 @@ impl From<OperationError> for Failure {
             OperationError::BatchStuck { .. } => {
                 Self::new(Kind::Stuck, error).hint("repair that object")
             }
-            OperationError::BeingUndone => Self::new(Kind::Refused, error).hint("roll it back to its end: `netsurgeon renumber rollback`"),
+            OperationError::BeingUndone => Self::new(Kind::Refused, error).hint("complete the rollback: `netsurgeon renumber rollback`"),
             OperationError::PointOfNoReturn { .. } => Self::new(Kind::Refused, error)
-                .hint("to go back, renumber to the old range: that is an operation of its own"),
+                .hint("to go back, renumber to the old range with a new operation"),
             OperationError::IllegalTransition { .. } => Self::new(Kind::Bug, error),
-            // What to do is said where the operation is known.
+            // The caller, which knows the operation, adds the hint.
             OperationError::Changed { .. }
             | OperationError::Gone { .. }
             | OperationError::Exists { .. }
@@ -351,7 +353,7 @@ impl From<operation::Failure> for Failure {
         }
         let how = match &failure.source {
             OperationError::Paused { .. } => "is open",
-            OperationError::Stopped | OperationError::GateClosed { .. } => "was not begun",
+            OperationError::Stopped | OperationError::GateClosed { .. } => "was not started",
             _ => "failed",
         };
         let context = format!("step `{}` {how}", failure.step);
@@ -364,9 +366,9 @@ impl From<PlanFileError> for Failure {
     fn from(error: PlanFileError) -> Self {
         let hint = match &error {
             PlanFileError::Begun { operation, tool, .. } => format!(
-                "end it with {tool}: `netsurgeon operation resume {operation}`, or `netsurgeon operation rollback {operation}`"
+                "complete it with {tool}: `netsurgeon operation resume {operation}`, or `netsurgeon operation rollback {operation}`"
             ),
-            _ => "make the plan anew and review it again".to_string(),
+            _ => "create the plan again and review it".to_string(),
         };
         Self::new(Kind::Refused, error).hint(hint)
     }

@@ -1,5 +1,5 @@
-//! What is asked between two batches: the time, a program, a URL, a Prometheus. Each can close the way; then the
-//! operation pauses, or the batch that was done last is rolled back, or everything is.
+//! Gates between two batches: the time, a program, a URL, a Prometheus query. A closed gate pauses the operation, rolls the last
+//! batch back, or rolls everything back.
 
 mod command;
 mod prometheus;
@@ -21,58 +21,58 @@ use self::until::Until;
 use super::failure::Failure;
 use super::said::Said;
 use super::voice::Voice;
-use crate::cluster::Probe;
+use crate::kube_api::Probe;
 use crate::operation::{Checkpoint, Closed, Stage};
 
-/// The gate that the clock closes. It pauses, whatever is to be done about the others.
+/// The gate of the clock. It always pauses, whatever the setting for the other gates.
 const UNTIL: &str = "until";
 
-/// How long a gate may take where nothing else is said.
+/// Default timeout of a gate.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What is asked between two batches, as it was given and as the journal records it.
+/// The gates as given, and as the journal records them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GateSettings {
     /// How long to wait between two batches, in seconds.
     pub pause: Option<u64>,
-    /// From when on no batch begins.
+    /// No batch starts after this time.
     pub until: Option<Until>,
-    /// A program: anything but exit status 0 closes the gate.
+    /// A program: any exit status but 0 closes the gate.
     pub gate_command: Option<PathBuf>,
     /// Its arguments.
     pub gate_arg: Vec<String>,
-    /// A URL: anything but 2xx closes the gate.
+    /// A URL: any status but 2xx closes the gate.
     pub gate_http: Option<String>,
-    /// A Prometheus, to which the query is put.
+    /// A Prometheus that runs the query.
     pub gate_prometheus: Option<String>,
     /// An instant query.
     pub gate_query: Option<String>,
-    /// What each sample may be at most.
+    /// The maximum of each sample.
     pub gate_max: Option<f64>,
-    /// What each sample must be at least.
+    /// The minimum of each sample.
     pub gate_min: Option<f64>,
-    /// How long each gate may take, in seconds.
+    /// Timeout of each gate, in seconds.
     pub gate_timeout: Option<u64>,
-    /// What to do at a closed gate.
+    /// The action at a closed gate.
     pub on_gate_failure: Option<OnFailure>,
 }
 
-/// What to do at a closed gate.
+/// The action at a closed gate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
     /// Pause before the next batch.
     #[default]
     Pause,
-    /// Roll the batch before the gate back, and pause before it.
+    /// Roll back the batch before the gate, then pause.
     Rollback,
     /// Roll everything back.
     RollbackAll,
 }
 
 impl GateSettings {
-    /// Makes sure that what was typed can be asked at all, and fixes the time: now, not hours later at a gate.
+    /// Validates the settings and fixes the time: now, not hours later at a gate.
     pub fn resolve(&self) -> Result<Gates, Failure> {
         let now = OffsetDateTime::now_utc();
         let url = |flag: &str, url: &str| {
@@ -118,7 +118,7 @@ impl Asked {
         }
     }
 
-    /// Asks; returns what speaks for going on, or what against it.
+    /// Asks; returns the reason why the gate is open, or why it is closed.
     async fn ask(&self, operation: &str, stage: &Stage, limit: Duration) -> Result<String, String> {
         match self {
             Self::Command(program) => program.run(operation, stage.batch, limit).await,
@@ -132,11 +132,11 @@ impl Asked {
     }
 }
 
-/// Gates that can be asked.
+/// Validated gates.
 #[derive(Default)]
 pub struct Gates {
     pause: Duration,
-    /// From when on no batch begins.
+    /// No batch starts after this time.
     pub until: Option<OffsetDateTime>,
     probes: Vec<Asked>,
     limit: Duration,
@@ -144,33 +144,33 @@ pub struct Gates {
 }
 
 impl Gates {
-    /// Whether there is anything to ask, or to wait for.
+    /// Whether there is a gate or a pause.
     pub fn are_there(&self) -> bool {
         !self.pause.is_zero() || self.until.is_some() || !self.probes.is_empty()
     }
 
-    /// How many are asked, besides the clock.
+    /// Returns the number of gates, without the clock.
     #[cfg(test)]
     pub(crate) fn asked(&self) -> usize {
         self.probes.len()
     }
 
-    /// Says why nothing may begin at this time, if so.
+    /// Returns the reason if no batch may start at this time.
     fn over(&self, ahead: Duration) -> Result<(), String> {
         let Some(until) = self.until else { return Ok(()) };
         let (now, words) = (OffsetDateTime::now_utc(), until::words(until));
         if now >= until {
-            return Err(format!("no batch begins after {words}"));
+            return Err(format!("no batch starts after {words}"));
         }
         let then = time::Duration::try_from(ahead).ok().and_then(|ahead| now.checked_add(ahead));
         if then.is_none_or(|then| then >= until) {
-            return Err(format!("no batch begins after {words}, and the pause before it would end later"));
+            return Err(format!("no batch starts after {words}, and the pause before it would end later"));
         }
         Ok(())
     }
 }
 
-/// Gates of one operation, whose answers are said.
+/// The gates of one operation; it reports their answers.
 pub struct Gatekeeper<'a> {
     gates: &'a Gates,
     voice: &'a Voice,
@@ -178,17 +178,17 @@ pub struct Gatekeeper<'a> {
 }
 
 impl<'a> Gatekeeper<'a> {
-    /// Puts somebody at the gates.
+    /// Returns the keeper of these gates.
     pub fn new(gates: &'a Gates, voice: &'a Voice, operation: &'a str) -> Self {
         Self { gates, voice, operation }
     }
 
-    /// What is to be done about a gate that is closed.
+    /// Returns the action for a closed gate.
     pub fn on_failure(&self, gate: &str) -> OnFailure {
         if gate == UNTIL { OnFailure::Pause } else { self.gates.on_failure }
     }
 
-    /// Says what is done about it.
+    /// Reports the action.
     pub fn warn(&self, text: &str) {
         self.voice.warn(text);
     }

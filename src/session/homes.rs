@@ -1,11 +1,11 @@
-//! Where operations are recorded: in an etcd, or in a cluster through its API.
+//! Where operations are recorded: in etcd, or in a cluster through its API.
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::{Failure, LiveEtcd, is_leased};
-use crate::cluster::Cluster;
+use crate::kube_api::Cluster;
 use crate::operation::{
     ClusterLock, ClusterRecord, EtcdRecord, Journal, Listed, Lock, OperationError, Progress, ReadLedger,
     Status, Summary,
@@ -24,11 +24,11 @@ pub enum Home {
 pub struct Found {
     /// Where.
     pub home: Home,
-    /// What is said of it.
+    /// Its entry in the list.
     pub listed: Listed,
 }
 
-/// The name of a home, for programs.
+/// The kind of a home, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ledger {
@@ -39,7 +39,7 @@ pub enum Ledger {
 }
 
 impl Home {
-    /// Returns its operations, in the order of their ids.
+    /// Returns its operations, ordered by id.
     pub async fn all(self) -> Result<Vec<Found>, Failure> {
         let listed = match &self {
             Self::Etcd(store) => Journal::list(store.as_ref(), None).await?,
@@ -48,7 +48,7 @@ impl Home {
         Ok(listed.into_iter().map(|listed| Found { home: self.clone(), listed }).collect())
     }
 
-    /// Returns its name.
+    /// Returns its kind.
     pub fn ledger(&self) -> Ledger {
         match self {
             Self::Etcd(_) => Ledger::Etcd,
@@ -58,7 +58,7 @@ impl Home {
 }
 
 impl Found {
-    /// Returns how it stands now, and how many of its steps are in which state.
+    /// Returns its current status, and how many of its steps are in which state.
     pub async fn status(&self) -> Result<(Status, Progress), Failure> {
         let progress = Journal::progress(self.record().await?.as_ref()).await?;
         let is_leased = self.is_leased().await?;
@@ -79,7 +79,7 @@ impl Found {
                 let found = ClusterRecord::find(api, operation).await?;
                 Box::new(found.ok_or_else(|| OperationError::Journal {
                     what: format!("`{operation}`"),
-                    reason: "it is gone".to_string(),
+                    reason: "it was deleted".to_string(),
                 })?)
             }
         })

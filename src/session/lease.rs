@@ -1,36 +1,36 @@
-//! The operation lease: which process runs an operation. A command that continues one waits for the lease of a process
-//! that is gone, and refuses beside one that is alive.
+//! The operation lease: which process runs an operation. A command that continues an operation waits for the lease of an ended
+//! process, and fails while the other process is alive.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Failure, LiveEtcd, Session, Voice};
-use crate::cluster::Cluster;
+use crate::kube_api::Cluster;
 use crate::operation::{
-    Ambient as _, Claim, ClusterLock, Held, Lock, OperationError, Silence, SystemAmbient, Terms,
+    Ambient as _, ClusterLock, Held, LeaseHolder, Lock, OperationError, Silence, SystemAmbient, Terms,
 };
 
-/// What takes the lease.
+/// The holder of the lease.
 pub struct Taking<'a> {
     /// The operation's id.
     pub operation: &'a str,
-    /// What it is taken for, in words.
+    /// The purpose, as text.
     pub purpose: &'a str,
     /// The command that takes it.
     pub command: &'a str,
 }
 
-/// How to take the operation lease.
+/// Terms of the operation lease.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseTerms {
-    /// From a process of the same operation, whatever it does.
+    /// Take it over from a process of the same operation, even if that process is alive.
     pub take_over: bool,
-    /// How long it outlives a process that was killed.
+    /// Its lifetime after its process was killed.
     pub ttl: Duration,
 }
 
 impl Session {
-    /// Takes the operation lease of the cluster, and the cluster's Lease too while an API server is asked.
+    /// Takes the operation lease of the cluster, and while an API server is asked also the cluster's Lease.
     pub async fn lock(&self, taking: &Taking<'_>) -> Result<Lock, Failure> {
         let (voice, lease) = (&self.voice, self.settings.lease);
         match self.cluster() {
@@ -41,8 +41,8 @@ impl Session {
 }
 
 impl LeaseTerms {
-    /// Takes the operation lease as [`Self::take`], and the cluster's Lease, which operations hold that change no etcd. Where
-    /// no API answers, for the reason given, or the Lease cannot be written, a warning says what is not excluded.
+    /// Takes the operation lease like [`Self::take`], and the cluster's Lease, which also excludes operations that do not use
+    /// etcd. If no API answers, for the given reason, or the Lease cannot be written, a warning reports what is not excluded.
     pub async fn take_both(
         self,
         voice: &Voice,
@@ -52,7 +52,7 @@ impl LeaseTerms {
         taking: &Taking<'_>,
     ) -> Result<Lock, Failure> {
         let lock = self.take(voice, store, cluster, taking).await?;
-        // The fence is in etcd: a process that ran this operation before has lost it with the lock there.
+        // The fence is in etcd: a process that ran this operation before has lost it together with the lock there.
         let terms = Terms { ttl: self.ttl, silence: Silence::Keeps, take_over: true };
         let reason = match api {
             Ok(api) => match lock_cluster(voice, api, lock.claim(), terms).await {
@@ -66,14 +66,14 @@ impl LeaseTerms {
         };
         // A rollback must not depend on the Lease.
         voice.warn(&format!(
-            "the Lease `{}` could not be taken, so operations that change no etcd are not excluded: {reason}",
+            "cannot take the Lease `{}`, so operations that do not use etcd are not excluded: {reason}",
             ClusterLock::LEASE
         ));
         Ok(lock)
     }
 
-    /// Takes the operation lease of a cluster. Where a process holds it for the same operation and does not renew it
-    /// any more, waits until it ends.
+    /// Takes the operation lease of a cluster. If a process holds it for the same operation and no longer renews it, waits until
+    /// it expires.
     pub async fn take(
         self,
         voice: &Voice,
@@ -81,19 +81,19 @@ impl LeaseTerms {
         cluster: &str,
         taking: &Taking<'_>,
     ) -> Result<Lock, Failure> {
-        let claim = Claim::of_this_process(taking.operation, taking.purpose, SystemAmbient.now());
+        let claim = LeaseHolder::of_this_process(taking.operation, taking.purpose, SystemAmbient.now());
         let (store, ttl) = (store.clone(), self.ttl);
         let locked = if self.take_over {
             Lock::take_over(store, cluster, &claim, ttl).await
         } else {
             let mut countdown = voice.countdown();
             let mut waiting = |held: &Held| {
-                let Claim { holder, pid, .. } = &held.claim;
+                let LeaseHolder { holder, pid, .. } = &held.claim;
                 let left = held.left.unwrap_or_default();
                 countdown.show(
                     left,
                     &format!(
-                        "waiting for the operation lease of `{holder}` (pid {pid}), which runs this operation or is gone \
+                        "waiting for the operation lease of `{holder}` (pid {pid}), which runs this operation or has ended \
                          (`--take-over` does not wait)"
                     ),
                 );
@@ -104,17 +104,17 @@ impl LeaseTerms {
     }
 }
 
-/// Takes the cluster's Lease, and says so while it looks whether somebody who has it renews it.
+/// Takes the cluster's Lease, and reports the wait while it checks whether the holder still renews it.
 pub async fn lock_cluster(
     voice: &Voice,
     api: &Cluster,
-    claim: &Claim,
+    claim: &LeaseHolder,
     terms: Terms,
 ) -> Result<ClusterLock, OperationError> {
     let mut countdown = voice.countdown();
     let mut waiting = |held: &Held| {
         let (left, claim) = (held.left.unwrap_or_default(), &held.claim);
-        countdown.show(left, &format!("waiting to see whether {claim} is still at work"));
+        countdown.show(left, &format!("checking whether {claim} is still running"));
     };
     ClusterLock::acquire(api, claim, terms, &mut waiting).await
 }
@@ -126,21 +126,19 @@ fn words(error: OperationError, taking: &Taking<'_>) -> Failure {
     }
 }
 
-/// Words that a process holds the lease.
+/// Returns the failure if another process holds the lease.
 fn refused(held: &Held, taking: &Taking<'_>) -> Failure {
     let Taking { operation, command, .. } = taking;
     if held.claim.operation == *operation {
         return Failure::refused(format!("another process runs operation `{operation}`: {held}"))
-            .hint("`netsurgeon renumber status --watch` shows what it does")
-            .hint(format!("if that process is gone or hangs: `{command} --take-over`"));
+            .hint("`netsurgeon renumber status --watch` shows its progress")
+            .hint(format!("if that process has ended or hangs: `{command} --take-over`"));
     }
     let ends = held.left.map_or_else(
-        || format!("if that process is gone, delete `{}` from etcd, then run this command again", held.key),
+        || format!("if that process has ended, delete `{}` from etcd, then run this command again", held.key),
         |left| {
             let seconds = left.as_secs().saturating_add(1);
-            format!(
-                "if that process is gone, its lease ends by itself: run this command again in {seconds} s"
-            )
+            format!("if that process has ended, its lease expires: run this command again in {seconds} s")
         },
     );
     Failure::refused(format!("another operation of this cluster is running: {held}"))
@@ -148,10 +146,10 @@ fn refused(held: &Held, taking: &Taking<'_>) -> Failure {
         .hint(ends)
 }
 
-/// Gives the lease back, however it went with what it was taken for.
+/// Releases the lease, whatever the outcome.
 pub async fn release<T>(lock: Lock, outcome: Result<T, Failure>) -> Result<T, Failure> {
     if let Err(error) = lock.release().await {
-        tracing::warn!(%error, "the operation lease could not be given back; it ends by itself");
+        tracing::warn!(%error, "cannot release the operation lease; it expires by itself");
     }
     outcome
 }
@@ -161,7 +159,7 @@ mod tests {
     use super::*;
 
     fn held(operation: &str, left: Option<u64>) -> Held {
-        let claim = Claim {
+        let claim = LeaseHolder {
             holder: "alice@cp-1".into(),
             pid: 4711,
             operation: operation.into(),
@@ -178,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_of_the_same_operation_offers_to_take_it_over() {
+    fn lease_of_the_same_operation_offers_take_over() {
         let said = said(&held("renumber-1", Some(41)));
         assert!(
             said.contains("another process runs operation `renumber-1`: `alice@cp-1` (pid 4711)"),
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_of_another_operation_is_not_to_be_taken_over() {
+    fn lease_of_another_operation_offers_no_take_over() {
         for (left, hint) in [(Some(41), "again in 42 s"), (None, "delete `/netsurgeon/one/lock`")] {
             let said = said(&held("renumber-2", left));
             assert!(said.contains("another operation of this cluster is running"), "{said}");

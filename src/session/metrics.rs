@@ -1,8 +1,8 @@
-//! What an operation, or the guard, does, for Prometheus, while it runs (`--metrics-listen`): a listener that
-//! answers `GET /metrics` and `GET /healthz`, and nothing else.
+//! Metrics of an operation, or of the guard, for Prometheus, while it runs (`--metrics-listen`): a listener that answers only
+//! `GET /metrics` and `GET /healthz`.
 //!
-//! HTTP by hand (RFC 9112): one request a connection, its head bounded in size and in time. Metrics are read by
-//! one scraper every few seconds; a server for more would have to be trusted with more.
+//! HTTP by hand (RFC 9112): one request a connection, its head bounded in size and in time. One scraper reads the metrics every
+//! few seconds; a full HTTP server would be a larger attack surface.
 
 mod text;
 mod writes;
@@ -23,14 +23,14 @@ pub use writes::{Counted, Writes};
 
 /// The longest head of a request that is read.
 const MOST_HEAD: usize = 8 * 1024;
-/// How long a client may take to ask and to take the answer.
+/// How long a client may take to send its request and read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Clients at the same time. So many that come one after the other take longer to arrive than one takes to be answered.
+/// Most concurrent clients. One after another, this many take longer to connect than one takes to be answered.
 const MOST_CLIENTS: usize = 256;
-/// What is waited after the system could not accept a connection: it has no file descriptors, most likely.
+/// Pause after the system could not accept a connection, most likely for lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What is shown: nothing yet, or the figures of what is under way.
+/// What is exposed: nothing yet, or the figures of the running operation.
 type Shown = Arc<Mutex<Option<Arc<dyn Figures>>>>;
 
 /// A listener, until it is dropped.
@@ -42,7 +42,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Begins to listen, if there is an address to listen at.
+    /// Starts to listen, if an address is given.
     pub async fn listen_if(address: Option<&str>) -> Result<Option<Self>, Failure> {
         match address {
             Some(address) => Self::listen(address).await.map(Some),
@@ -50,13 +50,13 @@ impl Metrics {
         }
     }
 
-    /// Begins to listen at an address and a port; port 0 is any that is free.
+    /// Starts to listen at an address and a port; port 0 is any free port.
     pub async fn listen(address: &str) -> Result<Self, Failure> {
-        // What is before an `@` may be a password.
+        // The part before an `@` may be a password.
         let asked = if address.contains('@') { "ADDR:PORT" } else { address };
         let refused = |error: std::io::Error| {
             Failure::refused(format!("cannot listen for `--metrics-listen {asked}`: {error}"))
-                .hint("give an address of this host and a port that is free, as in `127.0.0.1:9464`")
+                .hint("give an address of this host and a free port, as in `127.0.0.1:9464`")
         };
         let listener = TcpListener::bind(address).await.map_err(refused)?;
         let (address, shown) = (listener.local_addr().map_err(refused)?, Shown::default());
@@ -70,12 +70,12 @@ impl Metrics {
         format!("http://{}/metrics", self.address)
     }
 
-    /// Returns the counter of what is written.
+    /// Returns the counter of writes.
     pub fn writes(&self) -> Writes {
         self.writes.clone()
     }
 
-    /// Shows these figures from here on.
+    /// Exposes these figures from now on.
     pub fn show(&self, figures: Arc<dyn Figures>) {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures);
     }
@@ -95,7 +95,7 @@ async fn serve(listener: TcpListener, shown: Shown, writes: Writes) {
             continue;
         };
         clients.retain(|client| !client.is_finished());
-        // Whoever is there for the longest has had time to ask: a probe does not wait for those that are slow.
+        // The oldest client has had time to send its request: a probe does not wait for slow clients.
         if clients.len() >= MOST_CLIENTS
             && let Some(oldest) = clients.pop_front()
         {
@@ -103,7 +103,7 @@ async fn serve(listener: TcpListener, shown: Shown, writes: Writes) {
         }
         let (shown, writes) = (shown.clone(), writes.clone());
         let client = tokio::spawn(async move {
-            // A client that does not ask, or not listen, is let go.
+            // A client that does not send or read in time is disconnected.
             let _ = timeout(PATIENCE, answer(stream, &shown, &writes)).await;
         });
         clients.push_back(client.abort_handle());
@@ -119,7 +119,7 @@ async fn answer(mut stream: TcpStream, shown: &Shown, writes: &Writes) -> std::i
     stream.shutdown().await
 }
 
-/// Reads up to the empty line that ends a head, `None` if there is none.
+/// Reads up to the empty line that ends a head; `None` if there is none.
 async fn read_head(stream: &mut TcpStream) -> std::io::Result<Option<String>> {
     let (mut head, mut block) = (Vec::new(), [0; 1024]);
     loop {
@@ -141,8 +141,10 @@ fn response(head: &str, is_well: bool, body: impl FnOnce() -> String) -> String 
     let (status, kind, body) = match (path, method) {
         ("/metrics", "GET" | "HEAD") => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", body()),
         ("/healthz", "GET" | "HEAD") if is_well => ("200 OK", "text/plain", "ok\n".to_string()),
-        ("/healthz", "GET" | "HEAD") => ("503 Service Unavailable", "text/plain", "it hangs\n".to_string()),
-        ("/metrics" | "/healthz", _) => ("405 Method Not Allowed", "text/plain", "GET it\n".to_string()),
+        ("/healthz", "GET" | "HEAD") => {
+            ("503 Service Unavailable", "text/plain", "no progress\n".to_string())
+        }
+        ("/metrics" | "/healthz", _) => ("405 Method Not Allowed", "text/plain", "use GET\n".to_string()),
         _ => ("404 Not Found", "text/plain", "the metrics are at /metrics\n".to_string()),
     };
     let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_answers_what_is_asked_for_and_nothing_else() {
+    async fn listener_answers_only_its_two_paths() {
         let metrics = Metrics::listen("127.0.0.1:0").await.unwrap();
         let url = metrics.url();
         let found = ask(&url, "GET /metrics?name=x HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -185,16 +187,16 @@ mod tests {
         assert!(ask(&url, "POST /metrics HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 405"));
     }
 
-    /// Clients that connect and say nothing keep nobody else from being answered, however many they are.
+    /// Any number of clients that connect and send nothing must not block another client.
     #[tokio::test]
-    async fn clients_that_are_slow_hold_nobody_up() {
+    async fn slow_clients_do_not_block_others() {
         let metrics = Metrics::listen("127.0.0.1:0").await.unwrap();
         let mut silent = Vec::new();
         for _ in 0..MOST_CLIENTS.saturating_mul(4) {
             silent.push(TcpStream::connect(metrics.address).await.unwrap());
         }
         assert!(ask(&metrics.url(), "GET /healthz HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 200"));
-        // The first ones were let go without an answer, long before their time.
+        // The first ones were disconnected without an answer, long before their timeout.
         let mut first = silent.remove(0);
         assert_eq!(first.read(&mut [0; 8]).await.unwrap_or_default(), 0);
     }
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_hangs_is_not_well_and_still_shows_its_figures() {
+    async fn hung_operation_is_unhealthy_and_still_shows_metrics() {
         let metrics = Metrics::listen("127.0.0.1:0").await.unwrap();
         metrics.show(Arc::new(Hung));
         let url = metrics.url();
@@ -221,12 +223,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_without_end_is_let_go() {
+    async fn endless_request_is_disconnected() {
         let metrics = Metrics::listen("127.0.0.1:0").await.unwrap();
         let address = metrics.address;
         let mut stream = TcpStream::connect(address).await.unwrap();
         let endless = vec![b'x'; MOST_HEAD * 2];
-        // It may be cut off while it still speaks.
+        // The connection may be cut while the client still writes.
         let _ = stream.write_all(&endless).await;
         let mut answer = Vec::new();
         let ended = stream.read_to_end(&mut answer).await;
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_cannot_be_had_is_refused() {
+    async fn unavailable_address_is_refused() {
         let metrics = Metrics::listen("127.0.0.1:0").await.unwrap();
         let failure = Metrics::listen(&metrics.address.to_string()).await.err().unwrap();
         assert!(failure.error.to_string().contains("--metrics-listen"), "{}", failure.error);

@@ -1,9 +1,9 @@
-//! One operation from start to end, for any kind and without a terminal: connect, take the lease, ask, run, stop at gates,
-//! report progress, count metrics.
+//! One operation from start to end, of any kind and without a terminal: connect, take the lease, ask, run, stop at gates, report
+//! progress, count metrics.
 //!
-//! [`Session::open`] makes sure that an etcd and an API are the same cluster's. [`Session::lock`] takes the operation lease.
-//! [`Session::execute`] runs the steps of a [`Work`](crate::operation::Work) with gates and limits. What it reports goes to a
-//! [`Voice`], which the caller implements; nothing here prints, and nothing ends the process.
+//! [`Session::open`] verifies that an etcd and an API belong to the same cluster. [`Session::lock`] takes the operation lease.
+//! [`Session::execute`] runs the steps of a [`Work`](crate::operation::Work) with gates and limits. Reports go to a [`Voice`],
+//! which the caller implements; nothing here prints or ends the process.
 
 mod confirming;
 mod connection;

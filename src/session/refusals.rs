@@ -1,12 +1,12 @@
-//! Operations that cannot be continued, or rolled back, as they stand.
+//! Operations that cannot be resumed or rolled back in their current state.
 
 use super::Failure;
 use crate::operation::{Status, Summary};
 
-/// Refuses to resume or retire an operation that has ended; its journal stays as it is.
+/// Rejects a resume or retire of an operation that has ended; its journal stays unchanged.
 pub fn refuse_ended(operation: &str, summary: &Summary) -> Result<(), Failure> {
     let ended = match summary.status {
-        Status::RolledBack => "is rolled back",
+        Status::RolledBack => "was rolled back",
         Status::Done => "is done",
         _ => return Ok(()),
     };
@@ -15,20 +15,20 @@ pub fn refuse_ended(operation: &str, summary: &Summary) -> Result<(), Failure> {
         .hint(format!("to remove its journal: `netsurgeon operation forget {operation}`")))
 }
 
-/// Refuses an operation whose journal is being removed.
+/// Rejects an operation whose journal is being deleted.
 pub fn refuse_removing(operation: &str, summary: &Summary) -> Result<(), Failure> {
     if summary.status != Status::Removing {
         return Ok(());
     }
-    Err(Failure::refused(format!("the journal of operation `{operation}` is being removed"))
+    Err(Failure::refused(format!("the journal of operation `{operation}` is being deleted"))
         .hint(format!("to remove the rest: `netsurgeon operation forget {operation}`")))
 }
 
-/// Refuses to roll back what is past its point of no return.
+/// Rejects a rollback of an operation past its point of no return.
 pub fn refuse_done(operation: &str, summary: &Summary) -> Result<(), Failure> {
     if summary.status == Status::RolledBack || !summary.has_ended() {
         return Ok(());
     }
     Err(Failure::refused(format!("operation `{operation}` is done: it has passed its point of no return"))
-        .hint("to go back, renumber to the old range: that is an operation of its own"))
+        .hint("to go back, renumber to the old range with a new operation"))
 }

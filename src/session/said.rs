@@ -1,13 +1,13 @@
 //! Kinds of lines that a session reports.
 
-/// What kind of line it is.
+/// The kind of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
     /// Why the command failed.
     Error,
-    /// Where the command paused, which is no error.
+    /// Where the command paused; not an error.
     Paused,
-    /// What caused that.
+    /// The cause of that.
     Cause,
     /// What to do about it.
     Hint,
@@ -15,6 +15,6 @@ pub enum Said {
     Warning,
     /// What the user may want to know.
     Note,
-    /// What is being done, or was.
+    /// What is running, or has run.
     Progress,
 }

@@ -1,17 +1,17 @@
-//! Whether the API server opens what is sealed here: it must seal a Service as the encryption configuration given does.
+//! Checks the encryption configuration: it must encrypt a Service as the API server does.
 
 use super::{Failure, LiveEtcd};
-use crate::cluster::Cluster;
+use crate::kube_api::Cluster;
 use crate::store::{ReadStore as _, StoreError};
 use crate::survey::Layout;
 use crate::wire::Envelope;
 use crate::wire::envelope::PROTOBUF_MAGIC;
 
-/// Where the Service is made.
+/// The namespace of the Service.
 const NAMESPACE: &str = "kube-system";
 
-/// Has the API server write a Service, and compares. What is stored already tells only what it was sealed with when it was
-/// written: under an old key, or by us.
+/// Lets the API server write a Service, and compares. Stored objects show only how they were encrypted when they were written:
+/// maybe under an old key, or by netsurgeon.
 pub(super) async fn same_seal(store: &LiveEtcd, cluster: &Cluster, layout: &Layout) -> Result<(), Failure> {
     let Some(seal) = store.seal() else { return Ok(()) };
     let ours = |name: &str| {
@@ -29,17 +29,17 @@ pub(super) async fn same_seal(store: &LiveEtcd, cluster: &Cluster, layout: &Layo
         return Ok(());
     }
     let text = format!(
-        "the API server at {} stores Services {theirs}, with the encryption configuration given they would be stored {ours}",
+        "the API server at {} stores Services {theirs}, but the given encryption configuration stores them {ours}",
         cluster.server()
     );
     Err(Failure::refused(text).hint(
-        "give the file that the API servers have in `--encryption-provider-config` now; nothing was changed",
+        "give the file that the API servers use as `--encryption-provider-config` now; nothing was changed",
     ))
 }
 
 fn words(value: &[u8]) -> String {
     match Envelope::of(value) {
         Ok(Envelope::Encrypted { provider, key }) => format!("under the key `{key}` of `{provider}`"),
-        _ => "in the clear".to_string(),
+        _ => "unencrypted".to_string(),
     }
 }

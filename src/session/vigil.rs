@@ -1,4 +1,4 @@
-//! Whether etcd answers while an operation waits: a request that is tried again and again says nothing.
+//! Checks whether etcd answers while an operation waits: a request that is retried silently reports nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,18 +8,18 @@ use tokio::time::{Instant, sleep, timeout};
 use super::voice::Voice;
 use crate::store::{Key, ReadStore};
 
-/// After so long without an answer the operator is told, and again each time that it takes so much longer.
+/// After this time without an answer the operator is warned, and again each time after as much time.
 const SILENCE: Duration = Duration::from_secs(20);
-/// How often is asked.
+/// Interval of the checks.
 const LOOK: Duration = Duration::from_secs(4);
 
-/// Asks etcd now and then, and reports when it does not answer.
+/// Checks etcd regularly, and reports when it does not answer.
 pub(super) async fn keep<S: ReadStore + ?Sized>(voice: Voice, store: Arc<S>) {
     watch(store.as_ref(), &|text: &str| voice.warn(text)).await;
 }
 
 async fn watch(store: &(impl ReadStore + ?Sized), report: &(dyn Fn(&str) + Sync)) {
-    // No such key: any answer is a sign of life.
+    // The key does not exist: any answer is a sign of life.
     let key = Key::from("/netsurgeon/");
     let (mut heard, mut told) = (Instant::now(), 0);
     loop {
@@ -36,8 +36,8 @@ async fn watch(store: &(impl ReadStore + ?Sized), report: &(dyn Fn(&str) + Sync)
         if periods > told {
             told = periods;
             report(&format!(
-                "etcd at {} has not answered for {} s; the operation waits for it, and everything that was done is in the \
-                 journal",
+                "etcd at {} has not answered for {} s; the operation waits for it, and the journal has all completed \
+                 steps",
                 store.describe().trim_start_matches("etcd at "),
                 silent.as_secs()
             ));

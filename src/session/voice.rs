@@ -1,5 +1,5 @@
-//! How a session speaks with the person who runs it: what it reports, and what it asks. A terminal, a log and a library
-//! caller implement [`Talk`] in their own way.
+//! The interface between a session and its user: reports and questions. A terminal, a log and a library caller implement [`Talk`]
+//! in their own way.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::operation::{Observer, Silent, StopSwitch};
 
 /// Prints, or records, what a session reports.
 pub trait Talk: Send + Sync {
-    /// Reports a text; a log for programs has the fields beside it.
+    /// Reports a text; a structured log adds the fields.
     fn say(&self, said: Said, text: &str, fields: &[(&str, Value)]);
 
-    /// Asks whether to continue. Fails if the answer is no, and if there is nobody to ask.
+    /// Asks whether to continue. Fails if the answer is no, or if no user can be asked.
     fn ask(&self, question: &str) -> Result<(), Failure> {
-        Err(Failure::refused(format!("there is nobody to ask: {question}")))
+        Err(Failure::refused(format!("no user to ask: {question}")))
     }
 
-    /// Adds a field to each line from here on.
+    /// Adds a field to each later line.
     fn about(&self, _name: &'static str, _value: &str) {}
 
     /// Shows a wait that ends at a known time.
@@ -30,12 +30,12 @@ pub trait Talk: Send + Sync {
         Box::new(Unseen)
     }
 
-    /// Shows the progress of an operation, until what is returned is dropped.
+    /// Shows the progress of an operation, until the returned value is dropped.
     fn watch(&self, _progress: SharedProgress) -> Box<dyn Observer + '_> {
         Box::new(Silent)
     }
 
-    /// Asks the operation to stop if a person or the system wants it, until what is returned is dropped.
+    /// Asks the operation to stop if the user or the system requests it, until the returned value is dropped.
     fn listen(&self, _switch: StopSwitch) -> Box<dyn Any + Send> {
         Box::new(())
     }
@@ -43,7 +43,7 @@ pub trait Talk: Send + Sync {
 
 /// A wait that ends at a known time.
 pub trait Countdown: Send {
-    /// Shows what is waited for, and how long at most.
+    /// Shows the reason of the wait, and its longest duration.
     fn show(&mut self, left: Duration, text: &str);
 }
 
@@ -59,12 +59,12 @@ impl Countdown for Unseen {
 pub struct Voice(Arc<dyn Talk>);
 
 impl Voice {
-    /// Returns one that speaks through this.
+    /// Returns a voice that uses this implementation.
     pub fn new(talk: impl Talk + 'static) -> Self {
         Self(Arc::new(talk))
     }
 
-    /// Reports what is neither data nor a failure.
+    /// Reports a note: neither data nor a failure.
     pub fn note(&self, text: &str) {
         self.say(Said::Note, text, &[]);
     }
@@ -88,7 +88,7 @@ impl std::ops::Deref for Voice {
     }
 }
 
-/// A voice that nobody hears; whatever it asks is refused.
+/// A voice without output; every question fails.
 impl Talk for Silent {
     fn say(&self, _said: Said, _text: &str, _fields: &[(&str, Value)]) {}
 }

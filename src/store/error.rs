@@ -1,23 +1,23 @@
-//! What can go wrong with a store, by what the reader of the message can do about it.
+//! The errors of a store, by what the reader of the message can do about them.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use super::{Expected, Key, KeyRange, Revision};
 
-/// What a user of etcd needs a permission for.
+/// The access for which a user of etcd needs a permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// To read these keys.
     Read(Vec<KeyRange>),
     /// To write these keys, and to read them: a transaction compares them.
     Write(Vec<Key>),
-    /// What no role can grant for a part of the keys: members, alarms, a snapshot.
+    /// What only the role `root` can do: members, alarms, a snapshot.
     Administer(&'static str),
 }
 
 impl Access {
-    /// Returns the permission as `etcdctl role grant-permission ROLE ...` takes it; `None` where only the role `root` has it.
+    /// Returns the permission in the form of `etcdctl role grant-permission ROLE ...`; `None` if only the role `root` has it.
     pub fn grants(&self) -> Option<Vec<String>> {
         match self {
             Self::Read(ranges) => Some(ranges.iter().map(|range| grant("read", range)).collect()),
@@ -59,57 +59,57 @@ impl fmt::Display for Access {
     }
 }
 
-/// Why a store could not be read (or opened).
+/// Why a store cannot be opened or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// No endpoint answered within the time allowed.
+    /// No endpoint answered within the time limit.
     #[error("no etcd endpoint of `{endpoints}` answered within {seconds} s: {reason}")]
     Unreachable {
         /// The endpoints, as given.
         endpoints: String,
-        /// How long it was tried.
+        /// The time limit.
         seconds: u64,
         /// The last failure.
         reason: String,
     },
-    /// The server refused user, password, token or client certificate.
-    #[error("etcd at `{endpoints}` refused the credentials: {reason}")]
+    /// The server rejected user, password, token or client certificate.
+    #[error("etcd at `{endpoints}` rejected the credentials: {reason}")]
     Unauthenticated {
         /// The endpoints, as given.
         endpoints: String,
-        /// The server's words.
+        /// The server's message.
         reason: String,
     },
-    /// The user may not read or write this.
-    #[error("etcd at `{endpoints}` does not permit to {access}: {reason}")]
+    /// The user is not allowed to read or write this.
+    #[error("the etcd user is not allowed to {access} at `{endpoints}`: {reason}")]
     PermissionDenied {
         /// The endpoints, as given.
         endpoints: String,
-        /// What was tried.
+        /// The refused access.
         access: Access,
-        /// The server's words.
+        /// The server's message.
         reason: String,
     },
     /// A certificate, key or other connection setting cannot be used.
     #[error("cannot use {what}: {reason}")]
     Configuration {
-        /// What, as in `the client certificate `FILE``.
+        /// The setting, as in `the client certificate `FILE``.
         what: String,
         /// Why.
         reason: String,
     },
-    /// The revision asked for is gone.
-    #[error("revision {asked} has been compacted; the oldest revision still held is {oldest}")]
+    /// The requested revision is compacted.
+    #[error("revision {asked} has been compacted; the oldest available revision is {oldest}")]
     Compacted {
-        /// The revision asked for.
+        /// The requested revision.
         asked: Revision,
         /// The oldest one available.
         oldest: Revision,
     },
-    /// The revision asked for does not exist yet.
+    /// The requested revision does not exist yet.
     #[error("revision {asked} does not exist; the newest revision is {newest}")]
     FutureRevision {
-        /// The revision asked for.
+        /// The requested revision.
         asked: Revision,
         /// The newest one.
         newest: Revision,
@@ -119,11 +119,11 @@ pub enum StoreError {
     Server {
         /// The endpoints, as given.
         endpoints: String,
-        /// The server's words.
+        /// The server's message.
         reason: String,
     },
-    /// A value that is encrypted at rest cannot be opened, or not be sealed.
-    #[error("the encryption configuration given does not do for `{key}`: {reason}")]
+    /// A value that is encrypted at rest cannot be decrypted, or a value cannot be encrypted.
+    #[error("the given encryption configuration is not usable for `{key}`: {reason}")]
     Sealed {
         /// The key.
         key: String,
@@ -135,7 +135,7 @@ pub enum StoreError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The operating system's words.
+        /// The operating system's message.
         source: std::io::Error,
     },
     /// A file could not be written.
@@ -143,10 +143,10 @@ pub enum StoreError {
     Write {
         /// The file.
         path: PathBuf,
-        /// The operating system's words.
+        /// The operating system's message.
         source: std::io::Error,
     },
-    /// A file is no etcd snapshot at all.
+    /// A file is not an etcd snapshot.
     #[error("`{path}` is not an etcd snapshot: {reason}", path = path.display())]
     NotASnapshot {
         /// The file.
@@ -154,7 +154,7 @@ pub enum StoreError {
         /// What was found.
         reason: String,
     },
-    /// A file is shorter than it says it is.
+    /// A file is shorter than its structure requires.
     #[error("snapshot `{path}` is truncated: {reason}", path = path.display())]
     Truncated {
         /// The file.
@@ -162,8 +162,8 @@ pub enum StoreError {
         /// What was found and expected.
         reason: String,
     },
-    /// The trailing SHA-256 does not fit the content.
-    #[error("snapshot `{path}` is damaged: its SHA-256 is {computed}, the file says {stored}", path = path.display())]
+    /// The trailing SHA-256 does not match the content.
+    #[error("snapshot `{path}` is damaged: its SHA-256 is {computed}, but the file has {stored}", path = path.display())]
     Checksum {
         /// The file.
         path: PathBuf,
@@ -187,7 +187,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// The same error; a missing permission gets the name of what it is missing for.
+    /// Returns the same error; a missing permission gets the access that it is missing for.
     #[must_use]
     pub fn denied(self, access: impl FnOnce() -> Access) -> Self {
         match self {
@@ -199,17 +199,17 @@ impl StoreError {
     }
 }
 
-/// Why a commit did not happen, or may not have.
+/// Why a commit did not happen, or possibly did not.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
     /// An expectation did not hold. Nothing was written.
-    #[error("`{key}` was changed by someone else: expected {expected}, found {found}", expected = describe(expected), found = found.as_ref().map_or_else(|| "no such key".to_string(), |r| format!("revision {r}")))]
+    #[error("`{key}` was changed by another client: expected {expected}, found {found}", expected = describe(expected), found = found.as_ref().map_or_else(|| "no such key".to_string(), |r| format!("revision {r}")))]
     Conflict {
         /// The first key that differs.
         key: Key,
-        /// What was expected.
+        /// The expectation.
         expected: Expected,
-        /// The key's revision now (last change, or creation for a creation guard), `None` if it is absent.
+        /// The key's present revision (last change, or creation for a creation precondition), `None` if it is absent.
         found: Option<Revision>,
     },
     /// The transaction was refused as a whole: too large, no space, a key twice. Nothing was written.
@@ -218,8 +218,8 @@ pub enum CommitError {
         /// The reason.
         reason: String,
     },
-    /// The answer was lost; the transaction may or may not have happened.
-    #[error("the answer to a write was lost, it may or may not have happened: {reason}")]
+    /// The response was lost; it is unknown whether the transaction happened.
+    #[error("the response to a write was lost, so its outcome is unknown: {reason}")]
     OutcomeUnknown {
         /// The failure.
         reason: String,

@@ -1,5 +1,5 @@
-//! Keys with all of their versions in memory, in key order: what the memory store is made of, and what an
-//! overlay holds above its base.
+//! Keys with all of their versions in memory, in key order: the data structure of the memory store, and of
+//! an overlay's changes.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use super::{Entry, Key, KeyRange, Revision};
 
-/// What a key became at one revision.
+/// The version of a key at one revision.
 #[derive(Debug, Clone)]
 pub(super) struct Version {
     /// The revision.
     pub revision: Revision,
-    /// The key from then on, `None` for its removal. Shared, so that a reader needs no lock to visit it.
+    /// The key from then on, `None` for its removal. Shared, so that a visitor needs no lock.
     pub entry: Option<Arc<Entry>>,
 }
 
@@ -28,13 +28,13 @@ impl History {
         self.keys.entry(key).or_default().push(Version { revision, entry: entry.map(Arc::new) });
     }
 
-    /// Returns what the key was at that revision; `None` if nothing is known about it yet then.
+    /// Returns the key at that revision; `None` if it has no version up to it.
     pub(super) fn version_at(&self, key: &Key, at: Revision) -> Option<&Version> {
         self.keys.get(key).and_then(|versions| newest_until(versions, at))
     }
 
-    /// Returns, in key order, what the keys of a range were at that revision. Keys of which nothing is
-    /// known yet then are left out.
+    /// Returns, in key order, the keys of a range at that revision. Keys without a version up to it
+    /// are omitted.
     pub(super) fn range_at<'h>(
         &'h self,
         range: &'h KeyRange,
@@ -52,7 +52,7 @@ impl History {
             .filter_map(move |(key, versions)| newest_until(versions, at).map(|version| (key, version)))
     }
 
-    /// Forgets what no reader at that revision or a later one can see.
+    /// Drops the versions that are not visible at that revision or later.
     pub(super) fn compact(&mut self, at: Revision) {
         self.keys.retain(|_, versions| {
             let superseded = versions.partition_point(|version| version.revision <= at).saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Keys and ranges of keys: bytes in byte order, as etcd has them (etcd API v3, `RangeRequest`).
+//! Keys and ranges of keys: bytes in byte order, as in etcd (etcd API v3, `RangeRequest`).
 
 use std::fmt;
 
@@ -83,7 +83,7 @@ impl KeyRange {
         Self { start: key.clone(), end: Some(Key(end)) }
     }
 
-    /// Every key that begins with these bytes.
+    /// Every key that starts with these bytes.
     pub fn prefix(prefix: impl Into<Key>) -> Self {
         let start = prefix.into();
         let mut end = start.0.clone();
@@ -96,7 +96,7 @@ impl KeyRange {
         Self { start, end: None }
     }
 
-    /// What is left of the range from a key on.
+    /// The part of the range from a key on.
     #[must_use]
     pub fn from(&self, start: Key) -> Self {
         Self { start: start.max(self.start.clone()), end: self.end.clone() }
@@ -107,7 +107,7 @@ impl KeyRange {
         &self.start
     }
 
-    /// The first key after the range, `None` when the range has no end.
+    /// The first key after the range, `None` if the range has no end.
     pub fn end(&self) -> Option<&Key> {
         self.end.as_ref()
     }

@@ -1,9 +1,9 @@
-//! A complete store in memory: for tests, and to build other things from.
+//! A complete store in memory: for tests, and as a base of other stores.
 //!
 //! It behaves as etcd does: one revision per transaction, creation and modification revisions, versions,
 //! reads at older revisions, compaction, leases. An empty store is at revision 1, as an empty etcd is
-//! (`currentRev := int64(1)`, server/storage/mvcc/kvstore.go, v3.6.16). Its clock is its user's: time passes
-//! for its leases when [`MemoryStore::advance`] says so.
+//! (`currentRev := int64(1)`, server/storage/mvcc/kvstore.go, v3.6.16). Its user sets its clock: time passes
+//! for its leases only with [`MemoryStore::advance`].
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use super::{
     Transaction, Visitor, WriteStore,
 };
 
-/// A store in memory. See the module's text.
+/// A store in memory. See the module documentation.
 #[derive(Debug)]
 pub struct MemoryStore {
     state: Mutex<State>,
@@ -29,15 +29,15 @@ pub struct MemoryStore {
 struct State {
     history: History,
     newest: Revision,
-    /// The revision last compacted to, which can still be read; 0 before the first compaction.
+    /// The revision of the last compaction, which is still readable; 0 before the first compaction.
     compacted: Revision,
-    /// Since the store was made.
+    /// Time since the store was created.
     now: Duration,
     leases: BTreeMap<LeaseId, Term>,
     last_lease: i64,
 }
 
-/// How long a lease runs.
+/// The time of a lease.
 #[derive(Debug, Clone, Copy)]
 struct Term {
     ttl: Duration,
@@ -56,9 +56,9 @@ impl MemoryStore {
         Self::from_entries([])
     }
 
-    /// Returns a store that holds these entries with their revisions and versions as given, at the newest
+    /// Returns a store of these entries with the given revisions and versions, at the newest
     /// of their revisions. Their earlier history is unknown, so reads before that revision are refused as
-    /// compacted. Of two entries with one key the later in the list counts.
+    /// compacted. If two entries have the same key, the later in the list counts.
     pub fn from_entries(entries: impl IntoIterator<Item = Entry>) -> Self {
         let mut history = History::default();
         let mut newest = Revision(1);
@@ -72,7 +72,7 @@ impl MemoryStore {
         Self { state: Mutex::new(State { history, newest, compacted, now, leases, last_lease }) }
     }
 
-    /// Lets time pass for the leases; those whose time is over end, with their keys.
+    /// Advances the clock of the leases; expired ones end, with their keys.
     pub fn advance(&self, by: Duration) {
         let mut state = self.lock();
         state.now = state.now.saturating_add(by);
@@ -84,7 +84,7 @@ impl MemoryStore {
         }
     }
 
-    /// Forgets history before a revision; that revision itself can still be read.
+    /// Drops the history before a revision; that revision itself stays readable.
     ///
     /// Fails with [`StoreError::Compacted`] or [`StoreError::FutureRevision`] as etcd does
     /// (`store.updateCompactRev`, server/storage/mvcc/kvstore.go, v3.6.16).
@@ -101,8 +101,8 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// A panic elsewhere cannot leave the state half changed (a commit checks first, then only pushes), so
-    /// a poisoned lock is as good as any.
+    /// A panic elsewhere cannot leave a half-changed state (a commit checks first, then only appends), so
+    /// a poisoned lock is usable.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -125,7 +125,7 @@ impl State {
         self.history.version_at(key, self.newest).and_then(|version| version.entry.as_deref())
     }
 
-    /// Ends a lease and removes its keys, at one revision of their own.
+    /// Ends a lease and removes its keys, at a revision of their own.
     fn end(&mut self, lease: LeaseId) {
         self.leases.remove(&lease);
         let everything = KeyRange::everything();
@@ -144,7 +144,7 @@ impl State {
 
     fn commit(&mut self, transaction: &Transaction, lease: Option<LeaseId>) -> Result<Revision, CommitError> {
         if lease.is_some_and(|lease| !self.leases.contains_key(&lease)) {
-            return Err(CommitError::Refused { reason: "there is no such lease".to_string() });
+            return Err(CommitError::Refused { reason: "the lease does not exist".to_string() });
         }
         if let Some(conflict) = transaction.first_conflict(|key| self.live(key).map(KeyState::from)) {
             return Err(conflict);

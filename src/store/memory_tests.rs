@@ -1,4 +1,4 @@
-//! The memory store against a model that keeps a whole copy of the keys per revision.
+//! Tests of the memory store against a model that keeps a copy of all keys per revision.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::store::{Action, Expected, Guard};
 
 type Keys = BTreeMap<Key, Entry>;
 
-/// Says without the product's code what a transaction does.
+/// The effect of a transaction, computed without the tested code.
 fn model(keys: &Keys, transaction: &Transaction, revision: Revision) -> Option<Keys> {
     let found = |key: &Key| keys.get(key).map(|entry| entry.mod_revision);
     let guards_hold = transaction.guards.iter().all(|guard| match guard {
@@ -52,10 +52,10 @@ fn model(keys: &Keys, transaction: &Transaction, revision: Revision) -> Option<K
 }
 
 proptest! {
-    /// Every commit succeeds exactly when the model says so, and every revision since the compaction can
-    /// be read as it was.
+    /// Every commit succeeds exactly if the model's does, and every revision since the compaction is
+    /// readable as it was.
     #[test]
-    fn behaves_as_a_map_with_a_copy_per_revision(history in histories(), compact_at in 0..30_i64) {
+    fn store_behaves_as_a_map_with_a_copy_per_revision(history in histories(), compact_at in 0..30_i64) {
         run(async {
             let store = MemoryStore::new();
             let mut revisions = vec![Keys::new(), Keys::new()];

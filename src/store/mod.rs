@@ -1,16 +1,16 @@
-//! Where a cluster's objects are kept, and the only way to change them.
+//! The storage of a cluster's objects, and the only way to change them.
 //!
 //! A store is a revisioned key-value space in the sense of etcd v3. [`ReadStore`] and [`WriteStore`] are
-//! different traits: code that is handed a `ReadStore` cannot write. The only write is
-//! [`WriteStore::commit`]: a set of changes, each with the revision that it expects to replace, carried
-//! out completely or not at all. There is no blind write, so a change that someone else made meanwhile is
-//! never overwritten unseen.
+//! different traits: code with a `ReadStore` cannot write. The only write is
+//! [`WriteStore::commit`]: a set of changes, each with the revision that it expects to replace, executed
+//! completely or not at all. There is no unconditional write, so a concurrent change of another client is
+//! never overwritten unnoticed.
 //!
-//! Four stores keep this contract (`tests/it/store_contract.rs` holds them to it):
+//! Four stores implement this contract (`tests/it/store_contract.rs` checks it):
 //! [`etcd`] a live cluster, [`snapshot`] a file (read only), [`memory`] a complete store for tests, and
-//! [`overlay`] which reads through another store and keeps writes to itself: that is what a dry run is.
-//! [`seal`] stands before any of them where values are encrypted at rest.
-//! Stores whose clock runs by itself have keys that end by themselves, too: [`lease`].
+//! [`overlay`], which reads through another store and keeps writes in memory, for dry runs.
+//! [`seal`] is a layer over any of them for encryption at rest.
+//! Stores with a clock of their own also have keys with a TTL: [`lease`].
 
 pub mod etcd;
 pub mod lease;
@@ -34,8 +34,8 @@ use std::ops::ControlFlow;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-/// A revision of the whole store: etcd's counter, one step per transaction; never 0 in a store that holds
-/// anything. As an *expected* revision, see [`Expected`].
+/// A revision of the whole store: etcd's counter, one step per transaction; never 0 in a store that is
+/// not empty. As an *expected* revision, see [`Expected`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Revision(pub i64);
@@ -46,7 +46,7 @@ impl std::fmt::Display for Revision {
     }
 }
 
-/// One key with its value, borrowed from the store for the time of a visit.
+/// One key with its value, borrowed from the store during a visit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
     /// The full key, the API server's prefix included.
@@ -103,7 +103,7 @@ impl Entry {
     }
 }
 
-/// What a visitor of [`ReadStore::scan`] answers: go on, or stop the scan early (not an error).
+/// The result of a visitor of [`ReadStore::scan`]: continue, or stop the scan early (not an error).
 pub type Visit = ControlFlow<()>;
 
 /// The visitor of [`ReadStore::scan`].
@@ -112,7 +112,7 @@ pub type Visitor<'v> = dyn for<'r> FnMut(Record<'r>) -> Visit + Send + 'v;
 /// A store that can be read.
 #[async_trait]
 pub trait ReadStore: Send + Sync {
-    /// Names the store for headings and errors, as in `etcd at https://10.0.0.1:2379` or `snapshot FILE`.
+    /// Describes the store for headings and errors, as in `etcd at https://10.0.0.1:2379` or `snapshot FILE`.
     fn describe(&self) -> String;
 
     /// Returns the newest revision.
@@ -122,7 +122,7 @@ pub trait ReadStore: Send + Sync {
     async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError>;
 
     /// Returns the newest values of several keys, each as [`Self::get`] does, in the order of the keys; in as few requests
-    /// as the store can. Not necessarily as they all stood at one revision.
+    /// as possible. They are not necessarily from one revision.
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Entry>>, StoreError> {
         let mut found = Vec::with_capacity(keys.len());
         for key in keys {
@@ -131,14 +131,15 @@ pub trait ReadStore: Send + Sync {
         Ok(found)
     }
 
-    /// Visits every key of the given ranges, range by range and in key order within each, as they all
-    /// stood at one revision: the one given, or the newest one. Returns that revision.
+    /// Visits every key of the given ranges, range by range and in key order within each, at
+    /// one revision: the given one, or the newest one. Returns that revision.
     ///
     /// Records are streamed: a store keeps no more than a page of them in memory. A key in two of the
     /// ranges is visited twice.
     ///
-    /// Fails with [`StoreError::Compacted`] when the store no longer has that revision (also in the middle
-    /// of a long scan: start again; and for a revision below 1, which no store ever has), and with [`StoreError::FutureRevision`] when it does not have it yet.
+    /// Fails with [`StoreError::Compacted`] if the store no longer has that revision (also in the middle
+    /// of a long scan: start again; and for a revision below 1), and with
+    /// [`StoreError::FutureRevision`] if it does not have it yet.
     async fn scan(
         &self,
         ranges: &[KeyRange],
@@ -146,8 +147,8 @@ pub trait ReadStore: Send + Sync {
         visitor: &mut Visitor<'_>,
     ) -> Result<Revision, StoreError>;
 
-    /// Returns about how many keys a range has, for whoever makes room for them before a scan; `None` where
-    /// the store would have to read to know.
+    /// Returns about how many keys a range has, to allocate memory before a scan; `None` if
+    /// the store would have to read to count them.
     fn count_hint(&self, _range: &KeyRange) -> Option<usize> {
         None
     }
@@ -156,31 +157,31 @@ pub trait ReadStore: Send + Sync {
 /// A store that can be written, by compare-and-swap only.
 #[async_trait]
 pub trait WriteStore: ReadStore {
-    /// Carries out a transaction: all of its changes at one new revision, which is returned, or none.
+    /// Executes a transaction: all of its changes at one new revision, which is returned, or none.
     ///
-    /// Fails with [`CommitError::Conflict`] when an expectation or a guard does not hold (nothing is
-    /// written; guards are looked at first), with [`CommitError::Refused`] when no store may carry it out (no
+    /// Fails with [`CommitError::Conflict`] if an expectation or a precondition does not hold (nothing is
+    /// written; preconditions are checked first), with [`CommitError::Refused`] if no store can execute it (no
     /// changes, a key in two changes, an empty key, an expected revision below 1, the removal of a key that is
-    /// expected to be absent) or etcd's limits forbid it (1.5 MiB, 128 operations in its own settings), and with [`CommitError::OutcomeUnknown`] when the answer was lost: the caller must read
-    /// before it tries again.
+    /// expected to be absent) or etcd's limits prevent it (1.5 MiB, 128 operations by default), and with
+    /// [`CommitError::OutcomeUnknown`] if the response was lost: the caller must read before it retries.
     async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError>;
 }
 
-/// A set of changes that happen together or not at all. No key may appear in two changes.
+/// A set of changes that happen together or not at all. No key occurs in two changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// What must hold besides the changes' own expectations.
+    /// The preconditions, besides the changes' own expectations.
     pub guards: Vec<Guard>,
     /// The changes.
     pub changes: Vec<Change>,
 }
 
-/// A condition on a key that the transaction does not change.
+/// A precondition on a key that the transaction does not change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Guard {
     /// The key exists, last changed at this revision.
     Unchanged(Key, Revision),
-    /// The key exists and was created at this revision, whatever happened to it since: the fencing of a
+    /// The key exists and was created at this revision, whatever its later changes: the fencing of a
     /// lock holder.
     SameCreation(Key, Revision),
     /// The key does not exist.
@@ -192,13 +193,13 @@ pub enum Guard {
 pub struct Change {
     /// The key.
     pub key: Key,
-    /// What the key must be now.
+    /// The expected state of the key.
     pub expected: Expected,
-    /// What becomes of it.
+    /// The new state of the key.
     pub action: Action,
 }
 
-/// What a key is expected to be at the moment of a commit.
+/// The expected state of a key at the moment of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     /// It does not exist.
@@ -207,7 +208,7 @@ pub enum Expected {
     At(Revision),
 }
 
-/// What a change does to its key.
+/// The effect of a change on its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Stores this value. An update keeps the key's lease, a creation has none.

@@ -1,12 +1,12 @@
-//! A store that reads through another one and keeps writes to itself: what a dry run and a rehearsal
-//! write to.
+//! A store that reads through another one and keeps writes in memory: the store of a dry run and of a
+//! rehearsal.
 //!
-//! It promises never to write to its base (it holds a [`ReadStore`] and so cannot), and to behave for its
-//! user as the base would if nobody else used it: the base is read at the one revision that it had when
-//! the overlay was made, and the overlay counts its own revisions from there.
+//! It never writes to its base (it has a [`ReadStore`] and so cannot), and behaves like the base without
+//! concurrent clients: the base is read at the one revision that it had when
+//! the overlay was created, and the overlay counts its own revisions from there.
 //!
-//! Memory follows what was written: the base is streamed, never copied. When the base compacts its pinned
-//! revision away, reads fail with [`StoreError::Compacted`].
+//! Memory is proportional to the writes: the base is streamed, never copied. If the base compacts the pinned
+//! revision, reads fail with [`StoreError::Compacted`].
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -21,7 +21,7 @@ use super::{
     WriteStore,
 };
 
-/// A store above another one. See the module's text.
+/// A store above another one. See the module documentation.
 pub struct Overlay {
     base: Arc<dyn ReadStore>,
     base_revision: Revision,
@@ -33,7 +33,7 @@ struct State {
     newest: Revision,
 }
 
-/// What an overlay holds about one key.
+/// The overlay's state of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverlayChange {
     /// The key.
@@ -43,9 +43,9 @@ pub struct OverlayChange {
 }
 
 impl Overlay {
-    /// Returns an overlay without changes, above the base as it is now.
+    /// Returns an overlay without changes, above the base at its present revision.
     ///
-    /// Fails when the base cannot tell its revision.
+    /// Fails if the base cannot return its revision.
     pub async fn new(base: Arc<dyn ReadStore>) -> Result<Self, StoreError> {
         let base_revision = base.revision().await?;
         let state = Mutex::new(State { history: History::default(), newest: base_revision });
@@ -57,13 +57,13 @@ impl Overlay {
         self.base_revision
     }
 
-    /// Returns the keys written or removed since the overlay was made, in key order. A key that was
-    /// changed and changed back is among them.
+    /// Returns the keys written or removed in the overlay, in key order, including keys that were
+    /// changed and changed back.
     pub fn changed_keys(&self) -> Vec<Key> {
         self.changes().into_iter().map(|change| change.key).collect()
     }
 
-    /// Returns what the overlay holds, in key order: each changed key as it is now.
+    /// Returns the overlay's changes, in key order: each changed key in its present state.
     pub fn changes(&self) -> Vec<OverlayChange> {
         let state = self.lock();
         let everything = KeyRange::everything();
@@ -76,7 +76,7 @@ impl Overlay {
             .collect()
     }
 
-    /// See [`super::memory`]: a poisoned lock guards a whole state.
+    /// See [`super::memory`]: a poisoned lock has a consistent state.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,7 +91,7 @@ impl Overlay {
         Ok(found)
     }
 
-    /// Reads what conditions look at, in one scan: a snapshot whose scope leaves the keys out needs a pass
+    /// Reads the keys of conditions in one scan: for keys outside its scope a snapshot needs a pass
     /// over its file for each.
     async fn base_states(&self, keys: &[&Key]) -> Result<HashMap<Key, KeyState>, StoreError> {
         let mut states = HashMap::with_capacity(keys.len());
@@ -104,8 +104,8 @@ impl Overlay {
         Ok(states)
     }
 
-    /// Visits one range of base and overlay merged. The overlay's part is taken out first, so that no lock
-    /// is held while the base is waited for.
+    /// Visits one range of base and overlay merged. The overlay's part is copied first, so that no lock
+    /// is held during reads of the base.
     async fn scan_range(
         &self,
         range: &KeyRange,
@@ -146,7 +146,7 @@ impl Merge {
         visitor(base)
     }
 
-    /// Visits what is left after the base's last record.
+    /// Visits the rest after the base's last record.
     fn rest(self, visitor: &mut Visitor<'_>) -> Visit {
         for (_, version) in self.own {
             if let Some(entry) = &version.entry {
@@ -178,8 +178,8 @@ impl ReadStore for Overlay {
         }
     }
 
-    /// As the contract has it. Revisions from the base's on are the overlay's own, all of which it still
-    /// knows; an older one is handed to the base, which may have compacted it.
+    /// As the trait requires. Revisions from the base's on are the overlay's own, all of which it still
+    /// has; an older one is read from the base, which can have compacted it.
     async fn scan(
         &self,
         ranges: &[KeyRange],
@@ -207,7 +207,7 @@ impl ReadStore for Overlay {
 impl WriteStore for Overlay {
     async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError> {
         transaction.validate()?;
-        // The base stands still at its revision, so it can be read before the lock is taken.
+        // The base stays at its revision, so it can be read before the lock is taken.
         let base = self.base_states(&transaction.condition_keys()).await?;
         let mut state = self.lock();
         let revision = Revision(state.newest.0.saturating_add(1));

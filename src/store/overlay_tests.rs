@@ -1,4 +1,4 @@
-//! The overlay against the memory store, which has its own model.
+//! Tests of the overlay against the memory store, which is tested against a model.
 
 use proptest::prelude::*;
 
@@ -7,10 +7,10 @@ use crate::store::memory::MemoryStore;
 use crate::store::testing::{build, everything, histories, run};
 
 proptest! {
-    /// However a history is cut in two, writing the second part to an overlay over the first gives the
-    /// same answers, the same revisions and the same keys as writing all of it to one store.
+    /// If a history is cut in two at any point, the second part on an overlay over the first gives the
+    /// same results, revisions and keys as all of it on one store.
     #[test]
-    fn is_the_same_as_writing_to_the_base(history in histories(), cut in 0..25_usize) {
+    fn overlay_behaves_like_the_base(history in histories(), cut in 0..25_usize) {
         run(async {
             let whole = MemoryStore::new();
             let base = Arc::new(MemoryStore::new());
@@ -41,7 +41,7 @@ proptest! {
     }
 }
 
-/// What the overlay lists is what differs from the base, and nothing that differs is missing.
+/// Checks that the listed changes are exactly the differences from the base.
 async fn check_changes(overlay: &Overlay, base: &MemoryStore, whole: &MemoryStore) {
     for change in overlay.changes() {
         assert_eq!(whole.get(&change.key).await.unwrap(), change.entry);

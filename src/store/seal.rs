@@ -1,8 +1,8 @@
-//! What stands between a value as it is stored and what it says, where a cluster encrypts at rest; and the store that opens
-//! values as they are read and seals them as they are written.
+//! Encryption at rest as a layer over any store: values are decrypted when they are read and encrypted when they are
+//! written.
 //!
-//! Whoever uses a [`Sealed`] store sees objects, keys and revisions as if nothing were encrypted. Without a [`Seal`] it changes
-//! nothing. A value that the seal has no key to passes as it is stored.
+//! A user of a [`Sealed`] store gets plain objects, keys and revisions. Without a [`Seal`] it changes
+//! nothing. A value without a known key stays as it is stored.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -17,23 +17,24 @@ use super::{
     WriteStore,
 };
 
-/// Why a value cannot be opened or sealed; says nothing of keys or contents.
+/// Why a value cannot be decrypted or encrypted. It contains no part of keys or contents.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SealError(pub String);
 
-/// Opens and seals values.
+/// Decrypts and encrypts values.
 pub trait Seal: Send + Sync {
-    /// Returns what the value of a key says; `None` if it is as it is stored: in the clear, or sealed by what this has no key
-    /// to. Fails when a key that should open it does not, and when it should not be in the clear.
+    /// Returns the plain value of a key; `None` if it is unencrypted, or encrypted with a key that this does not
+    /// have. Fails if the key that should decrypt it does not, and if the value must not be unencrypted.
     fn open(&self, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, SealError>;
 
-    /// Returns how a value of a key is to be stored; `None` if as it is. Fails when it must be sealed by what this has no key to.
+    /// Returns the stored form of a value; `None` if it is stored unencrypted. Fails if its encryption needs a key that this does
+    /// not have.
     fn seal(&self, key: &[u8], plain: &[u8]) -> Result<Option<Vec<u8>>, SealError>;
 }
 
-/// A seal for whoever looks at everything there is, and tells himself what he cannot read: a value that is not opened by the key that
-/// should open it passes as it is stored.
+/// A seal for callers that scan all values and report unreadable ones themselves: a value that its key does not decrypt
+/// stays as it is stored.
 pub struct Lenient(pub Arc<dyn Seal>);
 
 impl Seal for Lenient {
@@ -46,7 +47,7 @@ impl Seal for Lenient {
     }
 }
 
-/// A store whose values are opened and sealed. See the module's text.
+/// A store that decrypts and encrypts values. See the module documentation.
 pub struct Sealed<S> {
     store: S,
     seal: Option<Arc<dyn Seal>>,
@@ -58,7 +59,7 @@ impl<S> Sealed<S> {
         Self { store, seal }
     }
 
-    /// The store itself, which knows nothing of seals: for what is not about values.
+    /// The store itself, without encryption: for operations that do not depend on values.
     pub fn bare(&self) -> &S {
         &self.store
     }
@@ -155,7 +156,7 @@ impl<S: LeaseStore> LeaseStore for Sealed<S> {
         self.store.grant(ttl).await
     }
 
-    /// A key with a lease is somebody's sign of life, never an object: nothing seals it.
+    /// A key with a lease is a sign of life, never an object: it is not encrypted.
     async fn create(&self, key: &Key, value: &[u8], lease: LeaseId) -> Result<Revision, CommitError> {
         self.store.create(key, value, lease).await
     }

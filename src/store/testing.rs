@@ -1,4 +1,4 @@
-//! Random transactions for the property tests of the stores that carry transactions out themselves.
+//! Random transactions for the property tests of the stores that execute transactions themselves.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -9,8 +9,8 @@ use super::{
     Action, Change, Entry, Expected, Guard, Key, KeyRange, ReadStore, Record, Revision, Transaction,
 };
 
-/// A wish about one of a few keys. What it expects is made right when the transaction is built, but for
-/// the ones that are meant to fail.
+/// A change of one of a few keys. Its expectation is set to the present state when the transaction is built, except in
+/// those that are meant to fail.
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
     key: u8,
@@ -20,7 +20,7 @@ pub(super) struct Wish {
     value: u8,
 }
 
-/// Sequences of transactions, each of a few wishes.
+/// Sequences of transactions, each of a few changes.
 pub(super) fn histories() -> impl Strategy<Value = Vec<Vec<Wish>>> {
     let wish = (
         0..7_u8,
@@ -33,7 +33,7 @@ pub(super) fn histories() -> impl Strategy<Value = Vec<Vec<Wish>>> {
     prop::collection::vec(prop::collection::vec(wish, 0..5), 0..25)
 }
 
-/// Builds the transaction, knowing what each key is now.
+/// Builds the transaction from the present state of each key.
 pub(super) fn build(wishes: &[Wish], now: impl Fn(&Key) -> Option<Entry>) -> Transaction {
     let mut transaction = Transaction::default();
     for wish in wishes {
@@ -69,7 +69,7 @@ pub(super) async fn everything(store: &dyn ReadStore, at: Revision) -> Vec<Entry
     entries
 }
 
-/// Runs a future that waits for nothing outside.
+/// Runs a future that has no external waits.
 pub(super) fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }

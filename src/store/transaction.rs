@@ -1,14 +1,14 @@
-//! What a transaction means, independent of where it is carried out.
+//! The rules of a transaction, independent of the store that executes it.
 //!
-//! The memory store and the overlay carry transactions out themselves; the live store lets etcd do so and
-//! only judges the answer. All of them share these rules, so that a transaction which a rehearsal accepts
-//! is one that etcd accepts, and a conflict has the same words everywhere.
+//! The memory store and the overlay execute transactions themselves; the live store sends them to etcd and
+//! only interprets the response. All of them share these rules, so that etcd accepts every transaction that a rehearsal
+//! accepts, and a conflict has the same message everywhere.
 
 use std::collections::HashSet;
 
 use super::{Action, Change, CommitError, Entry, Expected, Guard, Key, Record, Revision, Transaction};
 
-/// The part of a key's state that conditions look at.
+/// The part of a key's state that conditions check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct KeyState {
     /// Revision of the key's creation.
@@ -39,14 +39,14 @@ impl From<Record<'_>> for KeyState {
 }
 
 impl Guard {
-    /// Returns the key that the guard looks at.
+    /// Returns the key of the precondition.
     pub fn key(&self) -> &Key {
         match self {
             Self::Unchanged(key, _) | Self::SameCreation(key, _) | Self::Absent(key) => key,
         }
     }
 
-    /// Whether the guard holds of its key as it was read; `None` if there is no such key.
+    /// Whether the precondition holds for its key as it was read; `None` if the key does not exist.
     pub fn holds(&self, entry: Option<&Entry>) -> bool {
         let found = self.found(entry.map(KeyState::from));
         match self.expected() {
@@ -55,7 +55,7 @@ impl Guard {
         }
     }
 
-    /// Returns what the guard expects of its key.
+    /// Returns the expected state of its key.
     fn expected(&self) -> Expected {
         match self {
             Self::Unchanged(_, revision) | Self::SameCreation(_, revision) => Expected::At(*revision),
@@ -63,7 +63,7 @@ impl Guard {
         }
     }
 
-    /// Returns the revision that the guard compares.
+    /// Returns the revision that the precondition compares.
     fn found(&self, state: Option<KeyState>) -> Option<Revision> {
         match self {
             Self::SameCreation(..) => state.map(|state| state.create_revision),
@@ -73,9 +73,9 @@ impl Guard {
 }
 
 impl Transaction {
-    /// Refuses a transaction that no store may carry out: one without changes, a key in two changes
+    /// Refuses a transaction that no store can execute: one without changes, a key in two changes
     /// (etcd: `duplicate key given in txn request`), an empty key (etcd: `key is not provided`), an
-    /// expected revision below 1 (which etcd would take for "the key is absent"), the removal of a key
+    /// expected revision below 1 (which means "the key is absent" to etcd), the removal of a key
     /// that is expected to be absent.
     pub(super) fn validate(&self) -> Result<(), CommitError> {
         let refuse = |reason: String| Err(CommitError::Refused { reason });
@@ -102,19 +102,19 @@ impl Transaction {
         Ok(())
     }
 
-    /// Every condition, guards first: key, what is expected, and the guard if it is one.
+    /// Every condition, preconditions first: key, expectation, and the precondition if it is one.
     fn conditions(&self) -> impl Iterator<Item = (&Key, Expected, Option<&Guard>)> {
         let guards = self.guards.iter().map(|guard| (guard.key(), guard.expected(), Some(guard)));
         guards.chain(self.changes.iter().map(|change| (&change.key, change.expected, None)))
     }
 
-    /// Returns every key that a condition looks at, guards first, each once.
+    /// Returns every key that a condition checks, preconditions first, each once.
     pub(super) fn condition_keys(&self) -> Vec<&Key> {
         let mut seen = HashSet::new();
         self.conditions().map(|(key, _, _)| key).filter(|key| seen.insert(*key)).collect()
     }
 
-    /// Returns the first condition that does not hold, guards first, as a conflict.
+    /// Returns the first condition that does not hold, preconditions first, as a conflict.
     pub(super) fn first_conflict(&self, state: impl Fn(&Key) -> Option<KeyState>) -> Option<CommitError> {
         self.conditions().find_map(|(key, expected, guard)| {
             let state = state(key);
@@ -130,10 +130,10 @@ impl Transaction {
 }
 
 impl Change {
-    /// Returns the key as it is after the change at this revision, `None` if the change removes it.
+    /// Returns the key after the change at this revision, `None` if the change removes it.
     ///
     /// The rules are those of etcd's `storeTxnWrite.put` (server/storage/mvcc/kvstore_txn.go, v3.6.16): a
-    /// creation begins at version 1 with its own revision, an update keeps the creation and counts on. An
+    /// creation starts at version 1 with its own revision, an update keeps the creation revision and increments the version. An
     /// update keeps the key's lease (`ignore_lease` of etcd's `PutRequest`): rewriting an object must not
     /// change when it expires.
     pub(super) fn outcome(&self, before: Option<KeyState>, revision: Revision) -> Option<Entry> {

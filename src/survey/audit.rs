@@ -1,7 +1,7 @@
-//! What is wrong with a cluster's Service addresses: pure rules over a survey, each with a stable code.
+//! Finds errors in a cluster's Service addresses: pure rules over a survey, each with a stable code.
 //!
 //! The rules are those of the API server's repair loops (`ipallocator/controller/repair.go` and
-//! `repairip.go`, v1.36.3) and of Service validation, plus what neither of them looks at.
+//! `repairip.go`, v1.36.3) and of Service validation, and some that neither of them checks.
 
 mod addresses;
 mod bitmaps;
@@ -17,13 +17,13 @@ use serde::Serialize;
 use super::{AddressRecord, Era, ServiceRecord, Survey};
 use crate::wire::Text;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Good to know; nothing needs to be done.
+    /// Good to know; no action is needed.
     Info,
-    /// Works now, will bite later.
+    /// Works now, will cause a problem later.
     Warning,
     /// Wrong now.
     Error,
@@ -39,16 +39,16 @@ impl fmt::Display for Severity {
     }
 }
 
-/// Something that is not as it should be.
+/// A finding: a state that differs from the expected one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Stable name of the rule, as in `duplicate-address`; `docs/findings.md` lists them all.
     pub code: &'static str,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What it is about: `Service default/web`, `IPAddress 10.96.0.7`, `RangeAllocation serviceips`.
+    /// The subject: `Service default/web`, `IPAddress 10.96.0.7`, `RangeAllocation serviceips`.
     pub subject: String,
-    /// What is wrong, in a sentence, with the values.
+    /// The finding in a sentence, with the values.
     pub message: String,
     /// What was found.
     pub found: String,
@@ -68,29 +68,29 @@ impl Finding {
         }
     }
 
-    /// Something wrong now.
+    /// A finding that is wrong now.
     pub fn error(code: &'static str, subject: impl Into<String>) -> Self {
         Self::new(code, Severity::Error, subject)
     }
 
-    /// Something that works now and will bite later.
+    /// A finding that works now and will cause a problem later.
     pub fn warning(code: &'static str, subject: impl Into<String>) -> Self {
         Self::new(code, Severity::Warning, subject)
     }
 
-    /// Something good to know.
+    /// A finding that is good to know.
     pub fn info(code: &'static str, subject: impl Into<String>) -> Self {
         Self::new(code, Severity::Info, subject)
     }
 
-    /// Says what is wrong.
+    /// Sets the message.
     #[must_use]
     pub fn says(mut self, message: impl Into<String>) -> Self {
         self.message = message.into();
         self
     }
 
-    /// Gives the values.
+    /// Sets the found and the expected value.
     #[must_use]
     pub fn values(mut self, found: impl fmt::Display, expected: impl fmt::Display) -> Self {
         self.found = found.to_string();
@@ -99,14 +99,14 @@ impl Finding {
     }
 }
 
-/// What operations that have not ended have created and keep: known from their journals, never by a label.
+/// What unfinished operations have created and keep, as their journals list it; a label is no proof.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ours {
-    /// Addresses, and namespace and name of the Service that each is kept for.
+    /// Addresses, with namespace and name of the Service that each is kept for.
     pub addresses: HashMap<IpAddr, (Text, Text)>,
     /// Namespaces and names of Services.
     pub services: HashSet<(Text, Text)>,
-    /// Names of ServiceCIDRs that it deletes.
+    /// Names of ServiceCIDRs that they delete.
     pub closed: HashSet<String>,
 }
 
@@ -118,7 +118,7 @@ impl Ours {
         self.closed.extend(other.closed);
     }
 
-    /// Whether this Service was created by an operation.
+    /// Whether an operation has created this Service.
     pub fn has(&self, service: &ServiceRecord) -> bool {
         !self.services.is_empty()
             && self.services.contains(&(service.namespace.clone(), service.name.clone()))
@@ -131,8 +131,8 @@ impl Ours {
         self.has(service) || self.addresses.values().any(is_it)
     }
 
-    /// Whether two Services have one address because one of them is a shadow that an operation has given the address of the
-    /// other.
+    /// Whether two Services have the same address because one of them is the shadow of the other, created by an
+    /// operation.
     fn shares(&self, address: IpAddr, one: &ServiceRecord, other: &ServiceRecord) -> bool {
         let is_its = |service: &ServiceRecord| {
             self.has(service) || self.keeps(address, &(service.namespace.clone(), service.name.clone()))
@@ -140,18 +140,18 @@ impl Ours {
         (self.has(one) || self.has(other)) && is_its(one) && is_its(other)
     }
 
-    /// Whether this IPAddress is kept by an operation for the Service that it names.
+    /// Whether an operation keeps this IPAddress for the Service that it refers to.
     fn keeps(&self, address: IpAddr, parent: &(Text, Text)) -> bool {
         self.addresses.get(&address) == Some(parent)
     }
 }
 
-/// Returns everything that is wrong in a cluster without an operation, worst first, then by code and subject.
+/// Returns all findings of a cluster without an operation, worst first, then by code and subject.
 pub fn audit(survey: &Survey) -> Vec<Finding> {
     audit_beside(&Ours::default(), survey)
 }
 
-/// The same beside operations that have not ended: what they keep is not wrong, and counted in one finding.
+/// The same with unfinished operations: what they keep is expected, and counted in one finding.
 pub fn audit_beside(ours: &Ours, survey: &Survey) -> Vec<Finding> {
     let mut findings = Vec::new();
     addresses::services(survey, ours, &mut findings);
@@ -166,10 +166,7 @@ pub fn audit_beside(ours: &Ours, survey: &Survey) -> Vec<Finding> {
     for unreadable in &survey.unreadable {
         findings.push(
             Finding::warning("object-unreadable", unreadable.key.to_string())
-                .says(format!(
-                    "cannot be read: {}; what it says about addresses is not checked",
-                    unreadable.reason
-                ))
+                .says(format!("cannot be read: {}; its addresses are not checked", unreadable.reason))
                 .values("unreadable", "readable"),
         );
     }
@@ -181,7 +178,7 @@ pub fn audit_beside(ours: &Ours, survey: &Survey) -> Vec<Finding> {
     findings
 }
 
-/// Counts what an operation keeps beside the addresses that Services list themselves.
+/// Counts what an operation keeps, beyond the addresses that Services list themselves.
 fn kept(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let services = survey.services.iter().filter(|service| ours.has(service)).count();
     let listed: HashSet<(&Text, &Text, IpAddr)> = survey
@@ -204,7 +201,7 @@ fn kept(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
         let words = words.collect::<Vec<_>>().join(" and ");
         findings.push(
             Finding::info("kept-by-operation", "operation")
-                .says(format!("an operation that has not ended keeps {words}"))
+                .says(format!("an unfinished operation keeps {words}"))
                 .values(addresses.saturating_add(services), "0 once it has ended"),
         );
     }

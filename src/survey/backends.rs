@@ -1,9 +1,9 @@
-//! Which Services stand behind the API itself: those of admission webhooks, of conversion webhooks and of aggregated
-//! APIs. While the API servers cannot reach one of them, writes are refused or a part of the API is gone, which an
-//! operation that goes on through the API would feel first.
+//! The Services behind the API itself: those of admission webhooks, of conversion webhooks and of aggregated
+//! APIs. While the API servers cannot reach one of them, writes are refused or a part of the API is missing, which
+//! would affect an operation that uses the API.
 //!
-//! The API servers go by the Service's ClusterIP (`staging/src/k8s.io/apiserver/pkg/util/proxy/proxy.go` and
-//! `kube-aggregator/pkg/apiserver/resolvers.go`, v1.36.3). A webhook that is called by URL names no Service.
+//! The API servers connect to the Service's ClusterIP (`staging/src/k8s.io/apiserver/pkg/util/proxy/proxy.go` and
+//! `kube-aggregator/pkg/apiserver/resolvers.go`, v1.36.3). A webhook with a URL names no Service.
 
 use super::Layout;
 use crate::wire::objects::{
@@ -32,7 +32,7 @@ impl Readers {
         ])
     }
 
-    /// Returns the Services that the object under this key names; `None` if it is of no such kind.
+    /// Returns the Services that the object of this key names; `None` if it is of another kind.
     pub(super) fn read(&self, key: &[u8], value: &[u8]) -> Option<Result<Vec<Named>, WireError>> {
         let (_, reader) = self.0.iter().find(|(prefix, _)| key.starts_with(prefix.as_bytes()))?;
         Some(reader(value))
@@ -53,8 +53,8 @@ fn of_aggregated(value: &[u8]) -> Result<Vec<Named>, WireError> {
     Ok(object.spec.and_then(|spec| spec.service).and_then(named).into_iter().collect())
 }
 
-/// Few CustomResourceDefinitions have a webhook, and they can be large: a text that does not have the word is not
-/// parsed. API servers store them as v1beta1, which names the webhook in another place
+/// Few CustomResourceDefinitions have a webhook, and they can be large: a text without the word is not
+/// parsed. API servers store them as v1beta1, which has the webhook in another field
 /// (`pkg/controlplane/apiserver/apiextensions.go`, v1.36.3).
 fn of_custom(value: &[u8]) -> Result<Vec<Named>, WireError> {
     if std::str::from_utf8(value).is_ok_and(|text| !text.contains("Webhook")) {

@@ -1,8 +1,8 @@
-//! How a cluster keeps its Service allocations: three eras, told by the keys that are there.
+//! Where a cluster stores its Service allocations: three eras, detected from the existing keys.
 //!
-//! The gates `MultiCIDRServiceAllocator` and `DisableAllocatorDualWrite` decide; they cannot be seen in
-//! etcd, their effect can (`pkg/registry/core/rest/storage_core.go`, v1.36.3). The version of the API server
-//! does not decide it: gates can be switched, and `--emulated-version` shifts them.
+//! The gates `MultiCIDRServiceAllocator` and `DisableAllocatorDualWrite` decide. etcd does not have them, but
+//! their effect (`pkg/registry/core/rest/storage_core.go`, v1.36.3). The version of the API server
+//! does not decide: gates can be switched, and `--emulated-version` shifts them.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 use super::records::{AddressRecord, BitmapRecord, Manager, ServiceRecord};
 use crate::wire::bitmap::Bitmap;
 
-/// Where the truth of allocation lies.
+/// The source of truth of allocations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Era {
-    /// IPAddress and ServiceCIDR objects alone (1.34 and later).
+    /// Only IPAddress and ServiceCIDR objects (1.34 and later).
     Objects,
     /// IPAddress objects and the bitmap must agree (1.33 by default).
     DualWrite,
-    /// The bitmap alone (1.32 and earlier by default).
+    /// Only the bitmap (1.32 and earlier by default).
     Bitmap,
 }
 
@@ -35,18 +35,18 @@ impl fmt::Display for Era {
     }
 }
 
-/// An era and why it is taken to be this one.
+/// An era and the evidence for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EraEvidence {
     /// The era.
     pub era: Era,
-    /// What was seen, in a sentence.
+    /// The evidence, in a sentence.
     pub because: String,
-    /// Whether there is a RangeAllocation of addresses that nobody maintains any more.
+    /// Whether there is a RangeAllocation of addresses that no API server maintains any more.
     pub bitmap_is_leftover: bool,
 }
 
-/// Tells the era from what is stored.
+/// Detects the era from the stored objects.
 pub fn detect(
     services: &[ServiceRecord],
     addresses: &[AddressRecord],
@@ -61,19 +61,19 @@ pub fn detect(
     };
     match bitmap {
         _ if addresses.is_empty() && cidr_count == 0 => {
-            evidence(Era::Bitmap, "there are no ServiceCIDR and no IPAddress objects", false)
+            evidence(Era::Bitmap, "there are no ServiceCIDR objects and no IPAddress objects", false)
         }
         None => {
             evidence(Era::Objects, "there are IPAddress objects and no RangeAllocation `serviceips`", false)
         }
         Some(bitmap) if is_left_behind(services, addresses, bitmap) => evidence(
             Era::Objects,
-            "a Service got an address after the last change of the RangeAllocation, which has no bit for it: that is a leftover",
+            "the RangeAllocation is a leftover: a Service got an address after its last change, and it has no bit for that address",
             true,
         ),
         Some(_) => evidence(
             Era::DualWrite,
-            "there are IPAddress objects, and the RangeAllocation follows them",
+            "there are IPAddress objects, and the RangeAllocation is up to date with them",
             false,
         ),
     }
@@ -82,15 +82,15 @@ pub fn detect(
 /// Whether a Service has an address that was allocated without the bitmap, after the bitmap's last change.
 ///
 /// Under dual write an API server sets the bit, then creates the IPAddress, then the Service (`AllocateService`,
-/// `pkg/registry/core/service/ipallocator/cidrallocator.go`, v1.36.3), and every allocation or release changes the bitmap. A bit that
-/// is missing is not enough: of a Service that is being deleted the bit goes before the IPAddress, and both after the Service.
+/// `pkg/registry/core/service/ipallocator/cidrallocator.go`, v1.36.3), and every allocation or release changes the bitmap. A
+/// missing bit alone is no proof: after a Service is deleted, its bit is cleared, and then its IPAddress is deleted.
 fn is_left_behind(services: &[ServiceRecord], addresses: &[AddressRecord], bitmap: &BitmapRecord) -> bool {
     let Some(range) = bitmap.cidr() else { return false };
     let bits = u64::try_from(range.bitmap_capacity()).ok();
     let Some(bits) = bits.and_then(|capacity| Bitmap::from_bytes(&bitmap.data, capacity).ok()) else {
         return false;
     };
-    // A bitmap has bits for the first 65,536 addresses of a greater range at most: the others have none.
+    // A bitmap has bits for at most the first 65,536 addresses of a larger range.
     let is_marked = |address: &IpAddr| {
         range.bit_of(*address).and_then(|bit| u64::try_from(bit).ok()).is_some_and(|bit| bits.is_set(bit))
     };
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Service `web` has the address; the bitmap has a bit for 10.96.0.9 alone.
+    /// Service `web` has the address; the bitmap has only a bit for 10.96.0.9.
     fn told(listed: &str, addresses: &[AddressRecord]) -> Era {
         let mut service = ServiceRecord::of(
             Key::from("/registry/services/specs/default/web"),
@@ -145,15 +145,15 @@ mod tests {
     }
 
     #[test]
-    fn a_bitmap_that_an_allocation_has_passed_by_is_a_leftover() {
+    fn bitmap_without_a_later_allocation_is_a_leftover() {
         let [old, new] = [99, 101].map(|revision| [address("10.96.0.9", 5), address("10.96.0.77", revision)]);
         assert_eq!(told("10.96.0.77", &new), Era::Objects);
-        // Allocated before its last change: somebody has cleared the bit since, so it is still written.
+        // Allocated before its last change: the bit was cleared since, so the bitmap is still written.
         assert_eq!(told("10.96.0.77", &old), Era::DualWrite);
-        // An API server that stands still while it deletes a Service has freed the bit and not the IPAddress.
+        // An API server that stops while it deletes a Service has freed the bit and not the IPAddress.
         assert_eq!(told("10.96.0.9", &new), Era::DualWrite);
         assert_eq!(told("10.96.0.9", &old), Era::DualWrite);
-        // It has a bit, or is of another range.
+        // It has a bit, or is in another range.
         assert_eq!(told("10.96.0.9", &[address("10.96.0.9", 101)]), Era::DualWrite);
         assert_eq!(told("10.200.0.9", &[address("10.200.0.9", 101)]), Era::DualWrite);
     }

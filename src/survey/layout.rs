@@ -1,5 +1,5 @@
-//! Where an API server keeps what: keys under its `--etcd-prefix`
-//! (`pkg/kubeapiserver/default_storage_factory_builder.go`, v1.36.3, has the resources with odd names).
+//! The keys of an API server under its `--etcd-prefix`
+//! (`pkg/kubeapiserver/default_storage_factory_builder.go`, v1.36.3, has the resources with unusual names).
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ impl Default for Layout {
 }
 
 impl Layout {
-    /// Returns the layout under a prefix, as given to the API server with `--etcd-prefix`.
+    /// Returns the layout under a prefix, as in the API server's flag `--etcd-prefix`.
     pub fn new(prefix: &str) -> Self {
         Self { prefix: format!("/{}", prefix.trim_matches('/')) }
     }
@@ -78,7 +78,7 @@ impl Layout {
         Key::from(format!("{}{name}", self.ranges()))
     }
 
-    /// All Nodes: stored under their first name, minions.
+    /// All Nodes: stored under their former name, minions.
     pub fn nodes(&self) -> String {
         format!("{}/minions/", self.prefix)
     }
@@ -88,12 +88,12 @@ impl Layout {
         format!("{}/pods/", self.prefix)
     }
 
-    /// What every API server that is alive renews: a key by its address.
+    /// The keys that running API servers renew, each named by the server's address.
     pub fn api_server_leases(&self) -> String {
         format!("{}/masterleases/", self.prefix)
     }
 
-    /// The namespace whose uid stands for the cluster.
+    /// The namespace whose uid identifies the cluster.
     pub fn kube_system(&self) -> Key {
         Key::from(format!("{}/namespaces/kube-system", self.prefix))
     }
@@ -103,12 +103,12 @@ impl Layout {
         Key::from(format!("{}/configmaps/kube-system/{name}", self.prefix))
     }
 
-    /// The ConfigMap that `kubeadm upgrade` takes the ranges from.
+    /// The ConfigMap from which `kubeadm upgrade` reads the ranges.
     pub fn kubeadm_config(&self) -> Key {
         self.system_config_map("kubeadm-config")
     }
 
-    /// The ConfigMap that `kubeadm join` and `kubeadm upgrade` take the kubelets' configuration from.
+    /// The ConfigMap from which `kubeadm join` and `kubeadm upgrade` read the kubelets' configuration.
     pub fn kubelet_config(&self) -> Key {
         self.system_config_map("kubelet-config")
     }
@@ -118,7 +118,7 @@ impl Layout {
         format!("{}kube-system/", self.pods())
     }
 
-    /// kube-proxy's configuration, where kubeadm keeps it.
+    /// kube-proxy's configuration, if kubeadm installed it.
     pub fn kube_proxy_config(&self) -> Key {
         self.system_config_map("kube-proxy")
     }
@@ -128,7 +128,7 @@ impl Layout {
         self.system_config_map("cilium-config")
     }
 
-    /// The DaemonSet of NodeLocal DNSCache, as its manifest calls it, and kOps.
+    /// The DaemonSet of NodeLocal DNSCache, named as in its manifest and by kOps.
     pub fn node_local_dns(&self) -> Key {
         Key::from(format!("{}/daemonsets/kube-system/node-local-dns", self.prefix))
     }
@@ -138,7 +138,7 @@ impl Layout {
         format!("{}/crd.projectcalico.org/bgpconfigurations/", self.prefix)
     }
 
-    /// What may name a Service that stands behind the API: all ValidatingWebhookConfigurations,
+    /// The kinds that can name a Service behind the API: all ValidatingWebhookConfigurations,
     /// MutatingWebhookConfigurations, APIServices, and CustomResourceDefinitions.
     pub fn api_extensions(&self) -> [String; 4] {
         [
@@ -150,7 +150,7 @@ impl Layout {
         .map(|resource| format!("{}/{resource}/", self.prefix))
     }
 
-    /// What a survey reads, and so what a snapshot must index for one.
+    /// The ranges that a survey reads, and that a snapshot must index for it.
     pub fn surveyed(&self) -> Vec<KeyRange> {
         let mut ranges: Vec<KeyRange> = [
             self.services(),

@@ -1,7 +1,7 @@
-//! What a cluster holds about Service addresses, read at one revision into one value, and its audit.
+//! The Service addresses of a cluster, read at one revision into one value, and their audit.
 //!
-//! [`Survey::read`] is the only part that reads; everything else here is pure. Planning, checking and
-//! verifying all judge the same value by the same rules ([`audit`]).
+//! Only [`Survey::read`] reads; everything else here is pure. Planning, checking and
+//! verifying use the same value and the same rules ([`audit`]).
 
 pub mod audit;
 mod backends;
@@ -24,26 +24,26 @@ pub use usage::Usage;
 use crate::store::{Key, StoreError};
 use crate::wire::WireError;
 
-/// Why a survey could not be made.
+/// Why a survey failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SurveyError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Something that cannot be left out cannot be read.
+    /// A required object cannot be read.
     #[error("cannot read `{key}`: {source}")]
     Object {
         /// The key.
         key: Key,
-        /// What is wrong with its value.
+        /// Why not.
         source: WireError,
     },
     /// There is no Kubernetes cluster under this prefix.
-    #[error("there are no Kubernetes Services under the prefix `{prefix}`{hint}")]
+    #[error("no Kubernetes Services under the prefix `{prefix}`{hint}")]
     NoServices {
         /// The prefix that was read.
         prefix: String,
-        /// Where there seem to be some, or nothing.
+        /// Where some were found, or empty.
         hint: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Reading a survey: one scan of the store, each record taken in and let go.
+//! Reading a survey: one scan of the store, which keeps no record longer than needed.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,15 +20,15 @@ use crate::wire::tree;
 use crate::wire::yaml::Yaml;
 use crate::wire::{StoredAddress, StoredService, Text, WireError};
 
-/// How often a survey is read again because its revision was compacted: API servers compact every five minutes
+/// How often a survey is repeated because its revision was compacted: API servers compact every five minutes
 /// (`--etcd-compaction-interval`), so once is rare.
 const MOST_READS: u32 = 4;
 
 impl Survey {
-    /// Reads everything that holds a Service address, at one revision: the one given, or the newest.
+    /// Reads all objects with Service addresses, at one revision: the given one, or the newest.
     ///
-    /// Fails when a Service, IPAddress, ServiceCIDR or RangeAllocation cannot be read (encrypted, CBOR,
-    /// broken); everything else that cannot be read is listed instead.
+    /// Fails if a Service, IPAddress, ServiceCIDR or RangeAllocation cannot be read (encrypted, CBOR,
+    /// broken); other unreadable objects are listed instead.
     pub async fn read(
         store: &dyn ReadStore,
         layout: &Layout,
@@ -37,9 +37,9 @@ impl Survey {
         Self::read_annotated(store, layout, at, None).await
     }
 
-    /// Reads the same, and of each Service the value of this annotation.
+    /// Reads the same, and the value of this annotation of each Service.
     ///
-    /// A compaction may remove the revision while it is read; then, unless that one was asked for, everything is read
+    /// A compaction can remove the revision during the read. Then, unless that revision was requested, everything is read
     /// again at a new one.
     pub async fn read_annotated(
         store: &dyn ReadStore,
@@ -54,7 +54,7 @@ impl Survey {
                     if at.is_none() && reads < MOST_READS =>
                 {
                     reads = reads.saturating_add(1);
-                    tracing::info!(revision = asked.0, "compacted while it was read; reading again");
+                    tracing::info!(revision = asked.0, "revision compacted during the read; reading again");
                 }
                 outcome => return outcome,
             }
@@ -95,7 +95,7 @@ impl Survey {
 }
 
 impl Survey {
-    /// Reads the cluster's identity alone: the uid of the namespace `kube-system`.
+    /// Reads only the cluster's identity: the uid of the namespace `kube-system`.
     pub async fn identity(store: &dyn ReadStore, layout: &Layout) -> Result<Option<String>, SurveyError> {
         let key = layout.kube_system();
         let Some(entry) = store.get(&key).await? else { return Ok(None) };
@@ -105,14 +105,14 @@ impl Survey {
     }
 }
 
-/// Looks for Services under another prefix, for the error message.
+/// Searches for Services under another prefix, for the error message.
 async fn find_prefix(store: &dyn ReadStore) -> Result<String, SurveyError> {
     let mut found = String::new();
     let mut visitor = |record: Record<'_>| -> Visit {
         let key = String::from_utf8_lossy(record.key);
         match key.split_once("/services/specs/") {
             Some((prefix, _)) => {
-                found = format!("; there are some under `{prefix}`: give `--etcd-prefix {prefix}`");
+                found = format!("; found some under `{prefix}`: give `--etcd-prefix {prefix}`");
                 ControlFlow::Break(())
             }
             None => ControlFlow::Continue(()),
@@ -241,7 +241,7 @@ impl Reader {
 
     fn take_service(&mut self, record: Record<'_>) -> Result<(), WireError> {
         let service = StoredService::decode(record.value)?;
-        // The API server's own Service tells how it stores; others may stem from times before a change.
+        // The API server's own Service shows the present encoding; others can be older than a change of it.
         let is_own = record.key == self.kubernetes.as_bytes();
         if is_own && !record.value.starts_with(PROTOBUF_MAGIC) {
             self.encoding = Encoding::Json;
@@ -335,7 +335,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A container of kube-proxy is named so by kubeadm and kOps alike, in a DaemonSet or as a static Pod.
+    /// kubeadm and kOps both name the container of kube-proxy so, in a DaemonSet or a static Pod.
     fn take_system_pod(&mut self, record: Record<'_>) -> Result<(), WireError> {
         let pod: SystemPod = objects::decode(record.value)?;
         let name = pod.metadata.and_then(|meta| meta.name).unwrap_or_default();
@@ -398,7 +398,7 @@ fn parse_all(texts: &[String]) -> Vec<ServiceCidr> {
     texts.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
-/// Returns the parts of a value in YAML.
+/// Returns the parts of a YAML value.
 fn listed(yaml: &Yaml<'_>, path: &[&str]) -> Vec<String> {
     let parts = yaml.at(path).map(|node| yaml.parts(node)).unwrap_or_default();
     parts.into_iter().map(|(_, part)| part.to_string()).collect()

@@ -10,16 +10,16 @@ use crate::store::{Key, Revision};
 use crate::wire::objects::{ALLOCATOR, Encoding, MOVING, NETSURGEON};
 use crate::wire::{Pairs, ServicePort, ServiceSpec, StoredService, Text};
 
-/// Everything that holds a Service address, as it stood at one revision.
+/// All objects with Service addresses, at one revision.
 #[derive(Debug, Clone)]
 pub struct Survey {
     /// The revision.
     pub revision: Revision,
-    /// Where the keys are.
+    /// The layout of the keys.
     pub layout: Layout,
-    /// The uid of the namespace `kube-system`, by custom the identity of a cluster.
+    /// The uid of the namespace `kube-system`, by convention the identity of a cluster.
     pub cluster_id: Option<String>,
-    /// How the cluster keeps its allocations.
+    /// Where the cluster stores its allocations.
     pub era: EraEvidence,
     /// All Services, by namespace and name.
     pub services: Vec<ServiceRecord>,
@@ -33,25 +33,25 @@ pub struct Survey {
     pub bitmaps: Vec<BitmapRecord>,
     /// All Nodes.
     pub nodes: Vec<NodeRecord>,
-    /// The addresses of Pods that do not share their node's.
+    /// The addresses of Pods that do not use their node's network.
     pub pods: Vec<PodAddress>,
-    /// kubeadm's own record of the ranges, if there is one.
+    /// kubeadm's own configuration of the ranges, if there is one.
     pub kubeadm: Option<KubeadmConfig>,
     /// `clusterDNS` in the configuration that kubeadm gives kubelets.
     pub cluster_dns: Vec<String>,
-    /// Whether there is a NodeLocal DNSCache, by its DaemonSet.
+    /// Whether NodeLocal DNSCache is installed, by its DaemonSet.
     pub has_node_local_dns: bool,
-    /// What Calico's routers are told to announce: the name of each BGPConfiguration, and its `spec.serviceClusterIPs`.
+    /// The Service ranges that Calico announces: the name of each BGPConfiguration, and its `spec.serviceClusterIPs`.
     pub announced: Vec<(String, serde_json::Value)>,
-    /// What tells how Services are routed.
+    /// What shows how Services are routed.
     pub routing: Routing,
-    /// How the API server stores Services: new objects are stored in the same way.
+    /// The encoding of Services in etcd: new objects get the same.
     pub encoding: Encoding,
     /// Namespaces and names of the Services behind webhooks and aggregated APIs, in order, each once.
     pub api_backends: Vec<(Text, Text)>,
-    /// By a Service's key, the value of the annotation that was asked for; empty if none was.
+    /// By a Service's key, the value of the requested annotation; empty if none was requested.
     pub annotations: BTreeMap<Key, Text>,
-    /// What could not be read and is not needed to go on.
+    /// Objects that cannot be read and are not required.
     pub unreadable: Vec<Unreadable>,
 }
 
@@ -70,7 +70,7 @@ pub struct ServiceRecord {
     pub uid: Text,
     /// Labels.
     pub labels: Pairs,
-    /// Whether somebody has deleted it, and a finalizer keeps it.
+    /// Whether it was deleted, and a finalizer keeps it.
     pub is_being_deleted: bool,
     /// Its finalizers.
     pub finalizers: Vec<Text>,
@@ -81,7 +81,7 @@ pub struct ServiceRecord {
 }
 
 impl ServiceRecord {
-    /// Returns the record of what a key held at a revision.
+    /// Returns the record of a key's value at a revision.
     pub fn of(key: Key, mod_revision: Revision, service: StoredService) -> Self {
         Self {
             key,
@@ -102,7 +102,7 @@ impl ServiceRecord {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Returns the Service's type; one that says nothing is a ClusterIP.
+    /// Returns the Service's type; ClusterIP if it has none.
     pub fn kind(&self) -> &str {
         self.spec.r#type.as_deref().filter(|kind| !kind.is_empty()).unwrap_or("ClusterIP")
     }
@@ -117,7 +117,7 @@ impl ServiceRecord {
         self.spec.external_ips.iter().any(|text| text.parse() == Ok(address))
     }
 
-    /// Returns its addresses as they are written; `clusterIP` alone where there is no list.
+    /// Returns its addresses as they are written; only `clusterIP` if there is no list.
     pub fn listed(&self) -> Vec<Text> {
         match self.spec.cluster_ips.as_slice() {
             [] => self.spec.cluster_ip.iter().cloned().collect(),
@@ -130,46 +130,46 @@ impl ServiceRecord {
         self.namespace == "default" && self.name == "kubernetes"
     }
 
-    /// Whether the Service says that netsurgeon manages it. Anybody may label a Service so: a shadow is known by the plan
+    /// Whether the Service has netsurgeon's label. Any client can set that label: a shadow is identified by the plan
     /// of its operation.
     pub fn is_labelled_ours(&self) -> bool {
         self.labels.get("app.kubernetes.io/managed-by").is_some_and(|who| who == NETSURGEON)
     }
 
-    /// Whether a renumbering keeps it there while a shadow has the same address.
+    /// Whether a renumbering keeps it while a shadow has the same address.
     pub fn is_moving(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == MOVING)
     }
 
-    /// Whether somebody has deleted it, and nobody but netsurgeon and the garbage collector keeps it: one that waits for its load
-    /// balancer to be removed may serve for weeks.
+    /// Whether it was deleted, and only netsurgeon and the garbage collector keep it: a Service that waits for the removal of its
+    /// load balancer can serve for weeks.
     pub fn is_going(&self) -> bool {
         let is_passing = |finalizer: &Text| [MOVING, "foregroundDeletion", "orphan"].contains(&&**finalizer);
         self.is_being_deleted && self.finalizers.iter().all(is_passing)
     }
 
-    /// Whether somebody has deleted it and no finalizer keeps it any more, so that only another request to delete it removes
-    /// it: a finalizer that is taken away in etcd leaves a Service so.
+    /// Whether it was deleted and has no finalizer any more, so that only another delete request removes
+    /// it. This happens if a finalizer is removed in etcd.
     pub fn is_left_over(&self) -> bool {
         self.is_being_deleted && self.finalizers.is_empty()
     }
 
-    /// Whether the Service is there for a moment, for a barrier: in `kube-system`, where tenants create nothing.
+    /// Whether the Service is the sentinel of a barrier: in `kube-system`, where tenants create nothing.
     pub fn is_sentinel(&self) -> bool {
         self.namespace == "kube-system"
             && self.is_labelled_ours()
             && self.labels.get("netsurgeon.io/part").is_some_and(|part| part == "barrier")
     }
 
-    /// Whether the Service is the cluster's DNS by its name or label: in `kube-system`, named as kube-dns or CoreDNS, or
-    /// labelled `k8s-app=kube-dns` as both are by most installers.
+    /// Whether the Service is the cluster's DNS by its name or label: in `kube-system`, named kube-dns or coredns, or
+    /// with the label `k8s-app=kube-dns`, which most installers set on both.
     pub fn is_named_as_dns(&self) -> bool {
         self.namespace == "kube-system"
             && (matches!(self.name.as_str(), "kube-dns" | "coredns")
                 || self.labels.get("k8s-app").is_some_and(|app| app == "kube-dns"))
     }
 
-    /// Returns the ports that the Service takes on every node.
+    /// Returns the Service's node ports.
     pub fn node_ports(&self) -> impl Iterator<Item = u16> + '_ {
         let port = |port: &ServicePort| port.node_port.unwrap_or(0);
         let health = self.spec.health_check_node_port.unwrap_or(0);
@@ -192,19 +192,19 @@ pub struct AddressRecord {
     pub create_revision: Revision,
     /// Revision of its last change.
     pub mod_revision: Revision,
-    /// The object's name.
+    /// The name of the object.
     pub name: Text,
-    /// The address that the name spells, if it does.
+    /// The address in the name, if it is one.
     pub address: Option<IpAddr>,
-    /// Namespace and name of the Service that it is for.
+    /// Namespace and name of the Service that it refers to.
     pub parent: (Text, Text),
     /// Value of the label `ipaddress.kubernetes.io/managed-by`.
     pub managed_by: Manager,
-    /// When it was created, in seconds since 1970, as it says itself.
+    /// Its creation time, in seconds since 1970.
     pub created: Option<i64>,
 }
 
-/// Who looks after an IPAddress object, as its label says.
+/// The manager of an IPAddress object, from its label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Manager {
     /// The API server's allocator.
@@ -236,7 +236,7 @@ impl fmt::Display for Manager {
 pub struct CidrRecord {
     /// Its key.
     pub key: Key,
-    /// Name; `kubernetes` is the one that the API server makes from its flag.
+    /// Name; `kubernetes` is the one that the API server creates from its flag.
     pub name: String,
     /// Its ranges: one, or one of each family.
     pub ranges: Vec<ServiceCidr>,
@@ -275,16 +275,16 @@ pub struct NodeRecord {
     pub pod_cidrs: Vec<ServiceCidr>,
     /// `status.addresses` that are addresses.
     pub addresses: Vec<IpAddr>,
-    /// `status.nodeInfo.operatingSystem`: `linux` or `windows`; empty if it does not say.
+    /// `status.nodeInfo.operatingSystem`: `linux` or `windows`; empty if it is not set.
     pub operating_system: String,
-    /// `status.nodeInfo.kubeletVersion`, as in `v1.36.3`; empty if it does not say.
+    /// `status.nodeInfo.kubeletVersion`, as in `v1.36.3`; empty if it is not set.
     pub kubelet_version: String,
 }
 
-/// What is stored about whatever routes Services.
+/// The stored configuration of the component that routes Services.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Routing {
-    /// The entry `config.conf` of the ConfigMap `kube-system/kube-proxy`, where kubeadm keeps the configuration.
+    /// The entry `config.conf` of the ConfigMap `kube-system/kube-proxy`, the configuration of kubeadm's kube-proxy.
     pub proxy_config: Option<String>,
     /// The containers of kube-proxy.
     pub proxies: Vec<ProxyContainer>,
@@ -316,7 +316,7 @@ pub struct KubeadmConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodAddress(pub IpAddr);
 
-/// A value that could not be read.
+/// A value that cannot be read.
 #[derive(Debug, Clone)]
 pub struct Unreadable {
     /// Its key.
@@ -326,7 +326,7 @@ pub struct Unreadable {
 }
 
 impl Survey {
-    /// Returns what could not be read of the objects that would name Services behind webhooks and aggregated APIs.
+    /// Returns the unreadable objects that can name Services behind webhooks and aggregated APIs.
     pub fn unreadable_extensions(&self) -> Vec<&Unreadable> {
         let prefixes = self.layout.api_extensions();
         let is_one = |one: &&Unreadable| {
@@ -336,7 +336,7 @@ impl Survey {
     }
 
     /// Whether a Service is the cluster's DNS: by its name or label or, in `kube-system`, by the address that kubeadm gives
-    /// kubelets.
+    /// to kubelets.
     pub fn is_cluster_dns(&self, service: &ServiceRecord) -> bool {
         let is_given = |address: &IpAddr| self.cluster_dns.iter().any(|text| text.parse() == Ok(*address));
         service.is_named_as_dns()

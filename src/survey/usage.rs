@@ -1,4 +1,4 @@
-//! How much of a range is in use, and what else lies in it.
+//! How much of a range is in use, and what it overlaps.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub struct Usage {
     pub capacity: u128,
     /// Addresses that Services have.
     pub used: u128,
-    /// Addresses at the low end kept for static allocation.
+    /// Addresses at the low end reserved for static allocation.
     pub band: u128,
     /// How many of those are in use.
     pub band_used: u128,
@@ -48,8 +48,8 @@ impl Usage {
 }
 
 impl Survey {
-    /// Returns what a Service range must not overlap but does: Pod ranges, addresses of Nodes and Pods, in
-    /// words; of addresses only the first one and how many there are.
+    /// Returns the networks and addresses that overlap a Service range: Pod ranges, addresses of Nodes and Pods, as
+    /// text. Of the Pod addresses it names the first one and the count.
     pub fn conflicts_with(&self, range: &ServiceCidr) -> Vec<String> {
         let mut conflicts = BTreeSet::new();
         for node in &self.nodes {

@@ -1,9 +1,9 @@
-//! What a survey wants to know of an IPAddress object, read without copying.
+//! The parts of an IPAddress object that a survey needs, read without copying.
 //!
-//! A cluster has an IPAddress for every address of every Service, and of each only four texts and a time matter, so
-//! they are picked out of the stored message. Field numbers: `k8s.io/api/networking/v1/generated.proto` and
-//! `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`, v0.36.3; what the generated reader says is
-//! compared by a test.
+//! A cluster has an IPAddress for every address of every Service. A survey needs only four texts and a time of each, so
+//! only these are read from the stored message. Field numbers: `k8s.io/api/networking/v1/generated.proto` and
+//! `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`, v0.36.3. A test compares the result with that of the
+//! generated reader.
 
 use std::borrow::Cow;
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn both_encodings_say_the_same() {
+    fn both_encodings_have_the_same_result() {
         let (protobuf, json) = (sample(Encoding::Protobuf), sample(Encoding::Json));
         let address = StoredAddress::decode(&protobuf).unwrap();
         assert_eq!(address, StoredAddress::decode(&json).unwrap());
@@ -156,10 +156,10 @@ mod tests {
     }
 
     proptest! {
-        /// The walk finds what the generated reader finds, in whole messages, in ones that occur twice, and in
-        /// ones with fields that nobody knows; and what that reader takes, the walk takes.
+        /// This reader finds what the generated reader finds: in whole messages, in ones that occur twice, and in
+        /// ones with unknown fields. It accepts every message that the generated reader accepts.
         #[test]
-        fn the_walk_agrees_with_the_generated_reader(
+        fn reader_agrees_with_the_generated_one(
             noise in any_message_with_maps(&[11]), number in 1_u32..3, label in ".{0,4}", is_ours in any::<bool>(),
         ) {
             let value = sample(Encoding::Protobuf);

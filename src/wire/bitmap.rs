@@ -1,7 +1,7 @@
 //! The bitmap of a RangeAllocation.
 //!
-//! `data` is a big integer in big-endian order with no leading zero byte (Go's `big.Int.Bytes`); bit *i* stands
-//! for the *i*-th item of the range: for addresses the network address plus 1 plus *i*, for node ports the
+//! `data` is a big integer in big-endian order with no leading zero byte (Go's `big.Int.Bytes`). Bit *i* is
+//! the *i*-th item of the range: for addresses the network address plus 1 plus *i*, for node ports the
 //! first port plus *i* (`pkg/registry/core/service/allocator/bitmap.go` and `ipallocator/bitmap.go`, v1.36.3).
 
 use bitvec::prelude::{BitVec, Lsb0};
@@ -22,8 +22,8 @@ impl Bitmap {
 
     /// Reads the stored form.
     ///
-    /// Fails with [`WireError::BitmapTooLong`] when a bit is set beyond the capacity; a capacity of `u64`
-    /// beyond memory is the caller's to avoid.
+    /// Fails with [`WireError::BitmapTooLong`] if a bit is set beyond the capacity. The caller limits the capacity
+    /// to what fits into memory.
     pub fn from_bytes(data: &[u8], capacity: u64) -> Result<Self, WireError> {
         let mut bits: BitVec<u8, Lsb0> = BitVec::from_vec(data.iter().rev().copied().collect());
         let used = bits.last_one().map_or(0, |last| (last as u64).saturating_add(1));
@@ -89,7 +89,7 @@ mod tests {
     use crate::ip::ServiceCidr;
 
     #[test]
-    fn the_first_address_alone_is_one() {
+    fn first_address_is_the_lowest_bit() {
         // `AQ==`, what an API server stores when only default/kubernetes exists.
         let bitmap = Bitmap::from_bytes(&[1], 254).unwrap();
         assert_eq!(bitmap.iter_set().collect::<Vec<_>>(), [0]);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bit_beyond_the_range_is_named() {
+    fn bit_beyond_the_range_is_reported() {
         assert_eq!(Bitmap::from_bytes(&[1, 0], 8), Err(WireError::BitmapTooLong { bits: 9, capacity: 8 }));
         assert!(Bitmap::from_bytes(&[0, 0, 0x80], 8).is_ok());
     }
@@ -130,7 +130,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(8))]
         #[test]
         fn round_trip_for_every_prefix_length(picks in proptest::collection::vec(any::<u128>(), 0..50)) {
-            // The API server takes IPv4 prefixes from /12 (20 host bits) and IPv6 from /64 on.
+            // The API server accepts IPv4 prefixes from /12 (20 host bits) and IPv6 from /64 on.
             for prefix in 8_u8..=32 {
                 round_trip(&format!("10.0.0.0/{prefix}").parse().unwrap(), &picks);
             }

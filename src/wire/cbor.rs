@@ -1,9 +1,9 @@
-//! CBOR values, read as JSON text. An API server with the alpha gate `CBORServingAndStorage` stores custom resources so, and
-//! nothing else (`--storage-media-type` does not know it: `storageMediaTypes`, `pkg/server/options/etcd.go` of
-//! `k8s.io/apiserver` v0.36.3); netsurgeon reads those and changes none.
+//! CBOR values, read as JSON text. An API server with the alpha gate `CBORServingAndStorage` stores only custom resources in CBOR
+//! (`--storage-media-type` does not have it: `storageMediaTypes`, `pkg/server/options/etcd.go` of
+//! `k8s.io/apiserver` v0.36.3). netsurgeon reads them and changes none.
 //!
-//! Text is stored as byte strings, and bytes with the tag 22, "expected to be base64" (`pkg/runtime/serializer/cbor/internal/modes`
-//! of `k8s.io/apimachinery` v0.36.3; RFC 8949, section 3.4.5.2).
+//! Text is stored as byte strings, and bytes with the tag 22, "expected to be base64"
+//! (`pkg/runtime/serializer/cbor/internal/modes` of `k8s.io/apimachinery` v0.36.3; RFC 8949, section 3.4.5.2).
 
 use minicbor::data::{Tag, Type};
 use minicbor::decode::{Decoder, Error};
@@ -12,11 +12,11 @@ use serde_json::{Map, Value};
 use super::WireError;
 use super::json::encode_base64;
 
-/// The self-described tag that stored values begin with.
+/// The self-described tag at the start of stored values.
 const SELF_DESCRIBED: Tag = Tag::new(55_799);
-/// Bytes that are base64 in JSON.
+/// Bytes that become base64 in JSON.
 const BASE64: Tag = Tag::new(22);
-/// Values within each other; Go's decoder, as the API server sets it, takes 64.
+/// Nesting of values; Go's decoder, as the API server configures it, accepts 64.
 const DEEPEST: usize = 64;
 
 /// Returns a value as JSON text.
@@ -24,7 +24,7 @@ pub(super) fn to_json(value: &[u8]) -> Result<String, WireError> {
     let mut decoder = Decoder::new(value);
     let read = item(&mut decoder, DEEPEST).map_err(|error| WireError::Cbor { reason: error.to_string() })?;
     if decoder.position() < value.len() {
-        let reason = format!("something follows the object, at byte {}", decoder.position());
+        let reason = format!("more bytes follow the object, from byte {}", decoder.position());
         return Err(WireError::Cbor { reason });
     }
     Ok(read.to_string())
@@ -32,7 +32,7 @@ pub(super) fn to_json(value: &[u8]) -> Result<String, WireError> {
 
 fn item(decoder: &mut Decoder<'_>, depth: usize) -> Result<Value, Error> {
     let Some(depth) = depth.checked_sub(1) else {
-        return Err(Error::message("values are too deep within each other"));
+        return Err(Error::message("values are nested too deep"));
     };
     Ok(match decoder.datatype()? {
         Type::Null => decoder.null().map(|()| Value::Null)?,
@@ -68,13 +68,13 @@ fn item(decoder: &mut Decoder<'_>, depth: usize) -> Result<Value, Error> {
     })
 }
 
-/// Reads a byte string as the text that it is, or text.
+/// Reads a byte string or a text string as text.
 fn text(decoder: &mut Decoder<'_>) -> Result<String, Error> {
     if decoder.datatype()? == Type::String {
         return decoder.str().map(str::to_string);
     }
-    // What is no UTF-8 the API server cannot show as JSON either.
-    String::from_utf8(decoder.bytes()?.to_vec()).map_err(|_| Error::message("a text is no UTF-8"))
+    // The API server cannot show it as JSON either unless it is UTF-8.
+    String::from_utf8(decoder.bytes()?.to_vec()).map_err(|_| Error::message("a text is not UTF-8"))
 }
 
 fn definite(length: Option<u64>) -> Result<u64, Error> {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_as_the_api_server_writes_it_is_read() {
+    fn object_written_by_the_api_server_is_read() {
         // {"kind": "Web", "a": [1, -2, 1.5, true, null], "b": tag 22 of two bytes, "text": "ü" as a text string}
         let value = [
             b"\xd9\xd9\xf7\xa4\x44kind\x43Web\x41a\x85\x01\x21\xf9\x3e\x00\xf5\xf6\x41b\xd6\x42\xff\x00\x44text\x62".as_slice(),
@@ -102,12 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_or_not_the_api_servers_is_refused() {
+    fn broken_or_unknown_cbor_is_refused() {
         for (value, reason) in [
             (b"\xd9\xd9\xf7\xa1".as_slice(), "end of input"),
-            (b"\xd9\xd9\xf7\xa0\x00", "something follows"),
+            (b"\xd9\xd9\xf7\xa0\x00", "bytes follow"),
             (b"\xd9\xd9\xf7\xbf\xff", "Map"),
-            (b"\xd9\xd9\xf7\x41\xff", "no UTF-8"),
+            (b"\xd9\xd9\xf7\x41\xff", "not UTF-8"),
             (b"\xd9\xd9\xf7\xc1\x00", "tag 1"),
         ] {
             let error = to_json(value).unwrap_err().to_string();
@@ -115,7 +115,7 @@ mod tests {
         }
         let deep = [b"\xd9\xd9\xf7".as_slice(), &vec![0x81; 100_000], b"\x00"].concat();
         assert!(to_json(&deep).unwrap_err().to_string().contains("deep"));
-        // A length beyond the value costs nothing.
+        // A length beyond the value allocates nothing.
         assert!(to_json(b"\xd9\xd9\xf7\x9b\xff\xff\xff\xff\xff\xff\xff\xff").is_err());
     }
 

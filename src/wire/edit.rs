@@ -1,8 +1,8 @@
-//! Changing single fields of a stored object, whatever its encoding, and nothing else.
+//! Changes of single fields of a stored object, in any encoding. Everything else stays as it is.
 //!
-//! A [`FieldEdit`] says what the field holds before and after. It is applied to the object as it is *now*:
-//! other fields may have changed since the edit was planned and survive, but if this field does not hold
-//! what the edit expects, the edit is refused. Its inverse is the same edit the other way round.
+//! A [`FieldEdit`] has the values of the field before and after. It is applied to the *present* object:
+//! changes of other fields since the edit was planned are kept. If this field does not have
+//! the expected value, the edit is refused. Its inverse has both values swapped.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,28 +14,28 @@ use super::protobuf::{self, Content};
 use super::yaml::{Part, Yaml, YamlError};
 use super::{WireError, cbor};
 
-/// One field's change.
+/// A change of one field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldEdit {
-    /// Which field.
+    /// The field.
     pub field: Field,
-    /// What becomes of it.
+    /// The change.
     pub change: FieldChange,
 }
 
-/// What becomes of a field.
+/// How a field changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FieldChange {
-    /// Holds `before` and shall hold `after`. Where it holds `after` already there is nothing to do, so
-    /// that carrying out an edit twice is the same as once.
+    /// `before` becomes `after`. If the field already is `after`, nothing changes: the edit is
+    /// idempotent.
     Replace {
-        /// What must be there.
+        /// The expected value.
         before: Value,
-        /// What shall be there.
+        /// The new value.
         after: Value,
     },
-    /// Shall hold this, whatever is there: for values made at the moment of the change, such as a uid.
+    /// The field becomes this, whatever it was: for values that are created with the change, such as a uid.
     Set(Value),
     /// Bits of a bitmap: the ones to set must be clear, the ones to clear must be set.
     Bits {
@@ -46,29 +46,29 @@ pub enum FieldChange {
         /// Bits to clear.
         clear: Vec<u64>,
     },
-    /// Bits of a bitmap that shall be clear, whether they are set or not.
+    /// Bits of a bitmap to clear, whether they are set or not.
     Free {
         /// Number of items in the bitmap's range.
         capacity: u64,
         /// The bits.
         bits: Vec<u64>,
     },
-    /// A list of texts that shall have an item, at its end, or shall not, whatever else is in it.
+    /// A list of texts that gets an item at its end, or loses it, whatever else is in it.
     Item {
         /// The item.
         item: String,
-        /// Whether it shall be there.
+        /// Whether the list has it afterwards.
         listed: bool,
     },
-    /// A text that is YAML: of the value at a path of keys (or of an item of the list there), the part between commas that
-    /// is `before` shall be `after`, every other character as it is. Where `after` is there already and `before` is not,
-    /// there is nothing to do.
+    /// A YAML text. In the value at a path of keys (or in an item of the list there), the comma-separated part `before`
+    /// becomes `after`; every other character stays. If `after` is present already and `before` is not, nothing
+    /// changes.
     Part {
         /// The keys, from the outermost.
         path: Vec<String>,
-        /// What must be there.
+        /// The expected part.
         before: String,
-        /// What shall be there.
+        /// The new part.
         after: String,
     },
 }
@@ -79,17 +79,17 @@ pub enum EditError {
     /// The object cannot be read.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The field does not hold what the edit expects.
+    /// The field does not have the expected value.
     #[error("`{field}` is {found}, expected {expected}")]
     Differs {
         /// The field.
         field: String,
-        /// What the edit expects.
+        /// The expected value.
         expected: String,
-        /// What is there.
+        /// The value found.
         found: String,
     },
-    /// The text of the field cannot be read, or not be changed.
+    /// The text of the field cannot be read or changed.
     #[error("`{field}`: {reason}")]
     Yaml {
         /// The field.
@@ -100,7 +100,7 @@ pub enum EditError {
 }
 
 impl FieldEdit {
-    /// Returns an edit after which a list has an item, or does not have it.
+    /// Returns an edit that adds an item to a list, or removes it.
     pub fn item(field: Field, item: &str, listed: bool) -> Self {
         Self { field, change: FieldChange::Item { item: item.to_string(), listed } }
     }
@@ -110,7 +110,7 @@ impl FieldEdit {
         Self { field, change: FieldChange::Replace { before, after } }
     }
 
-    /// Returns the edit that undoes this one. A value made at the moment of the change stays.
+    /// Returns the edit that reverts this one. A value that was created with the change stays.
     #[must_use]
     pub fn inverse(&self) -> Option<Self> {
         let change = match &self.change {
@@ -130,11 +130,11 @@ impl FieldEdit {
     }
 }
 
-/// Something that must hold of an object for a change to be right.
+/// A precondition on an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Condition {
-    /// A field holds this value.
+    /// A field has this value.
     Holds(Field, Value),
     /// These bits of a bitmap are set.
     BitsSet {
@@ -180,7 +180,7 @@ fn read_bitmap(value: &[u8], field: &Field, capacity: u64) -> Result<Bitmap, Edi
     Ok(Bitmap::from_bytes(&data, capacity)?)
 }
 
-/// Returns the stored value with all the edits applied, every other byte as it was.
+/// Returns the stored value with all edits applied and every other byte unchanged.
 pub fn apply(value: &[u8], edits: &[FieldEdit]) -> Result<Vec<u8>, EditError> {
     let mut edited = value.to_vec();
     for edit in edits {
@@ -246,7 +246,7 @@ fn apply_one(value: &[u8], edit: &FieldEdit) -> Result<Vec<u8>, EditError> {
     }
 }
 
-/// Returns a text with another part, `None` if it has that one already.
+/// Returns the text with the part replaced, `None` if it is replaced already.
 fn with_part(
     text: &str,
     field: &Field,
@@ -278,7 +278,7 @@ fn change_bit(bitmap: &mut Bitmap, field: &Field, bit: u64, allocated: bool) -> 
     Ok(())
 }
 
-/// Returns what a field of a stored object holds.
+/// Returns the value of a field of a stored object.
 pub fn read(value: &[u8], field: &Field) -> Result<Value, WireError> {
     match Envelope::of(value)? {
         Envelope::Protobuf { raw, .. } => read_protobuf(raw, field),
@@ -288,7 +288,7 @@ pub fn read(value: &[u8], field: &Field) -> Result<Value, WireError> {
     }
 }
 
-/// Returns the stored object with one field holding another value.
+/// Returns the stored object with a new value of one field.
 fn write(value: &[u8], field: &Field, new: &Value) -> Result<Vec<u8>, WireError> {
     match Envelope::of(value)? {
         Envelope::Protobuf { raw, .. } => envelope::with_raw(value, &write_protobuf(raw, &field.path, new)?),
@@ -306,7 +306,7 @@ fn read_protobuf(message: &[u8], field: &Field) -> Result<Value, WireError> {
         match rest {
             [] => return value_of(field.kind, &occurrences),
             [Segment::Entry(key)] => {
-                // Where a key occurs twice the last one counts, as for every protobuf decoder.
+                // If a key occurs twice the last one counts, as for every protobuf decoder.
                 for entry in occurrences.into_iter().rev() {
                     if entry_part(entry, 1)? == key.as_bytes() {
                         return value_of(FieldKind::Text, &[entry_part(entry, 2)?]);
@@ -324,8 +324,8 @@ fn read_protobuf(message: &[u8], field: &Field) -> Result<Value, WireError> {
     Ok(Value::Absent)
 }
 
-/// Returns what every occurrence of a length-delimited field holds. One of another wire type is an error, as for
-/// every protobuf decoder that knows the field: passed over, it would be lost when the field is written.
+/// Returns the contents of every occurrence of a length-delimited field. Another wire type is an error, as for
+/// every protobuf decoder that knows the field: if it were skipped, it would be lost when the field is written.
 fn occurrences(message: &[u8], number: u32) -> Result<Vec<&[u8]>, WireError> {
     let mut found = Vec::new();
     for field in protobuf::fields(message) {
@@ -382,11 +382,11 @@ fn write_protobuf(message: &[u8], path: &[Segment], new: &Value) -> Result<Vec<u
             protobuf::put_bytes(&mut field, *number, &inner);
             protobuf::replace(message, *number, &field)
         }
-        _ => Err(WireError::Protobuf { offset: 0, reason: "a path must begin with a field" }),
+        _ => Err(WireError::Protobuf { offset: 0, reason: "a path must start with a field" }),
     }
 }
 
-/// Writes one entry of a map of texts; a new entry goes to its place in the order of keys, in which the API
+/// Writes one entry of a map of texts. A new entry is inserted in the order of keys, as the API
 /// server writes maps.
 fn write_entry(message: &[u8], number: u32, key: &str, new: &Value) -> Result<Vec<u8>, WireError> {
     let mut entries: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Edits change what they say and nothing else, in both encodings, and their inverse brings the bytes back.
+//! Edits change only their field, in both encodings, and their inverse restores the bytes.
 
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn fields_and_values() -> Vec<(Field, Value)> {
 }
 
 #[test]
-fn of_map_entries_that_occur_twice_the_last_counts_and_all_are_removed() {
+fn last_of_duplicate_map_entries_counts_and_all_are_removed() {
     let mut labels = Vec::new();
     for value in ["old", "new"] {
         let mut entry = Vec::new();
@@ -40,7 +40,7 @@ fn of_map_entries_that_occur_twice_the_last_counts_and_all_are_removed() {
 }
 
 #[test]
-fn a_part_of_a_yaml_text_changes_and_changes_back() {
+fn part_of_a_yaml_text_is_replaced_and_restored() {
     let text = "# ours\nnetworking:\n  serviceSubnet: \"10.96.0.0/16,fd00::/112\"   # both\n  podSubnet: 10.96.0.0/16\n";
     let mut entry = Vec::new();
     protobuf::put_bytes(&mut entry, 1, b"ClusterConfiguration");
@@ -60,8 +60,8 @@ fn a_part_of_a_yaml_text_changes_and_changes_back() {
         let edited = apply(&value, std::slice::from_ref(&edit)).unwrap();
         let expected = text.replacen("10.96.0.0/16", "10.200.0.0/16", 1);
         assert_eq!(read(&edited, &field), Ok(Value::Text(expected)));
-        assert_eq!(apply(&edited, std::slice::from_ref(&edit)).unwrap(), edited, "twice is once");
-        assert_eq!(apply(&edited, &[edit.inverse().unwrap()]).unwrap(), value, "and back");
+        assert_eq!(apply(&edited, std::slice::from_ref(&edit)).unwrap(), edited, "idempotent");
+        assert_eq!(apply(&edited, &[edit.inverse().unwrap()]).unwrap(), value, "restored");
         let error = apply(&value, &[change("10.97.0.0/16", "10.200.0.0/16")]).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -77,21 +77,21 @@ const JSON: &str = concat!(
 );
 
 #[test]
-fn json_edits_undo_to_the_very_bytes() {
+fn inverse_of_a_json_edit_restores_every_byte() {
     for (field, new) in fields_and_values() {
         let before = read(JSON.as_bytes(), &field).unwrap();
         let edit = FieldEdit::replace(field.clone(), before, new.clone());
         let edited = apply(JSON.as_bytes(), std::slice::from_ref(&edit)).unwrap();
         assert_eq!(read(&edited, &field).unwrap(), new, "{field}");
         let back = apply(&edited, &[edit.inverse().unwrap()]).unwrap();
-        // An object added on the way (`labels` and the like exist here) would stay: none is.
+        // A parent object that the edit adds would stay: none is added (`labels` and the like exist here).
         let parents_exist = !matches!(field.to_string().as_str(), "spec.parentRef.name");
         assert!(!parents_exist || back == JSON.as_bytes(), "{field}: {}", String::from_utf8_lossy(&back));
     }
 }
 
 #[test]
-fn an_item_of_a_list_comes_and_goes_whatever_else_is_in_it() {
+fn list_item_is_added_and_removed_without_changing_others() {
     let (field, pin) =
         (Field::finalizers(), FieldEdit::item(Field::finalizers(), "netsurgeon.io/moving", true));
     let (mut metadata, mut raw) = (Vec::new(), Vec::new());
@@ -111,17 +111,21 @@ fn an_item_of_a_list_comes_and_goes_whatever_else_is_in_it() {
             let pinned = apply(&listed(others), std::slice::from_ref(&pin)).unwrap();
             let wanted = Value::texts(&[others, &["netsurgeon.io/moving"]].concat());
             assert_eq!(read(&pinned, &field), Ok(wanted));
-            assert_eq!(apply(&pinned, std::slice::from_ref(&pin)).unwrap(), pinned, "twice is once");
+            assert_eq!(apply(&pinned, std::slice::from_ref(&pin)).unwrap(), pinned, "idempotent");
             let back = [pin.inverse().unwrap()];
             assert_eq!(apply(&pinned, &back).unwrap(), listed(others));
-            assert_eq!(apply(&listed(others), &back).unwrap(), listed(others), "what is not there stays so");
+            assert_eq!(
+                apply(&listed(others), &back).unwrap(),
+                listed(others),
+                "removal of a missing item changes nothing"
+            );
         }
         assert_eq!(listed(&[]), before);
     }
 }
 
 #[test]
-fn an_edit_is_refused_when_the_field_holds_something_else() {
+fn edit_is_refused_if_the_field_has_another_value() {
     let edit = FieldEdit::replace(
         Field::cluster_ip(),
         Value::Text("10.96.0.8".into()),
@@ -132,7 +136,7 @@ fn an_edit_is_refused_when_the_field_holds_something_else() {
 }
 
 #[test]
-fn a_field_of_another_wire_type_is_refused_and_not_lost() {
+fn field_of_another_wire_type_is_refused_and_not_lost() {
     let mut spec = Vec::new();
     protobuf::put_number(&mut spec, 3, 0);
     let mut raw = Vec::new();
@@ -146,7 +150,7 @@ fn a_field_of_another_wire_type_is_refused_and_not_lost() {
 }
 
 #[test]
-fn bits_are_set_once_and_cleared_once() {
+fn bits_are_set_and_cleared_only_once() {
     let meta = TypeMeta { api_version: "v1".into(), kind: "RangeAllocation".into() };
     let value = envelope::wrap(&meta, &[]);
     let bits = |set: Vec<u64>, clear: Vec<u64>| FieldEdit {
@@ -166,10 +170,10 @@ fn bits_are_set_once_and_cleared_once() {
 }
 
 proptest! {
-    /// An arbitrary object, unknown fields everywhere: after an edit every other field has its bytes,
-    /// and the inverse brings back the whole value byte for byte.
+    /// An arbitrary object with unknown fields: after an edit every other field has its bytes,
+    /// and the inverse restores the whole value byte for byte.
     #[test]
-    fn protobuf_edits_touch_nothing_else(
+    fn protobuf_edits_change_only_their_field(
         outer in any_message(), spec in any_message(), which in 0_usize..9,
     ) {
         let mut message = outer.clone();
@@ -181,7 +185,7 @@ proptest! {
         let value = envelope::wrap(&TypeMeta::default(), &message);
         let (field, new) = fields_and_values().swap_remove(which);
         let Ok(before) = read(&value, &field) else { return Ok(()) };
-        // A single field that occurs twice, or in the place of a list an odd one, is not put back as it was.
+        // A single field that occurs twice, or a list field of another wire type, is not restored as it was.
         let single = [&outer, &spec].into_iter().all(|message| protobuf::fields(message).flatten().all(|f| {
             protobuf::fields(message).flatten().filter(|g| g.number == f.number).count() == 1
         }));

@@ -1,9 +1,9 @@
-//! What stands around a stored object: which encoding it is in, and of which kind it says it is.
+//! The envelope of a stored object: its encoding, and its kind.
 //!
 //! Protobuf values are the magic `k8s\0` and a `runtime.Unknown`
 //! (`k8s.io/apimachinery/pkg/runtime/serializer/protobuf/protobuf.go`, v0.36.3). JSON values are text that
-//! begins with `{`. CBOR values begin with the self-described tag `d9 d9 f7` (RFC 8949, section 3.4.6).
-//! Encrypted values begin with `k8s:enc:PROVIDER:VERSION:KEY:`
+//! starts with `{`. CBOR values start with the self-described tag `d9 d9 f7` (RFC 8949, section 3.4.6).
+//! Encrypted values start with `k8s:enc:PROVIDER:VERSION:KEY:`
 //! (`k8s.io/apiserver/pkg/server/options/encryptionconfig/config.go`, v0.36.3).
 
 use std::borrow::Cow;
@@ -13,16 +13,16 @@ use super::protobuf::{self, RawField};
 
 /// The four bytes before a protobuf value.
 pub const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
-/// The tag before a CBOR value: that it is CBOR.
+/// The self-described tag before a CBOR value.
 pub const CBOR_MAGIC: &[u8] = &[0xd9, 0xd9, 0xf7];
-/// What every value that is encrypted at rest begins with.
+/// The prefix of every value that is encrypted at rest.
 pub const ENCRYPTION_PREFIX: &[u8] = b"k8s:enc:";
 
 /// Field numbers of `runtime.Unknown`.
 const TYPE_META: u32 = 1;
 const RAW: u32 = 2;
 
-/// API version and kind, as an object states them.
+/// API version and kind of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TypeMeta<'a> {
     /// As in `v1` or `networking.k8s.io/v1`.
@@ -57,7 +57,7 @@ pub enum Envelope<'a> {
 impl<'a> Envelope<'a> {
     /// Recognises a stored value.
     ///
-    /// Fails when the value begins like nothing known, or when a protobuf envelope or UTF-8 is broken.
+    /// Fails if the start of the value is unknown, or a protobuf envelope or UTF-8 is broken.
     pub fn of(value: &'a [u8]) -> Result<Self, WireError> {
         if let Some(unknown) = value.strip_prefix(PROTOBUF_MAGIC) {
             return Self::protobuf(unknown);
@@ -76,7 +76,7 @@ impl<'a> Envelope<'a> {
         Err(WireError::Unrecognised { beginning })
     }
 
-    /// Names the encoding, for people and for JSON output.
+    /// Names the encoding, for messages and JSON output.
     pub fn encoding(&self) -> &'static str {
         match self {
             Self::Protobuf { .. } => "protobuf",
@@ -124,7 +124,7 @@ fn read_type_meta(message: &[u8]) -> Result<TypeMeta<'_>, WireError> {
     Ok(type_meta)
 }
 
-/// Returns the value with its object's message replaced, the envelope's other bytes kept.
+/// Returns the value with its object's message replaced and the envelope's other bytes kept.
 pub(super) fn with_raw(value: &[u8], raw: &[u8]) -> Result<Vec<u8>, WireError> {
     let unknown = value.strip_prefix(PROTOBUF_MAGIC).unwrap_or(value);
     let mut field = Vec::with_capacity(raw.len().saturating_add(6));

@@ -1,23 +1,23 @@
-//! Names for single fields of stored objects, and the values that they hold.
+//! Names of single fields of stored objects, and their values.
 //!
-//! A [`Field`] knows its way in both encodings: field numbers for protobuf, member names for JSON. It is
-//! data, so that a step of an operation can carry it into a journal.
+//! A [`Field`] has its path in both encodings: field numbers for protobuf, member names for JSON. It is
+//! data, so that a step of an operation can store it in a journal.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The way to one field.
+/// The path to one field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Field {
     /// From the object's root; never empty.
     pub path: Vec<Segment>,
-    /// What the field holds.
+    /// The type of the field.
     pub kind: FieldKind,
 }
 
-/// One step of the way.
+/// One segment of the path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Segment {
     /// A field of a message: its number in protobuf, its name in JSON.
@@ -28,7 +28,7 @@ pub enum Segment {
     Entry(String),
 }
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FieldKind {
@@ -42,10 +42,10 @@ pub enum FieldKind {
     Time,
 }
 
-/// What a field holds at some moment.
+/// The value of a field.
 ///
-/// `Absent` and an empty text are different: the API server writes most texts of a Service even when they
-/// are empty, and an undo must bring back the very bytes.
+/// `Absent` and an empty text are different: the API server writes most texts of a Service even if they
+/// are empty, and a rollback must restore the same bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Value {
@@ -67,7 +67,7 @@ impl Value {
         text.map_or(Self::Absent, |text| Self::Text(text.to_string()))
     }
 
-    /// Returns a list, `Absent` for an empty one: neither encoding tells the two apart.
+    /// Returns a list, `Absent` for an empty one: neither encoding distinguishes the two.
     pub fn texts<T: AsRef<str>>(texts: &[T]) -> Self {
         if texts.is_empty() {
             Self::Absent

@@ -1,5 +1,5 @@
-//! JSON text: finding the place of a member, replacing it, and leaving every other byte alone; and the
-//! readers by which the generated types take Kubernetes JSON.
+//! JSON text: finds a member and replaces it, and keeps every other byte; and the
+//! readers of Kubernetes JSON for the generated types.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use time::format_description::well_known::Rfc3339;
 use super::WireError;
 use super::generated::{IntOrString, Time};
 
-/// One member of an object: its name, and where its value stands in the text.
+/// One member of an object: its name, and the position of its value in the text.
 struct Member<'a> {
     name: Cow<'a, str>,
     value: Range<usize>,
@@ -61,9 +61,9 @@ fn members(text: &str) -> Result<Vec<Member<'_>>, WireError> {
     Ok(parsed.0.into_iter().map(|(name, raw)| Member { name, value: place(raw) }).collect())
 }
 
-/// Returns the text of the value at a path of member names, `None` where there is none.
+/// Returns the text of the value at a path of member names, `None` if it does not exist.
 ///
-/// Where a name occurs twice the last one counts, as in Go's decoder.
+/// If a name occurs twice the last one counts, as in Go's decoder.
 pub(super) fn get<'t>(text: &'t str, path: &[&str]) -> Result<Option<&'t str>, WireError> {
     let mut here = text;
     for name in path {
@@ -77,7 +77,7 @@ pub(super) fn get<'t>(text: &'t str, path: &[&str]) -> Result<Option<&'t str>, W
 }
 
 /// Returns the text with the value at the path replaced, added (as the last member of its object), or, for
-/// `None`, removed with its name and comma. Objects on the way are added where they are missing.
+/// `None`, removed with its name and comma. Missing objects of the path are added.
 pub(super) fn set(text: &str, path: &[&str], value: Option<&str>) -> Result<String, WireError> {
     let Some((name, rest)) = path.split_first() else {
         return Ok(value.unwrap_or("null").to_string());
@@ -112,7 +112,7 @@ fn insert(text: &str, all: &[Member<'_>], name: &str, value: &str) -> String {
     splice(text, open..open, &member)
 }
 
-/// Removes every member of that name: without the last one, an earlier one would count.
+/// Removes every member of that name: if only the last one were removed, an earlier one would count.
 fn remove_all(text: &str, name: &str) -> Result<String, WireError> {
     let mut text = text.to_string();
     loop {
@@ -129,7 +129,7 @@ fn remove(text: &str, all: &[Member<'_>], index: usize) -> String {
         return splice(text, before.value.end..end, "");
     }
     let open = text.find('{').map_or(0, |at| at.saturating_add(1));
-    // The first of several members takes the comma behind it along; the only one takes nothing.
+    // The first of several members is removed with the comma after it; a single one has none.
     let comma = text.get(end..).and_then(|rest| rest.find(',')).filter(|_| all.len() > 1);
     splice(text, open..comma.map_or(end, |at| end.saturating_add(at).saturating_add(1)), "")
 }
@@ -147,7 +147,7 @@ pub(super) fn quote(text: &str) -> String {
     serde_json::Value::String(text.to_string()).to_string()
 }
 
-/// Returns seconds since 1970 as RFC 3339 in UTC, as `metav1.Time` is written.
+/// Returns seconds since 1970 as RFC 3339 in UTC, the format of `metav1.Time`.
 pub(super) fn format_time(seconds: i64) -> String {
     OffsetDateTime::from_unix_timestamp(seconds)
         .ok()
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn of_members_that_occur_twice_the_last_counts_and_all_are_removed() {
+    fn last_of_duplicate_members_counts_and_all_are_removed() {
         let text = r#"{"a":1,"b":2,"a":3}"#;
         assert_eq!(get(text, &["a"]).unwrap(), Some("3"));
         assert_eq!(set(text, &["a"], Some("4")).unwrap(), r#"{"a":1,"b":2,"a":4}"#);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_looks_like_a_name_is_not_taken_for_one() {
+    fn value_that_looks_like_a_name_is_not_a_name() {
         let text = r#"{"x":"clusterIP\":","clusterIP":"10.0.0.1"}"#;
         assert_eq!(
             set(text, &["clusterIP"], Some("\"10.0.0.2\"")).unwrap(),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_nest_is_an_error_not_a_crash() {
+    fn deep_nesting_is_an_error() {
         let text = format!("{{\"a\":{}}}", "[".repeat(100_000));
         assert!(get(&text, &["a"]).is_err());
     }

@@ -1,18 +1,18 @@
-//! Flags in a static Pod's manifest: found however they are written, and changed with nothing else.
+//! Flags in a static Pod's manifest: read in every notation, and changed without any other change.
 //!
 //! kubeadm writes a list of words (`- --service-cluster-ip-range=10.96.0.0/16`); others have flag and value as two words, or
-//! a shell's command as one.
+//! a whole shell command as one.
 
 use super::yaml::{Node, Yaml, YamlError};
 
-/// Why a flag cannot be found, or not be changed.
+/// Why a flag cannot be found or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     /// The file cannot be read.
     #[error(transparent)]
     Yaml(#[from] YamlError),
     /// It has no container that runs the program.
-    #[error("no container in it runs `{0}`")]
+    #[error("the manifest has no container that runs `{0}`")]
     NoContainer(String),
     /// The program is started without the flag.
     #[error("`{program}` has no flag `--{flag}`")]
@@ -22,14 +22,14 @@ pub enum ManifestError {
         /// The flag.
         flag: String,
     },
-    /// It is there more than once, and the last one counts.
+    /// It occurs more than once; the last one counts.
     #[error("`{program}` has the flag `--{flag}` {count} times")]
     Several {
         /// The program.
         program: String,
         /// The flag.
         flag: String,
-        /// How often.
+        /// How many times.
         count: usize,
     },
 }
@@ -37,7 +37,7 @@ pub enum ManifestError {
 /// A flag in a manifest.
 struct Found<'a> {
     node: Node,
-    /// What stands there: flag and value, or the value alone.
+    /// The text found: flag and value, or the value only.
     written: &'a str,
     value: &'a str,
 }
@@ -48,7 +48,7 @@ pub fn runs(text: &str, program: &str) -> Result<bool, ManifestError> {
     Ok(containers(&yaml).into_iter().any(|container| is_of(&yaml, container, program)))
 }
 
-/// Returns the value that a program's flag has in a manifest, `None` if it has none.
+/// Returns the value of a program's flag in a manifest, `None` if it has none.
 pub fn flag(text: &str, program: &str, flag: &str) -> Result<Option<String>, ManifestError> {
     let yaml = Yaml::parse(text)?;
     match find(&yaml, program, flag) {
@@ -58,7 +58,7 @@ pub fn flag(text: &str, program: &str, flag: &str) -> Result<Option<String>, Man
     }
 }
 
-/// Returns the manifest with another value of a program's flag, and every other byte as it was.
+/// Returns the manifest with another value of a program's flag, and every other byte unchanged.
 pub fn with_flag(text: &str, program: &str, flag: &str, value: &str) -> Result<String, ManifestError> {
     let yaml = Yaml::parse(text)?;
     let found = find(&yaml, program, flag)?;
@@ -77,7 +77,7 @@ fn words(yaml: &Yaml<'_>, container: Node) -> Vec<Node> {
     lists.flat_map(|list| yaml.items(list)).copied().collect()
 }
 
-/// A container is called after the program, or calls it.
+/// The container has the program's name, or its command.
 fn is_of(yaml: &Yaml<'_>, container: Node, program: &str) -> bool {
     let name = yaml.get(container, "name").and_then(|name| yaml.scalar(name));
     let calls = |word: &Node| {
@@ -103,7 +103,7 @@ fn find<'a>(yaml: &'a Yaml<'_>, program: &str, flag: &str) -> Result<Found<'a>, 
     }
 }
 
-/// Returns all places of a flag in the words of a command.
+/// Returns all occurrences of a flag in the words of a command.
 fn in_words<'a>(yaml: &'a Yaml<'_>, words: &[Node], flag: &str) -> Vec<Found<'a>> {
     let (alone, with_value) = (format!("--{flag}"), format!("--{flag}="));
     let mut found = Vec::new();
@@ -122,7 +122,7 @@ fn in_words<'a>(yaml: &'a Yaml<'_>, words: &[Node], flag: &str) -> Vec<Found<'a>
     found
 }
 
-/// Returns all places of a flag in a shell's command.
+/// Returns all occurrences of a flag in a shell command.
 fn in_a_shell<'a>(node: Node, command: &'a str, alone: &str) -> Vec<Found<'a>> {
     let is_end = |character: char| {
         character.is_whitespace() || matches!(character, '\'' | '"' | ';' | '&' | '|' | '>')
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn however_it_is_written_nothing_else_changes() {
+    fn flag_is_changed_in_every_notation_and_nothing_else() {
         for command in [
             "    command:\n    - kube-apiserver\n    - --service-cluster-ip-range=10.96.0.0/16   # ours\n    - --v=2",
             "    command: [kube-apiserver, '--service-cluster-ip-range=10.96.0.0/16', \"--v=2\"]",
@@ -182,13 +182,13 @@ mod tests {
                 let expected = rest.replacen("10.96.0.0/16", "10.200.0.0/16", 1);
                 assert_eq!(after, format!("{head}- name: kube-apiserver{expected}"));
                 let back = with_flag(&after, "kube-apiserver", FLAG, "10.96.0.0/16").unwrap();
-                assert_eq!(back, text, "and back");
+                assert_eq!(back, text, "restored");
             }
         }
     }
 
     #[test]
-    fn both_families_get_quotes_where_a_comma_would_end_a_word() {
+    fn both_families_are_quoted_if_a_comma_ends_a_word() {
         let both = "10.200.0.0/16,fd00:200::/112";
         let text = manifest("    command: [kube-apiserver, --service-cluster-ip-range=10.96.0.0/16]");
         let after = with_flag(&text, "kube-apiserver", FLAG, both).unwrap();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_as_expected_is_said() {
+    fn missing_and_duplicate_flags_are_reported() {
         let text = manifest("    command: [kube-apiserver, --v=2]");
         assert_eq!(flag(&text, "kube-apiserver", FLAG), Ok(None));
         let error = with_flag(&text, "kube-apiserver", FLAG, "10.200.0.0/16").unwrap_err();

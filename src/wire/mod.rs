@@ -1,12 +1,12 @@
 //! The stored form of Kubernetes objects: bytes in, bytes out, no I/O.
 //!
-//! What an API server keeps in etcd is an [`envelope`] around protobuf, or JSON text, or CBOR, or any of
-//! them encrypted. This room recognises all, reads the kinds that netsurgeon works on ([`objects`]), shows
-//! any other as a tree ([`tree`]), and changes single fields ([`edit`]) in place: every byte that was not
-//! meant to change is copied as it was, fields that this program has never heard of included. An object
-//! that the API server wrote is never decoded and encoded again.
+//! An API server stores in etcd an [`envelope`] around protobuf, or JSON text, or CBOR, or any of
+//! them encrypted. This module recognises all. It reads the kinds that netsurgeon works on ([`objects`]), shows
+//! any other as a tree ([`tree`]), and changes single fields ([`edit`]) in place: every other byte
+//! is copied as it was, including fields that this program does not know. An object
+//! of the API server is never decoded and encoded again.
 //!
-//! Only this room names `prost`.
+//! Only this module uses `prost`.
 
 mod address;
 pub mod bitmap;
@@ -39,27 +39,27 @@ pub use objects::{IpAddressObject, RangeAllocation, Service, ServiceCidrObject};
 pub use pairs::Pairs;
 pub use service::{ServicePort, ServiceSpec, StoredService, TargetPort, Text};
 
-/// Why bytes could not be read as what they should be.
+/// Why bytes cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// A protobuf message ends in the middle of a field, or a field has a length beyond its message.
+    /// A protobuf message ends in the middle of a field, or the length of a field exceeds its message.
     #[error("broken protobuf at byte {offset}: {reason}")]
     Protobuf {
-        /// Offset in bytes within the message that was being read.
+        /// Offset in bytes within the message.
         offset: usize,
         /// What is wrong.
         reason: &'static str,
     },
-    /// The JSON text does not parse, or has not the expected shape.
+    /// The JSON text does not parse, or does not have the expected structure.
     #[error("broken JSON: {reason}")]
     Json {
-        /// The parser's words.
+        /// The parser's message.
         reason: String,
     },
-    /// A text in the object is no YAML, or cannot be taken for it.
+    /// A text in the object is not valid YAML.
     #[error("broken YAML: {reason}")]
     Yaml {
-        /// The parser's words.
+        /// The parser's message.
         reason: String,
     },
     /// The value is encrypted and no key was given.
@@ -70,17 +70,17 @@ pub enum WireError {
         /// The name of the key.
         key: String,
     },
-    /// The CBOR ends too early, or has not the shape that an API server gives it.
+    /// The CBOR ends too early, or does not have the structure that an API server writes.
     #[error("broken CBOR: {reason}")]
     Cbor {
-        /// The parser's words.
+        /// The parser's message.
         reason: String,
     },
-    /// The value is to be changed, and is in CBOR, which is read and not changed.
+    /// The value to change is in CBOR, which netsurgeon only reads.
     #[error("the value is stored as CBOR, which netsurgeon reads and does not change")]
     CborUnchanged,
-    /// The value begins like nothing an API server stores.
-    #[error("the value is no Kubernetes object: it begins with `{beginning}`")]
+    /// The value does not start like any value of an API server.
+    #[error("the value is not a Kubernetes object: it starts with `{beginning}`")]
     Unrecognised {
         /// The first bytes, escaped.
         beginning: String,
@@ -88,17 +88,17 @@ pub enum WireError {
     /// The object is of another kind.
     #[error("expected a `{expected}`, found a `{found}`")]
     WrongKind {
-        /// The kind that belongs there.
+        /// The expected kind.
         expected: &'static str,
         /// The kind that was found.
         found: String,
     },
-    /// A bitmap has bits that its range has not.
-    #[error("the bitmap has {bits} bits, its range has room for {capacity}")]
+    /// A bitmap has bits outside its range.
+    #[error("the bitmap has {bits} bits, but its range allows {capacity}")]
     BitmapTooLong {
         /// Position of the highest bit set, plus one.
         bits: u64,
-        /// What the range allows.
+        /// The capacity of the range.
         capacity: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! The kinds that netsurgeon reads, in whichever encoding they are stored, and the few that it makes.
+//! The kinds that netsurgeon reads, in every stored encoding, and the few that it creates.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,13 +23,13 @@ pub use generated::{
 pub const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
 /// The label with the address family (same file).
 pub const IP_FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
-/// The value of [`MANAGED_BY`] on what the allocator made
+/// The value of [`MANAGED_BY`] on objects of the allocator
 /// (`pkg/registry/core/service/ipallocator/cidrallocator.go`, v1.36.3).
 pub const ALLOCATOR: &str = "ipallocator.k8s.io";
 /// The value of [`MANAGED_BY`] on addresses that netsurgeon reserves: the repair loop and the ServiceCIDR
-/// finalizer leave them alone, and the allocator does not give them away.
+/// finalizer ignore them, and the allocator does not allocate them.
 pub const NETSURGEON: &str = "netsurgeon";
-/// The finalizer of a Service, and of its shadow, while a renumbering has given both the same address.
+/// The finalizer of a Service, and of its shadow, while both have the same address during a renumbering.
 pub const MOVING: &str = "netsurgeon.io/moving";
 
 /// A kind that can be read from a stored value.
@@ -59,13 +59,13 @@ kinds! {
 
 /// Reads a stored value as this kind.
 ///
-/// Fails when the value is of another kind, broken, or encrypted. Fields beyond those of `proto/` are
+/// Fails if the value is of another kind, broken, or encrypted. Fields that `proto/` does not have are
 /// skipped.
 pub fn decode<K: Kind>(value: &[u8]) -> Result<K, WireError> {
     decode_opened(open(value, K::NAME)?.1)
 }
 
-/// Reads of a value of any kind what it has in common with this one.
+/// Reads the fields that a value of any kind has in common with this kind.
 pub(super) fn decode_any<K: Kind>(value: &[u8]) -> Result<K, WireError> {
     decode_opened(recognise(value)?.1)
 }
@@ -90,7 +90,7 @@ pub(super) enum Opened<'a> {
     Json(Cow<'a, str>),
 }
 
-/// Takes the envelope off an object that should be of this kind.
+/// Removes the envelope of an object that must be of this kind.
 pub(super) fn open<'a>(value: &'a [u8], kind: &'static str) -> Result<(TypeMeta<'a>, Opened<'a>), WireError> {
     let (type_meta, opened) = recognise(value)?;
     if type_meta.kind != kind {
@@ -116,7 +116,7 @@ fn of_json(text: Cow<'_, str>) -> Result<(TypeMeta<'_>, Opened<'_>), WireError> 
     Ok((type_meta, Opened::Json(text)))
 }
 
-/// How a new object is to be stored.
+/// The encoding of a new object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
@@ -126,14 +126,14 @@ pub enum Encoding {
     Json,
 }
 
-/// An IPAddress object about to be created, labelled as the allocator labels its own (`networking.k8s.io`, `IPAddress`).
+/// A new IPAddress object, labelled as the allocator labels its own (`networking.k8s.io`, `IPAddress`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewIpAddress<'a> {
     /// API version, as in `networking.k8s.io/v1`.
     pub api_version: &'a str,
     /// The address; its canonical text is the object's name.
     pub address: IpAddr,
-    /// The Service that the address is for: namespace and name.
+    /// The Service of the address: namespace and name.
     pub parent: (&'a str, &'a str),
     /// The object's uid.
     pub uid: &'a str,
@@ -187,7 +187,7 @@ impl NewIpAddress<'_> {
     }
 }
 
-/// Returns a new RangeAllocation, as the API server makes one: protobuf, empty metadata.
+/// Returns a new RangeAllocation, as the API server creates one: protobuf, empty metadata.
 pub fn new_range_allocation(range: &str, data: Vec<u8>) -> Vec<u8> {
     let object = RangeAllocation {
         metadata: Some(ObjectMeta::default()),

@@ -15,7 +15,7 @@ impl Pairs {
         self.0.iter().find(|(own, _)| own == key).map(|(_, value)| value.as_str())
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -32,7 +32,7 @@ impl Pairs {
         }
     }
 
-    /// Takes an entry of a protobuf map in.
+    /// Adds an entry of a protobuf map.
     pub(super) fn take(&mut self, entry: &[u8]) -> Result<(), WireError> {
         let (key, value) = map_entry(entry)?;
         self.insert(key, value);
@@ -50,7 +50,7 @@ impl FromIterator<(String, String)> for Pairs {
     }
 }
 
-/// As a map.
+/// Serialized as a map.
 impl Serialize for Pairs {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))

@@ -1,19 +1,19 @@
-//! A walker over protobuf messages that knows no message type.
+//! A reader of protobuf messages without any message type.
 //!
-//! It splits a message into its fields and puts fields back together; nothing in between is interpreted,
-//! so whatever is not replaced keeps its bytes. Encoding: protocol buffers' "Encoding" document (wire types
+//! It splits a message into its fields and joins fields to a message. It does not interpret their contents, so all fields
+//! that are not replaced keep their bytes. Encoding: protocol buffers' "Encoding" document (wire types
 //! 0 varint, 1 fixed64, 2 length-delimited, 3/4 group, 5 fixed32).
 
 use super::WireError;
 
-/// One field as it stands in a message.
+/// One field of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RawField<'a> {
     /// Field number, 1 to 2^29-1.
     pub(super) number: u32,
     /// Tag, length and content: exactly the bytes in the message.
     pub(super) whole: &'a [u8],
-    /// What the field holds.
+    /// The content of the field.
     pub(super) content: Content<'a>,
 }
 
@@ -24,7 +24,7 @@ pub(super) enum Content<'a> {
     Varint(u64),
     /// Wire type 2: text, bytes or a message.
     Bytes(&'a [u8]),
-    /// Wire types 1, 5 and groups: carried along, never looked into.
+    /// Wire types 1, 5 and groups: copied, never interpreted.
     Other(&'a [u8]),
 }
 
@@ -67,7 +67,7 @@ impl RawField<'_> {
     }
 }
 
-/// Iterates over the fields of a message in the order in which they stand.
+/// Iterates over the fields of a message in their order.
 pub(super) fn fields(message: &[u8]) -> Fields<'_> {
     Fields { message, position: 0 }
 }
@@ -77,8 +77,8 @@ pub(super) struct Fields<'a> {
     position: usize,
 }
 
-/// Where a message breaks off, and why. Smaller than a [`WireError`], which it becomes with `?`: fields are
-/// read by the million.
+/// The offset of an error in a message, and its reason. Smaller than a [`WireError`], which it becomes with `?`: surveys read
+/// millions of fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Broken {
     offset: usize,
@@ -255,8 +255,8 @@ pub(super) fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
 
 /// Returns the message with every occurrence of one field replaced by the given encoded fields.
 ///
-/// They go where the first occurrence stood, or, if there was none, before the first field with a larger
-/// number: the place where an encoder that writes fields in order of number would have put them. All other
+/// They replace the first occurrence, or, if there is none, are inserted before the first field with a larger
+/// number, where an encoder that writes fields in order of number puts them. All other
 /// bytes are copied.
 pub(super) fn replace(message: &[u8], number: u32, replacement: &[u8]) -> Result<Vec<u8>, WireError> {
     let all: Vec<RawField<'_>> = fields(message).collect::<Result<_, _>>()?;
@@ -286,7 +286,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Any well-formed message, with every wire type that a real one may hold.
+    /// Any well-formed message, with every wire type that a real one can have.
     pub(crate) fn any_message() -> impl Strategy<Value = Vec<u8>> {
         let field = (1_u32..64, 0_u8..4, any::<u64>(), proptest::collection::vec(any::<u8>(), 0..40));
         proptest::collection::vec(field, 0..20).prop_map(|parts| {
@@ -309,8 +309,8 @@ pub(super) mod tests {
         })
     }
 
-    /// The same, with nothing but entries in the place of maps: prost does not look at a map's wire type and takes
-    /// for an entry what is none (`encoding.rs`, 0.14), where every decoder of Kubernetes refuses.
+    /// The same, with entries only in place of maps: prost does not check a map's wire type and accepts
+    /// other types as entries (`encoding.rs`, 0.14), which every decoder of Kubernetes refuses.
     pub(crate) fn any_message_with_maps(maps: &'static [u32]) -> impl Strategy<Value = Vec<u8>> {
         any_message().prop_filter("a map of another wire type", |message| {
             fields(message).flatten().all(|f| !maps.contains(&f.number) || f.bytes().is_some())
@@ -351,7 +351,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn groups_are_carried_whole() {
+    fn groups_are_copied_whole() {
         // Field 1 as a group holding a nested group, then field 2.
         let message = [0x0b, 0x13, 0x08, 0x01, 0x14, 0x0c, 0x10, 0x05];
         let found: Vec<_> = fields(&message).map(Result::unwrap).collect();
@@ -361,7 +361,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_deep_nest_of_groups_does_not_overflow_the_stack() {
+    fn deeply_nested_groups_do_not_overflow_the_stack() {
         let bytes = vec![0x0b; 1_000_000];
         assert!(fields(&bytes).any(|f| f.is_err()));
     }

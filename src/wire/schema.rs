@@ -1,10 +1,10 @@
-//! Names for field numbers: a table generated from `proto/`, for showing objects.
+//! Names of field numbers: a table generated from `proto/`, for showing objects.
 
 pub use super::generated::SCHEMA;
 
 use super::TypeMeta;
 
-/// The type of a field as far as showing it needs to know.
+/// The type of a field, as far as it is needed to show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldType {
     /// A text.
@@ -31,7 +31,7 @@ pub type Fields = &'static [(u32, &'static str, FieldType)];
 /// A message of the table: its name and its fields.
 pub type Message = (&'static str, Fields);
 
-/// What is known of every kind: what its other fields hold is anybody's guess.
+/// The fields that every kind has; the types of others are unknown.
 const METADATA_ONLY: Fields = &[(1, "metadata", FieldType::Message("ObjectMeta"))];
 
 /// Returns the fields of a message of the table, which is in the order of the names.
@@ -42,7 +42,7 @@ pub fn message(name: &str) -> Option<Fields> {
 
 /// Returns the fields of an object of this kind.
 pub fn of(type_meta: &TypeMeta<'_>) -> Fields {
-    // The one kind that API servers store in two forms that differ in what is read of it.
+    // The only kind that API servers store in two versions with different fields.
     let old = "CustomResourceDefinitionV1beta1";
     let is_old = type_meta.kind == "CustomResourceDefinition" && type_meta.api_version.ends_with("/v1beta1");
     message(if is_old { old } else { &type_meta.kind }).unwrap_or(METADATA_ONLY)

@@ -1,9 +1,9 @@
-//! What netsurgeon wants to know of a Service, read in one pass over the stored message.
+//! The parts of a Service that netsurgeon needs, read in one pass over the stored message.
 //!
-//! A cluster has tens of thousands of Services, of which a plan needs a third of the fields, and of those
-//! most are short texts; so they are read by hand, compactly. Field numbers:
-//! `k8s.io/api/core/v1/generated.proto` and `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`, v0.36.3;
-//! what the generated reader says is compared by a test. JSON goes by way of the generated reader.
+//! A cluster has tens of thousands of Services. A plan needs a third of their fields, and most of those
+//! are short texts; so this reader is written by hand and compact. Field numbers:
+//! `k8s.io/api/core/v1/generated.proto` and `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`, v0.36.3.
+//! A test compares the result with that of the generated reader, which also reads JSON.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use super::objects::{Kind, Opened, Service, open};
 use super::protobuf::{fields, map_entry};
 use super::{Pairs, WireError, generated, json};
 
-/// A text of an API object. Up to 24 bytes lie in place, which is most names and all IPv4 addresses.
+/// A text of an API object. Up to 24 bytes are stored inline: most names and all IPv4 addresses.
 pub type Text = CompactString;
 
 /// A Service, in part.
@@ -27,7 +27,7 @@ pub struct StoredService {
     pub uid: Text,
     /// `metadata.labels`.
     pub labels: Pairs,
-    /// Whether `metadata.deletionTimestamp` is there.
+    /// Whether `metadata.deletionTimestamp` is set.
     pub is_being_deleted: bool,
     /// `metadata.finalizers`.
     pub finalizers: Vec<Text>,
@@ -67,10 +67,10 @@ pub struct ServicePort {
     pub app_protocol: Option<Text>,
 }
 
-/// Where a port leads: to a port of the Pods by number, or by name.
+/// The target of a port: a port of the Pods by number, or by name.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(untagged)]
-#[expect(missing_docs, reason = "they are what their names say")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum TargetPort {
     Number(i32),
     Name(Text),
@@ -93,8 +93,8 @@ impl StoredService {
         }
     }
 
-    /// Reads one annotation of a stored value. Annotations are long and rarely asked for, so that
-    /// [`Self::decode`] leaves them out.
+    /// Reads one annotation of a stored value. Annotations are long and rarely needed, so
+    /// [`Self::decode`] omits them.
     pub fn annotation(value: &[u8], key: &str) -> Result<Option<Text>, WireError> {
         let raw = match open(value, Service::NAME)?.1 {
             Opened::Protobuf(raw) => raw,
@@ -152,8 +152,8 @@ impl StoredService {
 }
 
 impl ServiceSpec {
-    /// Returns the addresses in `clusterIPs`, or the one in `clusterIP` where the list is missing (objects
-    /// last written before Kubernetes 1.20). Headless and ExternalName Services have none, even where a stale
+    /// Returns the addresses in `clusterIPs`, or the one in `clusterIP` if the list is missing (objects
+    /// last written before Kubernetes 1.20). Headless and ExternalName Services have none, even if a stale
     /// address is left in the object.
     pub fn addresses(&self) -> Vec<IpAddr> {
         if self.r#type.as_deref() == Some("ExternalName") {
@@ -355,10 +355,10 @@ mod tests {
     }
 
     proptest! {
-        /// The walk finds what the generated reader finds: in whole messages, in ones of which parts occur
-        /// twice, and in ones with fields that nobody knows.
+        /// This reader finds what the generated reader finds: in whole messages, in ones with parts that occur
+        /// twice, and in ones with unknown fields.
         #[test]
-        fn the_walk_agrees_with_the_generated_reader(
+        fn reader_agrees_with_the_generated_one(
             one in service(), two in service(), noise in any_message_with_maps(&[2, 11, 12]), number in 1_u32..3,
         ) {
             let twice = [one.encode_to_vec(), two.encode_to_vec()].concat();
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn headless_external_and_old_services_have_the_addresses_that_count() {
+    fn addresses_of_headless_external_and_old_services_are_read() {
         let spec = |kind: &str, single: &str, listed: &[&str]| {
             let spec = ServiceSpec {
                 r#type: Some(kind.into()),

@@ -1,7 +1,7 @@
-//! Every text in a stored object of any kind, with the way to it: for whoever looks for something wherever it may stand.
+//! Visits every text in a stored object of any kind, with its path: for searches in all fields.
 //!
-//! Where `proto/` knows a field the way has its name, elsewhere its number. What a field of unknown type holds cannot be
-//! told for sure, so it is taken for everything that it may be: a message, a text, bytes.
+//! Fields that `proto/` knows have their names in the path, other fields their numbers. The type of an unknown field is
+//! ambiguous, so its content is visited as everything that it can be: a message, a text, bytes.
 
 use std::fmt;
 
@@ -13,23 +13,23 @@ use super::protobuf::{self, Content, RawField};
 use super::schema::{self, FieldType, Fields};
 use super::{TypeMeta, WireError, cbor, json};
 
-/// Nesting beyond this is taken for bytes: Kubernetes objects are a dozen levels deep.
+/// Deeper nesting is visited as bytes: Kubernetes objects have about a dozen levels.
 const DEEPEST: usize = 40;
 
-/// The way from an object's root to a text: a chain on the stack, put into words only when somebody asks.
+/// The path from an object's root to a text: a chain on the stack, formatted only on demand.
 #[derive(Debug, Clone, Copy)]
-pub struct Way<'a> {
-    before: Option<&'a Way<'a>>,
+pub struct FieldPath<'a> {
+    before: Option<&'a FieldPath<'a>>,
     step: Step<'a>,
 }
 
-/// One step of it.
+/// One step of the path.
 #[derive(Debug, Clone, Copy)]
 enum Step<'a> {
     Root,
-    /// A field whose name is known.
+    /// A field with a known name.
     Name(&'a str),
-    /// A field of a message that is not known.
+    /// A field of a message without a known name.
     Number(u32),
     /// An item of a list.
     Index(usize),
@@ -37,17 +37,17 @@ enum Step<'a> {
     Entry(&'a str),
 }
 
-impl<'a> Way<'a> {
+impl<'a> FieldPath<'a> {
     /// The object itself.
-    pub const ROOT: Way<'static> = Way { before: None, step: Step::Root };
+    pub const ROOT: FieldPath<'static> = FieldPath { before: None, step: Step::Root };
 
-    fn then(&'a self, step: Step<'a>) -> Way<'a> {
-        Way { before: Some(self), step }
+    fn then(&'a self, step: Step<'a>) -> FieldPath<'a> {
+        FieldPath { before: Some(self), step }
     }
 }
 
 /// `spec.template.spec.containers[app].env[NO_PROXY].value`; unknown fields are `/` and their number.
-impl fmt::Display for Way<'_> {
+impl fmt::Display for FieldPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(before) = self.before {
             before.fmt(f)?;
@@ -64,10 +64,10 @@ impl fmt::Display for Way<'_> {
     }
 }
 
-/// Who is told of each text: the way to it, and its bytes, which need not be UTF-8.
-pub type Seen<'v> = dyn FnMut(&Way<'_>, &[u8]) + 'v;
+/// The visitor: it gets the path of each text, and its bytes, which need not be UTF-8.
+pub type Seen<'v> = dyn FnMut(&FieldPath<'_>, &[u8]) + 'v;
 
-/// What every object says of itself.
+/// What every object has: version, kind, metadata.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Head {
     /// As in `apps/v1`.
@@ -78,28 +78,28 @@ pub struct Head {
     pub metadata: ObjectMeta,
 }
 
-/// Returns what an object says of itself. Fails when it cannot be read.
+/// Returns the head of an object. Fails if it cannot be read.
 pub fn head(value: &[u8]) -> Result<Head, WireError> {
     let TypeMeta { api_version, kind } = objects::type_of(value)?;
     let (api_version, kind) = (api_version.into_owned(), kind.into_owned());
-    // Of a Namespace nothing but metadata is read, which every kind has in the same place.
+    // A Namespace is read for its metadata only, which every kind has in the same field.
     let read: Namespace = objects::decode_any(value)?;
     Ok(Head { api_version, kind, metadata: read.metadata.unwrap_or_default() })
 }
 
-/// Tells of every text in an object; keys of maps and names of JSON's members, too. What is base64 in the JSON of a Secret
-/// or a ConfigMap because it is bytes is told as these bytes.
+/// Visits every text in an object, including keys of maps and names of JSON members. Base64 values in the JSON of a Secret
+/// or a ConfigMap are decoded first.
 ///
-/// Fails when the value cannot be read: encrypted, not an object. Of one that is broken all bytes are told before.
+/// Fails if the value cannot be read: encrypted, not an object. All bytes of a broken object are visited before the error.
 pub fn each(value: &[u8], seen: &mut Seen<'_>) -> Result<(), WireError> {
     match Envelope::of(value)? {
         Envelope::Protobuf { type_meta, raw } => match broken(raw) {
             None => {
-                message(raw, Some(schema::of(&type_meta)), &Way::ROOT, DEEPEST, seen);
+                message(raw, Some(schema::of(&type_meta)), &FieldPath::ROOT, DEEPEST, seen);
                 Ok(())
             }
             Some(error) => {
-                seen(&Way::ROOT, raw);
+                seen(&FieldPath::ROOT, raw);
                 Err(error)
             }
         },
@@ -107,7 +107,7 @@ pub fn each(value: &[u8], seen: &mut Seen<'_>) -> Result<(), WireError> {
         Envelope::Cbor => match cbor::to_json(value) {
             Ok(text) => of_json(&text, seen),
             Err(error) => {
-                seen(&Way::ROOT, value);
+                seen(&FieldPath::ROOT, value);
                 Err(error)
             }
         },
@@ -122,7 +122,7 @@ fn of_json(text: &str, seen: &mut Seen<'_>) -> Result<(), WireError> {
             Ok(())
         }
         Err(error) => {
-            seen(&Way::ROOT, text.as_bytes());
+            seen(&FieldPath::ROOT, text.as_bytes());
             Err(WireError::Json { reason: error.to_string() })
         }
     }
@@ -132,7 +132,7 @@ fn broken(bytes: &[u8]) -> Option<WireError> {
     protobuf::fields(bytes).find_map(Result::err).map(WireError::from)
 }
 
-fn message(bytes: &[u8], fields: Option<Fields>, way: &Way<'_>, depth: usize, seen: &mut Seen<'_>) {
+fn message(bytes: &[u8], fields: Option<Fields>, way: &FieldPath<'_>, depth: usize, seen: &mut Seen<'_>) {
     let (mut last, mut index): (u32, usize) = (0, 0);
     for field in protobuf::fields(bytes).flatten() {
         index = if field.number == last { index.saturating_add(1) } else { 0 };
@@ -164,7 +164,7 @@ fn name_of<'a>(content: &'a [u8], item: &FieldType) -> Option<&'a str> {
     fields.find(|field| field.number == *number)?.text().ok().filter(|name| !name.is_empty())
 }
 
-fn known_field(content: &[u8], kind: &FieldType, way: &Way<'_>, depth: usize, seen: &mut Seen<'_>) {
+fn known_field(content: &[u8], kind: &FieldType, way: &FieldPath<'_>, depth: usize, seen: &mut Seen<'_>) {
     match kind {
         FieldType::Message(name) if depth > 0 && broken(content).is_none() => {
             message(content, schema::message(name), way, depth.saturating_sub(1), seen);
@@ -180,7 +180,7 @@ fn known_field(content: &[u8], kind: &FieldType, way: &Way<'_>, depth: usize, se
                 match (field.number, field.bytes()) {
                     (1, _) | (_, None) => {}
                     (2, Some(value)) => seen(&way, value),
-                    // An entry has no other fields, but a broken value may.
+                    // An entry has no other fields, but a broken value can have some.
                     (number, Some(other)) => guess(other, &way.then(Step::Number(number)), depth, seen),
                 }
             }
@@ -189,12 +189,12 @@ fn known_field(content: &[u8], kind: &FieldType, way: &Way<'_>, depth: usize, se
     }
 }
 
-fn guess(content: &[u8], way: &Way<'_>, depth: usize, seen: &mut Seen<'_>) {
+fn guess(content: &[u8], way: &FieldPath<'_>, depth: usize, seen: &mut Seen<'_>) {
     let is_message = depth > 0 && !content.is_empty() && broken(content).is_none();
     if is_message {
         message(content, None, way, depth.saturating_sub(1), seen);
     }
-    // A text may happen to be a message, too.
+    // A text can also be a valid message.
     let is_control = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t' | '\r');
     let is_text = std::str::from_utf8(content).is_ok_and(|text| !text.contains(is_control));
     if is_text || !is_message {
@@ -202,16 +202,16 @@ fn guess(content: &[u8], way: &Way<'_>, depth: usize, seen: &mut Seen<'_>) {
     }
 }
 
-/// Tells of an object's texts, bytes decoded where its kind has them.
+/// Visits the texts of an object; fields that its kind has as bytes are decoded.
 fn object(tree: &Json, seen: &mut Seen<'_>) {
     let kind = tree.get("kind").and_then(Json::as_str).unwrap_or_default();
     let bytes = match kind {
         "Secret" => "data",
         "ConfigMap" => "binaryData",
-        _ => return texts(tree, &Way::ROOT, seen),
+        _ => return texts(tree, &FieldPath::ROOT, seen),
     };
     for (name, value) in tree.as_object().into_iter().flatten() {
-        let way = Way::ROOT.then(Step::Name(name));
+        let way = FieldPath::ROOT.then(Step::Name(name));
         if name != bytes {
             texts(value, &way, seen);
             continue;
@@ -228,8 +228,8 @@ fn object(tree: &Json, seen: &mut Seen<'_>) {
     }
 }
 
-/// Tells of every text in a JSON value that stands at the end of a way, names of members included.
-pub fn texts(tree: &Json, way: &Way<'_>, seen: &mut Seen<'_>) {
+/// Visits every text in a JSON value at the end of a path, including names of members.
+pub fn texts(tree: &Json, way: &FieldPath<'_>, seen: &mut Seen<'_>) {
     match tree {
         Json::String(text) => seen(way, text.as_bytes()),
         Json::Array(items) => {
@@ -261,7 +261,7 @@ mod tests {
 
     fn told(value: &[u8]) -> Vec<(String, String)> {
         let mut all = Vec::new();
-        let mut seen = |way: &Way<'_>, text: &[u8]| {
+        let mut seen = |way: &FieldPath<'_>, text: &[u8]| {
             all.push((way.to_string(), String::from_utf8_lossy(text).into_owned()));
         };
         each(value, &mut seen).unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_have_names_where_they_are_known_and_numbers_elsewhere() {
+    fn paths_have_names_of_known_fields_and_numbers_of_others() {
         let env = [field(1, b"NO_PROXY"), field(2, b"10.96.0.0/16")].concat();
         let container = [field(1, b"app"), field(7, &env), field(99, &field(3, b"there"))].concat();
         let value = of_kind("Pod", &field(2, &field(2, &container)));
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_are_told_by_their_keys() {
+    fn map_entries_have_their_keys_in_the_path() {
         let entry = [field(1, b"a.b/c"), field(2, b"text")].concat();
         let raw = [field(1, &field(12, &entry)), field(2, &entry)].concat();
         let told = told(&of_kind("Secret", &raw));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_kinds_are_told_by_numbers_and_repeated_ones_counted() {
+    fn unknown_kinds_have_numbers_and_repeated_fields_an_index() {
         let raw = [field(2, b"one"), field(2, b"two"), field(4, &field(1, &field(7, b"deep")))].concat();
         let told = told(&of_kind("Whatever", &raw));
         assert!(told.contains(&("/2[1]".into(), "two".into())), "{told:?}");
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_in_json_are_decoded_and_text_within_is_not() {
+    fn bytes_in_json_are_decoded_and_texts_are_not() {
         let text = r#"{"kind":"Secret","data":{"k":"MTAuOTYuMC4x"},"items":[{"name":"n","v":"x"}]}"#;
         let told = told(text.as_bytes());
         assert!(told.contains(&("data[k]".into(), "10.96.0.1".into())), "{told:?}");
@@ -315,9 +315,9 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_an_error_and_what_is_broken_is_told_before() {
+    fn unreadable_values_are_an_error_after_all_bytes_are_visited() {
         let mut count = 0;
-        let mut seen = |_: &Way<'_>, _: &[u8]| count += 1;
+        let mut seen = |_: &FieldPath<'_>, _: &[u8]| count += 1;
         assert!(each(b"k8s:enc:aescbc:v1:key:xyz", &mut seen).is_err());
         assert!(each(b"\xd9\xd9\xf7\xa1", &mut seen).is_err());
         assert!(each(&of_kind("Pod", b"\x0a\x7f10.96.0.1"), &mut seen).is_err());
@@ -329,9 +329,9 @@ mod tests {
     }
 
     proptest! {
-        /// The innermost field is known to no message: a known one may be a message itself, and then `ha` is one.
+        /// The innermost field is unknown to every message: a known one can be a message itself, and then `ha` is one.
         #[test]
-        fn every_text_is_told_however_deep(text in "[a-z0-9.:/]{1,60}", numbers in proptest::collection::vec(1_u32..40, 0..12)) {
+        fn every_text_is_visited_at_any_depth(text in "[a-z0-9.:/]{1,60}", numbers in proptest::collection::vec(1_u32..40, 0..12)) {
             let innermost = field(1000, text.as_bytes());
             let raw = numbers.iter().fold(innermost, |inner, number| field(*number, &inner));
             for kind in ["Whatever", "Pod", "Service", "ConfigMap", "EndpointSlice"] {

@@ -1,7 +1,7 @@
-//! Any stored object as a tree that people can read: names where the fields are known, numbers where not.
+//! Any stored object as a readable tree: names of known fields, numbers of others.
 //!
-//! Secret data, and all annotations of Secrets, in which tools keep copies of it, are replaced by their size before they reach
-//! the tree.
+//! Secret data, and all annotations of Secrets, in which tools keep copies of the data, are replaced by their size before they
+//! enter the tree.
 
 use serde_json::{Map, Value as Json};
 
@@ -10,13 +10,13 @@ use super::protobuf::{self, Content};
 use super::schema::{self, FieldType, Fields};
 use super::{WireError, cbor, json};
 
-/// Nesting beyond this is shown as bytes: Kubernetes objects are a dozen levels deep.
+/// Deeper nesting is shown as bytes: Kubernetes objects have about a dozen levels.
 const DEEPEST: usize = 40;
 
 /// Returns the object as a JSON value, members in the order in which they are stored.
 ///
-/// Kinds without a message in `proto/` still have named `metadata`; their other fields stand under their
-/// numbers, guessed to be text, a message or bytes.
+/// Kinds without a message in `proto/` still have named `metadata`; their other fields have their numbers as names,
+/// and are guessed to be text, a message or bytes.
 pub fn of(value: &[u8]) -> Result<Json, WireError> {
     match Envelope::of(value)? {
         Envelope::Protobuf { type_meta, raw } => {
@@ -58,7 +58,7 @@ fn message(bytes: &[u8], fields: Option<Fields>, depth: usize) -> Result<Json, W
     Ok(Json::Object(tree))
 }
 
-/// Adds a field; maps grow, and a name that occurs again becomes a list.
+/// Adds a field; maps grow, and a repeated name becomes a list.
 fn put(tree: &mut Map<String, Json>, name: String, shown: Json, kind: Option<FieldType>) {
     match (tree.get_mut(&name), shown) {
         (Some(Json::Object(map)), Json::Object(entry))
@@ -130,7 +130,7 @@ fn guess(content: &Content<'_>, depth: usize) -> Json {
     }
 }
 
-/// Takes the contents out of a Secret; of any other object nothing.
+/// Removes the contents of a Secret; other objects stay as they are.
 fn redact(tree: &mut Json) {
     if tree.get("kind").and_then(Json::as_str) != Some("Secret") {
         return;
@@ -147,12 +147,12 @@ fn redact(tree: &mut Json) {
                     *value = format!("(redacted, {size} bytes)").into();
                 }
             }
-            // Something that no API server writes, as a field that is there twice.
+            // Not written by any API server, for example a field that occurs twice.
             Some(other) => *other = "(redacted)".into(),
             None => {}
         }
     }
-    // What `proto/` does not know of a Secret's own fields could hold data in a later version.
+    // Fields of a Secret that `proto/` does not have could hold data in a later version.
     if let Some(members) = tree.as_object_mut() {
         members.retain(|name, _| name.parse::<u32>().is_err());
     }
@@ -167,7 +167,7 @@ mod tests {
     use crate::wire::protobuf::put_bytes;
 
     #[test]
-    fn secret_data_never_reaches_the_tree() {
+    fn secret_data_never_enters_the_tree() {
         let mut entry = Vec::new();
         put_bytes(&mut entry, 1, b"password");
         put_bytes(&mut entry, 2, b"hunter2");
@@ -197,9 +197,9 @@ mod tests {
         assert!(shown.contains("(redacted)") && !shown.contains("hunter2"), "{shown}");
     }
 
-    /// Messages within messages, of a field that is known or not: as many as etcd takes, each with a tag and its length.
+    /// Nested messages, in a known field or an unknown one: as many as etcd accepts, each with a tag and its length.
     #[test]
-    fn endless_nesting_ends() {
+    fn deepest_possible_nesting_is_shown() {
         for number in [1u8, 2, 7] {
             let (mut headers, mut length) = (Vec::new(), 1usize);
             while length < 1_500_000 {

@@ -1,4 +1,4 @@
-//! YAML text with the place of each value in it, so that one is replaced and every other byte stays: comments, order,
+//! YAML text with the position of each value in it, so that one value is replaced and every other byte stays: comments, order,
 //! quotes, anchors.
 
 use std::collections::BTreeMap;
@@ -6,24 +6,24 @@ use std::ops::Range;
 
 use granit_parser::{Event, Parser};
 
-/// Values within each other; what people write by hand has a dozen.
+/// Nesting of values; files written by hand have about a dozen levels.
 const DEEPEST: usize = 64;
 
-/// Why a text cannot be read, or not be changed.
+/// Why a text cannot be read or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum YamlError {
-    /// It is no YAML.
-    #[error("it is no YAML: {0}")]
+    /// It is not YAML.
+    #[error("it is not valid YAML: {0}")]
     Syntax(String),
-    /// Values are within each other too often.
-    #[error("its values are within each other more than {DEEPEST} times")]
+    /// Values are nested too deep.
+    #[error("its values are nested more than {DEEPEST} levels deep")]
     Deep,
-    /// What is to be replaced does not stand in the text as it is meant, or more than once.
-    #[error("`{0}` is written in a way that cannot be replaced")]
+    /// The text to replace is not there literally, occurs more than once, or its replacement changes other values.
+    #[error("`{0}` cannot be replaced without another change of the text")]
     Written(String),
 }
 
-/// A value; those that an alias (`*name`) stands for are the same as that of its anchor (`&name`).
+/// A value; that of an alias (`*name`) is the same as that of its anchor (`&name`).
 pub type Node = usize;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,14 +33,14 @@ enum Content {
     Map(Vec<Node>),
 }
 
-/// What became of a part of a value.
+/// The result of replacing a part of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
-    /// It changed: the text now.
+    /// It was replaced: the new text.
     Changed(String),
-    /// It was there already.
+    /// It was replaced already.
     There,
-    /// Neither was: the parts that are there.
+    /// Neither the old nor the new part is present: the parts found.
     Other(Vec<String>),
 }
 
@@ -117,7 +117,7 @@ impl<'a> Yaml<'a> {
         })
     }
 
-    /// Returns what is in a list; nothing of what is none.
+    /// Returns the items of a list; an empty list for any other value.
     pub fn items(&self, node: Node) -> &[Node] {
         match self.nodes.get(node) {
             Some(Content::List(items)) => items,
@@ -140,7 +140,7 @@ impl<'a> Yaml<'a> {
         self.documents.iter().find_map(from)
     }
 
-    /// Returns the single values of a value, which may be a list of them, each split at its commas.
+    /// Returns the scalars of a value, which can be a list of them, each split at its commas.
     pub fn parts(&self, node: Node) -> Vec<(Node, &str)> {
         let own = std::slice::from_ref(&node);
         let singles = if self.scalar(node).is_some() { own } else { self.items(node) };
@@ -151,7 +151,7 @@ impl<'a> Yaml<'a> {
         singles.iter().flat_map(split).collect()
     }
 
-    /// Returns the text with another part of the value at a path of keys.
+    /// Returns the text with a part of the value at a path of keys replaced.
     pub fn with_part<T: AsRef<str>>(&self, path: &[T], before: &str, after: &str) -> Result<Part, YamlError> {
         let parts = self.at(path).map(|node| self.parts(node)).unwrap_or_default();
         if let Some((node, _)) = parts.iter().find(|(_, part)| *part == before) {
@@ -162,8 +162,8 @@ impl<'a> Yaml<'a> {
         Ok(if is_there { Part::There } else { Part::Other(found) })
     }
 
-    /// Returns the text in which a part of a single value is another one, and nothing else differs: the result is read
-    /// again, and compared. A value that cannot stand without quotes any more gets some.
+    /// Returns the text with a part of a scalar replaced and nothing else changed: the result is parsed
+    /// again, and compared. A value that now needs quotes gets them.
     pub fn replaced(&self, node: Node, old: &str, new: &str) -> Result<String, YamlError> {
         let written = || YamlError::Written(old.to_string());
         let Some(Content::Scalar { value, place }) = self.nodes.get(node) else { return Err(written()) };
@@ -182,7 +182,7 @@ impl<'a> Yaml<'a> {
         texts.find(|text| self.differs_only_in(text, node, &wanted)).ok_or_else(written)
     }
 
-    /// Whether another text has the same values but for one.
+    /// Whether another text has the same values except one.
     fn differs_only_in(&self, text: &str, node: Node, wanted: &str) -> bool {
         let Ok(other) = Yaml::parse(text) else { return false };
         let as_meant = |(number, pair): (Node, (&Content, &Content))| match pair {
@@ -203,13 +203,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_value_is_replaced_and_every_other_byte_stays() {
+    fn one_value_is_replaced_and_every_other_byte_is_kept() {
         let text =
             "# a comment\na: &x 'one two'   # why\nb: [*x, \"one\", {c: one}]\n---\nd: >-\n  one\n  two\n";
         let yaml = Yaml::parse(text).unwrap();
         let [first, second] = yaml.documents() else { panic!("two documents") };
         let (a, b) = (yaml.get(*first, "a").unwrap(), yaml.get(*first, "b").unwrap());
-        assert_eq!(yaml.items(b)[0], a, "an alias is what it stands for");
+        assert_eq!(yaml.items(b)[0], a, "an alias equals its anchor");
         assert_eq!(yaml.replaced(a, "two", "three").unwrap(), text.replacen("one two", "one three", 1));
         let inner = yaml.get(yaml.items(b)[2], "c").unwrap();
         assert_eq!(yaml.replaced(inner, "one", "four").unwrap(), text.replace("c: one", "c: four"));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_has_parts_however_it_is_written() {
+    fn parts_are_found_in_every_notation() {
         let text = "a: {b: '10.96.0.0/16,fd00::/112'}\nc:\n- 10.96.0.10 # DNS\n- fd00::a\nd: [[x]]\n";
         let yaml = Yaml::parse(text).unwrap();
         let parts = |path: &[&str]| -> Vec<String> {
@@ -232,16 +232,16 @@ mod tests {
     }
 
     #[test]
-    fn what_would_change_something_else_is_refused() {
+    fn replacement_that_changes_other_values_is_refused() {
         let yaml = Yaml::parse("a: one one\nb: \"\\u006fne\"\nc: two\n").unwrap();
         let of = |key: &str| yaml.get(yaml.documents()[0], key).unwrap();
         let written = |old: &str| Err(YamlError::Written(old.to_string()));
         assert_eq!(yaml.replaced(of("a"), "one", "two"), written("one"), "twice");
-        assert_eq!(yaml.replaced(of("b"), "one", "two"), written("one"), "not as it is meant");
+        assert_eq!(yaml.replaced(of("b"), "one", "two"), written("one"), "escaped");
         for new in ["x: y", "1 # 2", "it's: x", "- a", ""] {
             let after = yaml.replaced(of("c"), "two", new).unwrap();
             let quoted = format!("c: '{}'\n", new.replace('\'', "''"));
-            assert!(after.ends_with(&quoted), "it would be something else without quotes: {after}");
+            assert!(after.ends_with(&quoted), "without quotes it has another meaning: {after}");
         }
         assert!(matches!(Yaml::parse("a: [1"), Err(YamlError::Syntax(_))));
         assert_eq!(Yaml::parse(&("[".repeat(100) + &"]".repeat(100))).unwrap_err(), YamlError::Deep);

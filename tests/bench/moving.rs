@@ -18,8 +18,8 @@ use async_trait::async_trait;
 use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
 use futures_util::StreamExt as _;
 use netsurgeon::operation::{
-    Answer, Applied, Claim, Doing, Environment, Executor, Fault, Journal, Lock, Manual, Observed, Silent,
-    SystemAmbient, Wait,
+    Answer, Applied, Doing, Environment, Executor, Fault, Journal, LeaseHolder, Lock, Manual, Observed,
+    Silent, SystemAmbient, Wait,
 };
 use netsurgeon::renumber::{Awaited, Effect, PlanOptions, plan};
 use netsurgeon::store::etcd::{EtcdOptions as Options, EtcdStore};
@@ -200,7 +200,7 @@ async fn move_all(etcd: &Etcd, target: &str) -> (usize, f64, Vec<Written>) {
     let mut plan = plan(&survey, &options).expect("a plan");
     // Shadows are made by an API server, and there is none.
     plan.work.moves.retain(|candidate| candidate.shadow.is_none());
-    let claim = Claim::of_this_process("bench", "measure", 0);
+    let claim = LeaseHolder::of_this_process("bench", "measure", 0);
     let ttl = Duration::from_mins(10);
     let lock = Lock::acquire(store.clone(), &plan.header.cluster, &claim, ttl).await.expect("a lock");
     let guards = vec![lock.guard()];

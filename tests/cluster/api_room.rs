@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::Method;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use netsurgeon::cluster::{
+use netsurgeon::kube_api::{
     Cluster as Api, ClusterError, ClusterOptions as ApiOptions, Collection, ObjectRef,
 };
 use serde_json::{Value, json};
@@ -240,7 +240,7 @@ async fn refusals_are_told_apart() {
     let error = connect(&kubeconfig(&cluster, &workspace, "eve", authority)).await.err().expect("a refusal");
     assert!(matches!(error, ClusterError::Forbidden { .. }), "{error}");
     let text = error.to_string();
-    for words in ["may not get Namespace `kube-system`", "\"eve\"", "namespaces"] {
+    for words in ["is not allowed to get Namespace `kube-system`", "\"eve\"", "namespaces"] {
         assert!(text.contains(words), "{words}: {text}");
     }
     assert!(error.hint().is_some_and(|hint| hint.contains("deploy/rbac.yaml")));

@@ -444,7 +444,9 @@ async fn pods_older_than_a_move_are_found_where_a_journal_tells() {
     };
     let without = netsurgeon(&cluster, &audit);
     assert_eq!(without.json()["pods_looked_at"], false);
-    assert!(of_pods(&without.json()).is_empty() && without.err.contains("it was not looked at which Pods"));
+    assert!(
+        of_pods(&without.json()).is_empty() && without.err.contains("their Services moved were not checked")
+    );
 
     let store = store_of(&cluster.etcd).await;
     let survey = Survey::read(&store, &Layout::default(), None).await.unwrap();

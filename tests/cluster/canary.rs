@@ -215,7 +215,7 @@ async fn guarded(stage: &mut Stage) {
     let files = ["guard.out", "guard.err"].map(|name| stage.written.join(name));
     let [out, err] = files.each_ref().map(|file| std::fs::File::create(file).expect("a file"));
     let mut child = command.stdout(out).stderr(err).spawn().expect("the guard starts");
-    wait_until("the guard mends", DEADLINE, async || {
+    wait_until("the guard repairs", DEADLINE, async || {
         let said = std::fs::read_to_string(&files[0]).unwrap_or_default();
         if said.contains("hold-put-back") { Ok(()) } else { Err(said) }
     })

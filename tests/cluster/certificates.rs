@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use netsurgeon::certs::{Name, certificates, is_trusted, is_valid_for};
-use netsurgeon::cluster::served;
+use netsurgeon::kube_api::served;
 use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::task::JoinHandle;

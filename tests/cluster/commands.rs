@@ -1,4 +1,4 @@
-//! The commands on live clusters: what they say of a healthy one, and what `ranges rewrite` mends.
+//! The commands on live clusters: what they say of a healthy one, and what `ranges rewrite` repairs.
 
 use std::process::Command;
 
@@ -84,9 +84,9 @@ async fn reading_commands_on_a_bitmap() {
     reading_commands(ClusterOptions::new(Era::Bitmap), "bitmap").await;
 }
 
-/// Bits cleared and set by hand are found, shown, mended and, once, put back.
+/// Bits cleared and set by hand are found, shown, repaired and, once, put back.
 #[tokio::test]
-async fn a_drifted_bitmap_is_mended_and_the_mending_undone() {
+async fn a_drifted_bitmap_is_repaired_and_the_repairing_undone() {
     let mut cluster = with_services(ClusterOptions::new(Era::DualWrite)).await;
     cluster.stop_api_servers();
     let healthy = cluster.etcd.get(BITMAP).await.unwrap();

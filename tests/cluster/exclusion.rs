@@ -4,9 +4,9 @@
 use std::process::Command;
 use std::time::Duration;
 
-use netsurgeon::cluster::Cluster as Api;
+use netsurgeon::kube_api::Cluster as Api;
 use netsurgeon::operation::{
-    Claim, ClusterLedger, ClusterLock, Held, Journal, OperationError, Silence, Status, Summary, Terms,
+    ClusterLedger, ClusterLock, Held, Journal, LeaseHolder, OperationError, Silence, Status, Summary, Terms,
 };
 use serde_json::Value;
 
@@ -33,9 +33,9 @@ async fn free(cluster: &Cluster) -> Api {
     connect(cluster, &text, "free.conf", TIMEOUT).await
 }
 
-fn claim(operation: &str, pid: u32) -> Claim {
+fn claim(operation: &str, pid: u32) -> LeaseHolder {
     let (holder, operation) = (format!("ops@host-{pid}"), operation.to_string());
-    Claim { holder, pid, operation, purpose: "a test".into(), since: 1_800_000_000 }
+    LeaseHolder { holder, pid, operation, purpose: "a test".into(), since: 1_800_000_000 }
 }
 
 fn terms(take_over: bool) -> Terms {
@@ -43,7 +43,11 @@ fn terms(take_over: bool) -> Terms {
 }
 
 /// Takes the lock; counts how often was waited.
-async fn acquire(api: &Api, claim: &Claim, terms: Terms) -> Result<(ClusterLock, usize), OperationError> {
+async fn acquire(
+    api: &Api,
+    claim: &LeaseHolder,
+    terms: Terms,
+) -> Result<(ClusterLock, usize), OperationError> {
     let mut waited = 0;
     let mut waiting = |_: &Held| waited += 1;
     let lock = ClusterLock::acquire(api, claim, terms, &mut waiting).await?;
@@ -188,7 +192,7 @@ async fn operations_of_both_homes_are_listed_shown_and_forgotten() {
         );
     }
     let shown = netsurgeon(&cluster, "operation show maps-1", false);
-    assert!(shown.code == 0 && shown.err.contains("maps-1: interrupted, 0 steps begun"), "{}", shown.err);
+    assert!(shown.code == 0 && shown.err.contains("maps-1: interrupted, 0 steps started"), "{}", shown.err);
     let unknown = netsurgeon(&cluster, "operation resume maps-1 --yes", false);
     assert!(unknown.code == 1 && unknown.err.contains("of kind `maps`, which this version does not know"));
     let open = netsurgeon(&cluster, "operation forget maps-1", false);
@@ -223,7 +227,7 @@ async fn a_rewrite_is_refused_while_an_operation_without_etcd_runs() {
     );
     lock.release().await.expect("it is given back");
     let done = rewrite().expect(0);
-    let unlocked = "the Lease `kube-system/netsurgeon` could not be taken";
+    let unlocked = "cannot take the Lease `kube-system/netsurgeon`";
     assert!(!done.err.contains(unlocked), "{}", done.err);
     assert!(ClusterLock::holder(&api).await.unwrap().is_none(), "the Lease is given back");
     // Without a kubeconfig.

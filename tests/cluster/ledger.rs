@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use netsurgeon::cluster::{Cluster as Api, ClusterOptions as ApiOptions};
+use netsurgeon::kube_api::{Cluster as Api, ClusterOptions as ApiOptions};
 use netsurgeon::operation::{
-    Claim, ClusterLedger, ClusterRecord, Executor, Failure, Journal, Kind as _, Ledger, Noted,
+    ClusterLedger, ClusterRecord, Executor, Failure, Journal, Kind as _, LeaseHolder, Ledger, Noted,
     OperationError, Part, Plan, ReadLedger, Report, Silent, State, Status, StepId, Summary, SystemAmbient,
 };
 use netsurgeon::store::{Revision, Transaction};
@@ -81,15 +81,15 @@ struct Operation<'w> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Forward,
     Back,
 }
 
 impl Operation<'_> {
-    fn claim(&self, pid: u32) -> Claim {
+    fn claim(&self, pid: u32) -> LeaseHolder {
         let (holder, operation) = (format!("ops@host-{pid}"), self.id.clone());
-        Claim { holder, pid, operation, purpose: "make ConfigMaps".into(), since: 1_800_000_000 }
+        LeaseHolder { holder, pid, operation, purpose: "make ConfigMaps".into(), since: 1_800_000_000 }
     }
 
     /// Begins it, or takes it from whoever had it.
@@ -109,7 +109,7 @@ impl Operation<'_> {
         Ok((ledger, journal))
     }
 
-    async fn go(&self, (here, there): &(Api, Api), pid: u32, way: Way) -> Result<Report, Failure> {
+    async fn go(&self, (here, there): &(Api, Api), pid: u32, way: Direction) -> Result<Report, Failure> {
         let failed = |source| Failure { step: StepId("(first)".into()), source };
         let (ledger, mut journal) = self.ledger(here, pid).await.map_err(failed)?;
         self.carry(&ledger, &mut journal, there, way).await
@@ -120,20 +120,20 @@ impl Operation<'_> {
         ledger: &ClusterLedger,
         journal: &mut Journal,
         there: &Api,
-        way: Way,
+        way: Direction,
     ) -> Result<Report, Failure> {
         let elsewhere = Elsewhere { api: there, operation: &self.id };
         let mut silent = Silent;
         let executor = Executor::new(ledger, &elsewhere, &SystemAmbient, &mut silent, journal);
         let mut executor = Executor { max_failures: 1, parallel: 2, ..executor };
         match way {
-            Way::Forward => executor.run(&self.plan.work, None).await,
-            Way::Back => executor.unwind(&self.plan.work).await,
+            Direction::Forward => executor.run(&self.plan.work, None).await,
+            Direction::Back => executor.unwind(&self.plan.work).await,
         }
     }
 
     /// Goes on as another process that no trouble meets.
-    async fn finish(&self, way: Way) -> Report {
+    async fn finish(&self, way: Direction) -> Report {
         self.world.troubles.arm(Trouble::None);
         self.go(&self.world.free, 2, way)
             .await
@@ -141,7 +141,7 @@ impl Operation<'_> {
     }
 
     /// Lets a process meet a trouble; one that is to be killed comes to no end.
-    async fn meet(&self, trouble: Trouble, way: Way) -> Option<Result<Report, Failure>> {
+    async fn meet(&self, trouble: Trouble, way: Direction) -> Option<Result<Report, Failure>> {
         self.world.troubles.arm(trouble);
         tokio::select! {
             biased;
@@ -198,10 +198,10 @@ async fn objects_of_operations(world: &World) -> Vec<String> {
 }
 
 /// How many writes there are without any trouble.
-async fn writes(world: &World, way: Way) -> usize {
+async fn writes(world: &World, way: Direction) -> usize {
     let operation = world.operation().await;
-    if way == Way::Back {
-        operation.finish(Way::Forward).await;
+    if way == Direction::Back {
+        operation.finish(Direction::Forward).await;
     }
     operation.meet(Trouble::None, way).await.expect("nobody kills it").expect("nothing fails");
     let writes = world.troubles.writes();
@@ -214,24 +214,24 @@ async fn writes(world: &World, way: Way) -> usize {
 async fn killed_at_every_write_and_resumed_by_another_process() {
     let world = World::start().await;
     let mut points = 0;
-    for way in [Way::Forward, Way::Back] {
+    for way in [Direction::Forward, Direction::Back] {
         let total = writes(&world, way).await;
         for at in 1..=total {
             for trouble in [Trouble::KilledBefore(at), Trouble::KilledAfter(at)] {
                 let context = format!("{way:?}, {trouble:?} of {total}");
                 let operation = world.operation().await;
-                if way == Way::Back {
-                    operation.finish(Way::Forward).await;
+                if way == Direction::Back {
+                    operation.finish(Direction::Forward).await;
                 }
                 assert!(operation.meet(trouble, way).await.is_none(), "{context}: it is killed");
                 operation.finish(way).await;
                 match way {
-                    Way::Forward => operation.assert_made(&context).await,
-                    Way::Back => operation.assert_undone(&context).await,
+                    Direction::Forward => operation.assert_made(&context).await,
+                    Direction::Back => operation.assert_undone(&context).await,
                 }
                 // Killed on the way forward, it can be undone from there as well.
-                if way == Way::Forward {
-                    operation.finish(Way::Back).await;
+                if way == Direction::Forward {
+                    operation.finish(Direction::Back).await;
                     operation.assert_undone(&context).await;
                 }
                 operation.remove().await;
@@ -246,15 +246,15 @@ async fn killed_at_every_write_and_resumed_by_another_process() {
 #[tokio::test]
 async fn failing_at_each_write_can_be_undone() {
     let world = World::start().await;
-    let total = writes(&world, Way::Forward).await;
+    let total = writes(&world, Direction::Forward).await;
     for at in 1..=total {
         let operation = world.operation().await;
-        operation.meet(Trouble::KilledBefore(at), Way::Forward).await;
+        operation.meet(Trouble::KilledBefore(at), Direction::Forward).await;
         world.troubles.arm(Trouble::None);
         let is_begun =
             ClusterRecord::list(&world.free.0).await.unwrap().iter().any(|one| one.operation == operation.id);
         if is_begun {
-            operation.finish(Way::Back).await;
+            operation.finish(Direction::Back).await;
             operation.assert_undone(&format!("killed at {at} of {total}")).await;
         } else {
             assert_eq!(operation.there().await.len(), 1, "nothing was done before there was a record");
@@ -265,20 +265,20 @@ async fn failing_at_each_write_can_be_undone() {
 #[tokio::test]
 async fn a_lost_answer_or_another_writer_at_each_write_changes_nothing() {
     let world = World::start().await;
-    for way in [Way::Forward, Way::Back] {
+    for way in [Direction::Forward, Direction::Back] {
         let total = writes(&world, way).await;
         for at in 1..=total {
             for trouble in [Trouble::LostBefore(at), Trouble::LostAfter(at), Trouble::Touched(at)] {
                 let context = format!("{way:?}, {trouble:?} of {total}");
                 let operation = world.operation().await;
-                if way == Way::Back {
-                    operation.finish(Way::Forward).await;
+                if way == Direction::Back {
+                    operation.finish(Direction::Forward).await;
                 }
                 let outcome = operation.meet(trouble, way).await.expect("nobody kills it");
                 outcome.unwrap_or_else(|failure| panic!("{context}: {failure}"));
                 match way {
-                    Way::Forward => operation.assert_made(&context).await,
-                    Way::Back => operation.assert_undone(&context).await,
+                    Direction::Forward => operation.assert_made(&context).await,
+                    Direction::Back => operation.assert_undone(&context).await,
                 }
                 operation.remove().await;
             }
@@ -290,13 +290,13 @@ async fn a_lost_answer_or_another_writer_at_each_write_changes_nothing() {
 #[tokio::test]
 async fn a_write_that_arrives_late_is_refused() {
     let world = World::start().await;
-    let total = writes(&world, Way::Forward).await;
+    let total = writes(&world, Direction::Forward).await;
     let mut refused = 0;
     for at in 1..=total {
         let operation = world.operation().await;
-        operation.meet(Trouble::KilledAndLate(at), Way::Forward).await;
+        operation.meet(Trouble::KilledAndLate(at), Direction::Forward).await;
         let late = world.troubles.seen().last().cloned().expect("a write");
-        operation.finish(Way::Forward).await;
+        operation.finish(Direction::Forward).await;
         let before = operation.states().await;
         let codes = world.troubles.deliver().await;
         let context = format!("`{late}`, write {at} of {total}");
@@ -313,18 +313,18 @@ async fn a_write_that_arrives_late_is_refused() {
 async fn twice_is_as_once() {
     let world = World::start().await;
     let operation = world.operation().await;
-    for way in [Way::Forward, Way::Back] {
+    for way in [Direction::Forward, Direction::Back] {
         operation.finish(way).await;
         let states = operation.states().await;
         world.troubles.arm(Trouble::None);
         operation.go(&world.gated, 3, way).await.expect("the second time");
         // It takes the head and the records; what was skipped is tried again on the way forward.
         let maps = world.troubles.seen().iter().filter(|write| write.contains("/default/")).count();
-        let again = usize::from(way == Way::Forward);
+        let again = usize::from(way == Direction::Forward);
         assert_eq!(maps, again, "{:#?}", world.troubles.seen());
         assert_eq!(operation.states().await, states);
     }
-    let refused = operation.go(&world.free, 2, Way::Forward).await.expect_err("it is being undone");
+    let refused = operation.go(&world.free, 2, Direction::Forward).await.expect_err("it is being undone");
     assert!(matches!(refused.source, OperationError::BeingUndone), "{refused}");
 }
 
@@ -345,7 +345,7 @@ async fn whoever_has_lost_the_operation_writes_nothing() {
     let (change, _) = journal.record(&step, State::Started, 7, Noted::default()).unwrap();
     let written = first.write(vec![change], Transaction::default()).await;
     assert!(matches!(written, Err(OperationError::LockLost { .. })), "{written:?}");
-    let carried = operation.carry(&first, &mut journal, &world.free.1, Way::Forward).await.unwrap_err();
+    let carried = operation.carry(&first, &mut journal, &world.free.1, Direction::Forward).await.unwrap_err();
     assert!(matches!(carried.source, OperationError::LockLost { .. }), "{carried}");
     assert_eq!(operation.there().await.len(), 1, "only theirs");
     assert_eq!(operation.states().await, BTreeMap::new());

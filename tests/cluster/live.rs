@@ -45,7 +45,7 @@ async fn bitmap_era() {
     assert_eq!(codes(&cluster).await, Vec::<String>::new());
 }
 
-/// Starts a cluster, compares what is seen live and in a snapshot, and stops the API server, which would mend
+/// Starts a cluster, compares what is seen live and in a snapshot, and stops the API server, which would repair
 /// what is broken next.
 async fn seen(options_of_cluster: ClusterOptions, era: Detected) -> Cluster {
     let mut cluster = Cluster::start(options_of_cluster).await;

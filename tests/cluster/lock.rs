@@ -147,7 +147,7 @@ async fn locked_out(era: Era, api_servers: u8) {
     let words =
         refused(&other, Method::POST, "/api/v1/namespaces/default/services", Some(&service("default", "x")))
             .await;
-    assert!(words.contains("system:serviceaccount:ci:other may not create services"), "{words}");
+    assert!(words.contains("system:serviceaccount:ci:other is not allowed to create services"), "{words}");
 
     assert_lets_through(&cluster, &deployer).await;
     the_same_person_changes_it_another_may_not(&cluster, &lock, &locked).await;
@@ -189,7 +189,7 @@ async fn assert_refuses(dev: &Api, locked: &Value) {
     let since = locked["lock"]["since"].as_i64().expect("a time");
     let since = time::OffsetDateTime::from_unix_timestamp(since).expect("a time");
     for words in [
-        "user dev may not create services in namespace default",
+        "user dev is not allowed to create services in namespace default",
         "Services \"move\"; nobody can wait (operation op-7)",
         "locked by ops@",
         " as admin since ",
@@ -200,14 +200,14 @@ async fn assert_refuses(dev: &Api, locked: &Value) {
     }
     let changed =
         refused(dev, Method::PATCH, &path("web"), Some(&json!({"spec": {"selector": {"app": "z"}}}))).await;
-    assert!(changed.contains("dev may not update services"), "{changed}");
+    assert!(changed.contains("dev is not allowed to update services"), "{changed}");
     // As `kubectl replace` sends it, from a file that names no external IP.
     let mut replaced = service("default", "web");
     replaced["metadata"]["resourceVersion"] =
         dev.get(&path("web")).await["metadata"]["resourceVersion"].clone();
     refused(dev, Method::PUT, &path("web"), Some(&replaced)).await;
     let deleted = refused(dev, Method::DELETE, &path("web"), None).await;
-    assert!(deleted.contains("dev may not delete services"), "{deleted}");
+    assert!(deleted.contains("dev is not allowed to delete services"), "{deleted}");
     refused(dev, Method::DELETE, all, None).await;
     let same = dev.get(&path("web")).await;
     assert_eq!(dev.replace(&same).await["spec"], same["spec"], "what is as it was goes through");
@@ -358,7 +358,10 @@ async fn quotas_refuse_what_is_new() {
     run(&cluster, "lock --reason test --with quota -n shop").expect(0);
     dev.delete(&path("web")).await;
     let shown = run(&cluster, "lock status").expect(0).out;
-    assert!(shown.contains("ResourceQuota `shop/netsurgeon-lock`") && shown.contains("but not"), "{shown}");
+    assert!(
+        shown.contains("ResourceQuota `shop/netsurgeon-lock`") && shown.contains("not locked"),
+        "{shown}"
+    );
     run(&cluster, "unlock").expect(0);
     dev.create(&service("shop", "new")).await;
     assert_nothing_left(&cluster).await;
@@ -366,7 +369,7 @@ async fn quotas_refuse_what_is_new() {
 
 /// Half a lock, as a kill leaves it, is told from a whole one, and goes like one.
 #[tokio::test]
-async fn half_a_lock_is_seen_and_mended() {
+async fn half_a_lock_is_seen_and_repaired() {
     let cluster = start(Era::Objects, 1).await;
     let planned = run(&cluster, "lock --reason test --dry-run -o json").expect(0).json();
     assert_nothing_left(&cluster).await;
@@ -415,5 +418,5 @@ async fn a_lock_with_a_duration_ends_by_itself() {
     let jobs = cluster.api.list("/apis/batch/v1/jobs").await;
     assert_eq!(jobs, Vec::<Value>::new(), "no timer is left");
     let quota = run(&cluster, "lock --reason test --with quota --for 1h").expect(1);
-    assert!(quota.err.contains("cannot end by itself"), "{}", quota.err);
+    assert!(quota.err.contains("cannot end automatically"), "{}", quota.err);
 }

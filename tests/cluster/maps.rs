@@ -2,7 +2,7 @@
 //! One of a name that somebody else has is skipped.
 
 use async_trait::async_trait;
-use netsurgeon::cluster::{Cluster as Api, ClusterError, ObjectRef};
+use netsurgeon::kube_api::{Cluster as Api, ClusterError, ObjectRef};
 use netsurgeon::operation::{
     Action, Answer, Applied, Doing, Effect, Environment, Fault, Kind, Manual, Observed, Stage, Step, StepId,
     Wait, WaitKind, Work,
@@ -60,9 +60,9 @@ impl Work for Maps {
     fn steps(&self, stage: &Stage) -> Vec<Step<Make>> {
         let step = |id, about: &str, action| Step {
             id,
-            about: about.into(),
+            subject: about.into(),
             action,
-            apart: false,
+            independent: false,
             back_of: Vec::new(),
         };
         if stage.index == 0 {

@@ -30,7 +30,7 @@ async fn a_wrong_password_is_refused_and_never_printed() {
     };
     let (code, err) = with("root:wrong-horse");
     assert_eq!(code, 1, "{err}");
-    assert!(err.contains("refused the credentials") && !err.contains("horse"), "{err}");
+    assert!(err.contains("rejected the credentials") && !err.contains("horse"), "{err}");
     let (code, err) = with("root:right-horse");
     assert_eq!(code, 1, "it is no cluster's etcd: {err}");
     assert!(err.contains("no Kubernetes Services"), "{err}");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netsurgeon::operation::{
-    Action, Claim, Executor, Failure, Journal, KeyChange, KeyEdit, Lock, NoEffect, NoEnvironment,
+    Action, Executor, Failure, Journal, KeyChange, KeyEdit, LeaseHolder, Lock, NoEffect, NoEnvironment,
     OperationError, Report, Silent, Stage, Status, Step, StepId, Summary, Swap, SystemAmbient, Work,
 };
 use netsurgeon::store::etcd::{EtcdOptions, EtcdStore};
@@ -27,8 +27,8 @@ async fn handle(etcd: &Etcd) -> Arc<EtcdStore> {
     Arc::new(connect(options(etcd)).await)
 }
 
-fn claim(holder: &str, operation: &str) -> Claim {
-    Claim { holder: holder.into(), ..Claim::of_this_process(operation, "a test", 1_800_000_000) }
+fn claim(holder: &str, operation: &str) -> LeaseHolder {
+    LeaseHolder { holder: holder.into(), ..LeaseHolder::of_this_process(operation, "a test", 1_800_000_000) }
 }
 
 async fn acquire(store: &Arc<EtcdStore>, holder: &str, ttl: Duration) -> Result<Lock, OperationError> {
@@ -61,7 +61,7 @@ impl Work for Keys {
             let forward = Swap { edits, checks: Vec::new() };
             let action = Action::Swap { forward, backward: None };
             let (id, about) = (StepId(format!("make/{name}")), (*name).to_string());
-            Step { id, about, action, apart: false, back_of: Vec::new() }
+            Step { id, subject: about, action, independent: false, back_of: Vec::new() }
         };
         self.0.iter().map(step).collect()
     }
@@ -87,7 +87,7 @@ async fn begin(store: &EtcdStore, operation: &str, lock: &Lock) -> Journal {
 
 fn assert_lost_to(failure: &Failure, holder: &str) {
     assert!(matches!(failure.source, OperationError::LockLost { .. }), "{failure:?}");
-    assert!(failure.to_string().contains(&format!("the lock was lost to `{holder}`")), "{failure}");
+    assert!(failure.to_string().contains(&format!("the operation lease was lost: `{holder}`")), "{failure}");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use netsurgeon::operation::{Claim, Lock};
+use netsurgeon::operation::{LeaseHolder, Lock};
 use netsurgeon::store::snapshot::SnapshotStore;
 use netsurgeon::store::{KeyRange, ReadStore as _, Record};
 use netsurgeon::survey::{Layout, Survey};
@@ -188,7 +188,7 @@ async fn an_operation_that_has_ended_is_not_resumed() {
     cluster.netsurgeon(&format!("operation rollback {operation} --yes")).expect(0);
     let before = cluster.keys().await;
     let refused = cluster.netsurgeon(&format!("operation resume {operation}")).expect(1);
-    assert!(refused.err.contains("is rolled back: there is nothing to resume"), "{}", refused.err);
+    assert!(refused.err.contains("was rolled back: there is nothing to resume"), "{}", refused.err);
     cluster.netsurgeon(&format!("operation rollback {operation} --yes")).expect(0);
     assert_eq!(cluster.keys().await, before);
     assert_eq!(cluster.bitmap().await, cluster.drifted);
@@ -203,7 +203,7 @@ async fn a_rewrite_has_no_manual_steps_and_no_gates() {
     cluster.killed_at(IS_RUNNING).await;
     let (operation, _) = cluster.listed();
     for (words, says) in
-        [("--confirm flags", "there is no manual step"), ("--gate-command /bin/true", "no batches")]
+        [("--confirm flags", "no manual step has this name"), ("--gate-command /bin/true", "no batches")]
     {
         let refused = cluster.netsurgeon(&format!("operation resume {operation} {words}")).expect(2);
         assert!(refused.err.contains(says), "{}", refused.err);
@@ -216,7 +216,7 @@ async fn a_rewrite_is_refused_while_another_operation_holds_the_lock() {
     let store = std::sync::Arc::new(connect(options(&cluster.etcd)).await);
     let id =
         Survey::identity(store.as_ref(), &Layout::default()).await.expect("a read").expect("an identity");
-    let claim = Claim::of_this_process("renumber-1", "renumber to 10.200.0.0/16", 1_800_000_000);
+    let claim = LeaseHolder::of_this_process("renumber-1", "renumber to 10.200.0.0/16", 1_800_000_000);
     let lock = Lock::acquire(store.clone(), &id, &claim, DEADLINE).await.expect("the lock");
     let refused = cluster.netsurgeon("ranges rewrite --yes").expect(1);
     assert!(refused.err.contains("renumber to 10.200.0.0/16"), "{}", refused.err);
@@ -236,7 +236,7 @@ async fn a_rewrite_that_cannot_be_rolled_back_is_in_nobodys_way() {
         edit::apply(&cluster.bitmap().await, &[FieldEdit { field: Field::data(), change }]).expect("an edit");
     cluster.etcd.put(BITMAP, allocated.clone()).await;
     let stuck = cluster.netsurgeon(&format!("operation rollback {operation} --yes")).expect(5);
-    assert!(stuck.err.contains("the rewrite stays in force"), "{}", stuck.err);
+    assert!(stuck.err.contains("the rewrite stays in effect"), "{}", stuck.err);
     assert_eq!(cluster.bitmap().await, allocated);
     cluster.netsurgeon(&format!("operation forget {operation}")).expect(0);
     cluster.netsurgeon("ranges rewrite --yes").expect(0);

@@ -109,7 +109,7 @@ fn what_an_api_servers_certificate_lacks_is_found() {
     assert_eq!(codes, ["certificate-expires", "certificate-lacks-address"]);
     assert_eq!(
         shown["findings"][1]["message"],
-        "it does not carry `10.200.0.1`, the first address of `10.200.0.0/16`"
+        "it does not cover `10.200.0.1`, the first address of `10.200.0.0/16`"
     );
     let output = run_in(folder.path(), "certs show apiserver.crt --cidr 10.200.0.0/16", b"");
     let text = String::from_utf8(output.stdout).expect("text");
@@ -155,7 +155,7 @@ fn whose_time_is_over_or_yet_to_come_is_found_in_a_chain() {
     for (text, reason) in [
         (chain.replace("-----END", "-----ENDE"), "block 1 of PEM text has no end"),
         (chain.replacen("MII", "AII", 1), "certificate 1 cannot be read"),
-        ("nothing".to_string(), "there is no certificate in it"),
+        ("nothing".to_string(), "it contains no certificate"),
     ] {
         std::fs::write(folder.path().join("broken.pem"), text).unwrap();
         let (code, _, said) = show(folder.path(), "broken.pem");

@@ -115,7 +115,7 @@ fn a_dry_run_shows_and_writes_nothing() {
     assert_eq!(output.status.code(), Some(0), "{err}");
     assert!(out.contains("- 18: - --service-cluster-ip-range=10.96.0.0/16"), "{out}");
     assert!(out.contains("+ 18: - --service-cluster-ip-range=10.200.0.0/16,fd00:200::/112"), "{out}");
-    assert!(err.contains("`kube-controller-manager` is not told the Service range"), "{err}");
+    assert!(err.contains("`kube-controller-manager` has no Service range flag"), "{err}");
     assert_eq!(read(folder.path(), "kube-apiserver.yaml"), api);
     let (code, _, said) = set(folder.path(), "--to 10.200.0.0/16");
     assert_eq!(code, Some(1), "without a terminal it is not asked: {said}");
@@ -209,12 +209,12 @@ fn a_kubelet_is_told_another_address_and_every_other_byte_stays() {
 fn a_kubelet_that_cannot_be_told_is_left_alone() {
     for (text, arguments, code, reason) in [
         ("kind: KubeletConfiguration\n", "--to 10.200.0.10", 1, "`config.yaml` has no `clusterDNS`"),
-        ("clusterDNS: [\n", "--to 10.200.0.10", 1, "it is no YAML"),
-        (KUBELETS[0], "--from 10.97.0.10 --to 10.200.0.10", 1, "has `10.96.0.10`, and not `10.97.0.10`"),
-        ("clusterDNS: [10.96.0.10, 10.97.0.10]\n", "--to 10.200.0.10", 2, "name the old one with `--from`"),
-        (KUBELETS[0], "--to fd00::a", 2, "name the old one with `--from`"),
+        ("clusterDNS: [\n", "--to 10.200.0.10", 1, "it is not valid YAML"),
+        (KUBELETS[0], "--from 10.97.0.10 --to 10.200.0.10", 1, "has `10.96.0.10`, not `10.97.0.10`"),
+        ("clusterDNS: [10.96.0.10, 10.97.0.10]\n", "--to 10.200.0.10", 2, "give the old one with `--from`"),
+        (KUBELETS[0], "--to fd00::a", 2, "give the old one with `--from`"),
         ("clusterDNS: [169.254.20.10]\n", "--to 10.200.0.10", 2, "a cache on the node"),
-        ("clusterDNS: [10.96.0.10, 10.200.0.10]\n", "--to 10.200.0.10", 1, "take the old one out by hand"),
+        ("clusterDNS: [10.96.0.10, 10.200.0.10]\n", "--to 10.200.0.10", 1, "remove the old one by hand"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("config.yaml");

@@ -14,7 +14,7 @@ fn wrong_usage_is_status_2() {
     --- stderr
     error: there is nothing to read: neither `--snapshot` nor `--etcd-endpoints` is given
     hint: for a file: `--snapshot FILE`; for a live etcd: `--etcd-endpoints URL`, or ETCDCTL_ENDPOINTS
-    hint: on a control-plane host of kubeadm's, etcd is found by itself: run this there, as root
+    hint: on a kubeadm control-plane host, etcd is found automatically: run this there, as root
     --- exit status 2
     ");
     assert_snapshot!(tell("ranges chekc"), @r"
@@ -60,14 +60,14 @@ fn wrong_usage_is_status_2() {
     ");
     assert_snapshot!(tell("preflight mirror -n shop"), @r"
     --- stderr
-    error: which cluster is the mirror?
-    hint: name it: `--mirror-kubeconfig FILE`, or `--mirror-context NAME` of the same kubeconfig
+    error: no mirror is given
+    hint: give `--mirror-kubeconfig FILE`, or `--mirror-context NAME` of the same kubeconfig
     --- exit status 2
     ");
     assert_snapshot!(tell("ranges check --etcd-endpoints http://127.0.0.1:1 --etcd-user root"), @r"
     --- stderr
     error: there is no password for etcd's user `root`
-    hint: put it into ETCDCTL_PASSWORD, or name and password as `NAME:PASSWORD` into ETCDCTL_USER
+    hint: set ETCDCTL_PASSWORD, or set ETCDCTL_USER to `NAME:PASSWORD`
     --- exit status 2
     ");
 }
@@ -105,20 +105,20 @@ fn files_that_cannot_be_read() {
     ");
     assert_snapshot!(check("text.db"), @r"
     --- stderr
-    error: `text.db` is not an etcd snapshot: it does not begin with a bbolt meta page
-    hint: `etcdctl snapshot save FILE` makes one; the file `member/snap/db` of a stopped member will do, too
+    error: `text.db` is not an etcd snapshot: it does not start with a bbolt meta page
+    hint: create one with `etcdctl snapshot save FILE`, or give the file `member/snap/db` of a stopped member
     --- exit status 1
     ");
     assert_snapshot!(check("short.db"), @r"
     --- stderr
-    error: snapshot `short.db` is truncated: its size of 50000 bytes is neither that of a database (a multiple of 512) nor that of a snapshot (the same and a checksum of 32 bytes)
-    hint: copy the file again, and compare its size with the original's
+    error: snapshot `short.db` is truncated: its size is 50000 bytes; that of a database is a multiple of 512, and that of a snapshot has 32 bytes more, for the checksum
+    hint: copy the file again, and compare its size with the original
     --- exit status 1
     ");
     assert_snapshot!(check("flipped.db"), @r"
     --- stderr
-    error: snapshot `flipped.db` is damaged: its SHA-256 is HASH, the file says HASH
-    hint: do not restore from this file: copy it again from where it was made, or take a new snapshot
+    error: snapshot `flipped.db` is damaged: its SHA-256 is HASH, but the file has HASH
+    hint: do not restore from this file: copy it again from its source, or take a new snapshot
     --- exit status 1
     ");
 }
@@ -131,7 +131,7 @@ fn a_file_without_checksum_is_read_with_a_note() {
     std::fs::write(folder.path().join("db"), &whole[..whole.len() - 32]).expect("a file");
     assert_snapshot!(told(&run_in(folder.path(), "ranges check --snapshot db", b"")), @r"
     --- stderr
-    note: `db` has no checksum (it is a raw database): a changed byte inside a value cannot be noticed
+    note: `db` has no checksum (it is a raw database): a changed byte inside a value cannot be detected
     snapshot db, revision N, era objects: 29 Services checked, 0 errors, 0 warnings
     --- exit status 0
     ");
@@ -142,13 +142,13 @@ fn the_wrong_prefix_and_the_wrong_revision() {
     let objects = "--snapshot testdata/objects.snapshot.db";
     assert_snapshot!(tell(&format!("ranges check --etcd-prefix /kubernetes {objects}")), @r"
     --- stderr
-    error: there are no Kubernetes Services under the prefix `/kubernetes`; there are some under `/registry`: give `--etcd-prefix /registry`
+    error: no Kubernetes Services under the prefix `/kubernetes`; found some under `/registry`: give `--etcd-prefix /registry`
     --- exit status 1
     ");
     assert_snapshot!(tell(&format!("ranges check --at-revision 1 {objects}")), @r"
     --- stderr
-    error: revision N has been compacted; the oldest revision still held is N
-    hint: ask for revision N or later, or read a snapshot taken earlier
+    error: revision N has been compacted; the oldest available revision is N
+    hint: use revision N or later, or read an older snapshot
     --- exit status 1
     ");
     assert_snapshot!(tell(&format!("ranges check --at-revision 999999 {objects}")), @r"

@@ -62,7 +62,7 @@ fn values_that_cannot_be_decoded_are_told_apart() {
     assert_snapshot!(decode("", b"k8s:enc:aescbc:v1:key1:\x01\x02"), @r"
     --- stderr
     error: the value is encrypted (provider `aescbc`, key `key1`)
-    hint: the cluster encrypts this resource at rest: commands that read etcd or a snapshot open it with the API server's own file (`--encryption-provider-config` there): `--encryption-config FILE`
+    hint: the cluster encrypts this resource at rest: give the API server's `--encryption-provider-config` file as `--encryption-config FILE`; commands that read etcd or a snapshot accept it
     --- exit status 1
     ");
     assert_snapshot!(decode("", b"\xd9\xd9\xf7\xa1"), @r"
@@ -73,8 +73,8 @@ fn values_that_cannot_be_decoded_are_told_apart() {
     ");
     assert_snapshot!(decode("", b"hello"), @r"
     --- stderr
-    error: the value is no Kubernetes object: it begins with `hello`
-    hint: is the value complete, and is its input form right (`--input raw|base64|hex`)?
+    error: the value is not a Kubernetes object: it starts with `hello`
+    hint: check that the value is complete and that its input format is right (`--input raw|base64|hex`)
     --- exit status 1
     ");
     assert_snapshot!(decode("", b"k8s\0\x0a\xff"), @r"
@@ -115,7 +115,7 @@ fn what_a_secret_holds_is_never_shown() {
     assert_snapshot!(tell(&format!("inspect get secret {secret} --raw {OBJECTS}")), @r"
     --- stderr
     error: `/registry/secrets/payments/gateway-token` is a Secret: its bytes are not printed
-    hint: without `--raw` it is shown with its contents left out
+    hint: without `--raw` it is shown without its content
     --- exit status 1
     ");
     let yaml = stdout(&format!("inspect get secret {secret} {OBJECTS}"));
@@ -133,25 +133,25 @@ fn what_is_not_there_comes_with_what_is() {
     assert_snapshot!(tell(&format!("inspect get service default/nothing {OBJECTS}")), @r"
     --- stderr
     error: `/registry/services/specs/default/nothing` does not exist in snapshot testdata/objects.snapshot.db
-    hint: `netsurgeon inspect list /registry/services/specs/` lists what there is
+    hint: `netsurgeon inspect list /registry/services/specs/` lists the existing keys
     --- exit status 1
     ");
     assert_snapshot!(tell(&format!("inspect get gadget a/b {OBJECTS}")), @r"
     --- stderr
     error: `/registry/gadget/a/b` does not exist in snapshot testdata/objects.snapshot.db
-    hint: there is nothing under `/registry/gadget/`; `netsurgeon inspect list --summary` lists the kinds
+    hint: no keys under `/registry/gadget/`; `netsurgeon inspect list --summary` lists the kinds
     --- exit status 1
     ");
     assert_snapshot!(tell(&format!("inspect get service a/b --etcd-prefix /kubernetes {OBJECTS}")), @r"
     --- stderr
     error: `/kubernetes/services/specs/a/b` does not exist in snapshot testdata/objects.snapshot.db
-    hint: nothing is under `/kubernetes`, but Services are under `/registry`: give `--etcd-prefix /registry`
+    hint: no keys under `/kubernetes`, but Services under `/registry`: give `--etcd-prefix /registry`
     --- exit status 1
     ");
     assert_snapshot!(tell(&format!("inspect get service {OBJECTS}")), @r"
     --- stderr
     error: `service` is neither a key nor a resource with a name
-    hint: as in `inspect get service default/web`, or a key that begins with `/`
+    hint: as in `inspect get service default/web`, or a key that starts with `/`
     --- exit status 2
     ");
 }
@@ -196,11 +196,11 @@ fn diff_names_keys_and_fields() {
     assert!(fields.iter().any(|field| field["path"] == ".metadata.uid"), "{fields:?}");
     let text = run("inspect diff testdata/objects.snapshot.db testdata/bitmap.snapshot.db");
     assert!(String::from_utf8_lossy(&text.stdout).contains("- /registry/ipaddresses/10.96.0.1\n"));
-    assert!(String::from_utf8_lossy(&text.stdout).contains("a Secret: what it holds is not shown"));
+    assert!(String::from_utf8_lossy(&text.stdout).contains("a Secret: its content is not shown"));
     assert_snapshot!(tell("inspect diff testdata/objects.snapshot.db --from-revision 1 --to-revision 2"), @r"
     --- stderr
-    error: revision N has been compacted; the oldest revision still held is N
-    hint: ask for revision N or later, or read a snapshot taken earlier
+    error: revision N has been compacted; the oldest available revision is N
+    hint: use revision N or later, or read an older snapshot
     --- exit status 1
     ");
 }

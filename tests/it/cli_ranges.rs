@@ -26,7 +26,7 @@ fn show_names_every_range_and_its_source() {
     ");
     assert_snapshot!(overview("dualwrite"), @r"
     Store: snapshot testdata/dualwrite.snapshot.db, revision N
-    Era:   dual-write (there are IPAddress objects, and the RangeAllocation follows them)
+    Era:   dual-write (there are IPAddress objects, and the RangeAllocation is up to date with them)
 
     RANGE          CAPACITY   USED   FREE    STATIC BAND   SOURCE
     10.96.0.0/16   65534      25     65509   4 of 256      ServiceCIDR kubernetes, RangeAllocation serviceips
@@ -34,7 +34,7 @@ fn show_names_every_range_and_its_source() {
     ");
     assert_snapshot!(overview("bitmap"), @r"
     Store: snapshot testdata/bitmap.snapshot.db, revision N
-    Era:   bitmap (there are no ServiceCIDR and no IPAddress objects)
+    Era:   bitmap (there are no ServiceCIDR objects and no IPAddress objects)
 
     RANGE          CAPACITY   USED   FREE    STATIC BAND   SOURCE
     10.96.0.0/16   65534      25     65509   4 of 256      RangeAllocation serviceips
@@ -104,7 +104,7 @@ fn svg_is_whole_and_replaces_what_was_there() {
     assert_snapshot!(crate::program::told(&output), @r"
     --- stderr
     error: cannot write `no/r.svg`: No such file or directory (os error 2)
-    hint: does its folder exist, and may you write to it?
+    hint: the folder must exist, and you must be allowed to write to it
     --- exit status 1
     ");
 }

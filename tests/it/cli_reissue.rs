@@ -280,17 +280,17 @@ fn what_cannot_be_is_refused_and_nothing_changes() {
         ("--ca-key other.key", "the key does not belong to the certificate of `CN=kubernetes`"),
         (
             "--ca-cert other.crt --ca-key other.key",
-            "it was signed by `CN=kubernetes`, and this authority is `CN=other`",
+            "another authority signed it: `CN=kubernetes`, which clients trust; this authority is `CN=other`",
         ),
         ("--ca-cert expired.crt", "the authority `CN=kubernetes` is not valid"),
-        ("--ca-cert apiserver.crt --ca-key apiserver.key", "is no certificate authority"),
+        ("--ca-cert apiserver.crt --ca-key apiserver.key", "is not a certificate authority"),
         ("--ca-key enc.key", "--ca-key-password-file"),
         ("--ca-key enc.key --ca-key-password-file wrong", "the password is wrong"),
         ("--ca-key traditional.key --ca-key-password-file password", "openssl pkcs8 -topk8"),
-        ("--ca-key none", "there is no private key in it"),
+        ("--ca-key none", "it contains no private key"),
         ("--key other.key", "the key does not belong to the certificate"),
         ("--days 5000", "its authority only until"),
-        ("--add-ip 10.200.0.1 --drop-ip 10.200.0.1", "is to be added and to be dropped"),
+        ("--add-ip 10.200.0.1 --drop-ip 10.200.0.1", "is both added and dropped"),
     ] {
         let (code, _, said) = reissue(at, &format!("--yes --for-cidr 10.200.0.0/16 {arguments}"));
         assert!(matches!(code, Some(1 | 2)), "{arguments}: {code:?} {said}");

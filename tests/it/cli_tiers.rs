@@ -60,7 +60,7 @@ fn a_program_is_asked_once_for_each_service() {
 fn a_program_that_does_not_answer_stops_the_plan() {
     for (body, more, words) in [
         ("echo no such team >&2; exit 3", "", "failed with exit status: 3: no such team"),
-        ("echo gold; echo rich >&2", "", "says `gold`, which is none of the tiers: rich"),
+        ("echo gold; echo rich >&2", "", "printed `gold`, which is not one of the tiers: rich"),
         ("sleep 600 & echo dev; wait", "--tier-command-timeout 1", "gave no answer within 1 s"),
         ("exec sleep 600", "--tier-command-timeout 1", "gave no answer within 1 s"),
         ("kill -9 $$", "", "failed with signal: 9"),
@@ -81,12 +81,12 @@ fn a_program_that_does_not_answer_stops_the_plan() {
 fn what_cannot_be_meant_is_wrong_usage() {
     for (flags, words) in [
         ("--tiers dev,dev --tier-label x", "is named twice"),
-        ("--tiers dev,,web --tier-label x", "is no name"),
-        ("--tiers api-backends --tier-label x", "have by themselves"),
+        ("--tiers dev,,web --tier-label x", "is not a valid name"),
+        ("--tiers api-backends --tier-label x", "is the built-in tier"),
         ("--tiers dev", "required"),
         ("--tier-label x", "--tiers"),
         ("--tiers dev --tier-label x --tier-annotation y", "cannot be used with"),
-        ("--tiers dev --tier-label x --default-tier web", "is none of the tiers"),
+        ("--tiers dev --tier-label x --default-tier web", "is not one of the tiers"),
     ] {
         let output = run(&format!("{PLAN} {flags}"));
         let told = told(&output);
@@ -128,13 +128,13 @@ fn a_file_orders_the_services_and_its_strangers_are_named() {
     assert_eq!(tier("cart")["tier"], "dev");
     let shop = plan["moves"].as_array().unwrap().iter().filter(|one| one["namespace"] == "shop");
     assert!(shop.filter(|one| one["name"] != "cart").all(|one| one["tier"] == "web"), "{plan}");
-    let words = "2 of its lines fit no Service of this cluster; the first is `nowhere/*`";
+    let words = "2 of its lines match no Service of this cluster; the first is `nowhere/*`";
     assert!(said.contains(words), "{said}");
     let (_, _, said) = listed("shop/* web", "--default-tier dev");
     assert!(!said.contains("no Service of this cluster"), "{said}");
     let (_, _, said) = listed("shop/* web\nshop/crat dev", "--default-tier dev");
     assert!(
-        said.contains("1 of its lines fits no Service of this cluster; the first is `shop/crat`"),
+        said.contains("1 of its lines matches no Service of this cluster; the first is `shop/crat`"),
         "{said}"
     );
 }
@@ -143,9 +143,9 @@ fn a_file_orders_the_services_and_its_strangers_are_named() {
 fn mistakes_of_a_file_are_named_with_their_line() {
     for (lines, code, words) in [
         ("shop/* web\n\nshop/cart gold", 2, "line 3 of `"),
-        ("shop/cart gold", 2, "`gold` is none of the tiers"),
+        ("shop/cart gold", 2, "`gold` is not one of the tiers"),
         ("shop/cart", 2, "gives no tier: `shop/cart`"),
-        ("shop/* web\nshop/* dev", 2, "`shop/*` has a tier already"),
+        ("shop/* web\nshop/* dev", 2, "`shop/*` already has a tier"),
         ("shop/* web", 1, "have no tier; the first is `"),
     ] {
         let (status, stdout, said) = listed(lines, "");

@@ -20,7 +20,7 @@ fn generated_code_is_up_to_date() {
     let out = tempfile::tempdir().unwrap();
     let mut config = Config::new();
     config.out_dir(out.path()).btree_map(["."]);
-    config.type_attribute(".", "#[derive(serde::Deserialize)] #[serde(default)]");
+    config.type_attribute(".", "#[derive(serde::Deserialize)] #[serde(default, rename_all = \"camelCase\")]");
     config.type_attribute(".", "#[allow(missing_docs, clippy::pedantic)]");
     let mut schema = String::from(
         "/// Every message of `proto/`: name, then number, JSON name and type of each field.\n\
@@ -52,7 +52,9 @@ fn generated_code_is_up_to_date() {
 fn attributes(config: &mut Config, message: &protox_types::DescriptorProto) {
     for field in &message.field {
         let path = format!(".netsurgeon.stored.{}.{}", message.name(), field.name());
-        config.field_attribute(&path, format!("#[serde(rename = \"{}\")]", field.json_name()));
+        if camel_case(&snake_case(field.name())) != field.json_name() {
+            config.field_attribute(&path, format!("#[serde(rename = \"{}\")]", field.json_name()));
+        }
         let reader = match field_type(message, field).as_str() {
             "FieldType::Message(\"Time\")" => Some("crate::wire::json::time"),
             "FieldType::Bytes" => Some("crate::wire::json::bytes"),
@@ -64,6 +66,30 @@ fn attributes(config: &mut Config, message: &protox_types::DescriptorProto) {
             config.field_attribute(&path, format!("#[serde(deserialize_with = \"{reader}\")]"));
         }
     }
+}
+
+/// The name of a field in Rust, as prost has it: `clusterIP` is `cluster_ip`.
+fn snake_case(name: &str) -> String {
+    let mut made = String::new();
+    let mut after_lowercase = false;
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && after_lowercase {
+            made.push('_');
+        }
+        after_lowercase = letter.is_ascii_lowercase();
+        made.push(letter.to_ascii_lowercase());
+    }
+    made
+}
+
+/// What serde's `camelCase` makes of it.
+fn camel_case(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |made, word| {
+        let (head, tail) = word.split_at(word.len().min(1));
+        made + &head.to_ascii_uppercase() + tail
+    })
 }
 
 /// Writes the table of names: messages of the same name in several files are one.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use netsurgeon::operation::{
-    Action, Answer, Applied, Claim, Doing, Effect, Environment, Executor, Failure, Fault, Journal, Kind,
-    Lock, Manual, NoWait, Observed, OperationError, Plan, Report, Silent, Stage, State, Step, StepId, Stop,
-    StopSwitch, SystemAmbient, Wait, Work,
+    Action, Answer, Applied, Doing, Effect, Environment, Executor, Failure, Fault, Journal, Kind,
+    LeaseHolder, Lock, Manual, NoWait, Observed, OperationError, Plan, Report, Silent, Stage, State, Step,
+    StepId, Stop, StopSwitch, SystemAmbient, Wait, Work,
 };
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::{Guard, Revision};
@@ -48,9 +48,9 @@ impl Work for Puts {
     fn steps(&self, _stage: &Stage) -> Vec<Step<Put>> {
         let step = |put: &Put| Step {
             id: step_of(&put.place),
-            about: put.place.clone(),
+            subject: put.place.clone(),
             action: Action::Do(put.clone()),
-            apart: false,
+            independent: false,
             back_of: Vec::new(),
         };
         self.puts.iter().map(step).collect()
@@ -334,8 +334,8 @@ struct Late<'a> {
     goes_on: bool,
 }
 
-fn claim() -> Claim {
-    Claim { operation: "op".into(), ..Claim::default() }
+fn claim() -> LeaseHolder {
+    LeaseHolder { operation: "op".into(), ..LeaseHolder::default() }
 }
 
 #[async_trait]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use netsurgeon::ip::{Family, Item, Items};
-use netsurgeon::operation::{self, Ambient as _, Mended, State, Work as _};
+use netsurgeon::operation::{self, Ambient as _, RepairOutcome, State, Work as _};
 use netsurgeon::renumber::dates::kept;
 use netsurgeon::renumber::guard::{given_up, strays};
 use netsurgeon::renumber::verify::verify;
@@ -33,7 +33,7 @@ async fn settle_strays(bench: &Bench, store: &Saboteur, guards: &[Guard]) -> BTr
             let settled =
                 operation::settle(&journal.in_store(store, guards), &mut journal, steps, &one, &Constant)
                     .await;
-            assert_eq!(settled.expect("it is settled"), Mended::Done);
+            assert_eq!(settled.expect("it is settled"), RepairOutcome::Done);
             subjects.insert(one.subject);
         }
     }
@@ -142,11 +142,12 @@ async fn settle_given_up(bench: &Bench, store: &Saboteur, guards: &[Guard]) -> u
     let mut journal = bench.journal(store).await;
     let given_up = given_up(&bench.plan.work, &survey, |step| journal.state(step), Constant.now());
     let count = given_up.len();
-    for (steps, mend) in given_up {
+    for (steps, repair) in given_up {
         let steps = (steps.as_slice(), State::UndoDone);
         let settled =
-            operation::settle(&journal.in_store(store, guards), &mut journal, steps, &mend, &Constant).await;
-        assert_eq!(settled.expect("it can be settled"), Mended::Done, "{mend:?}");
+            operation::settle(&journal.in_store(store, guards), &mut journal, steps, &repair, &Constant)
+                .await;
+        assert_eq!(settled.expect("it can be settled"), RepairOutcome::Done, "{repair:?}");
     }
     count
 }
@@ -170,7 +171,7 @@ async fn an_address_that_an_api_server_allocates_just_now_is_not_freed() {
                 let before = keys(&store, "/registry/ipaddresses/").await;
                 let guard = [store.take_lock("alice@cp-1").await];
                 match way {
-                    "guarded" => assert_eq!(watched(&bench, &store).await.mends, []),
+                    "guarded" => assert_eq!(watched(&bench, &store).await.repairs, []),
                     "retired" => {
                         assert!(settle_strays(&bench, &store, &guard).await.contains(&one.subject()));
                     }
@@ -306,7 +307,7 @@ async fn a_service_at_another_address_keeps_nobody_waiting() {
                 done.iter().any(|name| *step == one.step(name)).then_some(State::Done)
             };
             let (kept, _) = kept(&bench.plan.work, &survey, state, Constant.now());
-            kept.iter().filter(|it| it.mend.subject == one.subject()).count()
+            kept.iter().filter(|it| it.repair.subject == one.subject()).count()
         };
         assert_eq!([lost(&["reserve"]), lost(&["reserve", "retire"])], [1, 0], "{}", bench.name);
     }

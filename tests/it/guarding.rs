@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use netsurgeon::operation::{self, Ambient as _, Mend, Mended, State, mend};
+use netsurgeon::operation::{self, Ambient as _, Repair, RepairOutcome, State, repair};
 use netsurgeon::renumber::guard::{Watched, watch};
 use netsurgeon::renumber::verify::verify;
 use netsurgeon::renumber::{Hold, Move};
@@ -22,14 +22,14 @@ pub async fn watched(bench: &Bench, store: &Saboteur) -> Watched {
     watch(&bench.plan.work, &survey, |step| journal.state(step), Constant.now())
 }
 
-async fn carry_out(bench: &Bench, store: &Saboteur, one: &Mend) -> Mended {
+async fn carry_out(bench: &Bench, store: &Saboteur, one: &Repair) -> RepairOutcome {
     let journal = bench.journal(store).await;
-    mend(store, &bench.plan.header.cluster, &journal, one, &Constant).await.expect("a mend")
+    repair(store, &bench.plan.header.cluster, &journal, one, &Constant).await.expect("a repair")
 }
 
 fn codes(watched: &Watched) -> Vec<String> {
-    let mends = watched.mends.iter().map(|one| format!("{} {}", one.code, one.subject));
-    mends.chain(watched.findings.iter().map(|found| format!("{} {}", found.code, found.subject))).collect()
+    let repairs = watched.repairs.iter().map(|one| format!("{} {}", one.code, one.subject));
+    repairs.chain(watched.findings.iter().map(|found| format!("{} {}", found.code, found.subject))).collect()
 }
 
 /// Everything has moved and is held.
@@ -84,16 +84,16 @@ fn kind() -> Field {
     Field { path: path.to_vec(), kind: FieldKind::Text }
 }
 
-/// Mends until there is nothing more; returns what was done and what is left.
+/// Repairs until there is nothing more; returns what was done and what is left.
 pub async fn settle(bench: &Bench, store: &Saboteur) -> (Vec<String>, Vec<String>) {
     let mut done = Vec::new();
     for _ in 0..5 {
         let found = watched(bench, store).await;
-        if found.mends.is_empty() {
+        if found.repairs.is_empty() {
             return (done, codes(&found));
         }
-        for one in &found.mends {
-            assert_eq!(carry_out(bench, store, one).await, Mended::Done, "{one:?}");
+        for one in &found.repairs {
+            assert_eq!(carry_out(bench, store, one).await, RepairOutcome::Done, "{one:?}");
             done.push(format!("{} {}", one.code, one.subject));
         }
     }
@@ -130,12 +130,12 @@ async fn a_dropped_hold_comes_back() {
         set(&store, &service_of(one), &[(Field::external_traffic_policy(), text("Cluster"))]).await;
         settle(&bench, &store).await;
         assert_eq!(keys(&store, "/registry/").await, before, "{}", bench.name);
-        let record = format!("/netsurgeon/{}/loops/mended/{}", bench.plan.header.cluster, one.subject());
+        let record = format!("/netsurgeon/{}/loops/repaired/{}", bench.plan.header.cluster, one.subject());
         let record = store.get(&Key::from(record)).await.expect("a read").expect("it is in the journal");
         let record: serde_json::Value = serde_json::from_slice(&record.value).expect("JSON");
         assert_eq!((&record["count"], &record["last"][1][1]), (&2.into(), &"hold-put-back".into()));
         bench.unwind(&store).await.expect("a rollback");
-        bench.assert_as_at_the_start(&store, "after two mends").await;
+        bench.assert_as_at_the_start(&store, "after two repairs").await;
     }
 }
 
@@ -281,18 +281,19 @@ async fn nothing_is_written_while_somebody_is_at_work_or_things_move() {
     let found = watched(&bench, &store).await;
     let journal = bench.journal(&store).await;
     let cluster = &bench.plan.header.cluster;
-    let attempt = async || mend(&store, cluster, &journal, &found.mends[0], &Constant).await.expect("a mend");
+    let attempt =
+        async || repair(&store, cluster, &journal, &found.repairs[0], &Constant).await.expect("a repair");
 
     let lock = Key::from(format!("/netsurgeon/{cluster}/lock"));
     commit(&store, &lock, Expected::Absent, Action::Put(b"{}".to_vec())).await;
     let before = keys(&store, "/").await;
-    assert_eq!(attempt().await, Mended::Locked);
+    assert_eq!(attempt().await, RepairOutcome::Locked);
     assert_eq!(keys(&store, "/").await, before);
     delete(&store, &lock).await;
 
-    // Between look and mend the client comes again: its change is not overwritten unseen.
+    // Between look and repair the client comes again: its change is not overwritten unseen.
     set(&store, &service_of(one), &[(Field::label("release"), text("2026.4"))]).await;
-    assert_eq!(attempt().await, Mended::Moved);
+    assert_eq!(attempt().await, RepairOutcome::Stale);
     let again = watched(&bench, &store).await;
     // Or the client puts it back itself, and the whole operation is undone.
     let held = Value::Texts(vec![one.old_address.to_string()]);
@@ -300,23 +301,26 @@ async fn nothing_is_written_while_somebody_is_at_work_or_things_move() {
     set(&store, &service_of(one), &put_back).await;
     assert_eq!(bench.unwind(&store).await.expect("a rollback").stuck, []);
     let before = keys(&store, "/").await;
-    for late in &again.mends {
-        assert_eq!(mend(&store, cluster, &journal, late, &Constant).await.expect("a mend"), Mended::Moved);
+    for late in &again.repairs {
+        assert_eq!(
+            repair(&store, cluster, &journal, late, &Constant).await.expect("a repair"),
+            RepairOutcome::Stale
+        );
     }
     assert_eq!(keys(&store, "/").await, before);
     assert_eq!(watched(&bench, &store).await, Watched::default(), "what is being undone is left alone");
 }
 
-/// Two guards mend the same thing once.
+/// Two guards repair the same thing once.
 #[tokio::test]
-async fn two_guards_mend_once() {
+async fn two_guards_repair_once() {
     let bench = objects().await;
     let one = held_by(&bench, Hold::ExternalIp);
     let store = soaking(&bench).await;
     set(&store, &service_of(one), &dropped()).await;
     let (first, second) = (watched(&bench, &store).await, watched(&bench, &store).await);
-    assert_eq!(carry_out(&bench, &store, &first.mends[0]).await, Mended::Done);
-    assert_eq!(carry_out(&bench, &store, &second.mends[0]).await, Mended::Moved);
+    assert_eq!(carry_out(&bench, &store, &first.repairs[0]).await, RepairOutcome::Done);
+    assert_eq!(carry_out(&bench, &store, &second.repairs[0]).await, RepairOutcome::Stale);
 }
 
 /// A rollback that could not move a Service back leaves its hold to the guard.
@@ -334,6 +338,6 @@ async fn a_hold_is_kept_where_a_rollback_is_stuck() {
         };
         let found = watch(&bench.plan.work, &survey, of, Constant.now());
         let expected: &[&str] = if state.is_in_force() { &["hold-put-back"] } else { &[] };
-        assert_eq!(found.mends.iter().map(|one| one.code).collect::<Vec<_>>(), expected, "{state:?}");
+        assert_eq!(found.repairs.iter().map(|one| one.code).collect::<Vec<_>>(), expected, "{state:?}");
     }
 }

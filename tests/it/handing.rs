@@ -2,7 +2,7 @@
 //! recreated and dated ahead again; where allocations are bits, those that were freed are set again.
 
 use netsurgeon::ip::{Item, Items};
-use netsurgeon::operation::{self, Ambient as _, Mended, State};
+use netsurgeon::operation::{self, Ambient as _, RepairOutcome, State};
 use netsurgeon::renumber::Move;
 use netsurgeon::renumber::dates::{Kept, Taken, kept};
 use netsurgeon::renumber::guard::given_up;
@@ -48,8 +48,9 @@ async fn lost_and_renewed(bench: &Bench, store: &Saboteur) -> usize {
         assert_eq!(one.is_news, number % 2 == 0, "{}: {}", bench.name, one.key);
         let none = (&[][..], State::Done);
         let settled =
-            operation::settle(&journal.in_store(store, &[]), &mut journal, none, &one.mend, &Constant).await;
-        assert_eq!(settled.expect("a commit"), Mended::Done, "{}: {}", bench.name, one.key);
+            operation::settle(&journal.in_store(store, &[]), &mut journal, none, &one.repair, &Constant)
+                .await;
+        assert_eq!(settled.expect("a commit"), RepairOutcome::Done, "{}: {}", bench.name, one.key);
     }
     assert_eq!(checked(bench, store, 0).await, (vec![], vec![]), "{}", bench.name);
     all.len()
@@ -168,12 +169,17 @@ async fn freed(bench: &Bench, store: &Saboteur, moves: &[&Move]) {
 
 async fn set_again(bench: &Bench, store: &Saboteur) {
     let (moves, mut journal) = (waiting(bench, store).await, bench.journal(store).await);
-    let mend = reserve_again(&bench.plan.work, &bits(store).await, &moves).expect("nobody has them");
-    let mend = mend.expect("they were freed");
-    let settled =
-        operation::settle(&journal.in_store(store, &[]), &mut journal, (&[], State::Done), &mend, &Constant)
-            .await;
-    assert_eq!(settled.expect("a commit"), Mended::Done);
+    let repair = reserve_again(&bench.plan.work, &bits(store).await, &moves).expect("nobody has them");
+    let repair = repair.expect("they were freed");
+    let settled = operation::settle(
+        &journal.in_store(store, &[]),
+        &mut journal,
+        (&[], State::Done),
+        &repair,
+        &Constant,
+    )
+    .await;
+    assert_eq!(settled.expect("a commit"), RepairOutcome::Done);
     assert_eq!(reserve_again(&bench.plan.work, &bits(store).await, &moves), Ok(None), "they are set");
 }
 
@@ -236,11 +242,11 @@ async fn a_deleted_service_does_not_keep_the_bits_of_its_batch_from_being_freed(
     let mut journal = bench.journal(&store).await;
     let given_up =
         given_up(&bench.plan.work, &bits(&store).await, |step| journal.state(step), Constant.now());
-    for (steps, mend) in given_up {
+    for (steps, repair) in given_up {
         let steps = (steps.as_slice(), State::UndoDone);
         let settled =
-            operation::settle(&journal.in_store(&store, &[]), &mut journal, steps, &mend, &Constant).await;
-        assert_eq!(settled.expect("a commit"), Mended::Done);
+            operation::settle(&journal.in_store(&store, &[]), &mut journal, steps, &repair, &Constant).await;
+        assert_eq!(settled.expect("a commit"), RepairOutcome::Done);
     }
     // Nothing is set for it again.
     let moves = waiting(&bench, &store).await;

@@ -55,3 +55,4 @@ mod tiers;
 mod verifying;
 mod waits;
 mod wire_fixtures;
+mod wording;

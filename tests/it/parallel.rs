@@ -205,7 +205,7 @@ proptest! {
             store.arm(Fault::LockLost(disturbance.at(expected.commits)));
             let failure = bench.run(&store, None).await.expect_err("the lock is lost");
             let words = failure.to_string();
-            assert!(words.contains("the lock was lost to `bob@elsewhere`"), "{words}");
+            assert!(words.contains("the operation lease was lost: `bob@elsewhere`"), "{words}");
             assert_nothing_after_the_loss(&bench, &store).await;
 
             store.arm(Fault::None);
@@ -253,7 +253,7 @@ async fn revisions(store: &Saboteur) -> HashMap<String, (Revision, Revision)> {
 
 fn must_be_alone<E: operation::Effect>(step: &Step<E>) -> bool {
     let kind = matches!(step.action, Action::Wait(_) | Action::Manual(_) | Action::PointOfNoReturn);
-    step.about.is_empty() || kind
+    step.subject.is_empty() || kind
 }
 
 #[tokio::test]
@@ -273,10 +273,10 @@ async fn what_belongs_together_keeps_its_order() {
             for step in bench.plan.work.steps(&stage) {
                 let Some((first, end)) = revisions.get(&step.id.to_string()).copied() else { continue };
                 let alone = must_be_alone(&step);
-                let floor = if alone { Some(newest) } else { last.max(of_each.get(&step.about).copied()) };
+                let floor = if alone { Some(newest) } else { last.max(of_each.get(&step.subject).copied()) };
                 assert!(floor.is_none_or(|floor| floor < first), "{}: `{}` too early", bench.name, step.id);
                 newest = newest.max(end);
-                of_each.insert(step.about.clone(), end);
+                of_each.insert(step.subject.clone(), end);
                 if alone {
                     last = Some(newest);
                 }

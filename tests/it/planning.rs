@@ -301,16 +301,16 @@ async fn a_plan_is_compared_with_the_cluster_before_it_is_carried_out() {
     assert_eq!(gone.await, ["Service `default/moving` was deleted"]);
     let again = json!({"clusterIP": "10.96.9.9", "clusterIPs": ["10.96.9.9"], "selector": {"app": "x"}});
     let recreated = fit_after(async |store, _| put(store, key, &with(again, "another")).await);
-    let told = ["Service `default/moving` was deleted and made anew", "newcomer default/moving"];
+    let told = ["Service `default/moving` was deleted and recreated", "newcomer default/moving"];
     assert_eq!(recreated.await, told);
     let changed = [
         (
             json!({"clusterIP": "10.96.9.8", "clusterIPs": ["10.96.9.8"], "selector": {"app": "x"}}),
-            "Service `default/moving` has other addresses now: 10.96.9.8",
+            "Service `default/moving` now has other addresses: 10.96.9.8",
         ),
         (
             json!({"type": "NodePort", "clusterIP": "10.96.9.9", "clusterIPs": ["10.96.9.9"], "selector": {"app": "x"}}),
-            "Service `default/moving` is now of a kind whose old address is held in another way",
+            "Service `default/moving` has changed: its old address now needs another kind of hold",
         ),
     ];
     for (spec, says) in changed {
@@ -326,7 +326,7 @@ async fn a_plan_is_compared_with_the_cluster_before_it_is_carried_out() {
         put_service(store, "newcomer", newcomer).await;
     });
     let expected = [
-        "Service `default/moving` is to get `10.200.9.9`, which is in use by now",
+        "Service `default/moving` cannot get `10.200.9.9`: the address is already in use",
         "newcomer default/newcomer",
     ];
     assert_eq!(others.await, expected);

@@ -54,7 +54,7 @@ pub fn scrub(text: &str) -> String {
             continue;
         }
         let number = word.chars().all(|c| c.is_ascii_digit()) && !word.is_empty();
-        let before = ["revision ", "revision\": ", "revision\":", "revision is ", "held is ", "changed at "];
+        let before = ["revision ", "revision\": ", "revision\":", "revision is ", "changed at "];
         let revision = before.iter().any(|before| out.ends_with(before));
         let hash = word.len() == 64 && word.chars().all(|c| c.is_ascii_hexdigit());
         match () {

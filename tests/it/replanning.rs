@@ -1,6 +1,6 @@
 //! Services that change between the plan and their move: which moves are planned again, as what, and that nothing else is.
 
-use netsurgeon::operation::{Mended, State, StepId, mend, settle};
+use netsurgeon::operation::{RepairOutcome, State, StepId, repair, settle};
 use netsurgeon::renumber::replan::{Replanned, replan};
 use netsurgeon::renumber::reserved::{reserve_again, reserved};
 use netsurgeon::renumber::sweep::Sweep;
@@ -157,7 +157,7 @@ async fn a_shadow_that_was_deleted_is_created_again() {
         survey.addresses.retain(|object| object.address != Some(moved.old_address));
         let found = replanned(&bench, &store, &survey).await;
         let address = Layout::default().ip_address(moved.old_address);
-        let is_recreated = found[0].mend.swap.edits.iter().any(|edit| edit.key == address);
+        let is_recreated = found[0].repair.swap.edits.iter().any(|edit| edit.key == address);
         assert_eq!(is_recreated, bench.plan.work.era != Era::Bitmap, "{}", bench.name);
         seen += 1;
     }
@@ -219,8 +219,9 @@ async fn a_hold_that_its_owner_has_changed_goes_back() {
             let [again] = found.as_slice() else { panic!("{}: {found:?}", bench.name) };
             assert_eq!(again.steps, [moved.step("flip")], "{}", bench.name);
             let cluster = &bench.plan.header.cluster;
-            let mended = mend(&store, cluster, &journal, &again.mend, &Constant).await.expect("a mend");
-            assert_eq!(mended, Mended::Done, "{}", bench.name);
+            let repaired =
+                repair(&store, cluster, &journal, &again.repair, &Constant).await.expect("a repair");
+            assert_eq!(repaired, RepairOutcome::Done, "{}", bench.name);
             let value = store.get(&key).await.expect("a read").expect("it is there").value;
             let read = |field: Field| edit::read(&value, &field).expect("a field");
             assert_eq!(read(Field::cluster_ip()), text(moved.old[0].as_str()), "{}", bench.name);
@@ -261,8 +262,8 @@ async fn a_service_of_another_type_keeps_its_policy_on_the_way_back() {
         for again in &found {
             let steps = (again.steps.as_slice(), State::UndoDone);
             let settled =
-                settle(&journal.in_store(&store, &[]), &mut journal, steps, &again.mend, &Constant).await;
-            assert_eq!(settled.expect("a change"), Mended::Done);
+                settle(&journal.in_store(&store, &[]), &mut journal, steps, &again.repair, &Constant).await;
+            assert_eq!(settled.expect("a change"), RepairOutcome::Done);
         }
         bench.unwind(&store).await.expect("a rollback");
     }

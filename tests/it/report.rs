@@ -153,7 +153,7 @@ async fn the_page_of_every_kind_of_cluster_has_every_service() {
         }
         let moved = bench.plan.work.moves.len();
         assert_eq!(page.matches(">moved, old held<").count(), moved, "{}", bench.name);
-        assert!(page.contains(">None: every Service stands where the journal says"), "{}", bench.name);
+        assert!(page.contains(">None: every Service matches the journal"), "{}", bench.name);
         assert!(page.contains(&bench.plan.digest) && page.contains("alice@cp-1"));
     }
 }
@@ -164,13 +164,8 @@ async fn what_others_took_their_time_for_is_a_pause() {
     let store = carried_out(&bench, None).await;
     let page = page_of(&bench, &store, Status::Done).await;
     check(&page);
-    let pauses: Vec<&str> = page
-        .split("<h2>")
-        .find(|part| part.starts_with("What happened when"))
-        .unwrap()
-        .split("<tr>")
-        .skip(1)
-        .collect();
+    let pauses: Vec<&str> =
+        page.split("<h2>").find(|part| part.starts_with("Timeline")).unwrap().split("<tr>").skip(1).collect();
     let externals = ["snapshot", "certificates", "flags", "soak"];
     for name in externals {
         let row = pauses.iter().find(|row| row.contains(&format!("<code>{name}</code>")));
@@ -399,7 +394,7 @@ async fn a_rollback_that_stopped_after_the_flags_is_still_at_their_stage() {
         }
         assert_eq!(bench.journal(&store).await.state(&flags), Some(State::UndoDone));
         let page = page_of(&bench, &store, Status::Interrupted).await;
-        let next = page.split("Under way, or next").nth(1).expect("it says what is next");
+        let next = page.split("Current or next stage").nth(1).expect("it says what is next");
         let next = next.split("</tr>").next().unwrap_or_default();
         assert!(next.contains("back: every API server has"), "{fixture}: {next}");
     }

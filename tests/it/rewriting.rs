@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use netsurgeon::operation::{Claim, Journal, Listed, OperationError, Plan, Report};
+use netsurgeon::operation::{Journal, LeaseHolder, Listed, OperationError, Plan, Report};
 use netsurgeon::renumber::ranges::{RangeRewrite, plan_rewrite, wanted_meanwhile};
 use netsurgeon::renumber::rewriting::Rewriting;
 use netsurgeon::store::memory::MemoryStore;
@@ -58,7 +58,7 @@ impl Drifted {
 
     /// Begins the operation and carries it out, as a process does that may be stopped anywhere.
     async fn begin(&self, store: &Saboteur, guards: Vec<Guard>) -> Result<Report, OperationError> {
-        let by = Claim { operation: OPERATION.into(), ..Claim::default() };
+        let by = LeaseHolder { operation: OPERATION.into(), ..LeaseHolder::default() };
         let mut journal = Journal::begin_plan(store, &self.plan, &by, Value::Null, &guards).await?;
         let rewriting = Rewriting { store, ambient: &Constant, guards };
         rewriting.run(&self.plan.work, &mut journal).await.map_err(|failure| failure.source)

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
-use netsurgeon::operation::{Ambient as _, Claim, State};
+use netsurgeon::operation::{Ambient as _, LeaseHolder, State};
 use netsurgeon::store::overlay::Overlay;
 use netsurgeon::store::{
     Action, Change, CommitError, Entry, Expected, Guard, Key, KeyRange, ReadStore, Revision, StoreError,
@@ -114,7 +114,7 @@ impl Saboteur {
             let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
             self.overlay.commit(&transaction).await.expect("a commit");
         }
-        let claim = Claim {
+        let claim = LeaseHolder {
             holder: holder.into(),
             pid: 1,
             operation: OPERATION.into(),

@@ -30,7 +30,7 @@ fn assert_only_forward(situation: &Situation, context: &str) {
     assert_eq!(situation.next().as_deref(), Some("netsurgeon renumber retire --operation op"), "{context}");
     let (held, all) = (situation.phases.held, situation.phases.retired + situation.phases.held);
     let answers =
-        if held == 0 { "no old address is held any more".to_string() } else { format!("{held} old address") };
+        if held == 0 { "no old address is held".to_string() } else { format!("{held} old address") };
     assert!(situation.held().starts_with(&answers), "{context}: {said}");
     assert!(
         said.contains(&format!("{} of {all} Services retired", situation.phases.retired)),

@@ -78,7 +78,7 @@ impl Work for Batches {
             name => Action::Do(Note(name)),
         };
         let (id, about) = (StepId(format!("{name}/{}", batch.unwrap())), String::new());
-        vec![Step { id, about, action, apart: false, back_of: Vec::new() }]
+        vec![Step { id, subject: about, action, independent: false, back_of: Vec::new() }]
     }
 
     fn may_be_beside(&self, waiting: &Stage, later: &Stage) -> bool {
@@ -274,7 +274,7 @@ impl Work for Soak {
         let wait = Wait { kind: Awaited::Soak, batch: None, subject: None, until: "an hour is over".into() };
         let action = if stage.index == 0 { Action::Do(Note("move")) } else { Action::Wait(wait) };
         let (id, about) = (StepId(format!("{}/0", stage.name)), String::new());
-        vec![Step { id, about, action, apart: false, back_of: Vec::new() }]
+        vec![Step { id, subject: about, action, independent: false, back_of: Vec::new() }]
     }
 }
 

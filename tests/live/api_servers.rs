@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use netsurgeon::cluster::{ApiServer, Cluster as Api, ClusterError, ClusterOptions as ApiOptions, ObjectRef};
+use netsurgeon::kube_api::{
+    ApiServer, Cluster as Api, ClusterError, ClusterOptions as ApiOptions, ObjectRef,
+};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};

@@ -110,7 +110,7 @@ async fn it_follows_and_comes_back() {
         .netsurgeon(&format!("operation rollback {operation} --yes --linger 1 --confirm flags"))
         .expect(0);
     assert!(
-        back.err.contains("kubelets tell Pods `10.200.0.10`: `node-1`; there `netsurgeon"),
+        back.err.contains("kubelets configure Pods with the DNS address `10.200.0.10`: `node-1`; on these nodes run `netsurgeon"),
         "{}",
         back.err
     );
@@ -143,7 +143,7 @@ async fn a_record_that_is_gone_holds_up_nothing() {
     assert!(paused.err.contains("--confirm flags"), "{}", paused.err);
     serving.restart_with("10.96.0.0/16").await;
     let stuck = serving.netsurgeon(&format!("{rollback} --confirm flags")).expect(5);
-    assert!(stuck.err.contains("1 step was left alone and not undone"), "{}", stuck.err);
+    assert!(stuck.err.contains("1 step was skipped and not undone"), "{}", stuck.err);
     assert!(stuck.err.contains("`record/kubelet-config-10.96.0.10`"), "{}", stuck.err);
     assert_eq!(entry(&serving, "kubeadm-config", "ClusterConfiguration").await, CLUSTER);
     serving.wait_for_one_range().await;
@@ -169,13 +169,21 @@ async fn to_the_end(serving: &Serving, kubelets: &[Kubelet]) {
         assert!(hidden.err.contains(text), "{}", hidden.err);
     }
     let paused = serving.netsurgeon(words).expect(6);
-    assert!(paused.err.contains("kubelets tell Pods `10.96.0.10`: `node-1`, `node-2`"), "{}", paused.err);
+    assert!(
+        paused.err.contains("kubelets configure Pods with the DNS address `10.96.0.10`: `node-1`, `node-2`"),
+        "{}",
+        paused.err
+    );
     set_dns(serving, &kubelets[0], "10.200.0.10");
     let paused = serving.netsurgeon(words).expect(6);
-    assert!(paused.err.contains("kubelets tell Pods `10.96.0.10`: `node-2`"), "{}", paused.err);
+    assert!(
+        paused.err.contains("kubelets configure Pods with the DNS address `10.96.0.10`: `node-2`"),
+        "{}",
+        paused.err
+    );
     set_dns(serving, &kubelets[1], "10.200.0.10");
     let done = serving.netsurgeon(words).expect(0);
-    assert!(done.err.contains("cluster-dns: seen to be done: none of 2 kubelets"), "{}", done.err);
+    assert!(done.err.contains("cluster-dns: verified: none of 2 kubelets"), "{}", done.err);
 }
 
 fn cache(local: &str) -> Value {
@@ -228,7 +236,7 @@ async fn node_local_dns(serving: &Serving, words: &str) {
     missing("the Corefile in ConfigMap `kube-system/node-local-dns` still has `10.96.0.10`");
     api.merge(&format!("{CONFIG_MAPS}/node-local-dns"), &json!({"data": corefile("10.200.0.10")["data"]}))
         .await;
-    missing("1 of 1 Pods of DaemonSet `kube-system/node-local-dns` were made before the Services moved");
+    missing("1 of 1 Pods of DaemonSet `kube-system/node-local-dns` existed before the Services moved");
     let pod = "/api/v1/namespaces/kube-system/pods/node-local-dns-1";
     api.delete(&format!("{pod}?gracePeriodSeconds=0")).await;
     create_cache_pod(serving).await;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use netsurgeon::cluster::{Barrier, BarrierError, Cluster as Api, ClusterOptions as ApiOptions, Reach};
 use netsurgeon::ip::Family;
+use netsurgeon::kube_api::{Barrier, BarrierError, Cluster as Api, ClusterOptions as ApiOptions, Reach};
 use serde_json::{Value, json};
 
 use super::api_servers::admin;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use netsurgeon::certs::{Name, certificates, is_trusted, is_valid_for};
-use netsurgeon::cluster::served;
+use netsurgeon::kube_api::served;
 use time::OffsetDateTime;
 use tokio::time::sleep;
 
@@ -199,7 +199,7 @@ async fn by_netsurgeon_alone(era: Era, mode: ProxyMode) {
         &format!("--cidr 10.96.0.0/16 --cidr {NEW_RANGE}"),
     );
     let paused = serving.netsurgeon(&resume);
-    assert!(paused.err.contains("certificates: seen to be done"), "{}", paused.err);
+    assert!(paused.err.contains("certificates: verified"), "{}", paused.err);
     paused_at(&paused, "flags", "it has `10.96.0.0/16`");
     // Where allocations are bits the flag comes first, and nothing has moved yet.
     let mut new = None;
@@ -208,7 +208,7 @@ async fn by_netsurgeon_alone(era: Era, mode: ProxyMode) {
     }
     hosts.set_range(&mut serving, NEW_RANGE).await;
     let applied = serving.netsurgeon(&resume).expect(0);
-    assert!(applied.err.contains("flags: seen to be done"), "{}", applied.err);
+    assert!(applied.err.contains("flags: verified"), "{}", applied.err);
     let new = match new {
         Some(new) => new,
         None => Client::start(&serving, NEW).await,
@@ -222,7 +222,7 @@ async fn by_netsurgeon_alone(era: Era, mode: ProxyMode) {
     paused_at(&serving.netsurgeon(retire), "certificates-after", "still carries `10.96.0.1`");
     hosts.reissue(&serving, "--drop-old 10.96.0.0/16", "--without-cidr 10.96.0.0/16");
     let done = serving.netsurgeon(retire).expect(0);
-    assert!(done.err.contains("certificates-after: seen to be done"), "{}", done.err);
+    assert!(done.err.contains("certificates-after: verified"), "{}", done.err);
     println!("connections to {NEW}: {}", new.stop());
     serving.assert_clean();
     nothing_is_left_to_be_done(&serving);
@@ -265,7 +265,7 @@ async fn and_back_by_netsurgeon_alone() {
     paused_at(&serving.netsurgeon(&rollback), "flags", "it has `10.200.0.0/16`");
     hosts.set_range(&mut serving, "10.96.0.0/16").await;
     let back = serving.netsurgeon(&rollback).expect(0);
-    assert!(back.err.contains("flags: seen to be done"), "{}", back.err);
+    assert!(back.err.contains("flags: verified"), "{}", back.err);
     assert!(back.err.contains("`netsurgeon certs reissue --drop-ip 10.200.0.1`"), "{}", back.err);
     println!("connections to {OLD}: {}", old.stop());
     serving.wait_for_one_range().await;

@@ -103,14 +103,14 @@ async fn a_rollback_at_the_pause_for_the_flags_ends_when_they_are_back() {
     serving.restart_with(OLD_RANGE).await;
     serving.take_out_endpoints().await;
     let back = serving.netsurgeon(&rollback).expect(0);
-    assert!(back.err.contains("flags: seen to be done"), "{}", back.err);
+    assert!(back.err.contains("flags: verified"), "{}", back.err);
     assert!(serving.cluster_ip("web").await.starts_with("10.96."));
     serving.wait_for_one_range().await;
 
     // Rolled back: who resumes it is refused, and who rolls back again has nothing to do.
     let before = serving.stored().await;
     let refused = serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(1);
-    assert!(refused.err.contains("is rolled back: there is nothing to resume"), "{}", refused.err);
+    assert!(refused.err.contains("was rolled back: there is nothing to resume"), "{}", refused.err);
     serving.netsurgeon(&rollback).expect(0);
     assert_eq!(serving.stored().await, before);
     serving.netsurgeon(&format!("operation forget {operation}")).expect(0);

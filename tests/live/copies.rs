@@ -85,10 +85,10 @@ async fn of_a_data_plane_that_holds_by_shadows_alone() {
     assert_eq!(guard(&serving, "", 0), Vec::<Value>::new());
 
     change(&serving, "outside", &[web[1].clone()]).await;
-    assert_eq!(told(&guard(&serving, "--dry-run", 3)), ["would-mend shadow-follows default/outside"]);
+    assert_eq!(told(&guard(&serving, "--dry-run", 3)), ["would-repair shadow-follows default/outside"]);
     let hold = shadow(&serving, "outside").await;
     assert_eq!(endpoints(&serving, &hold).await, web, "a dry run writes nothing");
-    assert_eq!(told(&guard(&serving, "", 0)), ["mended shadow-follows default/outside"]);
+    assert_eq!(told(&guard(&serving, "", 0)), ["repaired shadow-follows default/outside"]);
     assert_eq!(endpoints(&serving, &hold).await, [web[1].clone()]);
     assert_eq!(guard(&serving, "", 0), Vec::<Value>::new());
     // Deleted by somebody, the shadow comes back, and its endpoints with it: in the meantime nothing answers.
@@ -98,7 +98,7 @@ async fn of_a_data_plane_that_holds_by_shadows_alone() {
     let events = told(&guard(&serving, "", 0));
     assert_eq!(
         events.last().map(String::as_str),
-        Some("mended shadow-follows default/outside"),
+        Some("repaired shadow-follows default/outside"),
         "{events:?}"
     );
     assert_eq!(endpoints(&serving, &hold).await, [web[1].clone()]);

@@ -473,7 +473,7 @@ async fn other_ranges_of_the_family_are_their_owners_to_delete() {
     serving.restart_with("10.200.0.0/16").await;
     let operation = serving.journals().remove(0);
     let paused = serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(6);
-    let said = "waiting for manual step `other-ranges`: delete what else gives out old addresses: `kubectl delete servicecidr \
+    let said = "waiting for manual step `other-ranges`: delete the other ServiceCIDRs with old addresses: `kubectl delete servicecidr \
                 --wait=false extra`";
     assert!(
         paused.err.contains(said) && paused.err.contains("ServiceCIDR `extra` is not deleted"),
@@ -482,7 +482,7 @@ async fn other_ranges_of_the_family_are_their_owners_to_delete() {
     );
     serving.cluster.api.delete(&format!("{all}/extra")).await;
     let resumed = serving.netsurgeon(&format!("operation resume {operation}")).expect(0);
-    assert!(resumed.err.contains("other-ranges: seen to be done"), "{}", resumed.err);
+    assert!(resumed.err.contains("other-ranges: verified"), "{}", resumed.err);
     assert!(serving.cluster_ip("there").await.starts_with("10.200."));
 
     let paused = serving.netsurgeon("renumber rollback --yes --linger 0").expect(6);

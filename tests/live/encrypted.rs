@@ -78,7 +78,7 @@ async fn refused(serving: &Serving, files: &Workspace) {
     };
     let before = serving.cluster.etcd.keys("/registry/services/specs/").await;
     let other_secret = with(Some(&configuration(&[("one", 2)])));
-    assert!(other_secret.contains("its key `one` does not open"), "{other_secret}");
+    assert!(other_secret.contains("the key `one` of the configuration does not decrypt"), "{other_secret}");
     let without = with(None);
     assert!(
         without.contains("provider `aesgcm`, key `one`") && without.contains("--encryption-config"),

@@ -31,7 +31,7 @@ async fn one_after_the_other() {
     // The guard keeps holds of this family, too.
     let path = "/api/v1/namespaces/default/services/both";
     serving.cluster.api.merge(path, &json!({"spec": {"externalIPs": null}})).await;
-    assert_eq!(told(&guard(&serving, "", 0)), ["mended hold-put-back default/both"]);
+    assert_eq!(told(&guard(&serving, "", 0)), ["repaired hold-put-back default/both"]);
     assert_eq!(serving.cluster.api.get(path).await["spec"]["externalIPs"], json!(["fd00:10:96::9"]));
     let now = [Target::tcp("10.96.0.9", 80), Target::tcp("fd00:10:200::9", 80)];
     let probe = serving.probe(&now).await;

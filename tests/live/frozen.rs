@@ -23,19 +23,19 @@ const DEADLINE: Duration = Duration::from_mins(2);
 const TTL: u32 = 2;
 /// How much later than the record that was waited for a process is stopped, at most: longer than a step takes.
 const JITTER: Duration = Duration::from_millis(20);
-/// What somebody says who has no lock any more.
-const LOST: &str = "the lock was lost to ";
+/// What a process prints that has lost the operation lease.
+const LOST: &str = "the operation lease was lost: ";
 /// How often in a row everything must be found as it was, to say that nobody writes.
 const QUIET: usize = 20;
 
 /// Where an operation goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Forward,
     Back,
 }
 
-impl Way {
+impl Direction {
     /// What whoever comes first says.
     fn begins(self, operation: Option<&str>) -> String {
         match self {
@@ -120,7 +120,7 @@ async fn lock_is_free(lab: &Lab) {
 }
 
 /// Goes on with an operation whose lock is free. Returns the process once it has the lock.
-async fn take_up(lab: &Lab, way: Way, operation: &str) -> Watched {
+async fn take_up(lab: &Lab, way: Direction, operation: &str) -> Watched {
     wait_until("somebody else has the lock", DEADLINE, async || {
         let mut second = start(lab, &way.goes_on(operation));
         wait_until("it has the lock, or is refused", DEADLINE, async || {
@@ -154,7 +154,14 @@ async fn holder(lab: &Lab) -> Option<u32> {
 
 /// Goes one way, with a process that is stopped after so many steps and a moment. Returns whether it was stopped in
 /// the middle: else it had come to its end.
-async fn go(lab: &Lab, before: &Standing, way: Way, steps: usize, moment: Duration, late: bool) -> bool {
+async fn go(
+    lab: &Lab,
+    before: &Standing,
+    way: Direction,
+    steps: usize,
+    moment: Duration,
+    late: bool,
+) -> bool {
     let operation = lab.operation().await;
     let mut first = start(lab, &format!("{} --lock-ttl {TTL}", way.begins(operation.as_deref())));
     let mut ended = None;
@@ -172,11 +179,11 @@ async fn go(lab: &Lab, before: &Standing, way: Way, steps: usize, moment: Durati
     let frozen_at = way.steps(lab).await;
     let operation = lab.operation().await.expect("an operation");
     let mut second = take_up(lab, way, &operation).await;
-    let nobody = "nobody: its lease has ended, and the lock is free".to_owned();
+    let nobody = "its lease has ended, and no process holds it".to_owned();
     let mut to = vec![nobody];
     if late {
         assert_eq!(second.end().await, way.end(), "{}", said(&second));
-        if way == Way::Back {
+        if way == Direction::Back {
             settled(lab, before).await;
         }
         let left = standing_still(lab).await;
@@ -208,7 +215,7 @@ async fn go(lab: &Lab, before: &Standing, way: Way, steps: usize, moment: Durati
 
 /// What a process that was not stopped has come to. On a busy machine its lease may end without our doing, which is as good as
 /// being stopped: somebody else goes on.
-async fn came_to_an_end(lab: &Lab, way: Way, code: i32, words: &str) -> bool {
+async fn came_to_an_end(lab: &Lab, way: Direction, code: i32, words: &str) -> bool {
     if code == way.end() {
         return false;
     }
@@ -234,7 +241,7 @@ async fn who_was_stopped_and_comes_back_changes_nothing() {
     let mut random = StdRng::seed_from_u64(5);
     let (mut stopped, enough) = (0, if is_soak() { 200 } else { 6 });
     while stopped < enough {
-        for (number, way) in [Way::Forward, Way::Back].into_iter().enumerate() {
+        for (number, way) in [Direction::Forward, Direction::Back].into_iter().enumerate() {
             // The first time without being stopped: how far it goes, and where to.
             let steps = most[number];
             let after = if steps == 0 { usize::MAX } else { random.random_range(1..steps) };
@@ -245,7 +252,7 @@ async fn who_was_stopped_and_comes_back_changes_nothing() {
             if steps == 0 {
                 most[number] = way.steps(&lab).await;
             }
-            if way == Way::Forward {
+            if way == Direction::Forward {
                 let now = lab.standing().await;
                 assert_eq!(*held.get_or_insert_with(|| now.clone()), now, "the end is the same");
             } else {

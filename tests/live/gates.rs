@@ -100,7 +100,7 @@ async fn a_closed_gate_is_a_pause() {
     assert_says(&recorded, &["recorded with the operation", "gate `http` is closed before batch 2"]);
     let refused =
         serving.netsurgeon(&format!("operation resume {operation} --gate-command /no/such")).expect(2);
-    assert_says(&refused, &["there is no such program"]);
+    assert_says(&refused, &["no such program"]);
     health.heal();
     let again = format!("operation resume {operation} {}", health.words());
     assert_says(&serving.netsurgeon(&again).expect(6), &["gate `http` is open", "--confirm flags"]);

@@ -110,9 +110,9 @@ async fn replaced_without_an_address(serving: &Serving) {
     assert_eq!(hold(serving, "web-2").await, (Value::Null, Value::Null));
     assert!(reservation(serving, "10.96.1.3").await.is_some());
     let would = guard(serving, "--dry-run", 3);
-    assert_eq!(told(&would), ["would-mend hold-put-back default/web-2"]);
+    assert_eq!(told(&would), ["would-repair hold-put-back default/web-2"]);
     assert_eq!(hold(serving, "web-2").await, (Value::Null, Value::Null), "a dry run writes nothing");
-    assert_eq!(told(&guard(serving, "", 0)), ["mended hold-put-back default/web-2"]);
+    assert_eq!(told(&guard(serving, "", 0)), ["repaired hold-put-back default/web-2"]);
     assert_eq!(hold(serving, "web-2").await, held("10.96.1.3"));
     // The API server takes the Service as the guard has left it.
     let path = path("web-2");
@@ -124,11 +124,11 @@ async fn replaced_without_an_address(serving: &Serving) {
 async fn external_ips_cleared_by_a_patch(serving: &Serving) {
     serving.cluster.api.merge(&path("web-3"), &json!({"spec": {"externalIPs": null}})).await;
     assert_eq!(hold(serving, "web-3").await.0, Value::Null);
-    assert_eq!(told(&guard(serving, "", 0)), ["mended hold-put-back default/web-3"]);
+    assert_eq!(told(&guard(serving, "", 0)), ["repaired hold-put-back default/web-3"]);
     assert_eq!(hold(serving, "web-3").await, held("10.96.1.4"));
     // A deleted IPAddress is recreated.
     serving.cluster.api.delete("/apis/networking.k8s.io/v1/ipaddresses/10.96.1.4").await;
-    assert_eq!(told(&guard(serving, "", 0)), ["mended address-kept default/web-3"]);
+    assert_eq!(told(&guard(serving, "", 0)), ["repaired address-kept default/web-3"]);
     assert!(reservation(serving, "10.96.1.4").await.is_some());
 }
 
@@ -137,13 +137,13 @@ async fn deleted_and_made_anew(serving: &Serving) {
     let api = &serving.cluster.api;
     api.delete(&path("web-4")).await;
     assert!(reservation(serving, "10.96.1.5").await.is_some(), "it is reserved for nobody");
-    assert_eq!(told(&guard(serving, "", 0)), ["mended hold-given-up default/web-4"]);
+    assert_eq!(told(&guard(serving, "", 0)), ["repaired hold-given-up default/web-4"]);
     assert_eq!(reservation(serving, "10.96.1.5").await, None);
     // In the new range, as it will be once the old one is closed.
     let mut anew = manifest("web-4");
     anew["spec"]["clusterIP"] = json!("10.200.50.4");
     api.create(&anew).await;
-    let both = ["mended address-kept default/web-4", "mended hold-by-name default/web-4"];
+    let both = ["repaired address-kept default/web-4", "repaired hold-by-name default/web-4"];
     assert_eq!(told(&guard(serving, "", 0)), both);
     assert_eq!(hold(serving, "web-4").await, held("10.96.1.5"));
     assert!(reservation(serving, "10.96.1.5").await.is_some());
@@ -158,7 +158,7 @@ async fn replaced_by_force_with_the_old_address_pinned(serving: &Serving) {
     pinned["spec"]["clusterIP"] = json!("10.96.1.6");
     api.delete(&path("web-5")).await;
     api.try_create(&pinned).await.expect_err("the old range is closed, and the address kept");
-    assert_eq!(told(&guard(serving, "", 0)), ["mended hold-given-up default/web-5"]);
+    assert_eq!(told(&guard(serving, "", 0)), ["repaired hold-given-up default/web-5"]);
     let refused = api.try_create(&pinned).await.expect_err("the old range is closed");
     assert!(refused.to_string().contains("current range"), "{refused}");
     assert_eq!(guard(serving, "", 0), Vec::<Value>::new(), "nothing is held, and nobody to hold it");
@@ -169,7 +169,7 @@ async fn turned_into_an_external_name(serving: &Serving) {
         "clusterIPs": null, "selector": null, "externalIPs": null, "externalTrafficPolicy": null}});
     serving.cluster.api.merge(&path("web-6"), &change).await;
     assert!(reservation(serving, "10.96.1.7").await.is_some(), "it is reserved for nobody");
-    assert_eq!(told(&guard(serving, "", 0)), ["mended hold-given-up default/web-6"]);
+    assert_eq!(told(&guard(serving, "", 0)), ["repaired hold-given-up default/web-6"]);
     assert_eq!(reservation(serving, "10.96.1.7").await, None);
 }
 
@@ -192,20 +192,20 @@ async fn where_allocations_are_bits() {
     assert_eq!(guard(&serving, "", 0), Vec::<Value>::new(), "everything is held");
     let api = &serving.cluster.api;
     api.replace(&manifest("web-2")).await;
-    assert_eq!(told(&guard(&serving, "", 0)), ["mended hold-put-back default/web-2"]);
+    assert_eq!(told(&guard(&serving, "", 0)), ["repaired hold-put-back default/web-2"]);
     assert_eq!(hold(&serving, "web-2").await, held("10.96.1.3"));
     serves(&serving, "10.96.1.3").await;
 
     api.delete(&path("web-4")).await;
     assert_eq!(guard(&serving, "", 0), Vec::<Value>::new(), "nothing is left of its hold");
     api.create(&manifest("web-4")).await;
-    assert_eq!(told(&guard(&serving, "", 0)), ["mended hold-by-name default/web-4"]);
+    assert_eq!(told(&guard(&serving, "", 0)), ["repaired hold-by-name default/web-4"]);
     assert_eq!(hold(&serving, "web-4").await, held("10.96.1.5"));
 
     let labelled = "/api/v1/services?labelSelector=app.kubernetes.io/managed-by%3Dnetsurgeon";
     let shadow = api.list(labelled).await[0]["metadata"]["name"].as_str().expect("a name").to_owned();
     api.delete(&path(&shadow)).await;
-    assert_eq!(told(&guard(&serving, "", 0)), ["mended shadow-put-back default/np"]);
+    assert_eq!(told(&guard(&serving, "", 0)), ["repaired shadow-put-back default/np"]);
     assert_eq!(serving.cluster_ip(&shadow).await, "10.96.2.9");
     serves(&serving, "10.96.2.9").await;
     let findings = serving.netsurgeon("renumber verify -o json").expect(3).json()["findings"].clone();
@@ -304,27 +304,27 @@ async fn a_shadow_is_put_back() {
     let name = shadows[0]["metadata"]["name"].as_str().expect("a name").to_string();
     assert_eq!((shadows.len(), &shadows[0]["spec"]["clusterIP"]), (1, &json!("10.96.2.9")));
     serving.cluster.api.delete(&path(&name)).await;
-    let twice = ["mended address-kept default/np", "mended shadow-put-back default/np"];
+    let twice = ["repaired address-kept default/np", "repaired shadow-put-back default/np"];
     assert_eq!(told(&guard(&serving, "", 0)), twice, "its address, then the shadow itself");
     assert_eq!(serving.cluster_ip(&name).await, "10.96.2.9");
     serves(&serving, "10.96.2.9").await;
     serving.netsurgeon("renumber verify").expect(0);
 
     serving.cluster.api.merge(&path("np"), &json!({"spec": {"selector": {"app": "web", "tier": "a"}}})).await;
-    assert_eq!(told(&guard(&serving, "--dry-run", 3)), ["would-mend shadow-follows default/np"]);
+    assert_eq!(told(&guard(&serving, "--dry-run", 3)), ["would-repair shadow-follows default/np"]);
     let elsewhere = guard(&serving, "--kubeconfig /nonexistent", 3);
     assert_eq!(told(&elsewhere), ["wrong shadow-behind default/np"], "the API is needed for it");
-    assert_eq!(told(&guard(&serving, "", 0)), ["mended shadow-follows default/np"]);
+    assert_eq!(told(&guard(&serving, "", 0)), ["repaired shadow-follows default/np"]);
     let ports = json!([{"name": "tcp", "port": 8080, "targetPort": PORT}, {"name": "more", "port": 9090}]);
     let change = json!({"spec": {"selector": {"app": "web", "tier": null}, "ports": ports}});
     serving.cluster.api.merge(&path("np"), &change).await;
-    assert_eq!(told(&guard(&serving, "", 0)), ["mended shadow-follows default/np"]);
+    assert_eq!(told(&guard(&serving, "", 0)), ["repaired shadow-follows default/np"]);
     let spec = serving.cluster.api.get(&path(&name)).await["spec"].clone();
     assert_eq!(spec["selector"], json!({"app": "web"}));
     assert_eq!((&spec["ports"][0]["port"], &spec["ports"][1]["port"]), (&json!(8080), &json!(9090)));
     assert_eq!(spec["clusterIP"], "10.96.2.9");
     assert_eq!(guard(&serving, "", 0), Vec::<Value>::new());
     serving.cluster.api.delete(&path("np")).await;
-    assert_eq!(told(&guard(&serving, "", 0)), ["mended hold-given-up default/np"]);
+    assert_eq!(told(&guard(&serving, "", 0)), ["repaired hold-given-up default/np"]);
     assert_eq!(serving.cluster.api.find(&path(&name)).await, None);
 }

@@ -155,8 +155,8 @@ impl Pod {
         .await;
     }
 
-    fn mends(&self) -> usize {
-        self.told().iter().filter(|words| words.starts_with("mended ")).count()
+    fn repairs(&self) -> usize {
+        self.told().iter().filter(|words| words.starts_with("repaired ")).count()
     }
 
     /// Its metrics' address.
@@ -225,7 +225,7 @@ async fn it_guards_with_the_rights_and_the_files_of_its_manifests() {
     let mut two = Pod::start(&serving, &spec, "two").await;
     two.says("standby", 1).await;
     two.says("watching", 1).await;
-    one_of_two_mends(&serving, &mut one, &mut two).await;
+    one_of_two_repairs(&serving, &mut one, &mut two).await;
     let mut three = one_after_the_other(&serving, one, &mut two, &spec).await;
 
     serving.retire();
@@ -256,27 +256,27 @@ async fn refused_what_it_does_not_need(serving: &Serving) {
 
 /// A hold that was dropped is put back, in etcd; a shadow follows its Service, through the API; both are done by
 /// the guard that has the Lease.
-async fn one_of_two_mends(serving: &Serving, one: &mut Pod, two: &mut Pod) {
+async fn one_of_two_repairs(serving: &Serving, one: &mut Pod, two: &mut Pod) {
     for pod in [&one, &two] {
         pod.shows("netsurgeon_guard_looks_total{outcome=\"fine\"}", |looks| looks > 0).await;
     }
     drop_hold(serving, "web-2").await;
-    one.says("mended hold-put-back default/web-2", 1).await;
+    one.says("repaired hold-put-back default/web-2", 1).await;
     wait_for_hold(serving, "web-2", "10.96.1.3").await;
     let change = json!({"spec": {"selector": {"app": "web", "tier": "a"}}});
     serving.cluster.api.merge("/api/v1/namespaces/default/services/np", &change).await;
-    one.says("mended shadow-follows default/np", 1).await;
+    one.says("repaired shadow-follows default/np", 1).await;
     let web = copies::endpoints(serving, "web").await;
     copies::change(serving, "by-hand", web.get(..1).expect("an endpoint")).await;
-    one.says("mended shadow-follows default/by-hand", 1).await;
-    assert_eq!((one.mends(), two.mends()), (3, 0));
+    one.says("repaired shadow-follows default/by-hand", 1).await;
+    assert_eq!((one.repairs(), two.repairs()), (3, 0));
 
     let pages = [one.page().await, two.page().await];
     for (page, leads) in pages.iter().zip([1_u64, 0]) {
         let count = |series: &str| page.get::<u64>(&format!("netsurgeon_guard_{series}"));
         assert_eq!(count("lease_held"), leads);
         for (code, times) in [("hold-put-back", 1), ("shadow-follows", 2)] {
-            assert_eq!(count(&format!("mends_total{{code=\"{code}\"}}")), leads * times, "{code}");
+            assert_eq!(count(&format!("repairs_total{{code=\"{code}\"}}")), leads * times, "{code}");
         }
         assert_eq!(count("held_services"), SERVICES as u64 + 4, "and `web`, `np`, `by-hand`, `kubernetes`");
         assert!(page.get::<f64>("netsurgeon_guard_last_look_seconds") < DEADLINE.as_secs_f64());
@@ -294,7 +294,7 @@ async fn one_of_two_mends(serving: &Serving, one: &mut Pod, two: &mut Pod) {
     }
     serving.cluster.api.merge(path, &json!({"spec": {"externalIPs": ["10.96.1.8"]}})).await;
     one.shows(found, |count| count == 0).await;
-    assert_eq!((one.mends(), two.mends()), (3, 0));
+    assert_eq!((one.repairs(), two.repairs()), (3, 0));
 }
 
 /// Killed, frozen, ended in good order: another takes over each time, and one that comes back only watches.
@@ -303,7 +303,7 @@ async fn one_after_the_other(serving: &Serving, mut one: Pod, two: &mut Pod, spe
     one.watched.end().await;
     two.says("holding", 1).await;
     drop_hold(serving, "web-3").await;
-    two.says("mended hold-put-back default/web-3", 1).await;
+    two.says("repaired hold-put-back default/web-3", 1).await;
     wait_for_hold(serving, "web-3", "10.96.1.4").await;
 
     let mut three = Pod::start(serving, spec, "three").await;
@@ -311,10 +311,10 @@ async fn one_after_the_other(serving: &Serving, mut one: Pod, two: &mut Pod, spe
     two.watched.signal(Signal::STOP);
     three.says("holding", 1).await;
     drop_hold(serving, "web-4").await;
-    three.says("mended hold-put-back default/web-4", 1).await;
+    three.says("repaired hold-put-back default/web-4", 1).await;
     two.watched.signal(Signal::CONT);
     two.says("standby", 2).await;
-    assert_eq!((two.mends(), three.mends()), (1, 1));
+    assert_eq!((two.repairs(), three.repairs()), (1, 1));
 
     let transitions = async || serving.cluster.api.get(LEASE).await["spec"]["leaseTransitions"].clone();
     assert_eq!(transitions().await, 3);

@@ -215,7 +215,8 @@ impl Killer {
                     // A lock outlives whoever is killed before its operation exists, and a ServiceCIDR of an
                     // operation that was rolled back goes when the controllers have looked.
                     // On a busy machine a lease of two seconds may end without our doing, which is as good as a kill.
-                    let passes = ["holds the operation lease", "is being deleted", "the lock was lost"];
+                    let passes =
+                        ["holds the operation lease", "is being deleted", "the operation lease was lost"];
                     let passes = passes.iter().any(|words| said.contains(words));
                     assert!(passes && begun.elapsed() < DEADLINE, "{words}: exit status {code}: {said}");
                 }

@@ -21,12 +21,12 @@ async fn a_renumbering_that_loses_the_lease_to_another_operation_stops() {
     patched.await.expect("the Lease is there");
     assert_eq!(running.end().await, 6, "it is paused");
     let said = lines_of(&running.err).join("\n");
-    let lost = "the Lease `kube-system/netsurgeon` is lost: `ops@other` (pid 7) for operation `dns-1`";
+    let lost = "lost the Lease `kube-system/netsurgeon`: `ops@other` (pid 7) for operation `dns-1`";
     assert!(said.contains(lost), "{said}");
     let sentinels = serving.cluster.api.list("/api/v1/namespaces/kube-system/services").await;
     assert!(sentinels.is_empty(), "a barrier that was given up leaves nothing: {sentinels:?}");
     // Nobody renews it: whoever goes on takes it then.
     let operation = serving.journals().remove(0);
     let resumed = serving.netsurgeon(&format!("operation resume {operation}")).expect(6);
-    assert!(resumed.err.contains("waiting to see whether `ops@other` (pid 7)"), "{}", resumed.err);
+    assert!(resumed.err.contains("checking whether `ops@other` (pid 7)"), "{}", resumed.err);
 }

@@ -226,7 +226,7 @@ async fn without_rights(serving: &Serving) {
         let refused = run(&words, command).expect(3);
         assert!(refused.out.contains(reason), "{}", refused.out);
     };
-    refused("the API cannot be used: the user may not get Namespace `kube-system`");
+    refused("the API cannot be used: the user is not allowed to get Namespace `kube-system`");
     let rule = json!({"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]});
     let group = "rbac.authorization.k8s.io";
     let (version, metadata) = (format!("{group}/v1"), json!({"name": "nobody"}));

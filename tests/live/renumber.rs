@@ -155,7 +155,10 @@ async fn a_lock_on_deploy_pipelines_does_not_hinder_it() {
     let new =
         json!({"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": {"ports": [{"port": 80}]}});
     let refused = dev.try_create(&new).await.expect_err("it is locked");
-    assert!(refused.to_string().contains("locked by netsurgeon: user dev may not create"), "{refused}");
+    assert!(
+        refused.to_string().contains("locked by netsurgeon: user dev is not allowed to create"),
+        "{refused}"
+    );
 
     let old = Serving::targets();
     let probe = serving.probe(&old).await;
@@ -210,7 +213,7 @@ async fn rolled_back_without_an_api_server(era: Era, mode: ProxyMode) {
     assert!(refused.err.contains("answers"), "{}", refused.err);
     serving.cluster.pause_api_server(0);
     let asks = serving.netsurgeon("renumber rollback --without-api 1").expect(1);
-    assert!(asks.err.contains("1 API server has a lease of 15 s in etcd"), "{}", asks.err);
+    assert!(asks.err.contains("1 API server has an unexpired lease of 15 s in etcd"), "{}", asks.err);
     serving.cluster.resume_api_server(0);
     serving.cluster.stop_api_servers();
     let paused = serving.netsurgeon(back).expect(6);

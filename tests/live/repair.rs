@@ -2,7 +2,7 @@
 //! another holds its old addresses: nothing, and they change nothing.
 //!
 //! The loops look at everything every three minutes (`pkg/controlplane/instance.go`, v1.32.2 and v1.36.3). Something
-//! is broken first that only a full pass mends, so that it is seen when there was one.
+//! is broken first that only a full pass repairs, so that it is seen when there was one.
 
 use std::collections::BTreeMap;
 use std::thread::JoinHandle;
@@ -106,7 +106,7 @@ fn service_key(name: &str) -> String {
     format!("/registry/services/specs/default/{name}")
 }
 
-/// Breaks what a full pass mends: in the bitmap era there is a Service whose bit is not set; in the others there are
+/// Breaks what a full pass repairs: in the bitmap era there is a Service whose bit is not set; in the others there are
 /// a Service without an IPAddress and, of a Service that is gone, an IPAddress.
 async fn break_signs(lab: &Lab) {
     let etcd = &lab.cluster.etcd;
@@ -128,14 +128,14 @@ async fn break_signs(lab: &Lab) {
     etcd.delete(&format!("/registry/ipaddresses/{}", ADDRESSES[0])).await;
 }
 
-/// Waits until all of it is mended.
+/// Waits until all of it is repaired.
 async fn full_pass(lab: &Lab) {
     wait_until("the repair loops have looked at everything", DEADLINE, async || {
         let events = lab.cluster.api.list("/apis/events.k8s.io/v1/events").await;
         let about = |name: &str, reason: &str| {
             events.iter().any(|event| event["regarding"]["name"] == name && event["reason"] == reason)
         };
-        let mended = about(SIGNS[0], "ClusterIPNotAllocated");
+        let repaired = about(SIGNS[0], "ClusterIPNotAllocated");
         let cleaned = about(ADDRESSES[1], "IPAddressNotAllocated");
         let keys = lab.cluster.etcd.keys("/registry/ipaddresses/").await;
         let there = |address: &str| keys.iter().any(|key| key.ends_with(&format!("/{address}")));
@@ -143,7 +143,7 @@ async fn full_pass(lab: &Lab) {
             Era::Bitmap => findings(lab, &[]).is_empty(),
             _ => there(ADDRESSES[0]) && !there(ADDRESSES[1]) && cleaned,
         };
-        if mended && recorded { Ok(()) } else { Err(format!("{mended} {recorded} {cleaned}")) }
+        if repaired && recorded { Ok(()) } else { Err(format!("{repaired} {recorded} {cleaned}")) }
     })
     .await;
 }

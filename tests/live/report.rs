@@ -80,7 +80,7 @@ async fn a_browser_shows_what_was_done() {
     for name in ["snapshot", "certificates", "flags", "soak", "certificates-after"] {
         assert!(dom.contains(&format!("<td><code>{name}</code></td>")), "{name}");
     }
-    assert!(dom.contains("None: every Service stands where the journal says"));
+    assert!(dom.contains("None: every Service matches the journal"));
     // Left where it can be looked at.
     std::fs::copy(&file, Path::new(env!("CARGO_TARGET_TMPDIR")).join("report-live.html")).expect("a copy");
 }

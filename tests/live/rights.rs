@@ -171,7 +171,7 @@ async fn the_guards_user_suffices_under_dual_write() {
     let name = last["metadata"]["name"].as_str().expect("a name");
     let mut guard = start_guard(&serving, &users);
     serving.cluster.api.delete(&path(name)).await;
-    until_mended(&mut guard, "hold-given-up").await;
+    until_repaired(&mut guard, "hold-given-up").await;
     end(guard).await;
     serving.netsurgeon(&format!("{rollback} --take-over")).expect(0);
     serving.wait_for_one_range().await;
@@ -258,7 +258,7 @@ fn refusals_name_the_permission(serving: &Serving, users: &Users, operation: &st
         assert!(said.contains(grant) && said.contains("docs/etcd-rights.md"), "{words}: {said}");
     }
     let said = reads(&format!("operation rollback {operation} --yes"));
-    assert!(said.contains("does not permit"), "{said}");
+    assert!(said.contains("is not allowed to"), "{said}");
 }
 
 fn everything_for_the_audit(serving: &Serving, users: &Users) {
@@ -279,11 +279,11 @@ fn start_guard(serving: &Serving, users: &Users) -> Watched {
     Watched::start(command)
 }
 
-async fn until_mended(guard: &mut Watched, code: &str) {
+async fn until_repaired(guard: &mut Watched, code: &str) {
     wait_until(code, DEADLINE, async || {
         assert_eq!(guard.ended(), None, "{:?}", lines_of(&guard.err));
         let lines = lines_of(&guard.out);
-        let found = lines.iter().any(|line| line.contains("\"mended\"") && line.contains(code));
+        let found = lines.iter().any(|line| line.contains("\"repaired\"") && line.contains(code));
         if found { Ok(()) } else { Err(format!("{lines:?}")) }
     })
     .await;
@@ -294,7 +294,7 @@ async fn end(mut guard: Watched) {
     assert_eq!(guard.end().await, 0);
 }
 
-/// The guard mends in etcd and through the API, and its metrics are there.
+/// The guard repairs in etcd and through the API, and its metrics are there.
 async fn the_guard(serving: &Serving, users: &Users, codes: &[&str]) {
     let mut guard = start_guard(serving, users);
     serving.cluster.api.merge(&path("web-2"), &json!({"spec": {"externalIPs": null}})).await;
@@ -304,12 +304,12 @@ async fn the_guard(serving: &Serving, users: &Users, codes: &[&str]) {
     let change = json!({"spec": {"selector": {"app": "web", "tier": "a"}}});
     serving.cluster.api.merge(&path("np"), &change).await;
     for code in codes {
-        until_mended(&mut guard, code).await;
+        until_repaired(&mut guard, code).await;
     }
     let lines = lines_of(&guard.err);
     let address = lines.iter().find_map(|line| line.split_once("http://")?.1.strip_suffix("/metrics"));
     let (_, body) = ask(address.expect("an address"), "/metrics").expect("an answer");
-    // A shadow follows through the API, all others are mended in etcd.
+    // A shadow follows through the API, all others are repaired in etcd.
     let in_etcd = codes.iter().filter(|code| **code != "shadow-follows").count() as u64;
     assert!(Page::parse(&body).get::<u64>("netsurgeon_writes_total") >= in_etcd);
     end(guard).await;

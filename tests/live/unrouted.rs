@@ -124,6 +124,6 @@ async fn nodes_that_cannot_be_asked_are_reported_once() {
     let relay = Relay::start_at(gateway().into(), etcd.trim_start_matches("http://"));
     inside.env("ETCDCTL_ENDPOINTS", relay.address()).env("KUBECONFIG", serving.cluster.kubeconfig());
     let paused = run(&words, inside).expect(6);
-    let said = "1 node routes external IPs, as tried with a test Service; 1 node cannot be asked from here: `node-2`";
+    let said = "1 node routes external IPs (checked with a test Service); 1 node cannot be checked from this host: `node-2`";
     assert_eq!(paused.err.matches(said).count(), 1, "{}", paused.err);
 }

@@ -107,7 +107,7 @@ async fn who_uses_an_old_address_is_seen_on_its_node() {
     serving.assert_unbroken(&probe.stop(), &old);
     serving.cluster.nodes[node].namespace().run("conntrack", &["-F"]);
     let refused = on(&paths[node], &relay, &retire).expect(1);
-    assert!(refused.err.contains("no evidence of 2 of 2 Nodes; the first is `node-1`"), "{}", refused.err);
+    assert!(refused.err.contains("no evidence from 2 of 2 Nodes; the first is `node-1`"), "{}", refused.err);
     let retired = on(&paths[node], &relay, &format!("{retire} --without-evidence")).expect(0);
     let end = "`conntrack -D -p udp -f ipv4 -d 10.96.0.0/16` on each node";
     assert!(retired.err.contains(end), "{}", retired.err);

@@ -5,9 +5,9 @@ use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use netsurgeon::cluster::Cluster as Api;
+use netsurgeon::kube_api::Cluster as Api;
 use netsurgeon::operation::{
-    Answer, Applied, Claim, Doing, Environment as _, Executor, Fault, Journal, Manual, Observed,
+    Answer, Applied, Doing, Environment as _, Executor, Fault, Journal, LeaseHolder, Manual, Observed,
     OperationError, Plan, Silent, StepId, SystemAmbient, Wait, Work,
 };
 use netsurgeon::renumber::live::{Approver, LiveEnvironment, LiveOptions};
@@ -109,8 +109,8 @@ async fn with_a_shadow() {
     there_and_back(Era::Objects, ProxyMode::Iptables, "flags", true).await;
 }
 
-fn claim() -> Claim {
-    Claim::of_this_process("test", "renumber", 0)
+fn claim() -> LeaseHolder {
+    LeaseHolder::of_this_process("test", "renumber", 0)
 }
 
 /// Every API server would be told its new flag after the moves; here they are not, so that is where it turns.
@@ -237,7 +237,7 @@ async fn changes_are_observed() {
     assert!(matches!(world.observe(&doing(&of("a", 80), true)).await.unwrap(), Observed::Done(_)));
     cluster.api.create(&manifest("theirs", 80, false)).await;
     let error = world.apply(&doing(&of("theirs", 80), true)).await.unwrap_err().to_string();
-    assert!(error.contains("someone else has made it"), "{error}");
+    assert!(error.contains("netsurgeon did not create it"), "{error}");
     let observed = world.observe(&doing(&of("theirs", 80), true)).await.unwrap();
     assert!(matches!(observed, Observed::Changed(_)));
 }
@@ -337,5 +337,8 @@ async fn a_wait_says_what_it_has_seen() {
     world.options = LiveOptions::new("test");
     world.options.guards = vec![Guard::SameCreation("/netsurgeon/test/lock".into(), Revision(1))];
     let error = world.wait(&wait(Awaited::RangeReady)).await.unwrap_err().to_string();
-    assert_eq!(error, "given up: `/netsurgeon/test/lock` is not ours any more");
+    assert_eq!(
+        error,
+        "stopped waiting: this process no longer holds the operation lease `/netsurgeon/test/lock`"
+    );
 }

@@ -6,10 +6,10 @@ use super::{Form, Hit, Old, before, byte, octet};
 
 const V4: &[u8] = b"in-addr.arpa";
 const V6: &[u8] = b"ip6.arpa";
-/// Labels of an IPv4 zone that is not too general to say anything about a range within it.
+/// The fewest labels of an IPv4 zone that is specific enough for a range in it.
 const FEWEST: usize = 2;
 
-/// Whether the name of reverse lookups stands here.
+/// Whether the suffix of reverse lookups starts here.
 pub(super) fn is_suffix(bytes: &[u8], at: usize) -> bool {
     suffix(bytes, at).is_some()
 }
@@ -22,7 +22,7 @@ fn suffix(bytes: &[u8], at: usize) -> Option<&'static [u8]> {
     [V4, V6].into_iter().find(starts)
 }
 
-/// Reads the zone whose name of reverse lookups stands here; `in-addr.arpa` alone is generic and none.
+/// Reads the zone whose suffix starts here; `in-addr.arpa` alone is generic and no zone.
 pub(super) fn zone(old: &Old, bytes: &[u8], at: usize) -> Option<(Hit, usize)> {
     if !matches!(byte(bytes, at), b'i' | b'I') || before(bytes, at) != b'.' {
         return None;
@@ -42,7 +42,7 @@ pub(super) fn zone(old: &Old, bytes: &[u8], at: usize) -> Option<(Hit, usize)> {
     is_old.then_some((Hit { start, form: Form::ReverseZone, found }, end))
 }
 
-/// Whether the zone is the smallest one that a range lies in which is no multiple of eight bits long.
+/// Whether the zone is the smallest one that contains a range whose prefix length is not a multiple of eight.
 fn covers(old: &Old, network: IpAddr, prefix: u8) -> bool {
     let octets = usize::from(prefix).checked_div(8).unwrap_or_default();
     octets >= FEWEST

@@ -1,5 +1,5 @@
-//! Who uses old addresses from this host: the connections that its kernel tracks, and, for as long as it is told to look,
-//! each one that begins.
+//! Clients that use old addresses from this host: the connections that its kernel tracks and, with `--for`, each new
+//! connection.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use crate::audit::published::publish;
 use crate::cli::output::{counted, table};
 use crate::cli::{Context, Outcome};
 use crate::host;
-use crate::host::begun::{Beginnings, Heard};
 use crate::host::conntrack::flows_to;
+use crate::host::conntrack_events::{Beginnings, Heard};
 use crate::ip::ServiceCidr;
 use crate::session::{Failure, Kind};
 
-/// How long one wait for events is, so that the end is met in time.
+/// How long one wait for events is. It bounds the delay at the end.
 const EAR: Duration = Duration::from_millis(500);
 
 /// Whether to check connections, and for how long.
@@ -50,7 +50,7 @@ impl FlowArgs {
     }
 }
 
-/// What was seen until now.
+/// What was observed so far.
 struct Looked {
     complete: bool,
     began: OffsetDateTime,
@@ -70,7 +70,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
         let found = evidence(args, &node, looked);
         if let Some(cluster) = &publisher {
             outcome = publish(cluster, &args.gather.evidence_namespace, &found).await;
-            // What cannot be done at all is said before anybody waits for it.
+            // If the first publication fails, the command fails at once.
             if last.is_none() {
                 std::mem::replace(&mut outcome, Ok(()))?;
             }
@@ -80,16 +80,17 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
         }
         last = Some(found);
     }
-    let looked = looking.await.map_err(|error| Failure::refused(format!("cannot look: {error}")))?;
+    let looked =
+        looking.await.map_err(|error| Failure::refused(format!("cannot check connections: {error}")))?;
     looked.map_err(|error| {
         Failure::new(Kind::Refused, error)
             .hint("run it on a node, as root (CAP_NET_ADMIN), in the host's network namespace")
             .hint("a kernel without `/proc/net/nf_conntrack` needs the program `conntrack`, also in the image of deploy/evidence.yaml")
     })?;
-    let found = last.ok_or_else(|| Failure::refused("nothing was looked at"))?;
+    let found = last.ok_or_else(|| Failure::refused("no connections were checked"))?;
     context.output.data(&found, |_| Ok(text(&found)))?;
     if !listen.is_zero() && !found.complete {
-        context.output.warn("more connections began than could be told: some are missing");
+        context.output.warn("the kernel dropped events: some new connections are missing");
     }
     context.output.progress(&format!(
         "`{}` for {} s: {} used",
@@ -108,8 +109,8 @@ fn evidence(args: &AuditArgs, node: &str, looked: Looked) -> Evidence {
     Evidence { version: VERSION, node, old, began, ended, complete, used, left_out }
 }
 
-/// Listens first and looks at the table last, so that no connection falls between the two. Tells what was seen at once and again and
-/// again if it is to, and in the end, as long as anybody hears it. Whoever looks for long begins anew when connections were missed.
+/// Starts to listen before it reads the table, so that no connection is missed in between. Sends the result at the end and, if
+/// `every` is given, at once and at that interval, until the receiver is closed. With `every` it restarts after lost events.
 fn look(
     old: &Old,
     listen: Duration,
@@ -125,7 +126,7 @@ fn look(
     while !tell.is_closed() {
         let left = listen.saturating_sub(start.elapsed());
         if left.is_zero() || due.is_some_and(|due| due <= Instant::now()) {
-            // How long it was is no matter of the clock, which may be set meanwhile.
+            // The duration comes from the monotonic clock: the wall clock may be set meanwhile.
             let ended = OffsetDateTime::now_utc();
             let began = ended.checked_sub(since.elapsed().try_into()?).unwrap_or(ended);
             seen.open(&flows_to(&|address| old.contains(address))?, ended);
@@ -142,7 +143,7 @@ fn look(
                 new.into_iter().filter(|one| old.contains(one.to)).for_each(|one| seen.begun(one, now));
             }
             Heard::Silence => {}
-            // One that has lost something loses more until it was read empty.
+            // A socket that lost events loses more until its buffer is empty: open another one.
             Heard::Lost if every.is_some() => {
                 ears = Some(Beginnings::listen(&here)?);
                 since = Instant::now();
@@ -153,7 +154,7 @@ fn look(
     Ok(())
 }
 
-/// The address of this host itself of the same family.
+/// The loopback address of the same family.
 fn loopback(range: &ServiceCidr) -> IpAddr {
     match range.network() {
         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -165,10 +166,10 @@ fn text(found: &Evidence) -> String {
     if found.used.is_empty() {
         return String::new();
     }
-    table(["ADDRESS", "PORT", "CLIENT", "OPEN", "BEGUN", "LAST"], rows(found))
+    table(["ADDRESS", "PORT", "CLIENT", "OPEN", "STARTED", "LAST"], rows(found))
 }
 
-/// A line for each client of each port.
+/// Returns one row for each client of each port.
 pub(super) fn rows(found: &Evidence) -> impl Iterator<Item = [String; 6]> {
     found.used.iter().flat_map(|used| used.clients.iter().map(move |client| row(used, client)))
 }

@@ -1,4 +1,4 @@
-//! What nodes have seen of who uses old addresses, carried by the API: each document in a ConfigMap that has its Node's name.
+//! Evidence of the nodes about clients of old addresses, through the API: one document per ConfigMap with the Node's name.
 
 use clap::Args;
 
@@ -37,7 +37,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, 
     if let Some(first) = found.missing.first() {
         let count = counted(found.missing.len(), "Node has", "Nodes have");
         context.output.warn(&format!(
-            "{count} published nothing about this range in `{}`; the first is `{first}`: deploy/evidence.yaml",
+            "{count} published no evidence about this range in `{}`; the first is `{first}`: deploy/evidence.yaml",
             args.gather.evidence_namespace
         ));
     }
@@ -53,20 +53,20 @@ pub(super) async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, 
 
 fn text(found: &Gathered) -> String {
     let node = |one: &Evidence| {
-        let heard = if one.complete { "every connection" } else { "some connections" };
+        let heard = if one.complete { "all connections" } else { "some connections" };
         let used = counted(one.used.len(), "port", "ports");
         [one.node.clone(), moment(one.began), moment(one.ended), heard.into(), used]
     };
-    let nodes = table(["NODE", "SINCE", "UNTIL", "HEARD OF", "USED"], found.documents.iter().map(node));
+    let nodes = table(["NODE", "SINCE", "UNTIL", "OBSERVED", "USED"], found.documents.iter().map(node));
     let used = found.documents.iter().flat_map(|one| {
-        rows(one).map(|[address, port, client, open, begun, last]| {
-            [one.node.clone(), address, port, client, open, begun, last]
+        rows(one).map(|[address, port, client, open, started, last]| {
+            [one.node.clone(), address, port, client, open, started, last]
         })
     });
     let used: Vec<_> = used.collect();
     if used.is_empty() {
         return nodes;
     }
-    let used = table(["NODE", "ADDRESS", "PORT", "CLIENT", "OPEN", "BEGUN", "LAST"], used);
+    let used = table(["NODE", "ADDRESS", "PORT", "CLIENT", "OPEN", "STARTED", "LAST"], used);
     format!("{nodes}\n\n{used}")
 }

@@ -1,4 +1,4 @@
-//! The audit of this machine: its files, and what its processes were started with.
+//! The audit of this machine: its files, and the environments of its processes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,16 +29,16 @@ struct Told<'a> {
     findings: &'a [Finding],
 }
 
-/// What was found, and of what more is not listed.
+/// The findings, and the number of places that are not listed.
 #[derive(Default)]
 struct Found {
     findings: Vec<Finding>,
     not_listed: Counted,
-    /// What is looked at, and how much of each kind of place in it is kept.
+    /// The current subject, and the number of findings kept per kind of place in it.
     within: Option<(Arc<Subject>, BTreeMap<&'static str, usize>)>,
 }
 
-/// What could not be read.
+/// A file that could not be read.
 #[derive(Serialize)]
 struct Unreadable<'a> {
     path: &'a str,
@@ -48,7 +48,7 @@ struct Unreadable<'a> {
 pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result<Outcome, Failure> {
     let root = args.root.clone();
     if !root.is_dir() {
-        return Err(Failure::refused(format!("`{}` is no folder", root.display())).hint("check `--root`"));
+        return Err(Failure::refused(format!("`{}` is not a folder", root.display())).hint("check `--root`"));
     }
     let looked = tokio::task::spawn_blocking(move || {
         let mut found = Found::default();
@@ -57,7 +57,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
         (looked, found)
     });
     let (looked, Found { findings, not_listed, .. }) =
-        looked.await.map_err(|error| Failure::refused(format!("cannot look: {error}")))?;
+        looked.await.map_err(|error| Failure::refused(format!("cannot check this machine: {error}")))?;
     let told = Told {
         version: 1,
         old: &args.old,
@@ -91,7 +91,7 @@ fn say(context: &Context, looked: &Looked, findings: &[Finding]) {
 }
 
 impl Found {
-    /// Adds what something says; of what stands around it nothing.
+    /// Adds findings for old addresses in an item, without the text around them.
     fn judge(&mut self, old: &Old, item: Item<'_>) {
         let by_pid = |process: &Running| Subject::Process { pid: process.pid, process: process.name.clone() };
         match item {
@@ -120,7 +120,7 @@ impl Found {
         if !old.may_say(content) {
             return;
         }
-        // Of one process there are many variables.
+        // One process has many variables: they share one subject.
         let (subject, kept) = match self.within.take() {
             Some((last, kept)) if *last == subject => (last, kept),
             _ => (Arc::new(subject), BTreeMap::new()),

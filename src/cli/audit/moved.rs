@@ -1,4 +1,4 @@
-//! What the journals of renumberings say about old addresses: which are held, and which were given up when.
+//! Old addresses in the journals of renumberings: which are held, and which were given up, and when.
 
 use crate::audit::Expected;
 use crate::audit::pods::Given;
@@ -21,13 +21,13 @@ pub(super) async fn expected(
     let mut expected = Expected::default();
     let Some(cluster) = Survey::identity(store, layout).await? else { return Ok(expected) };
     for listed in Journal::list(store, Some(&cluster)).await? {
-        // Of one whose journal is being removed nothing is held any more, and parts of it may be missing.
+        // A journal that is being removed holds nothing any more, and parts of it may be missing.
         if listed.summary.kind == KIND && listed.summary.status != Status::Removing {
             let opened = open_operation(store, &cluster, Some(&listed.operation), at).await;
             let ongoing = match opened {
                 Err(failure) if !is_open(&listed.summary) && is_of_another_version(&failure) => {
                     output::warn(&format!(
-                        "what operation `{}` gave up is not known: {:#}; `netsurgeon operation forget {}` removes its journal",
+                        "cannot tell which addresses `{}` gave up: {:#}; `netsurgeon operation forget {}` removes its journal",
                         listed.operation, failure.error, listed.operation
                     ));
                     continue;

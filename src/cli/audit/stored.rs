@@ -1,4 +1,4 @@
-//! The audit of what a cluster stores: one pass over all objects, of which nothing but findings is kept.
+//! The audit of the stored objects: one pass over all of them, which keeps only findings.
 
 use std::ops::ControlFlow;
 
@@ -63,8 +63,8 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: &Old) -> Resul
     let revision = read.map_err(|error| not_read(error, opened.at))?;
     audit.findings.sort_by_key(|finding| finding.severity);
     if audit.objects == 0 && audit.skipped == 0 {
-        return Err(Failure::refused(format!("there is nothing under the prefix `{}`", layout.prefix()))
-            .hint("give the API server's own: `--etcd-prefix PREFIX`"));
+        return Err(Failure::refused(format!("no keys under the prefix `{}`", layout.prefix()))
+            .hint("give the API server's prefix: `--etcd-prefix PREFIX`"));
     }
     let unread = audit.unread.iter().map(|(reason, unread)| ToldUnread {
         reason,
@@ -90,7 +90,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: &Old) -> Resul
     Ok(if is_clean { Outcome::Done } else { Outcome::Findings })
 }
 
-/// Where etcd compacts the revision while it is read, a second try ends the same: API servers ask for a compaction every 5
+/// If etcd compacts the revision during the read, a retry fails the same way: API servers request a compaction every 5
 /// minutes (`--etcd-compaction-interval`, `DefaultCompactInterval` of `k8s.io/apiserver/pkg/storage/storagebackend`, v1.36.3).
 fn not_read(error: StoreError, at: Option<Revision>) -> Failure {
     if at.is_none() && matches!(error, StoreError::Compacted { .. }) {
@@ -101,11 +101,11 @@ fn not_read(error: StoreError, at: Option<Revision>) -> Failure {
     error.into()
 }
 
-/// Says on stderr what was looked at and what was not.
+/// Reports on stderr what was checked and what was not.
 fn say(context: &Context, told: &Told<'_>) {
     for unread in &told.unread {
         let how = match unread.reason {
-            "broken" => "broken, or no object",
+            "broken" => "damaged, or not a Kubernetes object",
             reason => reason,
         };
         let first = unread.keys.first().map(String::as_str).unwrap_or_default();
@@ -116,13 +116,13 @@ fn say(context: &Context, told: &Told<'_>) {
     }
     if !told.pods_looked_at {
         context.output.note(
-            "it was not looked at which Pods started before their Services moved: no journal of a renumbering is here",
+            "Pods that started before their Services moved were not checked: there is no journal of a renumbering",
         );
     }
     say_not_listed(context, told.not_listed);
     if told.held > 0 {
         let held = counted(told.held, "place belongs", "places belong");
-        context.output.note(&format!("{held} to an operation that has not ended, and are not listed"));
+        context.output.note(&format!("not listed: {held} to an unfinished operation"));
     }
     context.output.progress(&format!(
         "{}, revision {}: {} read, {} skipped; {}",
@@ -139,14 +139,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_revision_compacted_while_it_is_read_leads_to_a_snapshot() {
+    fn compacted_revision_hints_at_a_snapshot() {
         let compacted = || StoreError::Compacted { asked: Revision(7), oldest: Revision(9) };
         let hint = |at| not_read(compacted(), at).lines().pop().unwrap().1;
         assert!(hint(None).contains("`--snapshot FILE`"), "{}", hint(None));
-        assert!(
-            hint(Some(Revision(7))).contains("ask for revision 9 or later"),
-            "{}",
-            hint(Some(Revision(7)))
-        );
+        assert!(hint(Some(Revision(7))).contains("use revision 9 or later"), "{}", hint(Some(Revision(7))));
     }
 }

@@ -1,4 +1,4 @@
-//! Where certificates lie: files and folders that are named, or the place where a distribution keeps them.
+//! Where certificates are: the given files and folders, or the folder where a distribution keeps them.
 
 use std::path::{Path, PathBuf};
 
@@ -12,17 +12,17 @@ const PLACES: [&str; 4] = [
     "/var/lib/rancher/rke2/server/tls",
     "/srv/kubernetes",
 ];
-/// What an API server serves with, and who signs it, within such a place: certificate, key, authority, its key. kubeadm;
-/// K3s and RKE2; kOps today and before 1.22 (`nodeup/pkg/model/kube_apiserver.go`).
+/// Files in such a folder: the API server's serving certificate and key, the CA's certificate and key. kubeadm; K3s and
+/// RKE2; kOps since 1.22, and before (`nodeup/pkg/model/kube_apiserver.go`).
 const LAYOUTS: [[&str; 4]; 4] = [
     ["apiserver.crt", "apiserver.key", "ca.crt", "ca.key"],
     ["serving-kube-apiserver.crt", "serving-kube-apiserver.key", "server-ca.crt", "server-ca.key"],
     ["kube-apiserver/server.crt", "kube-apiserver/server.key", "ca.crt", "kube-controller-manager/ca.key"],
     ["server.crt", "server.key", "ca.crt", "ca.key"],
 ];
-/// What files of certificates end with; keys are never opened.
+/// Extensions of certificate files; keys are never opened.
 const ENDINGS: [&str; 3] = ["crt", "pem", "cert"];
-/// Folders below each other: kubeadm has one (`etcd`), kOps one for each component.
+/// The maximum depth of folders: kubeadm has one subfolder (`etcd`), kOps one for each component.
 const DEPTH: usize = 3;
 
 /// The files of an API server's certificate.
@@ -35,7 +35,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// Returns those of a folder, or of the first place of a distribution on this host.
+    /// Finds them in a folder, or in the first folder of a distribution on this host.
     pub(super) fn find(folder: Option<&Path>) -> Option<Self> {
         let places = folder.map_or_else(|| PLACES.iter().map(Path::new).collect(), |folder| vec![folder]);
         let all =
@@ -50,8 +50,8 @@ impl Serving {
     }
 }
 
-/// Returns the files that are to be looked at: those that are named, those of folders that are named, or those of the
-/// first place of a distribution that is there.
+/// Returns the files to check: the given ones, those in given folders, or those in the first folder of a distribution that
+/// exists on this host.
 pub(super) fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut found = Vec::new();
     if named.is_empty() {
@@ -67,10 +67,10 @@ pub(super) fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
-/// Says where was looked for what is not there.
+/// The failure that names the folders that were searched.
 pub(super) fn nowhere() -> Failure {
-    let text = format!("none of the usual folders is here: {}", PLACES.join(", "));
-    Failure::usage(text).hint("run it on a control-plane host, or name files or a folder")
+    let text = format!("none of the known certificate folders exists: {}", PLACES.join(", "));
+    Failure::usage(text).hint("run it on a control-plane host, or give files or a folder")
 }
 
 fn place() -> Result<&'static Path, Failure> {
@@ -84,7 +84,7 @@ fn below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Fa
         entries.push(entry.map_err(unreadable)?.path());
     }
     entries.sort();
-    // What nobody may ever write into, as a FIFO, says nothing.
+    // A read from a FIFO could block forever: only regular files and folders are read.
     entries.retain(|path| path.metadata().map_or(true, |about| about.is_file() || about.is_dir()));
     for path in entries {
         if path.is_dir() {

@@ -1,4 +1,4 @@
-//! `netsurgeon certs reissue`: an API server's certificate again, for the addresses of another Service range.
+//! `netsurgeon certs reissue`: reissues an API server's certificate for the addresses of another Service range.
 
 mod difference;
 mod files;
@@ -23,7 +23,7 @@ use crate::host::replace::{Keep, Replacement, replace};
 use crate::ip::ServiceCidr;
 use crate::session::Failure;
 
-/// How far clocks of clients may be behind.
+/// How far clients' clocks may be behind.
 const SKEW: Duration = Duration::hours(1);
 
 /// Reissue an API server's certificate with other addresses and names
@@ -89,10 +89,10 @@ pub(super) struct ReissueArgs {
     yes: bool,
 }
 
-/// What is to be installed.
+/// The certificate and the key to install.
 struct Prepared {
     certificate: Vec<u8>,
-    /// The text of the key's file, where that changes.
+    /// The text of the key's file, if the key changes.
     key: Option<Zeroizing<String>>,
 }
 
@@ -106,7 +106,7 @@ pub(super) fn run(context: &Context, args: &ReissueArgs) -> Result<Outcome, Fail
     if args.cert_in.is_none() && changes.is_empty() && !args.new_key {
         let difference = Difference::none(&loaded);
         context.output.data(&difference, |_| Ok(String::new()))?;
-        context.output.progress(&format!("{}: nothing is to be changed", loaded.files.certificate.display()));
+        context.output.progress(&format!("{}: nothing to change", loaded.files.certificate.display()));
         return Ok(Outcome::Done);
     }
     let prepared = match &args.cert_in {
@@ -130,7 +130,7 @@ pub(super) fn run(context: &Context, args: &ReissueArgs) -> Result<Outcome, Fail
     Ok(Outcome::Done)
 }
 
-/// Writes a request, and a new key beside it.
+/// Writes a signing request, and a new key beside it.
 fn ask_for_it(
     context: &Context,
     args: &ReissueArgs,
@@ -153,18 +153,18 @@ fn ask_for_it(
     Ok(Outcome::Done)
 }
 
-/// What is signed again is taken from the certificate that is there: it must be the authority's own, at a time when it was valid.
+/// The new names come from the current certificate, so that one must be signed by the CA. It may have expired.
 fn refuse_forged(loaded: &Loaded, authority: &Certificate) -> Result<(), Failure> {
     let own = &loaded.certificate;
     let then = now().min(own.not_after).max(own.not_before);
     is_trusted(&own.der, &[], std::slice::from_ref(&authority.der), then).map_err(|error| {
         let (file, by) = (loaded.files.certificate.display(), loaded.files.authority.display());
-        Failure::refused(format!("`{file}` was not signed by `{by}`, so its names are not signed again: {error}"))
-            .hint("have it issued anew by what issued it first (`kubeadm init phase certs apiserver`), or put the old one back")
+        Failure::refused(format!("`{file}` was not signed by `{by}`, so it is not reissued: {error}"))
+            .hint("issue it with the tool that issued it first (`kubeadm init phase certs apiserver`), or restore the old one")
     })
 }
 
-/// Replaces the files; returns those that keep the old content.
+/// Replaces the files; returns the files that keep the old content.
 fn install(loaded: &Loaded, prepared: Prepared) -> Result<Vec<PathBuf>, Failure> {
     let text = with_first(&loaded.text, &prepared.certificate);
     let mut all =
@@ -177,7 +177,7 @@ fn install(loaded: &Loaded, prepared: Prepared) -> Result<Vec<PathBuf>, Failure>
     }
     let suffix = file_suffix();
     replace(&all, Some(Keep::Beside(&suffix))).map_err(|error| {
-        Failure::refused(error.to_string()).hint("run it again: it first clears away what this one has left")
+        Failure::refused(error.to_string()).hint("run it again: it first removes the leftovers of this run")
     })
 }
 
@@ -196,7 +196,7 @@ impl ReissueArgs {
         let add = named(&self.for_cidr, &self.add_ip, &self.add_dns)?;
         let drop = named(&self.drop_old, &self.drop_ip, &self.drop_dns)?;
         if let Some(both) = add.iter().find(|name| drop.contains(name)) {
-            return Err(Failure::usage(format!("`{both}` is to be added and to be dropped")));
+            return Err(Failure::usage(format!("`{both}` is both added and dropped")));
         }
         let now = now();
         let until = |days: u16| {
@@ -205,12 +205,12 @@ impl ReissueArgs {
         Ok(Changes { add, drop, validity: self.days.and_then(until) })
     }
 
-    /// Signs with the authority's key.
+    /// Signs with the CA's key.
     fn signed_here(&self, loaded: &Loaded, changes: &Changes) -> Result<Prepared, Failure> {
         let (now, file) = (now(), loaded.files.certificate.display());
         if changes.validity.is_none() && loaded.certificate.left(now).is_negative() {
-            let text = format!("`{file}` has expired, and the new one would be valid no longer");
-            return Err(Failure::refused(text).hint("say for how long: `--days 365`"));
+            let text = format!("`{file}` has expired, and a new one would have the same validity");
+            return Err(Failure::refused(text).hint("give a validity: `--days 365`"));
         }
         let authority = self.files.authority(loaded, now)?;
         let new_key = self.new_key.then(|| loaded.new_key()).transpose()?;
@@ -224,12 +224,12 @@ impl ReissueArgs {
         for name in &changes.add {
             judged = judged.and_then(|()| is_valid_for(&made, name));
         }
-        judged.map_err(|error| Failure::refused(format!("the new certificate is of no use: {error}")))?;
+        judged.map_err(|error| Failure::refused(format!("the new certificate would not work: {error}")))?;
         let key = new_key.map(|key| key.to_pem()).transpose();
         Ok(Prepared { certificate: made, key: key.map_err(|error| Failure::refused(error.to_string()))? })
     }
 
-    /// Takes what somebody else has signed.
+    /// Accepts a certificate that was signed elsewhere.
     fn signed_elsewhere(&self, loaded: &Loaded, file: &Path) -> Result<Prepared, Failure> {
         let (_, certificate) = files::first_certificate(file)?;
         let key = self.key_in.as_deref().map(files::key).transpose()?;
@@ -239,7 +239,7 @@ impl ReissueArgs {
             if key.is_some() {
                 failure
             } else {
-                failure.hint("name the key that it was made for: `--key-in`")
+                failure.hint("give the private key of this certificate: `--key-in`")
             }
         })?;
         let (_, authority) = files::first_certificate(&loaded.files.authority)?;

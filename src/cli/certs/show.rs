@@ -1,4 +1,4 @@
-//! `netsurgeon certs show`: what certificates are for, how long, and what they lack.
+//! `netsurgeon certs show`: purpose, validity and missing addresses of certificates.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,8 @@ use super::words::{date, days, described, lacking, line, wrong_time};
 use crate::certs::{Certificate, certificates, to_pem};
 use crate::cli::output::{Output, counted};
 use crate::cli::{Context, Outcome, findings};
-use crate::cluster::served;
 use crate::ip::ServiceCidr;
+use crate::kube_api::served;
 use crate::session::Failure;
 use crate::survey::Finding;
 
@@ -56,7 +56,7 @@ struct Shown {
 
 #[derive(Serialize)]
 struct ShownCertificate {
-    /// Or the server.
+    /// The file, or the server.
     file: String,
     /// Its place in the file, from 1.
     number: usize,
@@ -93,7 +93,7 @@ fn unreadable(file: &Path, reason: &str) -> Failure {
     Failure::refused(format!("`{}`: {reason}", file.display()))
 }
 
-/// Ranges were asked about, and nothing here could carry their addresses.
+/// Returns a finding if ranges are given but no certificate is an API server's.
 fn nobody_serves(shown: &Shown, args: &ShowArgs) -> Option<Finding> {
     let there_is = shown.certificates.iter().any(|one| one.certificate.is_of_an_api_server());
     (!args.cidr.is_empty() && !there_is).then(|| {
@@ -133,7 +133,7 @@ impl ShownCertificate {
 }
 
 impl Shown {
-    /// Adds the certificates of a text, and what is wrong with them.
+    /// Adds the certificates of a text, and their findings.
     fn add(
         &mut self,
         args: &ShowArgs,
@@ -144,7 +144,7 @@ impl Shown {
     ) -> Result<(), Failure> {
         let found = certificates(text).map_err(|error| unreadable(Path::new(file), &error.to_string()))?;
         if found.is_empty() && is_named {
-            return Err(unreadable(Path::new(file), "there is no certificate in it"));
+            return Err(unreadable(Path::new(file), "it contains no certificate"));
         }
         for (number, certificate) in (1..).zip(found) {
             let subject = format!("{} of {file}", certificate.subject);

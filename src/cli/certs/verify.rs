@@ -1,4 +1,4 @@
-//! `netsurgeon certs verify`: what every API server serves.
+//! `netsurgeon certs verify`: the certificate that every API server serves.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,14 +15,14 @@ use crate::certs::{Certificate, Name, certificates, is_trusted, is_valid_for};
 use crate::cli::api::KubeArgs;
 use crate::cli::output::{Output, counted};
 use crate::cli::{Context, Outcome, findings};
-use crate::cluster::served;
 use crate::ip::ServiceCidr;
+use crate::kube_api::served;
 use crate::session::Failure;
 use crate::survey::{Finding, Severity};
 
-/// Between two looks.
+/// The pause between two checks.
 const PAUSE: Duration = Duration::from_secs(1);
-/// What clients in a cluster may ask for, where an API server has several certificates (`--tls-sni-cert-key`).
+/// The name that clients in a cluster use. An API server can have several certificates (`--tls-sni-cert-key`).
 const NAME: &str = "kubernetes.default.svc";
 
 /// Verify the certificate that every API server serves
@@ -78,7 +78,7 @@ struct Verified {
     findings: Vec<Finding>,
 }
 
-/// What a server serves; by name only where that is another certificate.
+/// A certificate that a server serves; one for the name is listed only if it differs.
 #[derive(Serialize)]
 struct Presented {
     server: String,
@@ -87,10 +87,10 @@ struct Presented {
     certificate: Certificate,
 }
 
-/// Whom to dial, and whom clients trust.
+/// The servers to connect to, and the CAs that clients trust.
 struct Asked {
     servers: Vec<String>,
-    /// `None`: nobody has said.
+    /// `None` if they are unknown.
     authorities: Option<Vec<Vec<u8>>>,
 }
 
@@ -98,12 +98,14 @@ struct Asked {
 pub(super) async fn run(context: &Context, args: &VerifyArgs) -> Result<Outcome, Failure> {
     let asked = args.asked().await?;
     if asked.authorities.is_none() {
-        context.output.note("whether clients trust it is not known: `--ca-cert` says by which authority");
+        context
+            .output
+            .note("cannot check whether clients trust the certificates: give their CA with `--ca-cert`");
     }
-    let (begun, patience) = (Instant::now(), Duration::from_secs(args.wait.unwrap_or_default().into()));
+    let (started, patience) = (Instant::now(), Duration::from_secs(args.wait.unwrap_or_default().into()));
     let mut said = BTreeSet::new();
     let mut verified = args.look(&asked).await;
-    while verified.is_wrong() && begun.elapsed() < patience {
+    while verified.is_wrong() && started.elapsed() < patience {
         for finding in &verified.findings {
             let line = line(&context.output, finding);
             if said.insert(line.clone()) {
@@ -131,7 +133,7 @@ impl VerifyArgs {
         if asked.servers.is_empty() {
             let cluster = self.kube.connect().await?;
             let servers = cluster.api_servers().await.map_err(|error| {
-                Failure::from(error).hint("name the API servers: `--server HOST:PORT`, with `--ca-cert`")
+                Failure::from(error).hint("give the API servers: `--server HOST:PORT`, with `--ca-cert`")
             })?;
             asked.servers = servers.iter().map(ToString::to_string).collect();
             if asked.authorities.is_none() {
@@ -141,7 +143,7 @@ impl VerifyArgs {
         Ok(asked)
     }
 
-    /// Looks once at all of them.
+    /// Checks all servers once.
     async fn look(&self, asked: &Asked) -> Verified {
         let mut verified = Verified { version: 1, servers: Vec::new(), findings: Vec::new() };
         for server in &asked.servers {
@@ -205,7 +207,7 @@ impl VerifyArgs {
         let finding = |range: &ServiceCidr| {
             let first = range.first().map(|first| first.to_string()).unwrap_or_default();
             let finding = Finding::error("certificate-has-old-address", subject.to_string());
-            finding.says(format!("it still carries `{first}`, the first address of `{range}`"))
+            finding.says(format!("it still covers `{first}`, the first address of `{range}`"))
         };
         self.without_cidr.iter().filter(carried).map(finding).collect()
     }

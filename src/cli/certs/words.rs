@@ -1,4 +1,4 @@
-//! What is said of a certificate, and what may be wrong with it.
+//! Texts about a certificate, and its findings.
 
 use time::format_description::well_known::Rfc3339;
 use time::{Duration, OffsetDateTime};
@@ -9,7 +9,7 @@ use crate::cli::output::{Output, counted};
 use crate::ip::ServiceCidr;
 use crate::survey::Finding;
 
-/// Returns what is wrong with the time of a certificate that is about something.
+/// Returns the findings about the validity of a certificate.
 pub(super) fn wrong_time(
     certificate: &Certificate,
     subject: &str,
@@ -27,18 +27,18 @@ pub(super) fn wrong_time(
     }
     if certificate.not_before > now {
         let finding = Finding::error("certificate-not-yet-valid", subject.to_string());
-        found.push(finding.says(format!("it is valid from {} on", date(certificate.not_before))));
+        found.push(finding.says(format!("it is not valid before {}", date(certificate.not_before))));
     }
     found
 }
 
-/// Returns which of the addresses of `default/kubernetes`, the first of each range, an API server's certificate lacks.
+/// Returns a finding for each range whose first address, that of `default/kubernetes`, the certificate does not cover.
 pub(super) fn lacking(certificate: &Certificate, subject: &str, ranges: &[ServiceCidr]) -> Vec<Finding> {
     let mut found = Vec::new();
     for range in ranges {
         let Some(first) = range.first().filter(|first| !certificate.covers(*first)) else { continue };
         let finding = Finding::error("certificate-lacks-address", subject.to_string());
-        found.push(finding.says(format!("it does not carry `{first}`, the first address of `{range}`")));
+        found.push(finding.says(format!("it does not cover `{first}`, the first address of `{range}`")));
     }
     found
 }
@@ -51,7 +51,7 @@ pub(super) fn days(left: Duration) -> String {
     counted(usize::try_from(left.whole_days()).unwrap_or_default(), "day", "days")
 }
 
-/// Returns its kind of key and what it may be used for.
+/// Returns its kind of key, its purposes and its usages.
 pub(super) fn described(certificate: &Certificate) -> String {
     let authority = if certificate.is_ca { "certificate authority" } else { "" };
     let (key, purposes, usages) =

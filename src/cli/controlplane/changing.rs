@@ -1,5 +1,5 @@
-//! Files of this host that a command changes: shown as a difference, asked about, replaced one after the other, and the old
-//! ones kept.
+//! Changes to files of this host: shows the difference, asks for confirmation, replaces one file after the other, and keeps
+//! the old ones.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ pub(super) struct ConsentArgs {
 #[derive(Serialize)]
 pub(super) struct ChangedFile {
     pub(super) file: PathBuf,
-    /// Whose configuration it is.
+    /// The component that the file configures.
     pub(super) component: &'static str,
     pub(super) before: String,
     pub(super) after: String,
@@ -38,7 +38,7 @@ pub(super) struct ChangedFile {
     pub(super) new: String,
 }
 
-/// What such a command prints with `-o json`.
+/// What these commands print with `-o json`.
 #[derive(Serialize)]
 struct Changed {
     version: u8,
@@ -47,17 +47,18 @@ struct Changed {
     files: Vec<ChangedFile>,
 }
 
-/// What is said about it.
+/// The messages of a change.
 pub(super) struct Words {
-    /// If there is nothing to change.
+    /// Printed if there is nothing to change.
     pub(super) already: String,
-    /// Before anything is changed.
+    /// Asked before the change.
     pub(super) question: &'static str,
-    /// Afterwards: what comes next.
+    /// Printed after the change: the next step.
     pub(super) next: String,
 }
 
-/// Changes the files, in this order: each is good by itself. The old ones are kept in a folder, which is made, or beside them.
+/// Changes the files in this order; each change is valid alone. The old files are kept in `folder`, which is created, or beside
+/// the new ones.
 pub(super) fn change(
     context: &Context,
     consent: &ConsentArgs,

@@ -1,10 +1,10 @@
-//! Distributions that configure a cluster elsewhere than in static Pods' manifests: what to change there.
+//! Distributions that do not configure the cluster in static Pod manifests: what to change there.
 
 use std::path::Path;
 
 use crate::session::Failure;
 
-/// A sign of one on a host; how its Service range is changed, and how the DNS address that kubelets tell Pods.
+/// A path that identifies a distribution on a host, and how to change its Service range and its kubelets' DNS address.
 struct Distribution {
     sign: &'static str,
     range: &'static str,
@@ -15,7 +15,7 @@ const DISTRIBUTIONS: [Distribution; 4] = [
     Distribution {
         sign: "/etc/rancher/k3s",
         range: "K3s: `service-cidr: VALUE` in /etc/rancher/k3s/config.yaml of every server, then restart k3s",
-        dns: "K3s: `cluster-dns: VALUE` in /etc/rancher/k3s/config.yaml of every server, then restart k3s, on agents, too",
+        dns: "K3s: `cluster-dns: VALUE` in /etc/rancher/k3s/config.yaml of every server, then restart k3s, also on agents",
     },
     Distribution {
         sign: "/etc/rancher/rke2",
@@ -39,12 +39,12 @@ const DISTRIBUTIONS: [Distribution; 4] = [
     },
 ];
 
-/// Adds what to do about the Service range on this host.
+/// Adds hints for the Service range on this host.
 pub(super) fn range(failure: Failure, to: &str) -> Failure {
     here().fold(failure, |failure, one| failure.hint(one.range.replace("VALUE", to)))
 }
 
-/// Adds what to do about the kubelets' DNS address on this host.
+/// Adds hints for the kubelets' DNS address on this host.
 pub(super) fn dns(failure: Failure, to: &str) -> Failure {
     here().fold(failure, |failure, one| failure.hint(one.dns.replace("VALUE", to)))
 }

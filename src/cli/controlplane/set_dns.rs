@@ -1,4 +1,4 @@
-//! `netsurgeon controlplane set-dns`: another address of the cluster's DNS in the kubelet's configuration of this host.
+//! `netsurgeon controlplane set-dns`: changes the address of the cluster DNS in this host's kubelet configuration.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::ip::is_link_local;
 use crate::session::Failure;
 use crate::wire::yaml::{Part, Yaml};
 
-/// Where kubeadm has the kubelet's configuration (`KubeletConfigurationFileName`, `cmd/kubeadm/app/constants`, v1.36.3).
+/// The kubelet's configuration file of kubeadm (`KubeletConfigurationFileName`, `cmd/kubeadm/app/constants`, v1.36.3).
 const CONFIG: &str = "/var/lib/kubelet/config.yaml";
 const KEY: [&str; 1] = ["clusterDNS"];
 
@@ -48,18 +48,18 @@ pub(super) fn run(context: &Context, args: &SetDnsArgs) -> Result<Outcome, Failu
     let file = args.changed().map_err(|failure| elsewhere::dns(failure, &to))?;
     let before = file.as_ref().map(|file| file.before.clone()).unwrap_or_default();
     let words = Words {
-        already: format!("{} has `{to}` already", args.config.display()),
+        already: format!("{} already has `{to}`", args.config.display()),
         question: "Replace this file?",
         next: format!(
-            "in force once the kubelet is restarted: `systemctl restart kubelet`\n\
-             to go back: `netsurgeon controlplane set-dns --from {to} --to {before}`"
+            "takes effect when the kubelet restarts: `systemctl restart kubelet`\n\
+             to undo: `netsurgeon controlplane set-dns --from {to} --to {before}`"
         ),
     };
     change(context, &args.consent, file.into_iter().collect(), None, &words)
 }
 
 impl SetDnsArgs {
-    /// Returns the file as it is to be, `None` if it has the address already.
+    /// Returns the changed file, `None` if it already has the address.
     fn changed(&self) -> Result<Option<ChangedFile>, Failure> {
         let cannot =
             |error: &dyn std::fmt::Display| Failure::refused(format!("`{}`: {error}", self.config.display()));
@@ -76,7 +76,7 @@ impl SetDnsArgs {
         }
     }
 
-    /// Returns the address that is to be replaced, as it is written; `None` if the new one is there.
+    /// Returns the address to replace, as the file spells it; `None` if the file has the new one.
     fn before(&self, yaml: &Yaml<'_>) -> Result<Option<String>, Failure> {
         let path = Path::display(&self.config);
         let parts = yaml.at(&KEY).map(|node| yaml.parts(node)).unwrap_or_default();
@@ -89,15 +89,15 @@ impl SetDnsArgs {
         match (old.as_slice(), is_there, self.from) {
             ([], true, _) => Ok(None),
             ([part], false, _) => Ok(Some((*part).to_string())),
-            (_, true, _) => Err(Failure::refused(format!("`{path}` has {all}")).hint("take the old one out by hand")),
+            (_, true, _) => Err(Failure::refused(format!("`{path}` has {all}")).hint("remove the old one by hand")),
             (..) if there.is_empty() => Err(Failure::refused(format!("`{path}` has no `clusterDNS`"))),
-            ([], _, Some(from)) => Err(Failure::refused(format!("`{path}` has {all}, and not `{from}`"))),
+            ([], _, Some(from)) => Err(Failure::refused(format!("`{path}` has {all}, not `{from}`"))),
             (..) => Err(Failure::usage(format!("`{path}` has {all}"))
-                .hint("name the old one with `--from`; a link-local address is that of a cache on the node, and may stay")),
+                .hint("give the old one with `--from`; a link-local address is that of a cache on the node, and can stay")),
         }
     }
 
-    /// A link-local address is that of a cache on the node (NodeLocal DNSCache), and replaced only if it is named.
+    /// A link-local address is that of a cache on the node (NodeLocal DNSCache): it is replaced only if `--from` gives it.
     fn is_old(&self, address: IpAddr) -> bool {
         match self.from {
             Some(from) => address == from,

@@ -1,4 +1,4 @@
-//! `netsurgeon controlplane set-range`: another Service range in the static Pods' manifests of this host.
+//! `netsurgeon controlplane set-range`: changes the Service range in this host's static Pod manifests.
 
 use std::path::Path;
 
@@ -38,23 +38,23 @@ pub(super) fn run(context: &Context, args: &SetRangeArgs) -> Result<Outcome, Fai
     let to = args.to.to_string();
     let folder = args.manifests.folder().ok_or_else(|| nowhere(&to))?;
     let mut files = changes(context, &folder, &to)?;
-    // The API server's last: the others are of no use while it is away.
+    // The API server's last: the others do not work while it restarts.
     files.sort_by_key(|file| file.component == API_SERVER);
     let before = files.last().map(|file| file.before.clone()).unwrap_or_default();
     let words = Words {
-        already: format!("the manifests in {} have `{to}` already", folder.display()),
-        question: "Replace these files? The kubelet restarts what they describe.",
+        already: format!("the manifests in {} already have `{to}`", folder.display()),
+        question: "Replace these files? The kubelet restarts their Pods.",
         next: format!(
             "the kubelet restarts the API server; before the next host: `netsurgeon controlplane wait --range {to} \
              --host`; after the last one without `--host`\n\
-             to go back: `netsurgeon controlplane set-range --to {before}`"
+             to undo: `netsurgeon controlplane set-range --to {before}`"
         ),
     };
     let kept = folder.with_file_name("netsurgeon-manifests");
     change(context, &args.consent, files, Some(&kept), &words)
 }
 
-/// Returns the manifests that are to be changed; refuses if there is no API server's.
+/// Returns the manifests to change; refuses if none runs the API server.
 fn changes(context: &Context, folder: &Path, to: &str) -> Result<Vec<ChangedFile>, Failure> {
     let found = manifests(folder)?;
     if !found.iter().any(|(_, component, _)| *component == API_SERVER) {
@@ -67,9 +67,10 @@ fn changes(context: &Context, folder: &Path, to: &str) -> Result<Vec<ChangedFile
         match flag(&text, component, FLAG).map_err(cannot)? {
             Some(before) if before == to => {}
             None if component != API_SERVER => {
-                context
-                    .output
-                    .note(&format!("`{component}` is not told the Service range: {} stays", file.display()));
+                context.output.note(&format!(
+                    "`{component}` has no Service range flag: {} stays unchanged",
+                    file.display()
+                ));
             }
             before => {
                 let new = with_flag(&text, component, FLAG, to).map_err(cannot)?;
@@ -82,6 +83,6 @@ fn changes(context: &Context, folder: &Path, to: &str) -> Result<Vec<ChangedFile
 }
 
 fn nowhere(to: &str) -> Failure {
-    elsewhere::range(Failure::usage("there is no folder of static Pods' manifests on this host"), to)
-        .hint("if there is one elsewhere: `--manifests`")
+    elsewhere::range(Failure::usage("no folder of static Pod manifests on this host"), to)
+        .hint("if it is elsewhere, give it with `--manifests`")
 }

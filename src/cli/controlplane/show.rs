@@ -1,4 +1,4 @@
-//! `netsurgeon controlplane show`: which Service range each API server and controller manager was given.
+//! `netsurgeon controlplane show`: the Service range in the flags of each API server and controller manager.
 
 use clap::Args;
 use serde::Serialize;
@@ -55,7 +55,7 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, F
         components.extend(
             in_pods(&args.kube.connect().await?)
                 .await
-                .map_err(|failure| failure.hint("`--no-api` looks at this host alone"))?,
+                .map_err(|failure| failure.hint("`--no-api` checks only this host"))?,
         );
     }
     let shown = Shown { version: 1, findings: differences(&components), components };
@@ -68,7 +68,7 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, F
 impl Shown {
     fn text(&self, output: &Output) -> String {
         let row = |one: &Seen| {
-            let range = one.range.clone().unwrap_or_else(|| "not given".to_string());
+            let range = one.range.clone().unwrap_or_else(|| "not set".to_string());
             [one.component.to_string(), one.source.to_string(), one.at.clone(), range]
         };
         let rows: Vec<[String; 4]> = self.components.iter().map(row).collect();

@@ -1,4 +1,4 @@
-//! `netsurgeon controlplane wait`: until every API server is back, and was given the range.
+//! `netsurgeon controlplane wait`: waits until every API server is ready and has the range.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::controlplane::{Places, not_yet};
 use crate::session::Failure;
 use crate::survey::Finding;
 
-/// Between two looks.
+/// The pause between two checks.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Wait until every API server is healthy and has a Service range
@@ -51,18 +51,18 @@ struct Waited<'a> {
 pub(super) async fn run(context: &Context, args: &WaitArgs) -> Result<Outcome, Failure> {
     let range = args.range.as_ref().map(ToString::to_string);
     let places = if args.host { Places::Host } else { Places::PodsOrHost };
-    let (begun, patience) = (Instant::now(), Duration::from_secs(args.timeout.into()));
+    let (started, patience) = (Instant::now(), Duration::from_secs(args.timeout.into()));
     let cluster = args.kube.connect_within(patience).await?;
     let mut said = String::new();
     loop {
         let found = not_yet(&cluster, range.as_deref(), places).await;
         let Some(first) = found.first() else { break };
-        if begun.elapsed() >= patience {
+        if started.elapsed() >= patience {
             let waited = Waited { version: 1, findings: &found };
             context.output.data(&waited, |output| Ok(findings::tabled(output, &found)))?;
             let seconds = args.timeout;
             context.output.progress(&format!(
-                "not within {seconds} s: {}",
+                "not ready after {seconds} s: {}",
                 counted(found.len(), "finding", "findings")
             ));
             return Ok(findings::outcome(&found));

@@ -1,4 +1,4 @@
-//! `netsurgeon inspect decode`: one stored value that came another way, as from `etcdctl get`.
+//! `netsurgeon inspect decode`: one stored value from another source, such as `etcdctl get`.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ pub(super) fn run(context: &Context, args: &DecodeArgs) -> Result<Outcome, Failu
     Ok(Outcome::Done)
 }
 
-/// etcdctl ends a value with a newline of its own; one that does not belong there is left out.
+/// etcdctl adds a newline after a value. It is removed if the value cannot be decoded with it.
 fn decode(value: &[u8]) -> Result<serde_json::Value, Failure> {
     let outcome = view::of(value, Items::Together);
     match (outcome, value.strip_suffix(b"\n")) {

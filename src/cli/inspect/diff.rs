@@ -1,7 +1,7 @@
 //! `netsurgeon inspect diff`: two stores, or two revisions of one, key by key and field by field.
 //!
-//! Both sides are read at the same time, each on a thread of its own that waits when the other is behind:
-//! what is held in memory is the differences, not the stores.
+//! Both sides are read at the same time, each on its own thread, which waits when the other is behind: memory holds
+//! the differences, not the stores.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -75,7 +75,7 @@ struct Side {
 struct Changed {
     key: Key,
     kind: String,
-    /// Why not all of the difference is shown.
+    /// Why the difference is not shown in full.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'static str>,
     fields: Vec<FieldChange>,
@@ -136,10 +136,10 @@ async fn open(context: &Context, args: &DiffArgs, range: &KeyRange) -> Result<Si
     }
 }
 
-/// How many records a side may be ahead of the other.
+/// Maximum number of records that one side can be ahead of the other.
 const AHEAD: usize = 256;
 
-/// One side, being read.
+/// The reader of one side.
 struct Reader {
     entries: Receiver<Entry>,
     thread: std::thread::JoinHandle<Result<Revision, StoreError>>,
@@ -176,7 +176,7 @@ impl Differences {
                 (None, Some(_)) => Ordering::Greater,
                 (Some(before), Some(after)) => before.key.cmp(&after.key),
             };
-            // The side that is behind is taken and read on; both, when they stand at the same key.
+            // The side with the smaller key advances; both advance at equal keys.
             let before = order.is_le().then(|| left.take()).flatten();
             let after = order.is_ge().then(|| right.take()).flatten();
             if order.is_le() {
@@ -242,16 +242,16 @@ fn changed(before: &Entry, after: &Entry) -> Changed {
             let fields = tree_diff::compare(&old, &new);
             let secret = [&old, &new].iter().any(|tree| tree.get("kind") == Some(&"Secret".into()));
             let note = match (secret, fields.is_empty()) {
-                (true, _) => Some("a Secret: what it holds is not shown"),
+                (true, _) => Some("a Secret: its content is not shown"),
                 (false, true) => Some("the encoding differs, the fields do not"),
                 (false, false) => None,
             };
             (fields, note)
         }
         (Err(WireError::Encrypted { .. }), _) | (_, Err(WireError::Encrypted { .. })) => {
-            (Vec::new(), Some("encrypted: how it differs cannot be seen"))
+            (Vec::new(), Some("encrypted: the difference cannot be shown"))
         }
-        _ => (Vec::new(), Some("not a Kubernetes object: how it differs is not shown")),
+        _ => (Vec::new(), Some("not a Kubernetes object: the difference is not shown")),
     };
     Changed { key: after.key.clone(), kind, note, fields }
 }

@@ -51,7 +51,7 @@ struct Shown {
     object: serde_json::Value,
 }
 
-/// What the store knows about a value.
+/// The store's own data about a value.
 #[derive(Serialize)]
 struct RecordData {
     key: Key,
@@ -91,7 +91,7 @@ pub(super) async fn run(context: &Context, args: &GetArgs) -> Result<Outcome, Fa
     let layout = args.source.etcd.layout();
     let key = name::key(&layout, &args.resource, args.name.as_deref()).ok_or_else(|| {
         Failure::usage(format!("`{}` is neither a key nor a resource with a name", args.resource))
-            .hint("as in `inspect get service default/web`, or a key that begins with `/`")
+            .hint("as in `inspect get service default/web`, or a key that starts with `/`")
     })?;
     let opened = args.source.open(context, &[]).await?;
     let Some(entry) = read(&opened, &key).await? else { return Err(not_there(&opened, args, &key).await?) };
@@ -127,12 +127,12 @@ fn refuse_secret(opened: &Opened, entry: &Entry) -> Result<(), Failure> {
     let kind = objects::type_of(&entry.value).map(|type_meta| type_meta.kind).unwrap_or_default();
     if kind == "Secret" || name::is_secret(&opened.layout, entry.key.as_bytes()) {
         return Err(Failure::refused(format!("`{}` is a Secret: its bytes are not printed", entry.key))
-            .hint("without `--raw` it is shown with its contents left out"));
+            .hint("without `--raw` it is shown without its content"));
     }
     Ok(())
 }
 
-/// Says what is there instead.
+/// Returns the failure, with a hint about similar keys that exist.
 async fn not_there(opened: &Opened, args: &GetArgs, key: &Key) -> Result<Failure, Failure> {
     let failure = Failure::refused(format!("`{key}` does not exist in {}", opened.store.describe()));
     let prefix = opened.layout.prefix();
@@ -152,21 +152,19 @@ async fn not_there(opened: &Opened, args: &GetArgs, key: &Key) -> Result<Failure
         }));
     }
     if find(opened, KeyRange::prefix(folder.as_str()), |_| true).await?.is_some() {
-        return Ok(failure.hint(format!("`netsurgeon inspect list {folder}` lists what there is")));
+        return Ok(failure.hint(format!("`netsurgeon inspect list {folder}` lists the existing keys")));
     }
     if find(opened, opened.layout.everything(), |_| true).await?.is_some() {
-        let hint =
-            format!("there is nothing under `{folder}`; `netsurgeon inspect list --summary` lists the kinds");
+        let hint = format!("no keys under `{folder}`; `netsurgeon inspect list --summary` lists the kinds");
         return Ok(failure.hint(hint));
     }
     let other = find(opened, KeyRange::everything(), |key| key.contains("/services/specs/")).await?;
     Ok(match other.as_deref().and_then(|key| key.split_once("/services/specs/")) {
         Some((found, _)) => failure.hint(format!(
-            "nothing is under `{prefix}`, but Services are under `{found}`: give `--etcd-prefix {found}`"
+            "no keys under `{prefix}`, but Services under `{found}`: give `--etcd-prefix {found}`"
         )),
-        None => {
-            failure.hint(format!("nothing is under the prefix `{prefix}` at all: is this a cluster's etcd?"))
-        }
+        None => failure
+            .hint(format!("no keys under the prefix `{prefix}`: check that this is the etcd of a cluster")),
     })
 }
 

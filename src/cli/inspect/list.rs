@@ -1,4 +1,4 @@
-//! `netsurgeon inspect list`: what there is, key by key or counted.
+//! `netsurgeon inspect list`: the stored objects, key by key or counted.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -54,7 +54,7 @@ impl Listed {
     fn of(record: Record<'_>) -> Self {
         Self {
             key: Key::from(record.key),
-            // Encrypted values do not tell, and keys that are not the API server's have none.
+            // Empty for encrypted values, and for keys that are not the API server's.
             kind: objects::type_of(record.value).map(|meta| meta.kind.into_owned()).unwrap_or_default(),
             encoding: view::encoding(record.value),
             size: record.value.len(),

@@ -1,13 +1,13 @@
-//! From what people call an object to the key under which the API server keeps it.
+//! From the name of an object to the key under which the API server stores it.
 //!
-//! Most resources are kept under their plural; the exceptions are in
+//! Most resources are stored under their plural; the exceptions are in
 //! `pkg/kubeapiserver/default_storage_factory_builder.go` `specialDefaultResourcePrefixes` and the resources'
 //! own `storage.go`, v1.36.3.
 
 use crate::store::Key;
 use crate::survey::Layout;
 
-/// Singulars and kubectl's short names of what people look at, and where it is kept.
+/// Names of common resources, kubectl's short names included, and the folder where each is stored.
 const RESOURCES: &[(&[&str], &str)] = &[
     (&["service", "services", "svc"], "services/specs"),
     (&["endpoints", "endpoint", "ep"], "services/endpoints"),
@@ -37,14 +37,14 @@ const RESOURCES: &[(&[&str], &str)] = &[
     (&["apiservice", "apiservices"], "apiregistration.k8s.io/apiservices"),
 ];
 
-/// Returns the folder of a resource, with a slash after it; an unknown one is taken as it is written.
+/// Returns the folder of a resource, with a trailing slash; an unknown resource is its own folder.
 pub(super) fn folder(layout: &Layout, resource: &str) -> String {
     let lower = resource.to_lowercase();
     let known = RESOURCES.iter().find(|(names, _)| names.contains(&lower.as_str()));
     format!("{}/{}/", layout.prefix(), known.map_or(resource, |(_, folder)| folder).trim_matches('/'))
 }
 
-/// Returns the key of `RESOURCE [NAMESPACE/]NAME`; a text that begins with a slash is a key already.
+/// Returns the key of `RESOURCE [NAMESPACE/]NAME`; a text that starts with a slash is a key.
 pub(super) fn key(layout: &Layout, resource: &str, name: Option<&str>) -> Option<Key> {
     match name {
         None if resource.starts_with('/') => Some(Key::from(resource)),
@@ -53,7 +53,7 @@ pub(super) fn key(layout: &Layout, resource: &str, name: Option<&str>) -> Option
     }
 }
 
-/// Whether a Secret is kept under this key, whatever its value looks like.
+/// Whether this is the key of a Secret, whatever the value is.
 pub(super) fn is_secret(layout: &Layout, key: &[u8]) -> bool {
     key.starts_with(folder(layout, "secrets").as_bytes())
 }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_become_keys() {
+    fn resource_and_name_become_a_key() {
         let of = |resource: &str, name: Option<&str>| {
             key(&Layout::default(), resource, name).map(|key| key.to_string())
         };

@@ -16,12 +16,11 @@ pub(super) struct FieldChange {
     pub(super) new: Option<Json>,
 }
 
-/// The API server's book-keeping of who set which field: it says that something was written, which every
-/// difference says, and would fill the screen. It is told as one difference, without values. In protobuf it
-/// is field 17 of ObjectMeta, which `proto/` leaves out.
+/// The API server's record of field managers. It changes with every write and would fill the screen, so it is one
+/// difference, without values. In protobuf it is field 17 of ObjectMeta, which `proto/` omits.
 const BOOK_KEEPING: [&str; 2] = [".metadata.managedFields", ".metadata.17"];
 
-/// Returns the differences in the order of the old tree, then what is only in the new one.
+/// Returns the differences in the order of the old tree, then the fields that only the new one has.
 pub(super) fn compare(old: &Json, new: &Json) -> Vec<FieldChange> {
     let mut changes = Vec::new();
     walk(String::new(), Some(old), Some(new), &mut changes);
@@ -67,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_are_named_by_their_path() {
+    fn differences_have_their_path() {
         let old = json!({"a": [1, 2], "same": 1, "l": {"x/y": "1"}, "metadata": {"managedFields": [1]}});
         let new =
             json!({"a": [1, 3, 4], "same": 1, "l": {}, "metadata": {"managedFields": [2]}, "n": {"z": 1}});

@@ -1,5 +1,4 @@
-//! What of a stored value is shown: its tree, with the bitmap of a RangeAllocation as the items it stands
-//! for.
+//! How a stored value is shown: as a tree, with the bitmap of a RangeAllocation as the items that it represents.
 
 use serde_json::{Map, Value as Json};
 
@@ -11,7 +10,7 @@ use crate::wire::{Envelope, WireError, tree};
 /// How the items of a RangeAllocation are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Items {
-    /// Neighbours together, as in `10.96.0.1-10.96.0.5`.
+    /// Consecutive items as a range, as in `10.96.0.1-10.96.0.5`.
     Together,
     /// Each one a member, so that two trees can be compared.
     Each,
@@ -35,7 +34,7 @@ pub(super) fn encoding(value: &[u8]) -> &'static str {
     Envelope::of(value).map_or("unknown", |envelope| envelope.encoding())
 }
 
-/// Reads the bitmap; `None` where range and bits do not fit together, and the stored form says more.
+/// Reads the bitmap; `None` if the range and the bits do not match. The stored form is shown then.
 fn allocated(object: &RangeAllocation, items: Items) -> Option<Json> {
     let kind = ip::Items::parse(object.range.as_deref()?)?;
     let bits = Bitmap::from_bytes(object.data.as_deref().unwrap_or_default(), kind.capacity()).ok()?;
@@ -50,7 +49,7 @@ fn allocated(object: &RangeAllocation, items: Items) -> Option<Json> {
     Some(Json::Object(decoded))
 }
 
-/// Returns an item as people write it.
+/// Returns an item as text.
 fn name(kind: &ip::Items, bit: u64) -> String {
     kind.item(bit).map(|item| item.to_string()).unwrap_or_default()
 }

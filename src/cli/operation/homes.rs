@@ -1,5 +1,5 @@
-//! The options that say where operations are recorded: in an etcd, in a cluster through its API, or in both, as far as each is
-//! there to be asked.
+//! The options for where operations are recorded: in etcd, in the cluster through its API, or in both, as far as each is
+//! available.
 
 use std::time::Duration;
 
@@ -9,16 +9,17 @@ use tokio::time::timeout;
 use crate::cli::Context;
 use crate::cli::api::KubeArgs;
 use crate::cli::source::EtcdArgs;
-use crate::cluster::ClusterError;
+use crate::kube_api::ClusterError;
+use crate::renumber::run::is_open;
 use crate::session::Failure;
 use crate::session::homes::{Found, Home};
 
-/// How long an API may take to answer where there is an etcd to be read.
+/// How long the API may take to answer if there is an etcd to read.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where operations are recorded: one of the two is enough.
+/// Where operations are recorded: one of the two is sufficient.
 #[derive(Debug, Clone, Args)]
-pub(super) struct HomeArgs {
+pub(in crate::cli) struct HomeArgs {
     #[command(flatten)]
     etcd: EtcdArgs,
     #[command(flatten)]
@@ -26,20 +27,20 @@ pub(super) struct HomeArgs {
 }
 
 impl HomeArgs {
-    /// Returns those of a command that has them among others.
+    /// Returns the options of a command that has them among others.
     pub(super) fn of(etcd: &EtcdArgs, kube: &KubeArgs) -> Self {
         Self { etcd: etcd.clone(), kube: kube.clone() }
     }
 
-    /// Returns the operations of every home that is there. Where there is an etcd, an API that does not answer, or does not
-    /// permit it, is said not to, and no more.
+    /// Returns the operations of every available home. If there is an etcd, an API that does not answer or does not permit
+    /// the request causes only a warning.
     pub(super) async fn list(&self, context: &Context) -> Result<Vec<Found>, Failure> {
         let mut all = self.in_etcd().await?;
         all.extend(self.in_cluster(context).await?);
         Ok(all)
     }
 
-    /// None where there is no etcd.
+    /// Returns no operation if there is no etcd.
     async fn in_etcd(&self) -> Result<Vec<Found>, Failure> {
         if !self.etcd.is_given() {
             return Ok(Vec::new());
@@ -51,12 +52,12 @@ impl HomeArgs {
         let is_beside = self.etcd.is_given();
         match self.ask(is_beside).await {
             Ok(found) => return Ok(found),
-            // What is to be said where there is neither.
+            // There is neither: report how to give an etcd.
             Err(failure) if !is_beside && is_nowhere(&failure) => drop(self.etcd.connect().await?),
             Err(failure) if !is_beside => return Err(failure),
             Err(failure) if is_nowhere(&failure) => {}
             Err(failure) => context.output.warn(&format!(
-                "operations that are recorded in the cluster are not looked for: {}",
+                "operations that are recorded in the cluster are not listed: {}",
                 failure.error
             )),
         }
@@ -72,8 +73,10 @@ impl HomeArgs {
         timeout(PATIENCE, looked).await.map_err(late)?
     }
 
-    /// Finds an operation by its id, of whatever cluster: in the etcd, if there is one, and if it is not there in the cluster.
-    pub(super) async fn find(&self, context: &Context, id: &str) -> Result<Found, Failure> {
+    /// Finds an operation of any cluster by its id: first in etcd, if there is one, then in the cluster. Without an id: the only
+    /// one that has not ended.
+    pub(super) async fn find(&self, context: &Context, id: Option<&str>) -> Result<Found, Failure> {
+        let Some(id) = id else { return self.under_way(context).await };
         let of_id = |all: Vec<Found>| all.into_iter().find(|found| found.listed.operation == id);
         if let Some(found) = of_id(self.in_etcd().await?) {
             return Ok(found);
@@ -83,9 +86,31 @@ impl HomeArgs {
                 .hint("`netsurgeon operation list` lists all operations of this etcd and this cluster")
         })
     }
+
+    async fn under_way(&self, context: &Context) -> Result<Found, Failure> {
+        let mut open: Vec<Found> =
+            self.list(context).await?.into_iter().filter(|found| is_open(&found.listed.summary)).collect();
+        match (open.pop(), open.as_slice()) {
+            (Some(one), []) => Ok(one),
+            (None, _) => Err(Failure::refused("no operation is under way")
+                .hint("`netsurgeon operation list` lists those that have ended: give the id of one")),
+            (Some(last), others) => {
+                let ids = others.iter().chain([&last]).map(|found| format!("`{}`", found.listed.operation));
+                let ids = ids.collect::<Vec<_>>().join(", ");
+                Err(Failure::usage(format!("several operations are under way: {ids}"))
+                    .hint("give the id of one"))
+            }
+        }
+    }
+
+    /// Returns the operations of every home that answers, for completion: it prints nothing.
+    pub(in crate::cli) async fn quietly(&self) -> Vec<Found> {
+        let (stored, in_cluster) = tokio::join!(self.in_etcd(), self.ask(true));
+        stored.unwrap_or_default().into_iter().chain(in_cluster.unwrap_or_default()).collect()
+    }
 }
 
-/// Whether nothing says where an API would be.
+/// Whether there is no configuration for an API.
 fn is_nowhere(failure: &Failure) -> bool {
     matches!(failure.error.downcast_ref(), Some(ClusterError::NoConfiguration))
 }

@@ -1,4 +1,4 @@
-//! What each kind of operation does in its own way.
+//! What differs between the kinds of operation.
 
 use async_trait::async_trait;
 
@@ -7,15 +7,15 @@ use crate::cli::report::ReportArgs;
 use crate::cli::{Context, Outcome};
 use crate::session::Failure;
 
-/// What is done in another way for each kind.
+/// The commands of one kind of operation.
 #[async_trait(?Send)]
 pub(super) trait OfKind {
-    /// Continues an operation where its journal says.
-    async fn resume(&self, context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure>;
+    /// Continues an operation from its journal.
+    async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure>;
 
-    /// Undoes an operation.
-    async fn roll_back(&self, context: &Context, args: &UndoArgs) -> Result<Outcome, Failure>;
+    /// Rolls an operation back.
+    async fn roll_back(&self, context: &Context, id: &str, args: &UndoArgs) -> Result<Outcome, Failure>;
 
     /// Writes a page about an operation.
-    async fn report(&self, context: &Context, args: &ReportArgs) -> Result<Outcome, Failure>;
+    async fn report(&self, context: &Context, id: &str, args: &ReportArgs) -> Result<Outcome, Failure>;
 }

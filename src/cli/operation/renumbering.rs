@@ -20,28 +20,29 @@ pub(super) struct Renumberings;
 
 #[async_trait(?Send)]
 impl OfKind for Renumberings {
-    async fn resume(&self, context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure> {
-        Box::pin(resume(context, args)).await
+    async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
+        Box::pin(resume(context, id, args)).await
     }
 
-    async fn roll_back(&self, context: &Context, args: &UndoArgs) -> Result<Outcome, Failure> {
-        let (operation, live) = (Some(args.operation.clone()), args.live.clone());
+    async fn roll_back(&self, context: &Context, id: &str, args: &UndoArgs) -> Result<Outcome, Failure> {
+        let (operation, live) = (Some(id.to_string()), args.live.clone());
         rollback(context, &RollbackArgs { operation, api: args.api.clone(), live }).await
     }
 
-    async fn report(&self, context: &Context, args: &ReportArgs) -> Result<Outcome, Failure> {
-        report::run(context, args).await
+    async fn report(&self, context: &Context, id: &str, args: &ReportArgs) -> Result<Outcome, Failure> {
+        report::run(context, id, args).await
     }
 }
 
-async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure> {
-    // What was typed is checked before anything is connected to.
+async fn resume(context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
+    // Arguments are checked before any connection.
     let given = args.gates.settings().fixed()?;
     given.resolve()?;
     let session = args.live.open(context).await?;
-    let is_half_removed = half_removed(session.store.as_ref(), &session.id).await?.contains(&args.operation);
+    let is_half_removed =
+        half_removed(session.store.as_ref(), &session.id).await?.iter().any(|one| one == id);
     let retiring = RetireArgs {
-        operation: Some(args.operation.clone()),
+        operation: Some(id.to_string()),
         keep_journal: args.keep_journal,
         evidence: EvidenceArgs::waived(),
         live: args.live.clone(),
@@ -49,7 +50,7 @@ async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure
     if is_half_removed {
         return retire(context, &retiring).await;
     }
-    let ongoing = session.find(Some(&args.operation)).await?;
+    let ongoing = session.find(Some(id)).await?;
     refuse_ended(&ongoing.operation, &ongoing.summary)?;
     session.confirm_only_known(&ongoing, ongoing.journal.is_being_undone())?;
     if ongoing.has_begun_to_retire() {
@@ -57,14 +58,14 @@ async fn resume(context: &Context, args: &ResumeArgs) -> Result<Outcome, Failure
     }
     let gates = given.or_recorded(&ongoing.summary.gates, args.no_gates)?;
     let session = session.with_gates(gates.resolve()?);
-    let (ongoing, report) = session.resume(&args.operation, &gates).await?;
+    let (ongoing, report) = session.resume(id, &gates).await?;
     Ok(conclude(context, args, &ongoing, &report))
 }
 
 fn conclude(context: &Context, args: &ResumeArgs, ongoing: &Ongoing, report: &Report) -> Outcome {
     let situation = ongoing.situation();
     context.output.progress(&format!(
-        "{}: {}; {} carried out, {} were done before",
+        "{}: {}; {} executed, {} already done",
         ongoing.operation,
         situation.words(),
         counted(report.done, "step", "steps"),
@@ -72,11 +73,11 @@ fn conclude(context: &Context, args: &ResumeArgs, ongoing: &Ongoing, report: &Re
     ));
     for name in confirmed_too_early(ongoing, &args.live) {
         context.output.warn(&format!(
-            "`--confirm {name}`: that manual step belongs to the end of the operation, which `operation resume` does not begin"
+            "`--confirm {name}`: that manual step belongs to `renumber retire`, which `operation resume` does not start"
         ));
     }
     if let Some(next) = situation.next() {
-        let when = if situation.is_to_retire { "once nothing uses an old address any more" } else { "next" };
+        let when = if situation.is_to_retire { "once no client uses an old address" } else { "next" };
         context.output.note(&format!("{when}: `{next}`"));
     }
     if let Some(hint) = situation.rollback_hint() {
@@ -90,7 +91,7 @@ fn conclude(context: &Context, args: &ResumeArgs, ongoing: &Ongoing, report: &Re
     Outcome::Done
 }
 
-/// The names that were confirmed of manual steps that come after what `operation resume` does.
+/// Returns the confirmed manual steps that come after the steps of `operation resume`.
 fn confirmed_too_early(ongoing: &Ongoing, live: &LiveArgs) -> Vec<String> {
     let (work, journal) = (&ongoing.plan.work, &ongoing.journal);
     let open = steps_of_the_end(work).filter(|step| journal.state(&step.id) != Some(State::Done));

@@ -1,4 +1,4 @@
-//! The node ports of a survey, as `ranges show` counts them: a bitmap in every era.
+//! The node ports of a survey, as `ranges show` counts them. Their allocations are a bitmap in every era.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ pub(super) struct NodePorts {
     pub(super) range: String,
     /// Ports in the range.
     pub(super) capacity: u128,
-    /// Ports that Services have.
+    /// Ports that Services use.
     pub(super) used: u128,
-    /// Ports of the range that no Service has.
+    /// Ports of the range that no Service uses.
     pub(super) free: u128,
-    /// Ports at the low end kept for static allocation.
+    /// Ports at the low end that are reserved for static allocation.
     pub(super) static_band: u128,
-    /// How many of those are in use.
+    /// How many of these are in use.
     pub(super) static_band_used: u128,
     /// The first port.
     #[serde(skip)]
@@ -31,7 +31,7 @@ pub(super) struct NodePorts {
 }
 
 impl NodePorts {
-    /// Counts the node ports that Services have; `None` without a readable RangeAllocation of them.
+    /// Counts the node ports that Services use; `None` without a readable RangeAllocation of node ports.
     pub(super) fn of(survey: &Survey) -> Option<Self> {
         let record = survey.bitmaps.iter().find(|bitmap| bitmap.name == "servicenodeports")?;
         let items = Items::parse(&record.range)?;
@@ -55,7 +55,7 @@ impl NodePorts {
     }
 }
 
-/// Returns how many ports at the low end are kept for those asked for by number: `min(max(16, size/32),
+/// Returns how many ports at the low end are reserved for requests by number: `min(max(16, size/32),
 /// 128)`, and 0 for fewer than 16 ports (`pkg/registry/core/service/portallocator/allocator.go`
 /// `calculateRangeOffset`, v1.36.3).
 fn static_band(size: u128) -> u128 {

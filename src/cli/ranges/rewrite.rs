@@ -1,4 +1,4 @@
-//! `netsurgeon ranges rewrite`: the bits of a RangeAllocation from the Services, or for another range.
+//! `netsurgeon ranges rewrite`: rewrites the bits of a RangeAllocation from the Services, for its own or another range.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::cli::live::LockArgs;
 use crate::cli::source::EtcdArgs;
 use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
-use crate::operation::{Claim, Journal, Plan, SystemAmbient};
+use crate::operation::{Journal, LeaseHolder, Plan, SystemAmbient};
 use crate::renumber::ranges::{RangeRewrite, RewriteError, plan_rewrite};
 use crate::renumber::rewriting::Rewriting;
 use crate::session::Failure;
@@ -98,10 +98,10 @@ pub async fn run(context: &Context, args: &RewriteArgs) -> Result<Outcome, Failu
     Ok(Outcome::Done)
 }
 
-/// Carries the same steps out on another store, which keeps them to itself.
+/// Runs the same steps on an overlay, which writes nothing to the store.
 async fn dry_run(store: Arc<dyn ReadStore>, plan: &Plan<RangeRewrite>) -> Result<(), Failure> {
     let overlay = Overlay::new(store).await?;
-    let mut journal = Journal::begin_plan(&overlay, plan, &Claim::default(), Value::Null, &[]).await?;
+    let mut journal = Journal::begin_plan(&overlay, plan, &LeaseHolder::default(), Value::Null, &[]).await?;
     let rewriting = Rewriting { store: &overlay, ambient: &SystemAmbient, guards: Vec::new() };
     rewriting.run(&plan.work, &mut journal).await?;
     Ok(())

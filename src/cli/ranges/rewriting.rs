@@ -1,6 +1,6 @@
 //! A rewrite of a RangeAllocation as an operation on a live cluster: it takes the operation lease, and its journal is
-//! resumed and rolled back like that of any other. It needs etcd alone; where an API server answers, it takes the
-//! cluster's Lease as well.
+//! resumed and rolled back like that of any other. It needs only etcd; if an API server answers, it also takes the
+//! cluster's Lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::cli::api::KubeArgs;
 use crate::cli::live::{LockArgs, PATIENCE};
 use crate::cli::source::EtcdArgs;
 use crate::cli::{Context, Outcome};
-use crate::cluster::Cluster;
+use crate::kube_api::Cluster;
 use crate::operation::{Journal, Lock, Plan, Status, SystemAmbient, new_id};
 use crate::renumber::ranges::{KIND, RangeRewrite, RewriteError};
 use crate::renumber::rewriting::{Rewriting, is_written};
@@ -26,7 +26,7 @@ use crate::store::ReadStore as _;
 use crate::survey::{Layout, Survey};
 
 /// How long an API server may take from allocating an address to storing its Service: admission comes before
-/// the allocation, so only the write to etcd lies between.
+/// the allocation, so only the write to etcd is in between.
 const ALLOCATION: Duration = Duration::from_secs(3);
 
 /// The rewrites of a cluster.
@@ -40,8 +40,8 @@ pub(in crate::cli) struct Rewrites<'a> {
 }
 
 fn changed() -> Failure {
-    Failure::refused("allocations changed meanwhile; nothing was written")
-        .hint("run `netsurgeon ranges rewrite` again, while nothing creates or deletes Services")
+    Failure::refused("allocations changed concurrently; nothing was written")
+        .hint("run `netsurgeon ranges rewrite` again while no client creates or deletes Services")
 }
 
 impl<'a> Rewrites<'a> {
@@ -57,17 +57,17 @@ impl<'a> Rewrites<'a> {
         Ok(Self { context, store, layout, cluster, kube, lock })
     }
 
-    /// Returns the etcd.
+    /// Returns the store.
     pub fn store(&self) -> Arc<LiveEtcd> {
         self.store.clone()
     }
 
-    /// Carries a plan out as an operation of its own, and returns its id.
+    /// Executes a plan as a new operation, and returns its id.
     pub async fn begin(&self, plan: &Plan<RangeRewrite>) -> Result<String, Failure> {
         let operation = format!("{KIND}-{}", new_id());
         let lock = self.take(&operation, &plan.work).await?;
-        let begun = self.begin_locked(plan, &lock).await;
-        release(lock, begun).await?;
+        let written = self.begin_locked(plan, &lock).await;
+        release(lock, written).await?;
         Ok(operation)
     }
 
@@ -82,7 +82,7 @@ impl<'a> Rewrites<'a> {
         self.write(&plan.work, &mut journal, lock).await
     }
 
-    /// Continues a rewrite where its journal says.
+    /// Continues a rewrite from its journal.
     pub async fn resume(&self, operation: &str) -> Result<Outcome, Failure> {
         let opened = self.open(operation).await?;
         refuse_ended(operation, &opened.summary)?;
@@ -92,7 +92,7 @@ impl<'a> Rewrites<'a> {
         release(lock, resumed).await
     }
 
-    /// Reads the journal again: the last holder of the lock may have written until a moment ago.
+    /// Reads the journal again: the previous holder of the lease may have written to it.
     async fn resume_locked(&self, operation: &str, lock: &Lock) -> Result<Outcome, Failure> {
         let mut opened = self.open(operation).await?;
         refuse_ended(operation, &opened.summary)?;
@@ -109,12 +109,12 @@ impl<'a> Rewrites<'a> {
         Ok(Outcome::Done)
     }
 
-    /// Puts the old value back, once that is agreed to.
+    /// Restores the old value, after confirmation.
     pub async fn roll_back(&self, operation: &str, yes: bool) -> Result<Outcome, Failure> {
         let Opened { plan, journal, summary } = self.open(operation).await?;
         let (output, work) = (&self.context.output, &plan.work);
         if summary.status == Status::RolledBack {
-            output.progress("the old value was put back before; nothing was written");
+            output.progress("the old value was already restored; nothing was written");
             return Ok(Outcome::Done);
         }
         refuse_removing(operation, &summary)?;
@@ -123,11 +123,8 @@ impl<'a> Rewrites<'a> {
         } else {
             output.progress(&format!("RangeAllocation `{}` was not written yet", work.name));
         }
-        let question = format!(
-            "Put the old value of RangeAllocation `{}` back in {}?",
-            work.name,
-            self.store.describe()
-        );
+        let question =
+            format!("Restore the old value of RangeAllocation `{}` in {}?", work.name, self.store.describe());
         output.ask(&question, yes)?;
         let lock = self.take(operation, work).await?;
         let undone = async {
@@ -144,27 +141,27 @@ impl<'a> Rewrites<'a> {
         let report = self.rewriting(lock).roll_back(&plan.work, journal).await;
         let report = report.map_err(|failure| left_open(failure.into(), operation, "rollback"))?;
         if let Some(stuck) = report.stuck.first() {
-            let text = format!("the old value cannot be put back: {}", stuck.reason);
+            let text = format!("the old value cannot be restored: {}", stuck.reason);
             return Err(Failure::of(Kind::Stuck, text)
-                .hint("addresses were allocated since, so the rewrite stays in force; `netsurgeon ranges rewrite` plans for what is there now")
+                .hint("addresses were allocated since, so the rewrite stays in effect; `netsurgeon ranges rewrite` plans again")
                 .hint(format!("to remove this journal: `netsurgeon operation forget {operation}`")));
         }
         if self.context.output.is_structured() {
             show(self.context, &plan.work.inverse(), "undone", Some(operation))?;
         }
         let text =
-            if was_written { "the old value is back" } else { "rolled back: nothing had been written" };
+            if was_written { "the old value is restored" } else { "rolled back: nothing was written before" };
         self.context.output.progress(text);
         Ok(Outcome::Done)
     }
 
-    /// Says that it is written, and how to go back.
+    /// Reports that it is written, and how to roll it back.
     pub fn say_written(&self, work: &RangeRewrite, operation: &str) -> Result<(), Failure> {
         if self.context.output.is_structured() {
             show(self.context, work, "rewritten", Some(operation))?;
         }
         self.context.output.progress(&format!(
-            "rewritten; to put the old value back: `netsurgeon operation rollback {operation}`"
+            "rewritten; to restore the old value: `netsurgeon operation rollback {operation}`"
         ));
         Ok(())
     }
@@ -191,7 +188,7 @@ impl<'a> Rewrites<'a> {
         let silent = |_| Failure::refused("no API server answers");
         let (api, identity) = timeout(PATIENCE, identified).await.map_err(silent)??;
         if identity != self.cluster {
-            return Err(Failure::refused(format!("the API at {} is another cluster's", api.server())));
+            return Err(Failure::refused(format!("the API at {} belongs to another cluster", api.server())));
         }
         Ok(api)
     }
@@ -200,7 +197,7 @@ impl<'a> Rewrites<'a> {
         Rewriting { store: self.store.as_ref(), ambient: &SystemAmbient, guards: vec![lock.guard()] }
     }
 
-    /// Plans again, after a while where bits are freed, and compares.
+    /// Plans again, after a pause if bits are freed, and compares.
     async fn is_still_right(&self, work: &RangeRewrite) -> Result<bool, Failure> {
         if work.frees() {
             tokio::time::sleep(ALLOCATION).await;
@@ -219,6 +216,6 @@ impl<'a> Rewrites<'a> {
 
 fn left_open(failure: Failure, operation: &str, verb: &str) -> Failure {
     failure.kind(Kind::Stuck).hint(format!(
-        "its journal says whether it was written. To continue: `netsurgeon operation {verb} {operation}`"
+        "its journal records whether it was written. To continue: `netsurgeon operation {verb} {operation}`"
     ))
 }

@@ -1,4 +1,4 @@
-//! What is printed of a rewrite.
+//! The output of a rewrite.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use crate::renumber::ranges::RangeRewrite;
 use crate::renumber::run::rewrite::difference;
 use crate::session::Failure;
 
-/// As many addresses of a difference as fit on a screen.
+/// Maximum number of addresses of a difference in a table.
 const SHOWN: usize = 20;
 
 /// What `ranges rewrite -o json` prints.
@@ -55,7 +55,7 @@ pub(super) fn describe(output: &Output, work: &RangeRewrite) -> String {
     let before = work.before.as_ref().map_or("(none)", |content| content.range.as_str());
     let mut lines = vec![format!("RangeAllocation {}", work.name)];
     if before == work.after.range {
-        lines.push(format!("  range  {before}, kept"));
+        lines.push(format!("  range  {before}, unchanged"));
     } else {
         lines.push(format!("  range  {before} -> {}", work.after.range));
     }
@@ -73,8 +73,10 @@ pub(super) fn describe(output: &Output, work: &RangeRewrite) -> String {
             lines.push(output.paint(tone, &format!("  {sign} {item}")));
         }
         if items.len() > SHOWN {
-            lines
-                .push(format!("  {sign} and {} more (`-o json` has all)", items.len().saturating_sub(SHOWN)));
+            lines.push(format!(
+                "  {sign} and {} more (`-o json` shows all)",
+                items.len().saturating_sub(SHOWN)
+            ));
         }
     }
     lines.join("\n")

@@ -1,4 +1,4 @@
-//! `netsurgeon ranges show`: every Service range, how full it is, and a picture of where.
+//! `netsurgeon ranges show`: every Service range, how full it is, and a picture of its use.
 
 use std::path::{Path, PathBuf};
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::{also, duration, summary};
+use super::{duration, other_changes, summary};
 use crate::cli::gates::GateArgs;
 use crate::cli::live::LiveArgs;
 use crate::cli::output::counted;
@@ -66,7 +66,7 @@ pub struct ApplyArgs {
     gates: GateArgs,
 }
 
-/// Fewer digits may be those of several plans.
+/// Fewer digits could match several plans.
 const FEWEST_DIGITS: usize = 8;
 
 fn parse_digest(text: &str) -> Result<String, String> {
@@ -88,13 +88,13 @@ struct Applied<'a> {
     /// `soaking`.
     status: Status,
     moved: usize,
-    /// How many of them were born in the old range meanwhile.
+    /// How many of them were created in the old range during the operation.
     swept: usize,
     skipped: usize,
     steps: usize,
-    /// Steps that were left alone because someone else changed or deleted an object, each with the reason.
+    /// Steps that were skipped because an object was changed or deleted concurrently, each with the reason.
     left_alone: Vec<String>,
-    /// Services born in the old range meanwhile that were not moved.
+    /// Services that were created in the old range during the operation and not moved.
     newcomers: Vec<String>,
     snapshot: Option<Backup>,
 }
@@ -106,7 +106,7 @@ pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure
             .hint("without a snapshot: `--no-snapshot`"));
     }
     let gates = args.gates.settings().fixed()?;
-    // The snapshot is taken below, or declined in so many words.
+    // The snapshot is taken below, or the user declined it with `--no-snapshot`.
     let session = args.live.open(context).await?.with_gates(gates.resolve()?).confirming("snapshot");
     session.refuse_beside_others().await?;
     let plan = decide(context, args, &session).await?;
@@ -114,7 +114,7 @@ pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure
     conclude(context, &session, &ongoing, &report, snapshot).await
 }
 
-/// Returns the plan that was approved and fits the cluster.
+/// Returns the plan that was approved and matches the cluster.
 async fn decide(
     context: &Context,
     args: &ApplyArgs,
@@ -134,13 +134,13 @@ async fn decide(
     };
     if let Some(approved) = args.approve.as_ref().filter(|approved| !plan.digest.starts_with(*approved)) {
         return Err(Failure::refused(format!(
-            "the plan has digest `{}`, approved is `{approved}`",
+            "the plan has digest `{}`, not the approved digest `{approved}`",
             plan.digest
         ))
         .hint("review the plan, and approve its digest"));
     }
     session.refuse_unfit(&plan, &survey).await?;
-    if let Some(also) = also::table_of(&plan.work) {
+    if let Some(also) = other_changes::table_of(&plan.work) {
         context.output.progress(&also);
     }
     context.output.progress(&summary(&plan, &session.store.describe(), args.live.rate()));
@@ -184,15 +184,15 @@ async fn conclude(
     ));
     if let Some(first) = applied.left_alone.first() {
         context.output.warn(&format!(
-            "{} left alone, the first is `{first}`",
+            "{} skipped; the first is `{first}`",
             counted(applied.left_alone.len(), "Service was", "Services were")
         ));
     }
     if let Some(first) = applied.newcomers.first() {
         context.output.warn(&format!(
-            "{} in the old range meanwhile and not moved, the first is `{first}`{}: `netsurgeon operation resume {}` \
-             tries again",
-            counted(applied.newcomers.len(), "Service was born", "Services were born"),
+            "{} in the old range meanwhile and not moved; the first is `{first}`{}: `netsurgeon operation resume {}` \
+             retries",
+            counted(applied.newcomers.len(), "Service was created", "Services were created"),
             and_more(applied.newcomers.len().saturating_sub(1)),
             ongoing.operation,
         ));
@@ -201,18 +201,18 @@ async fn conclude(
     Ok(if applied.left_alone.is_empty() { Outcome::Done } else { Outcome::Findings })
 }
 
-/// Words what to do once the Services are moved.
+/// Returns what to do after the Services have moved.
 fn what_next(ongoing: &Ongoing) -> String {
     let situation = ongoing.situation();
     let next = situation.next().unwrap_or_default();
     let next = if situation.is_to_retire {
-        format!("when nothing uses an old address any more, `{next}`")
+        format!("when no client uses an old address, `{next}`")
     } else {
         format!("to move the others, `{next}`")
     };
     format!(
-        "look with `netsurgeon renumber verify`; {next}; until the old addresses are retired `netsurgeon renumber rollback` \
-         goes back"
+        "check with `netsurgeon renumber verify`; {next}; until the old addresses are retired, `netsurgeon renumber rollback` \
+         undoes the move"
     )
 }
 
@@ -229,16 +229,16 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_may_be_shortened_to_eight_digits() {
+    fn digest_needs_at_least_eight_digits() {
         assert_eq!(parse_digest("14266D7F").as_deref(), Ok("14266d7f"));
         for text in ["14266d7", "", "14266d7f...", "14266d7g"] {
             assert!(parse_digest(text).is_err(), "{text}");
         }
     }
 
-    /// Where an optional group of arguments contains another one, clap takes it for absent.
+    /// clap treats an optional group of arguments as absent if it contains another group.
     #[test]
-    fn a_target_is_noticed_with_tiers_and_without() {
+    fn target_is_parsed_with_and_without_tiers() {
         let parsed = |words: &str| {
             let words = words.split_whitespace().chain(["--no-snapshot"]);
             Words::try_parse_from(words).map(|words| words.args)
@@ -254,9 +254,9 @@ mod tests {
         }
     }
 
-    /// A saved plan has its range and its batches: what is wrong is the option, and not that `--to` is missing.
+    /// A saved plan has its range and batches: the error must name the conflicting option, not a missing `--to`.
     #[test]
-    fn an_option_of_the_plan_conflicts_with_a_saved_plan() {
+    fn plan_options_conflict_with_a_saved_plan() {
         for option in ["--batch-size 10", "--to 10.200.0.0/16", "--hold shadow"] {
             let words = format!("x --plan plan.json --no-snapshot {option}");
             let error = Words::try_parse_from(words.split_whitespace()).map(drop).expect_err(option);

@@ -72,7 +72,7 @@ pub struct ApiLessArgs {
     without_api: Option<u16>,
 }
 
-/// What `-o json` prints of an ending.
+/// What `-o json` prints at the end.
 #[derive(Serialize)]
 struct Ended<'a> {
     version: u8,
@@ -132,7 +132,7 @@ pub async fn retire(context: &Context, args: &RetireArgs) -> Result<Outcome, Fai
     Ok(Outcome::Done)
 }
 
-/// Says that what was left of a journal is removed.
+/// Reports that the rest of a journal is removed.
 fn removed(context: &Context, operation: &str) -> Result<Outcome, Failure> {
     if context.output.is_structured() {
         let ended = Ended { version: 1, operation, status: Status::Done, steps: 0, stuck: Vec::new() };
@@ -141,15 +141,15 @@ fn removed(context: &Context, operation: &str) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// Words what no rule ends: kube-proxy does not delete what the kernel tracks of an address that no Service has any more
+/// Returns a note about open connections: kube-proxy does not delete conntrack entries of an address that no Service has
 /// (`CleanStaleEntries`, `pkg/proxy/conntrack/cleanup.go`, v1.36.3).
 fn afterlife(work: &Renumbering) -> String {
     let family = work.family.to_string().to_lowercase();
     let end = |range: &ServiceCidr| format!("`conntrack -D -p udp -f {family} -d {range}`");
     let ends = work.from.iter().map(end).collect::<Vec<_>>().join(" and ");
     format!(
-        "connections that are open to old addresses go on until they end, and a UDP client that keeps its port may go on for \
-         ever; {ends} on each node ends those of UDP"
+        "open connections to old addresses continue until they end, and a UDP client that keeps its port may continue \
+         forever; {ends} on each node ends the UDP connections"
     )
 }
 
@@ -166,7 +166,7 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
     refuse_done(&ongoing.operation, &ongoing.summary)?;
     if ongoing.summary.has_ended() {
         print(context, &ongoing, &Report::default())?;
-        context.output.progress("rolled back before: every Service has its old address");
+        context.output.progress("already rolled back: every Service has its old address");
         return Ok(Outcome::Done);
     }
     session.confirm_only_known(&ongoing, true)?;

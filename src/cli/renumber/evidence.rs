@@ -1,4 +1,4 @@
-//! What `retire` asks for before it gives old addresses up: that on no node anybody has used one lately.
+//! What `retire` requires before it gives up old addresses: evidence from every node that no client used one recently.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ pub struct EvidenceArgs {
 }
 
 impl EvidenceArgs {
-    /// None is asked for: of a retirement that has begun it was.
+    /// Requires no evidence: a retirement that has started already checked it.
     pub fn waived() -> Self {
         Self {
             without_evidence: true,
@@ -45,7 +45,7 @@ impl EvidenceArgs {
         }
     }
 
-    /// Returns what was given.
+    /// Returns the given options.
     pub fn wanted(&self) -> Evidence {
         Evidence {
             waived: self.without_evidence,

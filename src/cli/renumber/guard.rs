@@ -1,4 +1,4 @@
-//! `netsurgeon renumber guard`: keeps old addresses held while they soak, whatever clients do to their Services.
+//! `netsurgeon renumber guard`: keeps the old addresses held during the soak, whatever clients do to their Services.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,7 +79,7 @@ pub struct LeaseArgs {
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &GuardArgs) -> Result<Outcome, Failure> {
-    // Process 1 of a container does not die of a signal that nobody waits for.
+    // Process 1 of a container ignores a signal without a handler.
     let told = if args.once { None } else { Some(Signals::new()?) };
     let guard = Guard {
         operation: args.operation.clone(),
@@ -104,7 +104,7 @@ pub async fn run(context: &Context, args: &GuardArgs) -> Result<Outcome, Failure
     Ok(Outcome::Done)
 }
 
-/// The signals that end it. A transaction that is under way is carried out by etcd, or not, as a whole.
+/// The signals that end the guard. etcd executes a transaction in flight as a whole, or not at all.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -126,14 +126,14 @@ impl Signals {
 impl Lines for Output {
     fn line(&self, line: &Line<'_>) -> Result<(), Failure> {
         if self.is_structured() {
-            // Plain data always serialises.
+            // Plain data always serializes.
             return Self::line(self, &serde_json::to_string(line).unwrap_or_default());
         }
         let time = OffsetDateTime::from_unix_timestamp(line.at).ok();
         let time = time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default();
         let tone = match line.event {
             "wrong" | "failed" => Tone::Bad,
-            "would-mend" | "busy" | "standby" => Tone::Careful,
+            "would-repair" | "busy" | "standby" => Tone::Careful,
             _ => Tone::Good,
         };
         let event = self.paint(tone, line.event);

@@ -1,4 +1,4 @@
-//! `netsurgeon renumber status` and `verify`: how a renumbering stands, and whether that is so.
+//! `netsurgeon renumber status` and `verify`: the state of a renumbering, and whether the cluster matches it.
 
 mod watch;
 
@@ -71,7 +71,7 @@ struct StandingArgs {
 }
 
 impl StandingArgs {
-    /// Looks at that renumbering, or at the one of this id.
+    /// Checks the renumbering with this id, or the one of the arguments.
     async fn look(&self, store: &Arc<LiveEtcd>, operation: Option<&str>) -> Result<Look, Failure> {
         let operation = operation.or(self.operation.as_deref());
         Look::take(store, &self.etcd.layout(), operation, (&self.probes, self.flows)).await

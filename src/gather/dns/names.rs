@@ -1,4 +1,4 @@
-//! The names that are to lead to a mirror, as they are asked for.
+//! The names that will point to the mirror, from the command line.
 
 use std::path::{Path, PathBuf};
 
@@ -6,23 +6,23 @@ use crate::nameserver::{Key, canonical};
 use crate::preflight::exposed::is_in;
 use crate::session::Failure;
 
-/// The names that are to lead to the mirror, and who answers for them.
+/// The names that will point to the mirror, and the servers of their zone.
 #[derive(Debug, Clone)]
 pub struct Names {
     /// Their zone.
     pub zone: String,
-    /// Which of it; empty for every host in the zone that is named in the cluster.
+    /// The selected names; empty for every host in the zone that an object of the cluster names.
     pub name: Vec<String>,
-    /// The server that takes updates of the zone, with or without a port.
+    /// The server that accepts updates of the zone, with or without a port.
     pub server: Option<String>,
     /// The file with the key that signs updates.
     pub tsig_key_file: Option<PathBuf>,
-    /// A resolver that clients ask, with or without a port.
+    /// A resolver that clients use, with or without a port.
     pub resolver: Option<String>,
 }
 
 impl Names {
-    /// Makes sure of what can be without asking anybody, and returns the key that signs updates, if there is one.
+    /// Validates what needs no network, and returns the key that signs updates, if there is one.
     pub fn check(&self) -> Result<Option<Key>, Failure> {
         let key = self.tsig_key_file.as_deref().map(read_key).transpose()?;
         let zone = canonical(&self.zone);
@@ -30,7 +30,7 @@ impl Names {
             return Ok(key);
         };
         Err(Failure::usage(format!("`{name}` is not in the zone `{zone}`"))
-            .hint("give the zone that it is in: `--zone`"))
+            .hint("give the zone of this name: `--zone`"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is asked of etcd, and of a snapshot of it.
+//! Reads etcd, and a snapshot of it.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -21,12 +21,12 @@ use crate::store::snapshot::SnapshotStore;
 use crate::store::{KeyRange, ReadStore as _, Record};
 use crate::survey::{Era, Survey};
 
-/// How often the members are asked who leads, and how long between.
+/// How often the members are asked for the leader, and the time between.
 const ROUNDS: usize = 3;
 const BETWEEN: Duration = Duration::from_millis(500);
 
 impl Looking {
-    /// Asks who leads, several times.
+    /// Asks for the leader several times.
     pub(super) async fn leader(&self) -> Read<Judged> {
         let mut rounds = vec![self.read.members().await?.clone()];
         while rounds.len() < ROUNDS {
@@ -57,7 +57,7 @@ impl Looking {
         Ok(etcd::room(self.read.members().await?, &moves, conntrack::taken()))
     }
 
-    /// Looks at how everything is stored that is edited.
+    /// Reads the storage format of the resources that netsurgeon edits.
     pub(super) async fn stored(&self) -> Read<Judged> {
         let places = [
             ("services", self.read.layout.services()),
@@ -78,7 +78,7 @@ impl Looking {
         Ok(forms(&found))
     }
 
-    /// Opens the snapshot that was named, and compares it with the cluster.
+    /// Opens the given snapshot, and compares it with the cluster.
     pub(super) async fn backup(&self) -> Read<Judged> {
         let Some(path) = &self.backup else { return Ok(backup::none()) };
         let newest = self.read.store()?.revision().await.map_err(unread)?.0;
@@ -102,7 +102,7 @@ impl Looking {
     }
 }
 
-/// Reads the whole file, off the threads that wait for others.
+/// Reads the whole file on a thread for blocking work.
 async fn open(path: PathBuf, scope: [KeyRange; 1]) -> Result<SnapshotStore, Failure> {
     match spawn_blocking(move || SnapshotStore::open(&path, &scope)).await {
         Ok(opened) => Ok(opened?),

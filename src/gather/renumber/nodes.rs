@@ -1,19 +1,19 @@
-//! What is asked of the nodes, and of this host about the networks around it.
+//! Reads the nodes, and the routes of this host.
 
 use futures_util::{StreamExt as _, stream};
 
 use super::Looking;
-use crate::cluster::{Node, ProxyFault};
 use crate::controlplane::CONTROLLER_MANAGER;
 use crate::gather::reading::{AT_ONCE, Read, own_routes};
+use crate::kube_api::{Node, ProxyFault};
 use crate::preflight::nodes;
-use crate::preflight::{Judged, around};
-use crate::renumber::data_plane::{DataPlane, health_port, judge};
+use crate::preflight::{Judged, environment};
+use crate::renumber::kube_proxy::{DataPlane, health_port, judge};
 
 const CLUSTER_CIDR: &str = "cluster-cidr";
 
 impl Looking {
-    /// What routes Services, and the health of every kube-proxy.
+    /// Checks what routes Services, and the health of every kube-proxy.
     pub(super) async fn proxies(&self) -> Read<Judged> {
         let (survey, given) = (self.survey().await?, self.options.proxy_config.as_deref());
         let remedy = "give kube-proxy's own configuration, `--kube-proxy-config FILE`, or accept that connections to old addresses may \
@@ -42,7 +42,7 @@ impl Looking {
         let faults = answers.iter().filter_map(|(node, answer)| Some((node, answer.as_ref().err()?)));
         let hidden: Vec<String> =
             faults.clone().filter(|(_, fault)| fault.is_hidden).map(|(node, _)| node.clone()).collect();
-        // A node whose kube-proxy is seen to be ill comes first.
+        // An unhealthy kube-proxy takes precedence over unreachable ones.
         if !hidden.is_empty() && hidden.len() == faults.count() {
             return Ok(nodes::hidden(&hidden, port));
         }
@@ -53,11 +53,11 @@ impl Looking {
     }
 
     pub(super) async fn windows(&self) -> Read<Judged> {
-        Ok(around::windows(self.read.nodes().await?, self.options.accept_gap))
+        Ok(environment::windows(self.read.nodes().await?, self.options.accept_gap))
     }
 
-    /// What has addresses of the new range beside what the plan looks at: ranges that controller managers give to Pods, and the
-    /// routes of this host.
+    /// Checks uses of the new range that the plan does not: ranges that controller managers give to Pods, and routes of this
+    /// host.
     pub(super) async fn overlaps(&self) -> Read<Judged> {
         let to = &self.options.to;
         let pods = self.read.ranges_told(CONTROLLER_MANAGER, CLUSTER_CIDR).await?;

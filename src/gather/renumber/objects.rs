@@ -1,4 +1,4 @@
-//! What is stored, what would come of the plan, and who may carry it out.
+//! Reads the stored objects, the plan, and the permissions to apply it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +8,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::Looking;
-use crate::cluster::{ClusterError, MANAGED_BY, passing, sentinel};
 use crate::gather::permissions;
 use crate::gather::reading::{Read, unread};
+use crate::kube_api::{ClusterError, MANAGED_BY, passing, sentinel};
 use crate::operation::Plan;
 use crate::preflight::objects::{labels, name, namespace};
 use crate::preflight::webhooks::{self, Admitted, Written};
-use crate::preflight::{Judged, around, pinned};
+use crate::preflight::{Judged, environment, pinned};
 use crate::renumber::hold::Hold;
 use crate::renumber::plan::flag as recorded_flag;
 use crate::renumber::{Move, Renumbering};
@@ -24,7 +24,7 @@ use crate::survey::{Era, Severity, Survey};
 use crate::wire::objects::{ALLOCATOR, IP_FAMILY, MANAGED_BY as ALLOCATED_BY};
 
 impl Looking {
-    /// What a move does through the API. The node proxy is no part of it: nodes that are reached directly need none.
+    /// Checks the API permissions of a move. `nodes/proxy` is optional: it is not needed if nodes are reached directly.
     pub(super) async fn rights(&self) -> Read<Judged> {
         let mut judged = self.read.rights(&permissions::RENUMBER).await?;
         if !self.read.cluster()?.may("get", ("", "nodes/proxy"), None).await.map_err(unread)? {
@@ -35,7 +35,7 @@ impl Looking {
         Ok(judged)
     }
 
-    /// What the plan would have the API server make, and Services as they will be, looked at by admission.
+    /// Tests admission of the objects that the plan creates, with dry runs.
     pub(super) async fn policies(&self) -> Read<Judged> {
         let (plan, cluster) = (self.plan().await?, self.read.cluster()?);
         let mut kinds = vec![("", "services")];
@@ -51,10 +51,10 @@ impl Looking {
         if !unasked.is_empty() {
             return Ok(Judged::unknown(
                 format!(
-                    "admission is not asked: a dry run needs the permission for what it tries, and this user lacks {}",
+                    "admission is not asked: a dry run needs the permission to create its object, and this user lacks {}",
                     unasked.join(", ")
                 ),
-                "run this check as the user who runs `renumber apply`, who has the ClusterRole `netsurgeon-renumber`; or leave it out: \
+                "run this check as the user of `renumber apply`, with the ClusterRole `netsurgeon-renumber`; or skip this check: \
                  `--skip policies`",
             ));
         }
@@ -70,11 +70,11 @@ impl Looking {
         }
         Ok(Judged::fail(
             refused.join("; "),
-            "exempt the user of netsurgeon from that policy, or `--hold shadow` where it is about external IPs",
+            "exempt the user of netsurgeon from that policy, or, if it forbids external IPs, `--hold shadow`",
         ))
     }
 
-    /// `networking.serviceSubnet` against the flag that the API servers have recorded.
+    /// Compares `networking.serviceSubnet` with the flag that the API servers have recorded.
     pub(super) async fn kubeadm(&self) -> Read<Judged> {
         let survey = self.survey().await?;
         let key = survey.layout.kubeadm_config();
@@ -82,10 +82,10 @@ impl Looking {
             return Err(unread(format!("`{key}`: {}", unreadable.reason)));
         }
         let subnets = survey.kubeadm.as_ref().map(|kubeadm| kubeadm.service_subnets.as_slice());
-        Ok(around::kubeadm(subnets, &recorded_flag(survey)))
+        Ok(environment::kubeadm(subnets, &recorded_flag(survey)))
     }
 
-    /// Services that move, as the API has them: with those who own their fields.
+    /// Checks the moving Services of the API, including the owners of their fields.
     pub(super) async fn pinned(&self) -> Read<Judged> {
         let of = |candidate: &Move| {
             (format!("{}/{}", candidate.namespace, candidate.name), candidate.hold == Hold::ExternalIp)
@@ -94,7 +94,7 @@ impl Looking {
         Ok(pinned::judge(self.read.services().await?, &moves))
     }
 
-    /// Webhooks, and how many endpoints of their Services are ready.
+    /// Checks webhooks, and the ready endpoints of their Services.
     pub(super) async fn webhooks(&self) -> Read<Judged> {
         let found = self.read.called(&self.written().await?).await?;
         let backends = self.read.backends(&found).await?;
@@ -102,8 +102,8 @@ impl Looking {
         Ok(webhooks::judge(&found, &backends, &old))
     }
 
-    /// What a move has admitted: the Services that move, which others may update meanwhile, and what is made for it. All Services,
-    /// where nothing can be planned.
+    /// The objects that are admitted during a move: Services that move and can be updated meanwhile, and objects created for the
+    /// move. All Services if there is no plan.
     async fn written(&self) -> Read<Vec<Written>> {
         let (services, namespaces) = (self.read.services().await?, self.read.objects::<Namespace>().await?);
         let of_namespaces =
@@ -128,14 +128,14 @@ impl Looking {
         if self.survey().await?.era.era != Era::Bitmap {
             let allocated = labelled(&[(IP_FAMILY, &family.to_string()), (ALLOCATED_BY, ALLOCATOR)]);
             made.push((Admitted::IpAddress, allocated));
-            // That of the API servers has no labels.
+            // The ServiceCIDR of the API servers has no labels.
             made.extend([ours, ObjectMeta::default()].map(|one| (Admitted::ServiceCidr, one)));
         }
         let all = changed.chain(made.iter().map(|(kind, metadata)| (*kind, metadata)));
         Ok(all.filter_map(|(kind, metadata)| Written::of(kind, metadata, &of_namespaces)).collect())
     }
 
-    /// Who announces ClusterIPs: Calico by the plan, Cilium's routers by what they are told, kube-router by its flag.
+    /// Finds components that announce ClusterIPs: Calico by the plan, Cilium by its BGP advertisements, kube-router by its flag.
     pub(super) async fn announced(&self) -> Read<Judged> {
         let cluster = self.read.cluster()?;
         let mut others = Vec::new();
@@ -143,17 +143,17 @@ impl Looking {
             let kind = "CiliumBGPAdvertisement";
             if let Some(found) = self.read.list_if_served(version, kind).await? {
                 others.extend(
-                    around::announcing(&found).map(|name| format!("CiliumBGPAdvertisement `{name}`")),
+                    environment::announcing(&found).map(|name| format!("CiliumBGPAdvertisement `{name}`")),
                 );
                 break;
             }
         }
         let router = cluster.object::<DaemonSet>(Some("kube-system"), "kube-router").await;
-        if router.map_err(unread)?.is_some_and(|router| around::is_announcing(&router)) {
+        if router.map_err(unread)?.is_some_and(|router| environment::is_announcing(&router)) {
             others.push("DaemonSet `kube-system/kube-router` (`--advertise-cluster-ip`)".to_string());
         }
         let calico = self.plan().await.map(|plan| plan.work.overlaps.len()).unwrap_or_default();
-        Ok(around::announced(calico, &others))
+        Ok(environment::announced(calico, &others))
     }
 }
 
@@ -200,7 +200,7 @@ pub(super) fn planned(plan: &Plan<Renumbering>) -> Judged {
     );
     if let Some(gap) = &work.gap {
         let remedy = "give kube-proxy's own configuration: `--kube-proxy-config FILE`";
-        let seen = format!("{seen}; whether every node can hold old addresses is not known: {gap}");
+        let seen = format!("{seen}; cannot tell whether every node can hold old addresses: {gap}");
         return if work.gap_accepted { Judged::warn(seen, remedy) } else { Judged::unknown(seen, remedy) };
     }
     if let Some(unread) = work.unread.first() {
@@ -212,13 +212,13 @@ pub(super) fn planned(plan: &Plan<Renumbering>) -> Judged {
     match copied.count() {
         0 => Judged::pass(seen),
         copied => Judged::warn(
-            format!("{seen}, {copied} of which with copies of their endpoints"),
-            "let `netsurgeon renumber guard` run from before the first batch until the end: it keeps the copies in step",
+            format!("{seen}, {copied} of them with copies of endpoints"),
+            "run `netsurgeon renumber guard` from before the first batch until the end: it keeps the copies up to date",
         ),
     }
 }
 
-/// What admission is asked about: the new range, a Service held by an external IP, a shadow, and a barrier's sentinel.
+/// The objects of the dry runs: the new range, a Service held by an external IP, a shadow, and a barrier's sentinel.
 fn trials(work: &Renumbering) -> Vec<Value> {
     let service = |name: &str, namespace: &str, spec: Value| {
         let labels = json!({MANAGED_BY.0: MANAGED_BY.1});

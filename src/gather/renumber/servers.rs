@@ -1,4 +1,4 @@
-//! What is asked of the API servers, of each by itself, and what their Pods say of them.
+//! Reads each API server directly, and the flags in the API servers' Pods.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,16 @@ use futures_util::future::join_all;
 
 use super::Looking;
 use crate::certs::Certificate;
-use crate::cluster::{ClusterError, served};
 use crate::controlplane::{API_SERVER, flags_in_pods, in_pods};
 use crate::gather::reading::{Read, unread, unread_by};
+use crate::kube_api::{ClusterError, served};
 use crate::preflight::api;
 use crate::preflight::flags::{self, LOOKED_AT, ServerFlags};
 use crate::preflight::{Judged, Verdict};
 use crate::session::counted;
 
 impl Looking {
-    /// The ranges in the flags of API servers, as their Pods have them.
+    /// Checks the ranges in the flags of API servers, from their Pods.
     pub(super) async fn flags(&self) -> Read<Judged> {
         let (cluster, servers) = (self.read.cluster()?, self.read.servers().await?);
         let mut seen = in_pods(cluster).await.map_err(|failure| unread_by(&failure))?;
@@ -50,7 +50,7 @@ impl Looking {
         Ok(api::tested(self.read.met().await?, self.survey().await?.era.era, &self.options.to))
     }
 
-    /// What the Pods of API servers have of the flags that are looked at.
+    /// The flags in the Pods of API servers, those of [`LOOKED_AT`].
     async fn server_flags(&self) -> Read<&Vec<ServerFlags>> {
         let read = async || {
             let found = flags_in_pods(self.read.cluster()?, API_SERVER, &LOOKED_AT).await;
@@ -65,7 +65,7 @@ impl Looking {
         Ok(flags::storage(self.server_flags().await?, servers, self.read.layout.prefix()))
     }
 
-    /// Each API server tells its gates itself.
+    /// Checks the feature gates that each API server reports.
     pub(super) async fn gates(&self) -> Read<Judged> {
         let cluster = self.read.cluster()?;
         let asked = self.read.servers().await?.iter().map(async |server| {
@@ -81,7 +81,7 @@ impl Looking {
         Ok(flags::as_stored(&gates, self.survey().await?.era.era).unwrap_or(alike))
     }
 
-    /// Each API server must serve a certificate with the first address of the new range, and of those in use.
+    /// Checks whether each API server serves a certificate with the first address of the new range.
     pub(super) async fn certificates(&self) -> Read<Judged> {
         let first = self.options.to.first();
         let remedy =
@@ -96,7 +96,7 @@ impl Looking {
                 certificate.ok_or_else(|| unread(format!("{server} presents no certificate")))?;
             if let Some(missing) = first.filter(|address| !certificate.covers(*address)) {
                 return Ok(Judged::fail(
-                    format!("the certificate of {server} does not carry `{missing}`"),
+                    format!("the certificate of {server} does not cover `{missing}`"),
                     remedy,
                 ));
             }
@@ -104,7 +104,7 @@ impl Looking {
         let address = first.map(|address| address.to_string()).unwrap_or_default();
         Ok(Judged::pass(format!(
             "{} with `{address}`",
-            counted(servers.len(), "API server serves one", "API servers serve one")
+            counted(servers.len(), "API server serves a certificate", "API servers serve certificates")
         )))
     }
 }

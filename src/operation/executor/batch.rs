@@ -1,4 +1,4 @@
-//! One batch rolled back, and the operation before it again.
+//! Rolls one batch back, so that the operation is again before it.
 
 use super::{Executor, Failure, Report};
 use crate::operation::OperationError;
@@ -7,11 +7,11 @@ use crate::operation::plan::Work;
 use crate::operation::step::{Effect, Step, StepId};
 
 impl<E: Effect> Executor<'_, E> {
-    /// Undoes one batch, last step first, with the waits of the way back; the others stay as they are. Afterwards
-    /// its steps count as never begun, and [`Executor::run`] does them anew.
+    /// Undoes one batch, last step first, with the waits of a rollback; the other batches stay unchanged. Afterwards its
+    /// steps count as never started, and [`Executor::run`] executes them again.
     ///
-    /// May be interrupted at any instant: [`Executor::run`] first goes on with it then. Where something cannot be
-    /// undone, because someone else has changed an object, the rest is, and the failure is
+    /// It can be interrupted at any instant: [`Executor::run`] then completes it first. If a step cannot be undone
+    /// because another client changed an object, the other steps are undone, and the failure is
     /// [`OperationError::BatchStuck`]; the same call tries again.
     pub async fn unwind_batch(
         &mut self,
@@ -43,8 +43,8 @@ impl<E: Effect> Executor<'_, E> {
         Ok(report)
     }
 
-    /// Goes on with a batch that was being rolled back when the operation was interrupted, and pauses before it
-    /// then, as whoever began with it was going to.
+    /// Completes the rollback of a batch that was interrupted, and then pauses before that batch, as the interrupted
+    /// process would have done.
     pub(super) async fn finish_returning(&mut self, work: &dyn Work<Effect = E>) -> Result<(), Failure> {
         let Some(returning) = self.journal.returning().cloned() else { return Ok(()) };
         self.unwind_batch(work, &returning).await?;

@@ -1,15 +1,15 @@
-//! What may be begun while a stage only waits, so that waits are waited for beside each other.
+//! Runs stages concurrently with a stage that only waits, so that waits overlap.
 //!
-//! A failure on either side stops the other: steps under way are finished, waits are given up.
+//! A failure on either side stops the other: running steps finish, waits are cancelled.
 
-use super::crew::{Crew, Way};
+use super::stage::{Direction, StageRunner};
 use super::{Failure, Report};
 use crate::operation::observer::Event;
 use crate::operation::plan::{Stage, Work};
 use crate::operation::step::{Action, Effect, Step};
 use crate::operation::stop::StopSwitch;
 
-/// Returns how many of the stages after the first may be carried out while it waits.
+/// Returns how many of the stages after the first can run while it waits.
 pub(super) fn count<E: Effect>(work: &dyn Work<Effect = E>, stages: &[Stage]) -> usize {
     let [waiting, rest @ ..] = stages else { return 0 };
     let count = rest.iter().take_while(|next| work.may_be_beside(waiting, next)).count();
@@ -17,17 +17,17 @@ pub(super) fn count<E: Effect>(work: &dyn Work<Effect = E>, stages: &[Stage]) ->
     if count > 0 && work.steps(waiting).iter().all(only_waits) { count } else { 0 }
 }
 
-/// Carries out a stage that only waits, and beside it the others one after the other.
+/// Runs a stage that only waits, and concurrently the other stages one after the other.
 pub(super) async fn carry_out<E: Effect>(
-    crew: &Crew<'_, E>,
+    runner: &StageRunner<'_, E>,
     work: &dyn Work<Effect = E>,
     (waiting, others): (&Stage, &[Stage]),
-    (way, halt): (&Way, &StopSwitch),
+    (direction, halt): (&Direction, &StopSwitch),
     report: &mut Report,
 ) -> Result<(), Failure> {
     let mut of_others = Report::default();
     let waits = async {
-        let outcome = carry_out_one(crew, work, waiting, way, report).await;
+        let outcome = carry_out_one(runner, work, waiting, direction, report).await;
         if outcome.is_err() {
             halt.ask();
         }
@@ -35,7 +35,7 @@ pub(super) async fn carry_out<E: Effect>(
     };
     let beside = async {
         for stage in others {
-            if let Err(failure) = carry_out_one(crew, work, stage, way, &mut of_others).await {
+            if let Err(failure) = carry_out_one(runner, work, stage, direction, &mut of_others).await {
                 halt.ask();
                 return Err(failure);
             }
@@ -43,7 +43,7 @@ pub(super) async fn carry_out<E: Effect>(
         Ok(())
     };
     let outcome = match tokio::join!(waits, beside) {
-        // Whichever was given up for the other's sake.
+        // The side that was only stopped because of the other.
         (Err(first), Err(second)) => Err(if first.is_stopped() { second } else { first }),
         (first, second) => first.and(second),
     };
@@ -51,15 +51,15 @@ pub(super) async fn carry_out<E: Effect>(
     outcome
 }
 
-/// Carries out one stage.
+/// Runs one stage.
 async fn carry_out_one<E: Effect>(
-    crew: &Crew<'_, E>,
+    runner: &StageRunner<'_, E>,
     work: &dyn Work<Effect = E>,
     stage: &Stage,
-    way: &Way,
+    direction: &Direction,
     report: &mut Report,
 ) -> Result<(), Failure> {
     let steps = work.steps(stage);
-    crew.carrier.tell(Event::StageStarted { stage, steps: steps.len(), back: false });
-    crew.carry_out(&steps.iter().collect::<Vec<_>>(), stage.batch, way, report).await
+    runner.step_runner.tell(Event::StageStarted { stage, steps: steps.len(), back: false });
+    runner.carry_out(&steps.iter().collect::<Vec<_>>(), stage.batch, direction, report).await
 }

@@ -1,29 +1,29 @@
-//! An effect outside the store: the intention first, with what was there before, then the effect, then its outcome, with what
-//! was made.
+//! Executes an effect outside the store: records the intention with the previous state, runs the effect, then records its
+//! outcome with the result.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::carry::{Carrier, MOST_ATTEMPTS, in_direction};
 use super::lock;
+use super::step::{MOST_ATTEMPTS, StepRunner, in_direction};
 use crate::operation::OperationError;
 use crate::operation::environment::{Applied, Doing, Fault, Observed};
 use crate::operation::journal::{Journal, Noted, Record, State};
 use crate::operation::step::{Effect, Step, StepId};
 
-/// How often is tried again what the other side throttles, or whose answer was lost.
+/// Retries of a request that is throttled, or whose answer was lost.
 const MOST_RETRIES: u32 = 8;
-/// How long it waits before it tries again; twice as long each time, at most so long, and half of that at random.
+/// Exponential backoff: the first pause, doubled for each retry up to the longest. Half of each pause is jitter.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// How often something was tried again.
+/// The number of retries so far.
 #[derive(Default)]
 struct Retries(u32);
 
-impl<E: Effect> Carrier<'_, E> {
-    /// Carries an effect out, or undoes it. One whose outcome is not in the journal is looked for before it is tried again.
+impl<E: Effect> StepRunner<'_, E> {
+    /// Executes an effect, or undoes it. If its outcome is not in the journal, observes it before it tries again.
     pub(super) async fn effect(&self, step: &Step<E>, effect: &E, back: bool) -> Result<(), OperationError> {
         self.make_sure_of_guards().await?;
         let records = |step: &StepId| lock(&self.journal).find(step).cloned();
@@ -43,7 +43,7 @@ impl<E: Effect> Carrier<'_, E> {
             doing.before = self.before(&doing).await?;
             noted = Noted { before: Some(doing.before.clone()), made: Some(Value::Null), error: None };
         }
-        // Anew by whoever resumes, too: it tells when the last request may have been sent.
+        // On resume, too: the record shows when the last request may have been sent.
         self.note(step, in_direction(back).0, noted).await?;
         self.attempt(step, doing).await
     }
@@ -52,10 +52,10 @@ impl<E: Effect> Carrier<'_, E> {
         let (begun, done) = in_direction(doing.back);
         let (mut retries, mut contended) = (Retries::default(), 0);
         loop {
-            self.pace.turn().await;
+            self.rate_limit.turn().await;
             match self.environment.apply(&doing).await {
                 Ok(Applied::Made(made)) => return self.conclude(step, doing, made).await,
-                // Others may have changed since what it was computed from: then it is computed anew.
+                // If another client changed the objects meanwhile, it is computed again.
                 Ok(Applied::Changes(swap)) => match self.swap(step, Some(&swap), done).await {
                     Err(error) if error.is_about_one_object() && contended < MOST_ATTEMPTS => {
                         contended = contended.saturating_add(1);
@@ -77,7 +77,7 @@ impl<E: Effect> Carrier<'_, E> {
         }
     }
 
-    /// What is there before the effect.
+    /// The state before the effect.
     async fn before(&self, doing: &Doing<'_, E>) -> Result<Value, OperationError> {
         let mut retries = Retries::default();
         loop {
@@ -88,7 +88,7 @@ impl<E: Effect> Carrier<'_, E> {
         }
     }
 
-    /// What was made, if the effect is found in force.
+    /// The result, if the effect is in force.
     async fn found(&self, doing: &Doing<'_, E>) -> Result<Option<Value>, OperationError> {
         let mut retries = Retries::default();
         loop {
@@ -103,7 +103,7 @@ impl<E: Effect> Carrier<'_, E> {
         }
     }
 
-    /// Waits before what changes nothing is asked again, if no answer came.
+    /// Waits before a read is retried, if no answer came.
     async fn ask_again(&self, retries: &mut Retries, fault: Fault) -> Result<(), OperationError> {
         match fault {
             Fault::Retry { why, after } => self.pause(retries, why, after).await,
@@ -112,7 +112,7 @@ impl<E: Effect> Carrier<'_, E> {
         }
     }
 
-    /// Waits before the next attempt; fails when there were too many.
+    /// Waits before the next attempt; fails after too many.
     async fn pause(
         &self,
         Retries(retries): &mut Retries,
@@ -127,7 +127,7 @@ impl<E: Effect> Carrier<'_, E> {
         let doubled = FIRST_PAUSE.saturating_mul(1 << retries.saturating_sub(1));
         let pause = doubled.min(LONGEST_PAUSE).mul_f64(f64::midpoint(1.0, self.ambient.fraction()));
         let pause = pause.max(after.unwrap_or_default());
-        tracing::debug!(pause = pause.as_secs_f64(), "to be tried again: {why}");
+        tracing::debug!(pause = pause.as_secs_f64(), "retrying: {why}");
         tokio::select! {
             biased;
             () = self.stop.asked() => Err(OperationError::Stopped),
@@ -147,14 +147,15 @@ impl<E: Effect> Carrier<'_, E> {
         if matches!(noted, Err(OperationError::LockLost { .. })) {
             doing.made = made;
             if let Err(error) = self.take_back(&doing).await {
-                tracing::warn!(%error, step = %step.id, "what was made after the lock was lost could not be taken back");
+                let message = "cannot revert a change that was made after the operation lease was lost";
+                tracing::warn!(%error, step = %step.id, "{message}");
             }
         }
         noted
     }
 
-    /// Takes back a change that came too late. Where whoever has the lock has not come to the end of the step, it is
-    /// left to them: they look for it before they make it.
+    /// Reverts a change that came too late. If the new holder of the operation lease has not completed the step, does
+    /// nothing: the new holder observes the effect before it executes it.
     async fn take_back(&self, doing: &Doing<'_, E>) -> Result<(), OperationError> {
         let ended = match Journal::read_record(self.ledger, doing.step).await? {
             None => None,
@@ -162,7 +163,8 @@ impl<E: Effect> Carrier<'_, E> {
             Some(_) => return Ok(()),
         };
         if self.environment.take_back(doing, ended).await? {
-            tracing::warn!(step = %doing.step, "taken back: it was made after the lock was lost");
+            let message = "reverted a change that was made after the operation lease was lost";
+            tracing::warn!(step = %doing.step, "{message}");
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! Between two batches: whether the operation may go on ([`Checkpoint`]).
+//! Decides between two batches whether the operation continues ([`Checkpoint`]).
 
 use super::Failure;
-use super::crew::Crew;
+use super::stage::StageRunner;
 use crate::operation::OperationError;
 use crate::operation::environment::{Checkpoint, Closed};
 use crate::operation::journal::State;
@@ -10,17 +10,17 @@ use crate::operation::plan::{Stage, Work};
 use crate::operation::step::Effect;
 use crate::store::Revision;
 
-/// Where an operation has come to, among its stages.
+/// The position of an operation among its stages.
 #[derive(Default)]
 pub(super) struct Place {
     /// The last stage.
     last: Option<Stage>,
-    /// Whether a batch lies behind.
+    /// Whether a batch has passed.
     is_after_one: bool,
 }
 
 impl Place {
-    /// Whether one batch ends, or another begins, where this stage does.
+    /// Whether a batch ends, or another one starts, before this stage.
     pub(super) fn is_between(&self, next: &Stage) -> bool {
         self.batch() != next.batch
     }
@@ -30,54 +30,58 @@ impl Place {
         self.last.as_ref().and_then(|last| last.batch)
     }
 
-    /// When the waits of the last stage were over.
-    fn over_at<E: Effect>(&self, crew: &Crew<'_, E>, work: &dyn Work<Effect = E>) -> Option<Revision> {
-        work.steps(self.last.as_ref()?).iter().filter_map(|step| crew.carrier.done_at(&step.id)).max()
+    /// The revision at which the waits of the last stage ended.
+    fn over_at<E: Effect>(
+        &self,
+        runner: &StageRunner<'_, E>,
+        work: &dyn Work<Effect = E>,
+    ) -> Option<Revision> {
+        work.steps(self.last.as_ref()?).iter().filter_map(|step| runner.step_runner.done_at(&step.id)).max()
     }
 
-    /// Takes note of a stage that is done.
+    /// Records that a stage is done.
     pub(super) fn pass(&mut self, stage: &Stage) {
         self.last = Some(stage.clone());
         self.is_after_one |= stage.batch.is_some();
     }
 }
 
-/// Asks whether what comes next may begin: the first of these stages and those of the same batch. Not before the
-/// first batch, unless that is to be done anew; and what has begun already is not asked about again, so that a
-/// resumed operation first finishes its batch.
+/// Checks the gates before the first of these stages and the other stages of its batch. Gates are not checked before the
+/// first batch, unless it runs again, nor for a batch that has started, so that a resumed operation first finishes its
+/// batch.
 pub(super) async fn ask<E: Effect>(
     checkpoint: &dyn Checkpoint,
-    crew: &Crew<'_, E>,
+    runner: &StageRunner<'_, E>,
     work: &dyn Work<Effect = E>,
     (place, stages): (&Place, &[Stage]),
 ) -> Result<(), Failure> {
     let Some(next) = stages.first() else { return Ok(()) };
     let (mut first, mut is_anew) = (None, false);
-    let over_at = place.over_at(crew, work);
+    let over_at = place.over_at(runner, work);
     for stage in stages.iter().take_while(|stage| stage.batch == next.batch) {
         let may_be_ready = place.last.as_ref().is_some_and(|last| work.may_be_beside(last, stage));
         for step in work.steps(stage) {
-            // What was left alone in a batch that was rolled back is still said to have failed.
-            let is_begun = !matches!(crew.carrier.state(&step.id), None | Some(State::Failed));
-            // What was carried out while the batch before was still waited for, when no gates were asked.
-            let was_made_ready = may_be_ready && crew.carrier.changed_at(&step.id) < over_at;
+            // A step that was skipped in a batch that was rolled back is still recorded as failed.
+            let is_begun = !matches!(runner.step_runner.state(&step.id), None | Some(State::Failed));
+            // Executed during the waits of the previous batch, when no gates were configured.
+            let was_made_ready = may_be_ready && runner.step_runner.changed_at(&step.id) < over_at;
             if is_begun && !was_made_ready {
                 return Ok(());
             }
-            is_anew |= crew.carrier.was_reset(&step.id);
+            is_anew |= runner.step_runner.was_reset(&step.id);
             first.get_or_insert(step.id);
         }
     }
     let Some(step) = first.filter(|_| place.is_after_one || is_anew) else { return Ok(()) };
     let after = place.batch().filter(|_| !is_anew);
-    crew.carrier.tell(Event::CheckpointAsked { stage: next });
+    runner.step_runner.tell(Event::CheckpointAsked { stage: next });
     let outcome = tokio::select! {
         biased;
-        () = crew.carrier.stop.asked() => Err(Failure { step, source: OperationError::Stopped }),
+        () = runner.step_runner.stop.asked() => Err(Failure { step, source: OperationError::Stopped }),
         answer = checkpoint.pass(next) => answer.map_err(|Closed { gate, reason }| {
             Failure { step, source: OperationError::GateClosed { gate, reason, after } }
         }),
     };
-    crew.carrier.tell(Event::CheckpointAnswered);
+    runner.step_runner.tell(Event::CheckpointAnswered);
     outcome
 }

@@ -1,8 +1,8 @@
-//! Which steps of a stage may be under way at the same time.
+//! Decides which steps of a stage can run concurrently.
 //!
-//! Steps about the same thing keep their order, and so do steps that write the same key, which would only be
-//! in each other's way. A step that is about nothing in particular, a wait, a manual step and the
-//! point of no return are met alone: everything before them is finished, nothing after them begun.
+//! Steps with the same subject keep their order, and so do steps that write the same key, which would only conflict. A
+//! step without a subject, a wait, a manual step and the point of no return run alone: every step before them is
+//! finished, and no step after them has started.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -10,7 +10,7 @@ use std::collections::{BinaryHeap, HashMap};
 use crate::operation::step::{Action, Effect, Step, Swap};
 use crate::store::Key;
 
-/// Splits steps into groups that come one after the other. A step that must be alone is a group of its own.
+/// Splits steps into consecutive groups. A step that must run alone is its own group.
 pub(super) fn groups<'s, E: Effect>(steps: &'s [&'s Step<E>]) -> impl Iterator<Item = &'s [&'s Step<E>]> {
     steps.chunk_by(|one, next| !is_alone(one) && !is_alone(next))
 }
@@ -20,10 +20,10 @@ fn is_alone<E: Effect>(step: &Step<E>) -> bool {
         Action::Swap { .. } | Action::Do(_) => true,
         Action::Wait(_) | Action::Manual(_) | Action::PointOfNoReturn => false,
     };
-    step.about.is_empty() || !has_company
+    step.subject.is_empty() || !has_company
 }
 
-/// What only one step may have to do with at a time.
+/// What only one step can use at a time.
 #[derive(PartialEq, Eq, Hash)]
 enum Claim<'s> {
     About(&'s str),
@@ -36,18 +36,18 @@ fn claims<E: Effect>(step: &Step<E>) -> impl Iterator<Item = Claim<'_>> {
         _ => [None, None],
     };
     let written = swaps.into_iter().flatten().flat_map(|swap| &swap.edits);
-    std::iter::once(Claim::About(&step.about)).chain(written.map(|edit| Claim::Writes(&edit.key)))
+    std::iter::once(Claim::About(&step.subject)).chain(written.map(|edit| Claim::Writes(&edit.key)))
 }
 
-/// The steps of a group that are still to begin.
+/// The steps of a group that have not started.
 pub(super) struct Schedule<'s, E: Effect> {
     steps: &'s [&'s Step<E>],
     places: Vec<Place>,
-    /// Those that wait for no other, first in the plan first.
+    /// The steps that wait for no other step, in the order of the plan.
     ready: BinaryHeap<Reverse<usize>>,
 }
 
-/// What a step waits for, and what waits for it.
+/// How many steps a step waits for, and the steps that wait for it.
 #[derive(Default)]
 struct Place {
     waits_for: usize,
@@ -55,7 +55,7 @@ struct Place {
 }
 
 impl<'s, E: Effect> Schedule<'s, E> {
-    /// Returns the schedule of a group, in the order in which it would be carried out one by one.
+    /// Returns the schedule of a group, given in its sequential order.
     pub(super) fn new(steps: &'s [&'s Step<E>]) -> Self {
         let mut places: Vec<Place> = steps.iter().map(|_| Place::default()).collect();
         let mut last: HashMap<Claim<'s>, usize> = HashMap::new();
@@ -64,7 +64,7 @@ impl<'s, E: Effect> Schedule<'s, E> {
             let mut before: Vec<usize> = claims(step).filter_map(|claim| last.insert(claim, index)).collect();
             before.sort_unstable();
             before.dedup();
-            // A step whose swaps name a key twice has met itself.
+            // A step whose swaps name a key twice finds itself.
             before.retain(|other| *other != index);
             if before.is_empty() {
                 ready.push(Reverse(index));
@@ -81,13 +81,13 @@ impl<'s, E: Effect> Schedule<'s, E> {
         Self { steps, places, ready }
     }
 
-    /// Takes the next step that may begin, with its place.
+    /// Takes the next step that can start, with its index.
     pub(super) fn begin(&mut self) -> Option<(usize, &'s Step<E>)> {
         let Reverse(index) = self.ready.pop()?;
         self.steps.get(index).map(|step| (index, *step))
     }
 
-    /// Takes note that a step has ended, so that those may begin which waited for it.
+    /// Records that a step ended, so that the steps that waited for it can start.
     pub(super) fn ended(&mut self, index: usize) {
         let followers = self.places.get_mut(index).map(|place| std::mem::take(&mut place.followers));
         for follower in followers.unwrap_or_default() {
@@ -126,15 +126,21 @@ mod tests {
         }
     }
 
-    fn step(id: &str, about: &str, action: Action) -> Step {
-        Step { id: StepId(id.into()), about: about.into(), action, apart: false, back_of: Vec::new() }
+    fn step(id: &str, subject: &str, action: Action) -> Step {
+        Step {
+            id: StepId(id.into()),
+            subject: subject.into(),
+            action,
+            independent: false,
+            back_of: Vec::new(),
+        }
     }
 
-    fn writes(id: &str, about: &str, keys: &[&str]) -> Step {
+    fn writes(id: &str, subject: &str, keys: &[&str]) -> Step {
         let change = KeyChange::Delete { require: Vec::new() };
         let edits = keys.iter().map(|key| KeyEdit { key: Key::from(*key), change: change.clone() }).collect();
         let forward = Swap { edits, checks: Vec::new() };
-        step(id, about, Action::Swap { forward: forward.clone(), backward: Some(forward) })
+        step(id, subject, Action::Swap { forward: forward.clone(), backward: Some(forward) })
     }
 
     fn names<'s>(steps: impl IntoIterator<Item = &'s &'s Step>) -> String {
@@ -142,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_alone_is_a_group_of_its_own() {
+    fn step_that_runs_alone_is_its_own_group() {
         let wait = Wait { kind: Barrier, batch: None, subject: None, until: String::new() };
         let manual = Manual { name: String::new(), what: String::new(), why: String::new(), undo: None };
         let steps = [
@@ -161,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn one_by_one_it_is_the_order_of_the_plan() {
+    fn sequential_schedule_keeps_plan_order() {
         let steps = [writes("1", "x", &["k"]), writes("2", "y", &["k"]), writes("3", "x", &[])];
         let steps: Vec<&Step> = steps.iter().collect();
         let mut schedule = Schedule::new(&steps);
@@ -174,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_about_one_thing_or_of_one_key_follow_each_other() {
+    fn steps_of_one_subject_or_key_run_in_order() {
         let steps = [
             writes("0", "x", &["/one", "/one"]),
             writes("1", "x", &["/two"]),

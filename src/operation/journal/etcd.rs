@@ -1,10 +1,10 @@
-//! Journals in etcd, beside the objects that the operation changes: its keys are those of [`EtcdLedger`].
+//! Journals in etcd, beside the objects that the operation changes: their keys are those of [`EtcdLedger`].
 
 use serde_json::Value;
 
 use super::{Journal, Summary};
 use crate::operation::ledger::{base_of, key_of};
-use crate::operation::{Claim, EtcdLedger, EtcdRecord, Kind, OperationError, Part, Plan, StepId, Work};
+use crate::operation::{EtcdLedger, EtcdRecord, Kind, LeaseHolder, OperationError, Part, Plan, StepId, Work};
 use crate::store::{Guard, Key, KeyRange, ReadStore, WriteStore};
 
 impl Journal {
@@ -13,12 +13,12 @@ impl Journal {
         KeyRange::prefix("/netsurgeon/")
     }
 
-    /// Begins the journal of a plan that is about to be carried out: by whom, as which operation and since when, and with
-    /// what is asked between batches (`null`: nothing). For `guards` see [`Self::begin`].
+    /// Creates the journal of a plan that is about to run. `by` has the operation's id, holder and start; `gates` are the
+    /// gates between batches (`null`: none). For `guards` see [`Self::begin`].
     pub async fn begin_plan<W: Kind + Work>(
         store: &dyn WriteStore,
         plan: &Plan<W>,
-        by: &Claim,
+        by: &LeaseHolder,
         gates: Value,
         guards: &[Guard],
     ) -> Result<Self, OperationError> {
@@ -31,10 +31,10 @@ impl Journal {
         Self::begin(store, &plan.header.cluster, &by.operation, &plan_text, summary, guards).await
     }
 
-    /// Begins a journal. What others have left behind that were interrupted while they began is removed first.
+    /// Creates a journal. First removes the remains of operations that were interrupted at their start.
     ///
-    /// The guards must hold of every write: on a live cluster the lock's ([`crate::operation::Lock::guard`]), without which
-    /// another one who begins may take this one for a leftover.
+    /// Every write has the preconditions `guards`: on a live cluster that of the operation lease
+    /// ([`crate::operation::Lock::guard`]). Without it, another starting operation could remove this journal as a remnant.
     pub async fn begin(
         store: &dyn WriteStore,
         cluster: &str,
@@ -47,7 +47,7 @@ impl Journal {
         Self::begin_in(&EtcdLedger::new(store, cluster, operation, guards), plan, summary).await
     }
 
-    /// Opens the journal of an operation that was begun before: its summary, its plan and its records.
+    /// Opens the journal of an existing operation: its summary, its plan and its records.
     pub async fn open(
         store: &dyn ReadStore,
         cluster: &str,
@@ -56,7 +56,7 @@ impl Journal {
         Self::open_in(&EtcdRecord::new(store, cluster, operation)).await
     }
 
-    /// Returns its ledger, for whoever carries the operation out. The guards must hold of every write.
+    /// Returns its ledger, for the process that runs the operation. Every write has the preconditions `guards`.
     pub fn in_store<'a>(&self, store: &'a dyn WriteStore, guards: &[Guard]) -> EtcdLedger<'a> {
         EtcdLedger::new(store, &self.cluster, &self.operation, guards)
     }
@@ -70,12 +70,12 @@ impl Journal {
         self.key(&Part::Step(step.clone()))
     }
 
-    /// Returns the key of what was mended of something.
-    pub(in crate::operation) fn mended_key(&self, subject: &str) -> Key {
-        self.key(&Part::Mended(subject.to_string()))
+    /// Returns the key of a subject's repairs.
+    pub(in crate::operation) fn repaired_key(&self, subject: &str) -> Key {
+        self.key(&Part::Repaired(subject.to_string()))
     }
 
-    /// Returns the condition that a step stands as it does here: its record unchanged, or still none.
+    /// Returns the precondition that the record of a step is unchanged, or still missing.
     pub fn guard_of(&self, step: &StepId) -> Guard {
         let key = self.step_key(step);
         match self.changed_at(step) {

@@ -1,4 +1,4 @@
-//! The journals of a store taken together: which there are, how far each has come, and removing one.
+//! All journals of a store: lists them, counts the steps of one, removes one.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -15,23 +15,23 @@ use crate::store::{
 };
 
 /// Keys removed at once: below etcd's limit of 128 operations a transaction (`--max-txn-ops`), which counts
-/// conditions and changes each for themselves, with room for guards.
+/// conditions and changes separately, with room for preconditions.
 const REMOVED_AT_ONCE: usize = 100;
-/// How often keys are looked for again that a late write has left behind.
+/// Rounds of a removal: a late write can leave keys behind.
 const MOST_ROUNDS: u32 = 20;
 
 /// An operation that has a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Of which cluster.
+    /// Its cluster.
     pub cluster: String,
     /// Its id.
     pub operation: String,
-    /// What its journal says about it.
+    /// The summary in its journal.
     pub summary: Summary,
 }
 
-/// How many steps of an operation are in which state. Steps that were never begun have no record.
+/// The number of steps of an operation in each state. Steps that never started have no record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress(BTreeMap<State, usize>);
 
@@ -41,28 +41,28 @@ impl Progress {
         self.0.get(&state).copied().unwrap_or_default()
     }
 
-    /// Whether a step was undone, or is to be: see [`Summary::status_now`].
+    /// Whether the undo of a step has started: see [`Summary::status_now`].
     pub fn has_undone(&self) -> bool {
         self.0.iter().any(|(state, count)| state.is_of_the_way_back() && *count > 0)
     }
 
-    /// Returns the number of steps that were begun, without those that are to be begun anew.
+    /// Returns the number of steps that have started, without those that are to start again.
     pub fn begun(&self) -> usize {
         let begun = self.0.iter().filter(|(state, _)| **state != State::Reset);
         begun.fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 }
 
-/// As much of a step's record as is counted.
+/// The field of a step's record that is counted.
 #[derive(Deserialize)]
 struct Standing {
     state: State,
 }
 
 impl Journal {
-    /// Returns the operations that have a journal, of one cluster or of all, in the order of their ids.
-    /// One that was interrupted while it began does not exist: the next one to begin removes what is left of
-    /// it (not whoever only looks: it may be beginning right now).
+    /// Returns the operations with a journal, of one cluster or of all, ordered by id. An operation that was interrupted at
+    /// its start does not exist: the next operation that starts removes its remains. A list does not remove them, because
+    /// that operation may be starting just now.
     pub async fn list(store: &dyn ReadStore, cluster: Option<&str>) -> Result<Vec<Listed>, OperationError> {
         let mut listed = Vec::new();
         for (cluster, operation) in traces(store, cluster).await? {
@@ -71,12 +71,12 @@ impl Journal {
                 listed.push(Listed { cluster, operation, summary });
             }
         }
-        // The order of the keys is that of the ids but where one id begins with another.
+        // The keys have the order of the ids, unless one id is a prefix of another.
         listed.sort_by(|one, other| (&one.cluster, &one.operation).cmp(&(&other.cluster, &other.operation)));
         Ok(listed)
     }
 
-    /// Writes that a step failed, and why, when that is found out beside its run.
+    /// Records that a step failed, and why, if this is detected outside its run.
     pub async fn fail(
         &mut self,
         ledger: &dyn Ledger,
@@ -90,13 +90,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Adds something to the plan that was found while it was carried out, as number so-and-so, from 1. It is never
-    /// changed; below etcd's limit for a request.
+    /// Adds an amendment to the plan during its execution, with this number, from 1. It is never changed, and must be smaller
+    /// than etcd's limit for a request.
     pub async fn amend(ledger: &dyn Ledger, number: usize, amendment: &[u8]) -> Result<(), OperationError> {
         put_new(ledger, Part::Amendment(number), amendment).await
     }
 
-    /// Counts the steps of an operation by their states. Its plan is not read, and no record kept.
+    /// Counts the steps of an operation by state, without reading its plan or keeping its records.
     pub async fn progress(ledger: &dyn ReadLedger) -> Result<Progress, OperationError> {
         let (mut progress, mut bad) = (Progress::default(), None);
         let mut see = |part: Part, value: &[u8], _| match serde_json::from_slice::<Standing>(value) {
@@ -113,9 +113,9 @@ impl Journal {
         }
     }
 
-    /// Removes the journal of an operation that nobody will go on with, a bounded number of keys at a time, its
-    /// summary last and marked `removing` before, unless it was rolled back: what is left must not be taken for the rest of one that
-    /// came to its end. Returns the number of keys. The same call goes on with what an interrupted one has left.
+    /// Removes the journal of an operation that will not be resumed, a bounded number of keys at a time. The summary is
+    /// removed last and, unless the operation was rolled back, marked `removing` first: the remains must not look like a
+    /// finished operation. Returns the number of keys. After an interruption, the same call removes the rest.
     pub async fn remove_all(
         store: &dyn WriteStore,
         cluster: &str,
@@ -142,8 +142,8 @@ impl Journal {
         Err(OperationError::Contended { what: format!("`{summary}`"), attempts: MOST_ROUNDS })
     }
 
-    /// Removes what is left of operations that were interrupted while they began: parts of a plan without a
-    /// summary. The first part goes first, and one that is beginning at this moment notices that.
+    /// Removes the remains of operations that were interrupted at their start: parts of a plan without a summary. It
+    /// removes the first part first, so an operation that is starting at this moment detects it.
     pub(super) async fn sweep(
         store: &dyn WriteStore,
         cluster: &str,
@@ -179,8 +179,7 @@ impl Journal {
     }
 }
 
-/// Returns every cluster and operation that has a key of a journal, in order. Of each only the first keys are
-/// read, however many it has.
+/// Returns every cluster and operation with a key of a journal, in order. Reads only the first keys of each.
 async fn traces(
     store: &dyn ReadStore,
     cluster: Option<&str>,
@@ -199,7 +198,7 @@ async fn traces(
                     found = Some(trace);
                     ControlFlow::Break(())
                 }
-                // The lock.
+                // The operation lease.
                 None => ControlFlow::Continue(()),
             }
         };
@@ -213,7 +212,7 @@ async fn traces(
     Ok(traces)
 }
 
-/// Reads cluster and operation out of a journal's key; `None` for a key that is no journal's.
+/// Parses cluster and operation from a journal's key; `None` for any other key.
 fn operation_of(key: &[u8]) -> Option<(String, String)> {
     let key = String::from_utf8_lossy(key);
     let mut names = key.strip_prefix("/netsurgeon/")?.splitn(3, '/');
@@ -221,7 +220,7 @@ fn operation_of(key: &[u8]) -> Option<(String, String)> {
     Some((cluster.to_string(), operation.to_string()))
 }
 
-/// Removes keys in order, as far as nobody else changes them; returns how many.
+/// Removes keys in order until a conflict; returns how many.
 async fn remove(
     store: &dyn WriteStore,
     keys: &[(Key, Revision)],
@@ -245,7 +244,7 @@ async fn remove(
     Ok(removed)
 }
 
-/// Commits changes of a journal; a guard that does not hold of a lock's key is a lock that is lost.
+/// Commits changes of a journal. If the precondition on the operation lease fails, the lease is lost.
 pub(super) async fn commit(
     store: &dyn WriteStore,
     guards: &[Guard],

@@ -37,7 +37,7 @@ fn names(listed: &[Listed]) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test]
-async fn operations_are_listed_and_locks_are_none() {
+async fn list_contains_operations_and_no_leases() {
     let store = MemoryStore::new();
     assert_eq!(Journal::list(&store, None).await.unwrap(), []);
     for (cluster, operation) in [("one", "b"), ("one", "a"), ("one", "a-later"), ("two", "a"), ("on", "x")] {
@@ -74,7 +74,7 @@ async fn steps_are_counted_by_state() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_an_operation_that_is_removed() {
+async fn remove_all_leaves_no_key() {
     let store = MemoryStore::new();
     let mut other = begin(&store, "one", "op-2").await;
     note(&store, &mut other, "flip/0", State::Done).await;
@@ -89,7 +89,7 @@ async fn nothing_is_left_of_an_operation_that_is_removed() {
     assert!(matches!(refused, OperationError::LockLost { .. }), "{refused}");
     assert_eq!(Journal::list(&store, None).await.unwrap()[0].summary.ended, Some(99));
 
-    // Interrupted: the summary is what is left last, and says so.
+    // Interrupted: the summary remains last, with the status `removing`.
     let keys: Vec<_> = journal.keys(&store).await.unwrap();
     journal.set_status(&journal.in_store(&store, &[]), Status::Removing, 99).await.unwrap();
     let summary = journal.key(&Part::Summary);
@@ -104,7 +104,7 @@ async fn nothing_is_left_of_an_operation_that_is_removed() {
 }
 
 #[tokio::test]
-async fn what_an_interrupted_beginning_left_is_removed_by_the_next() {
+async fn begin_removes_remains_of_an_interrupted_start() {
     let store = MemoryStore::new();
     begin(&store, "one", "whole").await;
     for (cluster, operation) in [("one", "half"), ("one", "other"), ("two", "half")] {
@@ -119,12 +119,12 @@ async fn what_an_interrupted_beginning_left_is_removed_by_the_next() {
     let (_, _, plan) = Journal::open(&store, "one", "half").await.unwrap();
     assert_eq!(plan, b"a plan");
     let left: Vec<_> = all_keys(&store).await.into_iter().filter(|key| !key.contains("/one/")).collect();
-    assert_eq!(left.len(), 3, "another cluster's are left alone: {left:?}");
+    assert_eq!(left.len(), 3, "keys of another cluster stay: {left:?}");
     assert!(!all_keys(&store).await.iter().any(|key| key.contains("/other/")));
 }
 
 #[test]
-fn a_summary_of_an_older_version_is_readable() {
+fn summary_of_an_older_version_is_readable() {
     let old = br#"{"kind":"renumber","digest":"d","plan_parts":1,"started":7,"status":"done"}"#;
     let read: Summary = serde_json::from_slice(old).unwrap();
     assert_eq!((read.started, read.status, read.holder, read.ended), (7, Status::Done, None, None));
@@ -132,7 +132,7 @@ fn a_summary_of_an_older_version_is_readable() {
 }
 
 #[tokio::test]
-async fn what_was_added_to_a_plan_is_read_in_order_and_goes_with_the_rest() {
+async fn amendments_are_read_in_order_and_removed_with_the_journal() {
     let store = MemoryStore::default();
     let journal = Journal::begin(&store, "one", "op", b"plan", Summary::default(), &[]).await.unwrap();
     for number in [2, 1, 10] {
@@ -142,7 +142,7 @@ async fn what_was_added_to_a_plan_is_read_in_order_and_goes_with_the_rest() {
     let found: Vec<String> =
         texts(Journal::amendments(&EtcdRecord::new(&store, "one", "op")).await.unwrap()).collect();
     assert_eq!(found, ["1", "2", "10"]);
-    // It is never changed: two who sweep at the same time do not both win.
+    // It is never changed: of two concurrent sweeps only one succeeds.
     Journal::amend(&journal.in_store(&store, &[]), 2, b"other").await.unwrap_err();
     Journal::remove_all(&store, "one", "op", &[]).await.unwrap();
     assert_eq!(

@@ -1,27 +1,27 @@
-//! The record of a step: how it stands, how it came there, and what its way back needs to know.
+//! The record of a step: its state, its history, and the data that its rollback needs.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How a step stands.
+/// The state of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Begun; the outcome is not known.
+    /// Started; the outcome is unknown.
     Started,
-    /// Carried out.
+    /// Executed.
     Done,
-    /// Not carried out.
+    /// Not executed.
     Failed,
-    /// Undoing begun; the outcome is not known.
+    /// Undo started; the outcome is unknown.
     UndoStarted,
     /// Undone.
     UndoDone,
     /// Could not be undone.
     UndoFailed,
-    /// Undone with its batch, which is to be begun anew: as if it had never been begun.
+    /// Undone with its batch, which is to run again: counts as never started.
     Reset,
 }
 
@@ -40,26 +40,26 @@ impl fmt::Display for State {
 }
 
 impl State {
-    /// Whether what the step did is there: it was done, and not undone to the end.
+    /// Whether the step's effect is in force: it was done, and its undo is not complete.
     pub fn is_in_force(self) -> bool {
         matches!(self, Self::Done | Self::UndoStarted | Self::UndoFailed)
     }
 
-    /// Whether undoing has begun.
+    /// Whether its undo has started.
     pub fn is_of_the_way_back(self) -> bool {
         matches!(self, Self::UndoStarted | Self::UndoDone | Self::UndoFailed)
     }
 
-    /// Whether a step in state `from` (`None`: never begun) may go to state `to`.
+    /// Whether a step can change from state `from` (`None`: never started) to state `to`.
     pub fn may_follow(from: Option<Self>, to: Self) -> bool {
         use State::{Done, Failed, Reset, Started, UndoDone, UndoFailed, UndoStarted};
         let from = from.filter(|from| *from != Reset);
-        // What matters on the way back only was never begun before it is undone.
+        // A step that runs only in a rollback never starts before it is undone.
         matches!(
             (from, to),
             (None | Some(Started), Started | Done | Failed)
                 | (Some(Failed | UndoDone), Started | Done)
-                // A wait that is owed again.
+                // A repeated wait.
                 | (Some(Done), Done)
                 | (Some(Failed), Failed)
                 | (Some(Done | Failed | UndoStarted | UndoDone | UndoFailed), Reset)
@@ -74,22 +74,23 @@ impl State {
 /// The record of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// How it stands.
+    /// Its state.
     pub state: State,
     /// Every state that it was in, with the time in seconds since 1970.
     pub history: Vec<(State, i64)>,
     /// Why it failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What was found before an effect was begun, for its way back. Boxed: most steps have none, and a journal has many.
+    /// The state found before an effect started, for its rollback. Boxed: most steps have none, and a journal has many
+    /// steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Box<Value>>,
-    /// What an effect has made: a uid, the id of a change.
+    /// The result of an effect: a uid, the id of a change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<Box<Value>>,
 }
 
-/// What is recorded with a step's new state; what is `None` stays as it was recorded.
+/// The data recorded with a step's new state; `None` keeps the recorded value.
 #[derive(Debug, Clone, Default)]
 pub struct Noted {
     /// Why it failed.
@@ -101,7 +102,7 @@ pub struct Noted {
 }
 
 impl Noted {
-    /// Why it failed.
+    /// Returns the data of a failure.
     pub fn error(reason: String) -> Self {
         Self { error: Some(reason), ..Self::default() }
     }
@@ -112,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pair_of_states() {
+    fn may_follow_matches_table_for_every_pair() {
         use State::{Done, Failed, Reset, Started, UndoDone, UndoFailed, UndoStarted};
         let all = [Started, Done, Failed, UndoStarted, UndoDone, UndoFailed, Reset];
         let table: [(Option<State>, &[State]); 8] = [

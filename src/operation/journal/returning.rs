@@ -1,11 +1,10 @@
-//! A batch on its way back while the rest of the operation stays where it is.
+//! A batch that is rolled back while the rest of the operation stays unchanged.
 //!
-//! The mark of it is a field of the operation's record. It is written before the first step of the batch is undone
-//! and removed after the last: while it is there, steps that are undone do not mean that the operation as a whole is
-//! on its way back, and whoever goes on first finishes the batch. Once all its steps are undone their records are
-//! *reset*: they keep their history, and count as never begun. That takes several transactions. A step that matters
-//! on the way back only is reset after the step that it belongs to, so that no moment in between reads as if it were
-//! owed.
+//! A field of the operation's record marks it. The field is written before the first step of the batch is undone, and
+//! removed after the last. While it is set, undone steps do not mean that the whole operation is being rolled back, and a
+//! resumed process first completes the batch. Once all its steps are undone, their records are *reset*: they keep their
+//! history, and count as never started. That takes several transactions. A step that runs only in a rollback is reset after
+//! the step that it belongs to, so that it never looks open in between.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,16 +13,17 @@ use super::{Journal, Noted, Record, State};
 use crate::operation::{Ledger, OperationError, PartChange, StepId};
 use crate::store::Transaction;
 
-/// Records changed at once: below etcd's limit of 128 operations a transaction (`--max-txn-ops`), with room for guards.
+/// Records changed at once: below etcd's limit of 128 operations a transaction (`--max-txn-ops`), with room for
+/// preconditions.
 const RESET_AT_ONCE: usize = 100;
 /// A batch that is being rolled back, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Returning {
-    /// Which, from 0.
+    /// The batch, from 0.
     pub batch: usize,
-    /// The gate that was closed after it, as the operator calls it.
+    /// The name of the gate that was closed after it.
     pub gate: String,
-    /// Why it was.
+    /// Why the gate was closed.
     pub reason: String,
 }
 
@@ -33,12 +33,12 @@ impl Journal {
         self.returning.as_ref()
     }
 
-    /// Whether a step was undone with its batch, and not begun again since.
+    /// Whether a step was undone with its batch, and has not started again since.
     pub fn was_reset(&self, step: &StepId) -> bool {
         self.find(step).is_some_and(|record| record.state == State::Reset)
     }
 
-    /// Writes which batch is being rolled back, or that none is any more.
+    /// Records the batch that is being rolled back; `None` once that is complete.
     pub async fn set_returning(
         &mut self,
         ledger: &dyn Ledger,
@@ -49,7 +49,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Resets those of these steps that are undone, in their order, many at a time.
+    /// Resets those of these steps that are undone, in order, many at a time.
     pub async fn reset(
         &mut self,
         ledger: &dyn Ledger,

@@ -1,4 +1,4 @@
-//! How an operation stands: what its journal records, and what is shown of it.
+//! The status of an operation: as its journal records it, and as commands show it.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Summary;
 
-/// How an operation stands.
+/// The status of an operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
@@ -21,8 +21,8 @@ pub enum Status {
     WaitingForManualStep,
     /// It was stopped on request, or a gate was closed.
     Paused,
-    /// Everything is changed, and what was there before is held until the operator ends the operation. Journals of
-    /// version 0.1 call it `held`.
+    /// Every change is done, and the previous state is held until the operator ends the operation. Journals of version 0.1
+    /// call it `held`.
     #[serde(alias = "held")]
     Soaking,
     /// A step failed. A range rewrite of version 0.1 calls it `failed`.
@@ -30,11 +30,11 @@ pub enum Status {
     Stopped,
     /// A step could not be undone, or was skipped after the point of no return.
     Stuck,
-    /// It came to its end.
+    /// It ended.
     Done,
     /// It was undone.
     RolledBack,
-    /// It came to its end, and its journal is being removed.
+    /// It ended, and its journal is being removed.
     Removing,
 }
 
@@ -54,17 +54,17 @@ impl Status {
         Self::Removing,
     ];
 
-    /// Whether the operation has come to an end: nothing continues it.
+    /// Whether the operation has ended and cannot be resumed.
     pub fn has_ended(self) -> bool {
         matches!(self, Self::Done | Self::RolledBack | Self::Removing)
     }
 
-    /// Whether a process is at work on it, or was when this was recorded.
+    /// Whether a process runs it, or ran it when this was recorded.
     pub fn is_at_work(self) -> bool {
         matches!(self, Self::Running | Self::RollingBack)
     }
 
-    /// Returns its name for programs, the one that the journal has.
+    /// Returns its name for programs, as in the journal.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -90,9 +90,8 @@ impl fmt::Display for Status {
 }
 
 impl Summary {
-    /// Returns how the operation stands now, which is the one answer for every command that shows it.
-    /// `is_being_undone`: whether a step of it was undone, other than with its batch; `is_leased`: whether a process
-    /// holds the operation lease for it.
+    /// Returns the current status of the operation, the same for every command that shows it. `is_being_undone`: whether a
+    /// step was undone, other than with its batch; `is_leased`: whether a process holds the operation lease for it.
     pub fn status_now(&self, is_being_undone: bool, is_leased: bool) -> Status {
         let is_back = is_being_undone || self.returning.is_some() || self.back;
         match self.status {
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_is_read_back_under_its_name() {
+    fn status_round_trips_by_name() {
         for status in Status::ALL {
             let text = serde_json::to_string(&status).unwrap();
             assert_eq!(text, format!("\"{}\"", status.name()));
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_whose_lease_is_held_is_at_work_unless_it_has_ended() {
+    fn operation_with_held_lease_is_running_unless_it_has_ended() {
         for status in Status::ALL {
             let expected = |at_work| if status.has_ended() { status } else { at_work };
             assert_eq!(summary(status).status_now(false, true), expected(Status::Running), "{status}");
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_nothing_runs_any_more_is_interrupted() {
+    fn operation_without_lease_is_interrupted() {
         for status in Status::ALL {
             let expected = if status.is_at_work() { Status::Interrupted } else { status };
             for undone in [false, true] {

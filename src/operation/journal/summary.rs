@@ -1,55 +1,56 @@
-//! The record by which an operation exists: what it is, and how it stands as a whole.
+//! The record by which an operation exists: its kind and its status.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Journal, Returning, Status, to_json};
-use crate::operation::{Claim, Ledger, OperationError, Part, PartChange};
+use crate::operation::{LeaseHolder, Ledger, OperationError, Part, PartChange};
 use crate::store::CommitError;
 use crate::store::{Action, Expected, Transaction};
 
-/// How often is tried again what others, or lost answers, have come in between.
+/// Attempts of a change after conflicts and lost answers.
 pub(super) const MOST_ATTEMPTS: u32 = 5;
 
 /// The record of an operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
-    /// What kind of operation.
+    /// The kind of operation.
     pub kind: String,
     /// Digest of its plan.
     pub digest: String,
-    /// Digest of what the plan compiled to when the operation began ([`Plan::compiled`](crate::operation::Plan::compiled)).
+    /// Digest of the steps that the plan compiled to when the operation started
+    /// ([`Plan::compiled`](crate::operation::Plan::compiled)).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub compiled: String,
     /// Number of parts of the plan.
     pub plan_parts: usize,
-    /// When it began, in seconds since 1970.
+    /// Its start, in seconds since 1970.
     pub started: i64,
-    /// How it stood when that was recorded last; [`Self::status_now`] tells how it stands.
+    /// The status that was recorded last; [`Self::status_now`] returns the current one.
     pub status: Status,
-    /// The manual step that is open, where that is its status.
+    /// The open manual step, if that is its status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manual_step: Option<String>,
-    /// Who began it, as in `alice@cp-1`, where that is known.
+    /// The user that started it, as in `alice@cp-1`, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// Whether it was being rolled back, as a whole, when a process was at work on it last.
+    /// Whether the last process that ran it rolled the whole operation back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub back: bool,
-    /// When it came to what its status says, in seconds since 1970; `None` while it runs.
+    /// When it reached its status, in seconds since 1970; `None` while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<i64>,
     /// The batch that is being rolled back, if one is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returning: Option<Returning>,
-    /// What is asked between batches, in the form of whoever asks; `null` where nothing is.
+    /// The gates between batches, in the format of the session; `null` if there are none.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub gates: Value,
 }
 
 impl Summary {
-    /// Returns the record of an operation that begins.
-    pub fn begun(kind: &str, digest: &str, by: &Claim) -> Self {
+    /// Returns the record of an operation that starts.
+    pub fn begun(kind: &str, digest: &str, by: &LeaseHolder) -> Self {
         Self {
             kind: kind.to_string(),
             digest: digest.to_string(),
@@ -59,13 +60,13 @@ impl Summary {
         }
     }
 
-    /// Takes note that a process sets out, and in which direction; that stays known when it pauses.
+    /// Records that a process starts to run it, and the direction, which stays recorded while it pauses.
     pub fn set_out(&mut self, back: bool, now: i64) {
         self.stand(if back { Status::RollingBack } else { Status::Running }, None, now);
         self.back = back;
     }
 
-    /// Takes note of how it stands, from `now` on unless it stood so before.
+    /// Sets the status, with `now` as its time if it changes.
     fn stand(&mut self, status: Status, manual_step: Option<&str>, now: i64) {
         if self.status != status {
             self.status = status;
@@ -76,14 +77,14 @@ impl Summary {
 }
 
 impl Summary {
-    /// Whether the operation came to an end, forward or back: nothing of it is to be resumed.
+    /// Whether the operation has ended, forward or back, and cannot be resumed.
     pub fn has_ended(&self) -> bool {
         self.status.has_ended()
     }
 }
 
 impl Journal {
-    /// Records how the operation as a whole stands, from `now` on unless it stood so before.
+    /// Records the status of the operation, with `now` as its time if it changes.
     pub async fn set_status(
         &self,
         ledger: &dyn Ledger,
@@ -93,7 +94,7 @@ impl Journal {
         change_summary(ledger, |summary| summary.stand(status, None, now)).await
     }
 
-    /// Records that a process sets out, and in which direction.
+    /// Records that a process starts to run the operation, and in which direction.
     pub async fn set_out(&self, ledger: &dyn Ledger, back: bool, now: i64) -> Result<(), OperationError> {
         change_summary(ledger, |summary| summary.set_out(back, now)).await
     }
@@ -109,22 +110,24 @@ impl Journal {
         change_summary(ledger, |summary| summary.stand(status, Some(manual_step), now)).await
     }
 
-    /// Records what is asked between batches from here on.
+    /// Records the gates between batches from here on.
     pub async fn set_gates(&self, ledger: &dyn Ledger, gates: &Value) -> Result<(), OperationError> {
         change_summary(ledger, |summary| summary.gates = gates.clone()).await
     }
 }
 
-/// Changes the summary as it is in the ledger, if that makes a difference; again if somebody else was faster.
+/// Changes the summary in the ledger, if it differs; retries after a conflict.
 pub(super) async fn change_summary(
     ledger: &dyn Ledger,
     change: impl Fn(&mut Summary),
 ) -> Result<(), OperationError> {
     for _ in 0..MOST_ATTEMPTS {
         let found = Journal::read_part::<Summary>(ledger, &Part::Summary).await?;
-        let gone =
-            || OperationError::Journal { what: Part::Summary.to_string(), reason: "it is gone".to_string() };
-        let (before, revision) = found.ok_or_else(gone)?;
+        let missing = || OperationError::Journal {
+            what: Part::Summary.to_string(),
+            reason: "it is missing".to_string(),
+        };
+        let (before, revision) = found.ok_or_else(missing)?;
         let mut after = before.clone();
         change(&mut after);
         if after == before {
@@ -144,7 +147,7 @@ pub(super) async fn change_summary(
     })
 }
 
-/// Whether what is there now says what came of a commit.
+/// Whether the outcome of a commit has to be read from the ledger.
 pub(super) fn is_to_be_read_again(error: &OperationError) -> bool {
     matches!(error, OperationError::Commit(CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. }))
 }

@@ -1,22 +1,23 @@
-//! The ledger in a cluster, through its API: for operations that change no etcd, and for those who have no access to it.
+//! The ledger in a cluster, through its API: for operations that do not change etcd, and for clients without access to it.
 //!
 //! ```text
 //! ConfigMaps in kube-system, of the operation OPERATION:
-//! netsurgeon-OPERATION              the head: which cluster, who has it, the epoch, the summary
+//! netsurgeon-OPERATION              the head: cluster, holder, epoch, summary
 //! netsurgeon-OPERATION-plan-00000   the plan, in parts; immutable
-//! netsurgeon-OPERATION-records-00   how steps stand, under names of their own in JSON: as many ConfigMaps as the head says
+//! netsurgeon-OPERATION-records-00   the states of steps, by name, as JSON; the head has the number of these ConfigMaps
 //! ```
 //!
-//! The head owns the others, so that removing it removes all. It is there first, and the operation exists once it has a
+//! The head owns the others, so deleting it deletes all. It is created first, and the operation exists once it has a
 //! summary.
 //!
-//! The API server has no transaction over several objects: parts in different ConfigMaps are not written together, and a step
-//! cannot change an object and its record at once. Its effects are therefore recorded before and after
+//! The API server has no transaction over several objects: parts in different ConfigMaps are not written together, and a
+//! step cannot change an object and its record at once. Its effects are therefore recorded before and after
 //! ([`Action::Do`](crate::operation::Action::Do)).
 //!
-//! The fence is an epoch: whoever takes the operation writes a higher one into the head, then into each ConfigMap of records,
-//! before it does anything. A write names the `resourceVersion` that it replaces, so that one of the holder before fails, and
-//! finds the higher epoch. No clock is compared. Whether the holder before is gone is the matter of the cluster's Lease.
+//! The fencing token is an epoch: a process that takes the operation over first writes a higher epoch into the head, then
+//! into each ConfigMap of records. A write names the `resourceVersion` that it replaces, so a write of the previous holder
+//! fails, and that holder finds the higher epoch. No clocks are compared. The cluster's Lease decides whether the previous
+//! holder has ended.
 
 mod objects;
 mod shard;
@@ -27,26 +28,26 @@ use serde_json::Value;
 use self::objects::{Head, Kept, Role, config_maps, named, place, uid_of};
 use self::shard::{Fence, RecordChange, Shard, may_have_happened};
 use super::{Ledger, Part, PartChange, Parts, ReadLedger, SeePart};
-use crate::cluster::{Cluster, ClusterError};
+use crate::kube_api::{Cluster, ClusterError};
 use crate::operation::journal::{Listed, Summary};
-use crate::operation::{Claim, OperationError, StepId};
+use crate::operation::{LeaseHolder, OperationError, StepId};
 use crate::store::{Action, Entry, Key, KeyRange, ReadStore, Revision, StoreError, Transaction, Visitor};
 
-/// So many steps are recorded in one ConfigMap: a record takes about 300 bytes, with what was there before and what was made
-/// some more, and a ConfigMap holds 1 MiB.
+/// Steps recorded in one ConfigMap: a record takes about 300 bytes, more with a previous state and a result, and a
+/// ConfigMap holds 1 MiB.
 const STEPS_IN_ONE: usize = 400;
-/// However many steps there are.
+/// The maximum of ConfigMaps of records, for any number of steps.
 const MOST_SHARDS: usize = 64;
-/// How often somebody tries who takes an operation.
+/// Attempts to create an object or to take an operation over.
 const MOST_ATTEMPTS: u32 = 5;
 
-/// The record of one operation in the cluster, to be read.
+/// The record of one operation in the cluster, read-only.
 pub struct ClusterRecord {
     api: Cluster,
     head: Head,
 }
 
-/// The record of one operation in the cluster, for whoever carries it out.
+/// The record of one operation in the cluster, for the process that runs it.
 pub struct ClusterLedger {
     record: ClusterRecord,
     uid: String,
@@ -62,7 +63,7 @@ impl ClusterRecord {
         Ok(Some(Self { api: api.clone(), head: Kept::of(object)?.head()? }))
     }
 
-    /// Returns the operations that have a record in this cluster, in the order of their ids.
+    /// Returns the operations with a record in this cluster, ordered by id.
     pub async fn list(api: &Cluster) -> Result<Vec<Listed>, OperationError> {
         let mut listed = Vec::new();
         for head in heads(api).await? {
@@ -78,7 +79,7 @@ impl ClusterRecord {
         Ok(listed)
     }
 
-    /// Which ConfigMap a part is in.
+    /// The name of a part's ConfigMap.
     fn name_of(&self, part: &Part) -> String {
         let operation = &self.head.operation;
         match part {
@@ -88,9 +89,9 @@ impl ClusterRecord {
         }
     }
 
-    /// Which ConfigMap of records a part is in.
+    /// The number of a part's ConfigMap of records.
     fn shard_of(&self, part: &Part) -> usize {
-        // FNV-1a: any program of any version must find it again.
+        // FNV-1a: stable across builds and versions.
         let hash = record_name(part).bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -118,14 +119,14 @@ fn record_name(part: &Part) -> String {
         Part::Plan(number) => format!("plan/{number:05}"),
         Part::Amendment(number) => format!("{AMENDED}{number:05}"),
         Part::Step(step) => format!("{STEPS}{step}"),
-        Part::Mended(subject) => format!("mended/{subject}"),
+        Part::Repaired(subject) => format!("repaired/{subject}"),
     }
 }
 
 const AMENDED: &str = "amended/";
 const STEPS: &str = "steps/";
 
-/// Sees those of these records that are of a sort, in the order of their names.
+/// Passes the records of a kind on, ordered by name.
 fn see_all(all: &[Kept], parts: Parts, see: SeePart<'_>) {
     let mut found = Vec::new();
     for (name, stored) in all.iter().flat_map(|kept| &kept.records) {
@@ -166,7 +167,7 @@ impl ReadLedger for ClusterRecord {
     async fn read_all(&self, parts: Parts, see: SeePart<'_>) -> Result<(), OperationError> {
         let selector = objects::selector(Some(&self.head.operation), Role::Records);
         let found = self.api.list(&config_maps(), Some(&selector)).await?;
-        // What a list holds does not say of what kind and version it is.
+        // The items of a list have no `kind` and `apiVersion`.
         let all = found.into_iter().map(Kept::of).collect::<Result<Vec<_>, _>>()?;
         see_all(&all, parts, see);
         Ok(())
@@ -179,12 +180,12 @@ async fn heads(api: &Cluster) -> Result<Vec<Kept>, OperationError> {
 }
 
 impl ClusterLedger {
-    /// Makes a ledger for an operation that is about to begin, and has about so many steps; for whoever has the cluster's
-    /// Lease. What others have left behind that were interrupted while they began is removed first.
+    /// Creates the ledger of an operation that starts and has about this many steps; only for the holder of the cluster's
+    /// Lease. First removes the remains of operations that were interrupted at their start.
     pub async fn begin(
         api: &Cluster,
         cluster: &str,
-        by: &Claim,
+        by: &LeaseHolder,
         steps: usize,
     ) -> Result<Self, OperationError> {
         Self::sweep(api).await?;
@@ -206,9 +207,9 @@ impl ClusterLedger {
         Ok(ledger)
     }
 
-    /// Takes the ledger of an operation that was begun before; for whoever has the cluster's Lease. From here on nobody who
-    /// had it before can write.
-    pub async fn take(api: &Cluster, by: &Claim) -> Result<Self, OperationError> {
+    /// Takes the ledger of a started operation over; only for the holder of the cluster's Lease. From here on no previous
+    /// holder can write.
+    pub async fn take(api: &Cluster, by: &LeaseHolder) -> Result<Self, OperationError> {
         let ledger = Self::of(api, taken(api, by).await?)?;
         ledger.take_shards().await?;
         Ok(ledger)
@@ -231,7 +232,7 @@ impl ClusterLedger {
         Ok(())
     }
 
-    /// Which of the ConfigMaps of records a part is in; `None`: it is in the head.
+    /// The number of a part's ConfigMap of records; `None` if it is in the head.
     fn index_of(&self, part: &Part) -> Option<usize> {
         (*part != Part::Summary).then(|| self.record.shard_of(part))
     }
@@ -240,7 +241,7 @@ impl ClusterLedger {
         index.and_then(|index| self.shards.get(index)).unwrap_or(&self.summary)
     }
 
-    /// Makes a piece of the plan, before the operation exists.
+    /// Creates a part of the plan, before the operation exists.
     async fn write_plan(&self, number: usize, part: &[u8]) -> Result<Revision, OperationError> {
         let manifest = objects::plan(&self.record.head.operation, number, part, &self.uid);
         let made = made(&self.record.api, &manifest).await?;
@@ -248,12 +249,12 @@ impl ClusterLedger {
             return Ok(Revision(0));
         }
         let what = place(objects::name_of(&manifest));
-        Err(OperationError::Journal { what, reason: "it holds a piece of another plan".to_string() })
+        Err(OperationError::Journal { what, reason: "it contains a part of another plan".to_string() })
     }
 
-    /// Removes the record of an operation that has ended; for whoever has the cluster's Lease. Returns the number of
-    /// ConfigMaps. The head goes first, unless it has changed since it was read, and with it the operation: what an
-    /// interrupted call has left is garbage, which the cluster collects, because its owner is gone.
+    /// Removes the record of an operation that has ended; only for the holder of the cluster's Lease. Returns the number of
+    /// ConfigMaps. The head, and with it the operation, is deleted first, unless it changed since it was read. After an
+    /// interrupted call, the cluster's garbage collection deletes the rest, because its owner is deleted.
     pub async fn remove(api: &Cluster, operation: &str) -> Result<usize, OperationError> {
         let name = objects::head_name(operation);
         let Some(head) = api.get(&named(&name)).await? else { return Ok(0) };
@@ -273,8 +274,8 @@ impl ClusterLedger {
         Ok(removed)
     }
 
-    /// Removes what is left of operations that were interrupted while they began. One that goes on at this moment is not
-    /// touched.
+    /// Removes the remains of operations that were interrupted at their start. An operation that is starting at this
+    /// moment stays unchanged.
     async fn sweep(api: &Cluster) -> Result<(), OperationError> {
         for head in heads(api).await?.iter().filter(|head| !head.records.contains_key(SUMMARY)) {
             match Self::remove_whole(api, head).await {
@@ -287,8 +288,7 @@ impl ClusterLedger {
     }
 }
 
-/// Makes an object; one that is there already is returned as it is, because it may have been made by an attempt whose answer
-/// was lost.
+/// Creates an object. Returns an existing one unchanged: an attempt whose answer was lost may have created it.
 async fn made(api: &Cluster, manifest: &Value) -> Result<Value, OperationError> {
     let name = objects::name_of(manifest);
     for _ in 0..MOST_ATTEMPTS {
@@ -305,15 +305,15 @@ async fn made(api: &Cluster, manifest: &Value) -> Result<Value, OperationError> 
     Err(OperationError::Contended { what: place(name), attempts: MOST_ATTEMPTS })
 }
 
-/// Makes somebody the holder of an operation, under the next epoch, and returns its head.
-async fn taken(api: &Cluster, by: &Claim) -> Result<Kept, OperationError> {
+/// Makes `by` the holder of an operation, with the next epoch, and returns its head.
+async fn taken(api: &Cluster, by: &LeaseHolder) -> Result<Kept, OperationError> {
     let name = objects::head_name(&by.operation);
     let gone =
         || OperationError::Journal { what: place(&name), reason: "there is no such operation".to_string() };
     let mut tried = None;
     for _ in 0..MOST_ATTEMPTS {
         let found = Kept::of(api.get(&named(&name)).await?.ok_or_else(gone)?)?;
-        // Of an attempt whose answer was lost.
+        // From an attempt whose answer was lost.
         if tried == Some(found.epoch) && found.head()?.holder == *by {
             return Ok(found);
         }
@@ -356,7 +356,7 @@ impl ReadLedger for ClusterLedger {
 
 #[async_trait]
 impl Ledger for ClusterLedger {
-    /// Parts in one ConfigMap are written together, others one ConfigMap after the other.
+    /// Writes the parts of one ConfigMap together, and one ConfigMap after the other.
     async fn write(&self, parts: Vec<PartChange>, with: Transaction) -> Result<Revision, OperationError> {
         if !with.changes.is_empty() || !with.guards.is_empty() {
             return Err(OperationError::Store(no_store()));
@@ -390,17 +390,17 @@ impl Ledger for ClusterLedger {
         if head.epoch == self.fence.epoch {
             return Ok(());
         }
-        Err(OperationError::LockLost { to: head.head()?.holder.to_string() })
+        Err(OperationError::LockLost { to: format!("{} holds it", head.head()?.holder) })
     }
 }
 
-/// The store of a ledger that is in none: steps that change keys cannot be carried out.
+/// The store of a ledger outside etcd: steps that change keys cannot be executed.
 struct NoStore;
 
 fn no_store() -> StoreError {
     StoreError::Configuration {
         what: "etcd".to_string(),
-        reason: "this operation is recorded in the cluster, and changes no keys".to_string(),
+        reason: "this operation is recorded in the cluster's API and cannot change keys".to_string(),
     }
 }
 

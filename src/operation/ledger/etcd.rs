@@ -1,11 +1,11 @@
 //! The ledger in etcd: a key for each part, beside the objects that the operation changes.
 //!
 //! ```text
-//! /netsurgeon/CLUSTER/OPERATION/operation      kind, digest, when, how it ended
+//! /netsurgeon/CLUSTER/OPERATION/operation      kind, digest, times, status
 //! /netsurgeon/CLUSTER/OPERATION/plan/00000     the plan, in parts
-//! /netsurgeon/CLUSTER/OPERATION/amended/00001  what was added to the plan while it was carried out
+//! /netsurgeon/CLUSTER/OPERATION/amended/00001  an addition to the plan during its execution
 //! /netsurgeon/CLUSTER/OPERATION/steps/STEP     the state of a step, with the times of its changes
-//! /netsurgeon/CLUSTER/OPERATION/mended/NAME    what was put right of a thing after it was done
+//! /netsurgeon/CLUSTER/OPERATION/repaired/NAME  the repairs of a subject after it was done
 //! ```
 
 use std::ops::ControlFlow;
@@ -19,7 +19,7 @@ use crate::store::{
     Change, CommitError, Guard, Key, KeyRange, ReadStore, Record, Revision, Transaction, Visit, WriteStore,
 };
 
-/// The record of one operation in etcd, to be read.
+/// The record of one operation in etcd, read-only.
 pub struct EtcdRecord<'a> {
     store: &'a dyn ReadStore,
     cluster: String,
@@ -33,8 +33,8 @@ impl<'a> EtcdRecord<'a> {
         Self { store, cluster: cluster.to_string(), operation: operation.to_string(), at: None }
     }
 
-    /// The same with what is read of many parts as it was at a revision, so that it agrees with what else was read at it while
-    /// the operation goes on. A single part is the newest.
+    /// Reads many parts ([`ReadLedger::read_all`]) at this revision, so that they are consistent with other reads at it
+    /// while the operation runs. A single part is always the newest.
     #[must_use]
     pub fn at(self, at: Option<Revision>) -> Self {
         Self { at, ..self }
@@ -49,7 +49,7 @@ impl<'a> EtcdRecord<'a> {
     }
 }
 
-/// The record of one operation, in the etcd that it changes, for whoever carries it out.
+/// The record of one operation in the etcd that it changes, for the process that runs it.
 pub struct EtcdLedger<'a> {
     store: &'a dyn WriteStore,
     record: EtcdRecord<'a>,
@@ -57,14 +57,14 @@ pub struct EtcdLedger<'a> {
 }
 
 impl<'a> EtcdLedger<'a> {
-    /// Returns the ledger of a cluster's operation. The guards must hold of every write: on a live cluster the lock's
-    /// ([`crate::operation::Lock::guard`]).
+    /// Returns the ledger of a cluster's operation. Every write has these preconditions: on a live cluster that of the
+    /// operation lease ([`crate::operation::Lock::guard`]).
     pub fn new(store: &'a dyn WriteStore, cluster: &str, operation: &str, guards: &[Guard]) -> Self {
         Self { store, record: EtcdRecord::new(store, cluster, operation), guards: guards.to_vec() }
     }
 }
 
-/// What the keys of an operation begin with.
+/// The prefix of an operation's keys.
 pub(in crate::operation) fn base_of(cluster: &str, operation: &str) -> String {
     format!("/netsurgeon/{cluster}/{operation}")
 }
@@ -76,7 +76,7 @@ pub(in crate::operation) fn key_of(base: &str, part: &Part) -> Key {
         Part::Plan(number) => format!("{base}/plan/{number:05}"),
         Part::Amendment(number) => format!("{base}/amended/{number:05}"),
         Part::Step(step) => format!("{base}/steps/{step}"),
-        Part::Mended(subject) => format!("{base}/mended/{subject}"),
+        Part::Repaired(subject) => format!("{base}/repaired/{subject}"),
     })
 }
 
@@ -103,7 +103,7 @@ impl ReadLedger for EtcdRecord<'_> {
         let mut visitor = |record: Record<'_>| -> Visit {
             let name = String::from_utf8_lossy(record.key.get(prefix.len()..).unwrap_or_default());
             let part = match parts {
-                // A number of five digits and more.
+                // A number of five digits or more.
                 Parts::Amendments => Part::Amendment(name.parse().unwrap_or_default()),
                 Parts::Steps => Part::Step(StepId(name.into_owned())),
             };

@@ -1,4 +1,4 @@
-//! Ports of nodes that Pods have, and those that a CNI's agents want.
+//! Host ports that Pods use, and those that a CNI's agents need.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ use super::super::{Judged, first_few};
 use super::settings::{GENEVE, Settings, VXLAN, VXLAN_OF_LINUX};
 use crate::words::counted;
 
-/// A port of a node, and its protocol.
+/// A host port and its protocol.
 pub type Port<'p> = (u16, &'p str);
 
-/// The ports of its node that a Pod has, and the protocol of each. An API server writes down those of a Pod in its node's network as well
-/// (`defaultHostNetworkPorts`, `pkg/apis/core/v1/defaults.go`, v1.36.3), where containers say them. Of init containers those count that
-/// go on beside the others (`GetHostPorts`, `pkg/scheduler/util/utils.go`).
+/// The host ports of a Pod. For a Pod in the host network the API server sets those that its containers declare
+/// (`defaultHostNetworkPorts`, `pkg/apis/core/v1/defaults.go`, v1.36.3). Of init containers only sidecars count (`GetHostPorts`,
+/// `pkg/scheduler/util/utils.go`).
 pub fn ports(pod: &Pod) -> BTreeSet<Port<'_>> {
     let Some(spec) = &pod.spec else { return BTreeSet::new() };
     let beside = spec.init_containers.iter().flatten();
@@ -31,7 +31,7 @@ fn is_on_the_host(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true)
 }
 
-/// Pods to which a port of their node is mapped: a CNI does that, if it is told to.
+/// Judges Pods with a mapped host port: the CNI maps it, if it is configured to.
 pub fn mapped(pods: &[Pod]) -> Judged {
     let found = pods.iter().filter(|pod| is_alive(pod) && !is_on_the_host(pod));
     let found: Vec<String> = found
@@ -42,34 +42,30 @@ pub fn mapped(pods: &[Pod]) -> Judged {
         })
         .collect();
     if found.is_empty() {
-        return Judged::pass("no Pod has a port of its node mapped to it");
+        return Judged::pass("no Pod uses `hostPort`");
     }
     Judged::warn(
-        format!(
-            "{} ports of their node mapped to them: {}",
-            counted(found.len(), "Pod has", "Pods have"),
-            first_few(&found)
-        ),
-        "see that the new CNI maps them: by the plugin `portmap` in its configuration (Calico's and Flannel's manifests have it), or Cilium's \
-         replacement of kube-proxy",
+        format!("{} `hostPort`: {}", counted(found.len(), "Pod uses", "Pods use"), first_few(&found)),
+        "make sure that the new CNI maps them: with the plug-in `portmap` in its configuration (Calico's and Flannel's manifests have it), or \
+         with Cilium's kube-proxy replacement",
     )
 }
 
-/// A CNI that may come, and what its agents want of each node.
+/// A new CNI, and the ports that its agents need on each node.
 struct Newcomer {
     name: &'static str,
     whose: &'static str,
-    /// Names of containers in its own Pods.
+    /// Container names of its own Pods.
     containers: &'static [&'static str],
-    /// The UDP port of its tunnel, as it is unless it is told another.
+    /// The default UDP port of its tunnel.
     tunnel: u16,
-    /// TCP ports that its Pods in the nodes' network listen on, and UDP ones.
+    /// TCP and UDP ports on which its Pods in the host network listen.
     own: (&'static [u16], &'static [u16]),
-    /// TCP ports that they listen on when they are told to.
+    /// TCP ports on which they listen if configured.
     optional: &'static [u16],
-    /// What must be let through from node to node.
+    /// Traffic that must be allowed between nodes.
     between: &'static str,
-    /// Where another port for the tunnel is said.
+    /// The setting for another tunnel port.
     said_in: &'static str,
 }
 
@@ -84,7 +80,7 @@ const NEWCOMERS: [Newcomer; 4] = [
         tunnel: VXLAN_OF_LINUX,
         own: (&[4240, 4244, 9878, 9879, 9890, 9891], &[]),
         optional: &[4250, 9901, 9962, 9963, 9964],
-        between: "4240/TCP and ICMP (its health checks) and the port of its tunnel, 8472/UDP if it is not told another",
+        between: "4240/TCP and ICMP (health checks), and its tunnel port, by default 8472/UDP",
         said_in: "`tunnelPort` of its Helm chart, as 8473",
     },
     Newcomer {
@@ -94,7 +90,7 @@ const NEWCOMERS: [Newcomer; 4] = [
         tunnel: VXLAN,
         own: (&[179, 5473, 9098, 9099], &[]),
         optional: &[9091, 9093],
-        between: "5473/TCP (Typha), and what its pools say: 179/TCP (BGP), IP protocol 4 (IP-in-IP), 4789/UDP (VXLAN)",
+        between: "5473/TCP (Typha), and by its IPPools: 179/TCP (BGP), IP protocol 4 (IP-in-IP), 4789/UDP (VXLAN)",
         said_in: "`vxlanPort` of its FelixConfiguration",
     },
     Newcomer {
@@ -124,83 +120,80 @@ pub fn newcomers() -> impl Iterator<Item = &'static str> {
     NEWCOMERS.iter().map(|one| one.name)
 }
 
-/// Returns whose one of the [`newcomers`] is, in words.
+/// Returns the display name of one of the [`newcomers`].
 pub fn whose(name: &str) -> Option<&'static str> {
     NEWCOMERS.iter().find(|one| one.name == name).map(|one| one.whose)
 }
 
-/// Judges whether somebody has a port on the nodes that a CNI wants that is to come (one of [`newcomers`]).
+/// Judges whether a port that the new CNI (one of [`newcomers`]) needs on the nodes is in use.
 pub fn wanted(to: Option<&str>, settings: &Settings, pods: &[Pod]) -> Judged {
     let Some(newcomer) = to.and_then(|to| NEWCOMERS.iter().find(|one| one.name == to)) else {
         let known: Vec<&str> = newcomers().collect();
-        return Judged::skipped(format!(
-            "it is not said which CNI is to come (`--to`, one of {})",
-            known.join(", ")
-        ));
+        return Judged::skipped(format!("no new CNI given (`--to`, one of {})", known.join(", ")));
     };
     let tunnels =
         settings.tunnels.iter().filter(|(whose, port)| *whose != newcomer.whose && *port == newcomer.tunnel);
     let tunnels: Vec<String> =
-        tunnels.map(|(whose, port)| format!("{port}/UDP is that of {whose}'s tunnel")).collect();
+        tunnels.map(|(whose, port)| format!("{port}/UDP is used by the tunnel of {whose}")).collect();
     let [own, optional] = newcomer.ports().map(|ports| newcomer.taken(&ports, pods));
     let who = newcomer.whose;
     if !tunnels.is_empty() || !own.is_empty() {
         let met: Vec<String> = tunnels.iter().cloned().chain(own).collect();
         let remedy = if tunnels.is_empty() {
-            "move what has the port to another, or tell the new CNI another".to_string()
+            "free the port, or configure another one in the new CNI".to_string()
         } else {
             let said_in = newcomer.said_in;
             format!(
-                "give {who}'s tunnel another port ({said_in}): on one port each network takes the other's packets"
+                "give {who}'s tunnel another port ({said_in}): on a shared port each network receives the other's packets"
             )
         };
-        return Judged::fail(format!("{who} wants ports that others have: {}", first_few(&met)), remedy);
+        return Judged::fail(format!("{who} needs ports that are in use: {}", first_few(&met)), remedy);
     }
     if !optional.is_empty() {
         return Judged::warn(
             format!(
-                "{who} wants ports that others have, if it is told to open them: {}",
+                "{who} needs ports that are in use, if configured to open them: {}",
                 first_few(&optional)
             ),
-            "leave metrics and the like of the new CNI off, or tell it other ports",
+            "do not enable these ports in the new CNI (such as for metrics), or configure others",
         );
     }
     if settings.running.is_empty() && !settings.has_newcomer {
         return Judged::warn(
-            "the present CNI is not known by its agents, and neither is the port of its tunnel",
+            "the present CNI is unknown, and so is the port of its tunnel",
             format!(
-                "find out whether it is {}/UDP; if so, give {who}'s another ({})",
+                "find out whether its tunnel uses {}/UDP; if so, give {who}'s tunnel another port ({})",
                 newcomer.tunnel, newcomer.said_in
             ),
         );
     }
     Judged::pass(format!(
-        "nobody is known to have one of {who}'s; from node to node must be let through (firewalls and security groups are not seen from \
-         here): {}",
+        "no Pod or tunnel uses a port of {who}; traffic to allow between nodes (firewalls and security groups are not checked): \
+         {}",
         newcomer.between
     ))
 }
 
 impl Newcomer {
-    /// Whether a Pod is one of its own.
+    /// Whether a Pod is its own.
     fn has(&self, pod: &Pod) -> bool {
         let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
         containers.any(|one| self.containers.contains(&one.name.as_str()))
     }
 
-    /// The ports that it wants, and those that it wants when it is told to.
+    /// The ports that it needs, and those that it opens if configured.
     fn ports(&self) -> [BTreeSet<Port<'static>>; 2] {
         let of = |ports: &'static [u16], protocol| ports.iter().map(move |port| (*port, protocol));
         let own = of(self.own.0, "TCP").chain(of(self.own.1, "UDP")).chain([(self.tunnel, "UDP")]);
         [own.collect(), of(self.optional, "TCP").collect()]
     }
 
-    /// Which of them others have, and who.
+    /// Those of them that other Pods use, with the Pod.
     fn taken(&self, wanted: &BTreeSet<Port<'_>>, pods: &[Pod]) -> Vec<String> {
         let others = pods.iter().filter(|pod| is_alive(pod) && !self.has(pod));
         let found = others.flat_map(|pod| {
             let both: Vec<_> = ports(pod).intersection(wanted).copied().collect();
-            both.into_iter().map(|(port, protocol)| format!("{port}/{protocol} is that of {}", subject(pod)))
+            both.into_iter().map(|(port, protocol)| format!("{port}/{protocol} is used by {}", subject(pod)))
         });
         found.collect::<BTreeSet<String>>().into_iter().collect()
     }
@@ -224,55 +217,55 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_mapped_is_told() {
+    fn mapped_host_port_is_a_warning() {
         assert_eq!(mapped(&[pod("agent", true, 80, "TCP")]).verdict, Verdict::Pass, "the node's own network");
         let judged = mapped(&[pod("web", false, 80, "TCP"), pod("dns", false, 53, "UDP")]);
         assert_eq!(judged.verdict, Verdict::Warn);
-        assert_eq!(
-            judged.observed,
-            "2 Pods have ports of their node mapped to them: `shop/web` (80/TCP), `shop/dns` (53/UDP)"
-        );
+        assert_eq!(judged.observed, "2 Pods use `hostPort`: `shop/web` (80/TCP), `shop/dns` (53/UDP)");
         let mut ended = pod("job", false, 80, "TCP");
         ended.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
         assert_eq!(mapped(&[ended]).verdict, Verdict::Pass);
     }
 
     #[test]
-    fn a_port_has_one_owner() {
-        let nobody = Settings { running: ["kindnet"].into(), ..Settings::default() };
-        assert_eq!(wanted(None, &nobody, &[]).verdict, Verdict::Skipped);
+    fn port_in_use_by_another_pod_fails() {
+        let settings = Settings { running: ["kindnet"].into(), ..Settings::default() };
+        assert_eq!(wanted(None, &settings, &[]).verdict, Verdict::Skipped);
         assert_eq!(
             wanted(Some("cilium"), &Settings::default(), &[]).verdict,
             Verdict::Warn,
-            "whose is it now?"
+            "the present CNI is unknown"
         );
         for name in newcomers() {
-            let judged = wanted(Some(name), &nobody, &[pod("web", true, 443, "TCP")]);
+            let judged = wanted(Some(name), &settings, &[pod("web", true, 443, "TCP")]);
             assert_eq!(judged.verdict, Verdict::Pass, "{}", judged.observed);
         }
-        let taken = wanted(Some("cilium"), &nobody, &[pod("web", true, 4244, "TCP")]);
+        let taken = wanted(Some("cilium"), &settings, &[pod("web", true, 4244, "TCP")]);
         assert_eq!(taken.verdict, Verdict::Fail);
-        assert_eq!(taken.observed, "Cilium wants ports that others have: 4244/TCP is that of `shop/web`");
-        assert_eq!(wanted(Some("cilium"), &nobody, &[pod("web", true, 4244, "UDP")]).verdict, Verdict::Pass);
+        assert_eq!(taken.observed, "Cilium needs ports that are in use: 4244/TCP is used by `shop/web`");
         assert_eq!(
-            wanted(Some("cilium"), &nobody, &[pod("cilium-agent", true, 4244, "TCP")]).verdict,
+            wanted(Some("cilium"), &settings, &[pod("web", true, 4244, "UDP")]).verdict,
+            Verdict::Pass
+        );
+        assert_eq!(
+            wanted(Some("cilium"), &settings, &[pod("cilium-agent", true, 4244, "TCP")]).verdict,
             Verdict::Pass
         );
     }
 
     #[test]
-    fn what_is_off_by_itself_is_a_warning() {
-        let nobody = Settings { running: ["Flannel"].into(), ..Settings::default() };
-        let judged = wanted(Some("cilium"), &nobody, &[pod("envoy", true, 9901, "TCP")]);
+    fn optional_port_in_use_is_a_warning() {
+        let settings = Settings { running: ["Flannel"].into(), ..Settings::default() };
+        let judged = wanted(Some("cilium"), &settings, &[pod("envoy", true, 9901, "TCP")]);
         assert_eq!(judged.verdict, Verdict::Warn);
         assert!(
-            judged.observed.ends_with("if it is told to open them: 9901/TCP is that of `shop/envoy`"),
+            judged.observed.ends_with("if configured to open them: 9901/TCP is used by `shop/envoy`"),
             "{judged:?}"
         );
     }
 
     #[test]
-    fn tunnels_have_a_port_each() {
+    fn shared_tunnel_port_fails() {
         let of = |whose, port| Settings {
             tunnels: vec![(whose, port)],
             running: [whose].into(),
@@ -281,15 +274,11 @@ mod tests {
         let shared = wanted(Some("cilium"), &of("Flannel", 8472), &[]);
         assert_eq!(
             shared.observed,
-            "Cilium wants ports that others have: 8472/UDP is that of Flannel's tunnel"
+            "Cilium needs ports that are in use: 8472/UDP is used by the tunnel of Flannel"
         );
         assert!(shared.remedy.contains("`tunnelPort` of its Helm chart, as 8473"), "{}", shared.remedy);
         assert_eq!(wanted(Some("calico"), &of("Flannel", 8472), &[]).verdict, Verdict::Pass);
         assert_eq!(wanted(Some("calico"), &of("Antrea", 4789), &[]).verdict, Verdict::Fail);
-        assert_eq!(
-            wanted(Some("cilium"), &of("Cilium", 8472), &[]).verdict,
-            Verdict::Pass,
-            "it is there already"
-        );
+        assert_eq!(wanted(Some("cilium"), &of("Cilium", 8472), &[]).verdict, Verdict::Pass, "its own tunnel");
     }
 }

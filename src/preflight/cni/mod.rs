@@ -1,8 +1,8 @@
-//! The network of Pods, before another takes its place: whose it is now, what only it understands, which addresses the new one may
-//! have, and who must answer over it for the new one to come up.
+//! The Pod network before a change of the CNI: the present CNI, policies that only it supports, ranges for the new one, and
+//! webhooks that must answer before the new one can start.
 
-mod apart;
-pub mod emptied;
+mod anti_affinity;
+pub mod drain_capacity;
 pub mod host_ports;
 mod place;
 pub mod settings;
@@ -19,7 +19,7 @@ use super::{Judged, first_few};
 use crate::ip::ServiceCidr;
 use crate::words::counted;
 
-/// Names of containers in the DaemonSets of CNIs, as their own manifests have them, and what they are of.
+/// Container names in the DaemonSets of the CNIs' own manifests, and the CNI.
 const AGENTS: [(&str, &str); 11] = [
     ("calico-node", "Calico"),
     ("cilium-agent", "Cilium"),
@@ -34,7 +34,7 @@ const AGENTS: [(&str, &str); 11] = [
     ("cns-container", "Azure CNI"),
 ];
 
-/// Policies that not every CNI understands: API version, kind, and whose they are.
+/// Policies that not every CNI supports: API version, kind, and CNI.
 pub const OWN_POLICIES: [(&str, &str, &str); 8] = [
     ("crd.projectcalico.org/v1", "NetworkPolicy", "Calico's"),
     ("crd.projectcalico.org/v1", "GlobalNetworkPolicy", "Calico's"),
@@ -46,21 +46,21 @@ pub const OWN_POLICIES: [(&str, &str, &str); 8] = [
     ("policy.networking.k8s.io/v1alpha1", "BaselineAdminNetworkPolicy", "some CNIs'"),
 ];
 
-/// Whose network it is, by the DaemonSets that have an agent on every node.
+/// Judges which CNI is installed, by the DaemonSets of its agents.
 pub fn present(daemon_sets: &[DaemonSet]) -> Judged {
     let (mut found, mut short) = (BTreeMap::<&str, (&str, i32)>::new(), Vec::new());
     for daemon_set in daemon_sets {
         let Some((whose, image)) = agent(daemon_set) else { continue };
         let wanted = wanted(daemon_set);
         if wanted == 0 {
-            // Left behind, or for nodes that are not there.
+            // Left behind, or for nodes that do not exist.
             continue;
         }
         let ready = daemon_set.status.as_ref().map_or(0, |status| status.number_ready);
         if ready < wanted {
             short.push(format!("{whose} is ready on {ready} of {wanted} nodes ({})", subject(daemon_set)));
         }
-        // One DaemonSet for each kind of node, as some have them.
+        // Some CNIs have one DaemonSet for each kind of node.
         let (_, nodes) = found.entry(whose).or_insert((image, 0));
         *nodes = nodes.saturating_add(wanted);
     }
@@ -77,28 +77,28 @@ pub fn present(daemon_sets: &[DaemonSet]) -> Judged {
     if !short.is_empty() {
         return Judged::fail(
             short.join(", "),
-            "mend it first: a network that is not whole cannot be told from one that a change has broken",
+            "repair it first: existing faults look like faults of the change",
         );
     }
     match found.len() {
         0 => Judged::warn(
             "no DaemonSet of a known CNI",
-            "find out what gives Pods their network: `/etc/cni/net.d` on a node",
+            "find out which CNI is in use: check `/etc/cni/net.d` on a node",
         ),
         1 => Judged::pass(seen),
         _ => Judged::warn(
             seen,
-            "two at once are a change under way, or one that was not cleaned up: `/etc/cni/net.d` on each node says which is in use",
+            "complete or clean up the earlier change of the CNI: `/etc/cni/net.d` on each node shows which one is in use",
         ),
     }
 }
 
-/// How many nodes a DaemonSet is to be on.
+/// How many nodes a DaemonSet should run on.
 fn wanted(daemon_set: &DaemonSet) -> i32 {
     daemon_set.status.as_ref().map_or(0, |status| status.desired_number_scheduled)
 }
 
-/// Whose agent a DaemonSet runs, and its image.
+/// The CNI whose agent a DaemonSet runs, and the agent's image.
 fn agent(daemon_set: &DaemonSet) -> Option<(&'static str, &str)> {
     let mut agents = containers(daemon_set).iter().filter_map(|container| {
         let (_, whose) = AGENTS.iter().find(|(agent, _)| container.name == *agent)?;
@@ -109,7 +109,7 @@ fn agent(daemon_set: &DaemonSet) -> Option<(&'static str, &str)> {
     Some((if agents.any(|(other, _)| other != whose) { "Canal" } else { whose }, image))
 }
 
-/// Policies that are enforced now, by kind; `own`: those of one CNI alone, and whose they are.
+/// Judges policies that are enforced now. `own`: kinds that one CNI supports, the CNI, and their number.
 pub fn policies(standard: usize, own: &[(&str, &str, usize)]) -> Judged {
     let own: Vec<String> = own
         .iter()
@@ -119,11 +119,11 @@ pub fn policies(standard: usize, own: &[(&str, &str, usize)]) -> Judged {
     if !own.is_empty() {
         return Judged::warn(
             format!("{}; {}", counted(standard, "NetworkPolicy", "NetworkPolicies"), own.join(", ")),
-            "another CNI does not know them: have the same as NetworkPolicies, or as its own kind, before the change",
+            "another CNI does not enforce them: create equivalent NetworkPolicies, or policies of the new CNI's kind, before the change",
         );
     }
     match standard {
-        0 => Judged::pass("there are none"),
+        0 => Judged::pass("no NetworkPolicies"),
         count => Judged::pass(format!(
             "{}: the new CNI must enforce them, too (Flannel alone does not)",
             counted(count, "NetworkPolicy", "NetworkPolicies")
@@ -131,10 +131,10 @@ pub fn policies(standard: usize, own: &[(&str, &str, usize)]) -> Judged {
     }
 }
 
-/// What has addresses, and whose they are in words.
+/// Ranges in use, each with its user as text.
 pub type Taken = Vec<(String, ServiceCidr)>;
 
-/// Judges the ranges that Pods are to get, against what has addresses already. Nothing is given where they are to stay as they are.
+/// Judges the new ranges for Pods against ranges and addresses in use. `new` is empty if the ranges do not change.
 pub fn ranges(
     new: &[ServiceCidr],
     taken: &Taken,
@@ -149,19 +149,19 @@ pub fn ranges(
             .collect();
         let pods: Vec<String> = pods.into_iter().collect();
         return Judged::pass(format!(
-            "no other range is asked for (`--pod-cidr`); Pods have {}",
-            if pods.is_empty() { "what their CNI gives them".to_string() } else { first_few(&pods) }
+            "no new range given (`--pod-cidr`); Pods have {}",
+            if pods.is_empty() { "addresses from their CNI".to_string() } else { first_few(&pods) }
         ));
     }
-    let remedy = "choose another range: during the change both networks are there, and routes to one lead nobody to the other";
+    let remedy = "choose another range: both networks exist during the change, and overlapping routes send traffic to the wrong one";
     let mut met = Vec::new();
     for (index, range) in new.iter().enumerate() {
         let others = new.iter().skip(index.saturating_add(1)).filter(|other| other.overlaps(range));
-        met.extend(others.map(|other| format!("`{range}` overlaps `{other}`, which is asked for as well")));
+        met.extend(others.map(|other| format!("`{range}` overlaps `{other}`, also from `--pod-cidr`")));
         let overlapping = taken.iter().filter(|(_, other)| other.overlaps(range));
         met.extend(overlapping.map(|(who, other)| format!("`{range}` overlaps `{other}` ({who})")));
         let inside = addresses.iter().filter(|(_, address)| range.contains(*address));
-        met.extend(inside.map(|(who, address)| format!("`{range}` has `{address}` ({who})")));
+        met.extend(inside.map(|(who, address)| format!("`{range}` contains `{address}` ({who})")));
         let is_met =
             |route: &&Route| route.range.overlaps(range) && route.range.prefix_len() >= range.prefix_len();
         let inside = routes.iter().filter(is_met);
@@ -171,38 +171,38 @@ pub fn ranges(
     }
     if met.is_empty() {
         let new = new.iter().map(|range| format!("`{range}`")).collect::<Vec<_>>().join(", ");
-        return Judged::pass(format!("nothing is known to have addresses of {new}"));
+        return Judged::pass(format!("no other use of {new} was found"));
     }
     Judged::fail(first_few(&met), remedy)
 }
 
-/// Judges webhooks that must answer for Pods to be made. `own`: as they are asked about Pods of the CNI itself; `all`: about any Pod;
-/// `on_the_host`: namespace and name of Services all of whose endpoints are addresses of nodes, which a CNI does not carry.
+/// Judges webhooks that must admit Pods. `own`: those called for Pods of the CNI itself; `all`: those called for any Pod;
+/// `on_the_host`: namespace and name of Services all of whose endpoints are node addresses, which are reachable without a CNI.
 pub fn webhooks(own: &[Called], all: &[Called], on_the_host: &BTreeSet<(String, String)>) -> Judged {
     let is_over_it = |webhook: &&Called| {
         let is_on_host = webhook.service.as_ref().is_some_and(|service| on_the_host.contains(service));
         webhook.is_needed() && webhook.service.is_some() && !is_on_host
     };
     let told = |list: &[Called]| list.iter().filter(is_over_it).map(Called::told).collect::<Vec<String>>();
-    // Conditions may leave those Pods out, which is not seen here.
+    // `matchConditions` may exclude those Pods, and are not evaluated.
     let sure: Vec<Called> = own.iter().filter(|webhook| !webhook.has_conditions).cloned().collect();
     let (own, all) = (told(&sure), told(all));
     if !own.is_empty() {
         return Judged::fail(
             format!(
-                "must answer, over the Pods' network, for Pods of a CNI itself to be made: {}",
+                "webhooks that are reached over the Pod network must admit the Pods of a CNI: {}",
                 first_few(&own)
             ),
-            "leave the namespaces of both CNIs out (`namespaceSelector`), or set `failurePolicy: Ignore` for the time of the change: while \
-             there is no network, neither can come up",
+            "exclude the namespaces of both CNIs (`namespaceSelector`), or set `failurePolicy: Ignore` during the change: without a network \
+             neither CNI can start",
         );
     }
     if all.is_empty() {
-        return Judged::pass("none must answer over the Pods' network for Pods to be made");
+        return Judged::pass("no webhook that must admit Pods is reached over the Pod network");
     }
     Judged::warn(
-        format!("must answer, over the Pods' network, for Pods to be made: {}", first_few(&all)),
-        "set `failurePolicy: Ignore` for the time of the change, or run what serves it on the nodes' network",
+        format!("webhooks that are reached over the Pod network must admit Pods: {}", first_few(&all)),
+        "set `failurePolicy: Ignore` during the change, or run the webhook's backend in the host network",
     )
 }
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_network_in_use_is_known_by_its_agents() {
+    fn cni_is_recognized_by_its_agents() {
         let one = |container: &str, ready: u8| daemon_set(&[container], ready);
         assert_eq!(present(&[one("cilium-agent", 2)]), Judged::pass("Cilium (`x:1`), on 2 nodes"));
         assert_eq!(present(&[one("cilium-agent", 1)]).verdict, Verdict::Fail);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn new_addresses_are_nobodys() {
+    fn new_pod_range_must_not_be_in_use() {
         let range = |text: &str| -> ServiceCidr { text.parse().unwrap() };
         let taken = vec![("Pods of node `a`".to_string(), range("10.244.0.0/24"))];
         let node = [("node `a`".to_string(), "192.0.2.1".parse().unwrap())];
@@ -251,9 +251,9 @@ mod tests {
             judged("10.244.0.0/16").observed,
             "`10.244.0.0/16` overlaps `10.244.0.0/24` (Pods of node `a`)"
         );
-        assert_eq!(judged("192.0.2.0/24").observed, "`192.0.2.0/24` has `192.0.2.1` (node `a`)");
+        assert_eq!(judged("192.0.2.0/24").observed, "`192.0.2.0/24` contains `192.0.2.1` (node `a`)");
         let both = ranges(&[range("10.100.0.0/16"), range("10.100.3.0/24")], &Vec::new(), &[], &[]);
-        assert_eq!(both.observed, "`10.100.0.0/16` overlaps `10.100.3.0/24`, which is asked for as well");
+        assert_eq!(both.observed, "`10.100.0.0/16` overlaps `10.100.3.0/24`, also from `--pod-cidr`");
         let route = |text: &str| [Route { range: range(text), device: "eth0".into() }];
         let by = |text: &str| ranges(&[range("10.100.0.0/16")], &Vec::new(), &[], &route(text)).verdict;
         assert_eq!((by("10.100.3.0/24"), by("0.0.0.0/0")), (Verdict::Fail, Verdict::Pass));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_of_one_cni_are_not_anothers() {
+    fn policies_of_one_cni_are_a_warning() {
         assert_eq!(policies(0, &[]).verdict, Verdict::Pass);
         assert_eq!(policies(3, &[("CiliumNetworkPolicy", "Cilium's", 0)]).verdict, Verdict::Pass);
         let own = policies(3, &[("CiliumNetworkPolicy", "Cilium's", 2)]);

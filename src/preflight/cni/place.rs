@@ -1,10 +1,10 @@
-//! A node, and the Pods that are alive on it.
+//! A node with its running Pods and its free resources.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::preflight::room::Room;
 
-/// A node, and the Pods that are alive on it.
+/// A node, the resources that its Pods leave, and its Pods that have not ended.
 pub(super) struct Place<'a> {
     pub(super) node: &'a Node,
     pub(super) left: Room,

@@ -1,4 +1,4 @@
-//! What CNIs keep in objects of their own: the ranges that Pods get, the MTU where somebody has set it, and the ports of their tunnels.
+//! Settings in the CNIs' own objects: ranges for Pods, an MTU that is set by hand, and tunnel ports.
 //!
 //! Sources: Cilium's ConfigMap (`install/kubernetes/cilium/templates/cilium-configmap.yaml`), Flannel's `net-conf.json`
 //! (`Documentation/configuration.md` and `backends.md`), Calico's IPPool and FelixConfiguration (`libcalico-go/lib/apis/v3`), its
@@ -16,7 +16,7 @@ use crate::preflight::objects::{annotation, containers, name};
 use crate::preflight::{Judged, first_few, list, text};
 use crate::wire::yaml::Yaml;
 
-/// ConfigMaps of CNIs, by namespace and name, as their own manifests have them.
+/// ConfigMaps in the CNIs' own manifests, by namespace and name.
 pub const CONFIG_MAPS: [(&str, &str); 8] = [
     ("kube-system", "cilium-config"),
     ("cilium", "cilium-config"),
@@ -28,7 +28,7 @@ pub const CONFIG_MAPS: [(&str, &str); 8] = [
     ("kube-system", "antrea-config"),
 ];
 
-/// Other kinds that have something to say, by the API versions that have it, of which the first one served is read.
+/// Other kinds with settings, and their API versions: the first one that is served is read.
 pub const KINDS: [(&[&str], &str); 5] = [
     (&["crd.projectcalico.org/v1", "projectcalico.org/v3"], "IPPool"),
     (&["crd.projectcalico.org/v1", "projectcalico.org/v3"], "FelixConfiguration"),
@@ -37,48 +37,48 @@ pub const KINDS: [(&[&str], &str); 5] = [
     (&["kubeovn.io/v1"], "Subnet"),
 ];
 
-/// The Linux kernel's own port for VXLAN, which Flannel and Cilium keep.
+/// The Linux kernel's default port for VXLAN, which Flannel and Cilium use.
 pub(super) const VXLAN_OF_LINUX: u16 = 8472;
 /// RFC 7348, section 5.
 pub(super) const VXLAN: u16 = 4789;
 /// RFC 8926, section 3.3.
 pub(super) const GENEVE: u16 = 6081;
 
-/// What Weave Net takes where it is not told (`prog/weave-kube/launch.sh`, v2.8.1).
+/// The default range of Weave Net (`prog/weave-kube/launch.sh`, v2.8.1).
 const RANGE_OF_WEAVE: &str = "10.32.0.0/12";
-/// What Amazon's own manifest says, which is as much as not to say it.
+/// The MTU in Amazon's own manifest: it does not count as set by hand.
 const MTU_OF_AMAZON: u64 = 9001;
-/// What a kubelet's Node is told by Flannel (`pkg/subnet/kube/annotations.go`), that of k3s among them, which has no Pod of it.
+/// The annotation that Flannel sets on Nodes (`pkg/subnet/kube/annotations.go`), also in k3s, which runs it without a Pod.
 const ANNOTATION_OF_FLANNEL: &str = "flannel.alpha.coreos.com/backend-type";
 
 const NET_CONF: &str = "net-conf.json";
 
-/// What was found.
+/// The settings that were found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Whether agents of the one run that is to come.
+    /// Whether agents of the new CNI run.
     pub has_newcomer: bool,
-    /// Whose agents run, without those of the one that is to come where there are others.
+    /// CNIs whose agents run; without the new one if others run.
     pub running: BTreeSet<&'static str>,
-    /// Ranges that Pods get, and who says so.
+    /// Ranges for Pods, and their source.
     pub pools: Taken,
-    /// MTUs that somebody has set, and where.
+    /// MTUs that are set by hand, and where.
     pub mtus: Vec<(String, u64)>,
-    /// UDP ports of tunnels, and whose they are.
+    /// CNIs, and the UDP ports of their tunnels.
     pub tunnels: Vec<(&'static str, u16)>,
 }
 
-/// Objects that have something to say.
+/// Objects with settings.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// Those of [`CONFIG_MAPS`] that are there.
+    /// Those of [`CONFIG_MAPS`] that exist.
     pub config_maps: Vec<ConfigMap>,
     /// Those of [`KINDS`], each with its kind.
     pub others: Vec<(&'static str, Value)>,
 }
 
-/// Reads objects of the CNIs whose agents run: what others have left behind says nothing. What belongs to one that is to come is left
-/// out where another is there (`to`, in words, as `Cilium`).
+/// Reads objects of the CNIs whose agents run; leftovers of others are ignored. Objects of the new CNI (`to`, as in `Cilium`) are
+/// ignored if another one runs.
 pub fn read(sources: &Sources, daemon_sets: &[DaemonSet], nodes: &[Node], to: Option<&str>) -> Settings {
     let mut found = Settings { running: running(daemon_sets), ..Settings::default() };
     let flannel =
@@ -103,24 +103,24 @@ pub fn read(sources: &Sources, daemon_sets: &[DaemonSet], nodes: &[Node], to: Op
     for whose in ["OVN-Kubernetes", "Kube-OVN"] {
         found.tunnels.extend(found.running.get(whose).map(|whose| (*whose, GENEVE)));
     }
-    // Where only another's agent runs, the annotation is what Flannel has left behind.
+    // If only agents of other CNIs run, the annotation is a leftover of Flannel.
     let mut confs = sources.config_maps.iter().filter_map(|object| object.data.as_ref()?.get(NET_CONF));
     let is_read = confs.any(|conf| !conf.is_empty());
     let is_flannels = found.running.is_empty() || found.running.contains("Flannel");
     if flannel && is_flannels && !is_read {
         found.running.insert("Flannel");
-        found.tunnels.push(("Flannel, as annotations of Nodes say,", VXLAN_OF_LINUX));
+        found.tunnels.push(("Flannel (by Node annotations)", VXLAN_OF_LINUX));
     }
     found
 }
 
-/// Whose agents run, on some node at least.
+/// The CNIs whose agents run on at least one node.
 fn running(daemon_sets: &[DaemonSet]) -> BTreeSet<&'static str> {
     let found = daemon_sets.iter().filter(|one| wanted(one) > 0).filter_map(agent).map(|(whose, _)| whose);
     found.flat_map(|whose| if whose == "Canal" { vec!["Calico", "Flannel"] } else { vec![whose] }).collect()
 }
 
-/// What several objects of Calico say together.
+/// The settings of several Calico objects together.
 #[derive(Default)]
 struct Calico {
     has_vxlan: bool,
@@ -177,7 +177,7 @@ impl Settings {
         self.pools.extend(ranges.map(|range| (format!("Pods: {who}"), range)));
     }
 
-    /// Adds an MTU; 0 has the CNI find it out.
+    /// Adds an MTU; with 0 the CNI detects it.
     fn mtu(&mut self, at: &str, told: Option<u64>) {
         self.mtus.extend(told.filter(|mtu| *mtu > 0).map(|mtu| (at.to_string(), mtu)));
     }
@@ -211,7 +211,7 @@ impl Settings {
             self.pool(at, told(&format!("cluster-pool-{family}-cidr")));
         }
         let is_off = told("routing-mode") == "native" || told("tunnel") == "disabled";
-        // As versions before 1.14 had it, `tunnel` says the protocol.
+        // Before 1.14 `tunnel` contains the protocol.
         let is_geneve = [told("tunnel-protocol"), told("tunnel")].contains(&"geneve");
         let usual = if is_geneve { GENEVE } else { VXLAN_OF_LINUX };
         if !is_off {
@@ -249,7 +249,7 @@ impl Settings {
         }
     }
 
-    /// What agents have in their environment.
+    /// Reads the environment of agents.
     fn daemon_set(&mut self, object: &DaemonSet) {
         for container in containers(object) {
             let told = |name: &str| {
@@ -277,24 +277,22 @@ fn parsed(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// A number, as such or as a text.
+/// A number, also as a string.
 fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| parsed(value.as_str()?))
 }
 
-/// Judges whether somebody has set an MTU. What a tunnel adds: RFC 7348, section 4, over IPv4; Geneve's options and encryption come on
-/// top.
+/// Judges whether an MTU is set by hand. The overhead of tunnels is that of RFC 7348, section 4, over IPv4; Geneve's options and
+/// encryption add to it.
 pub fn mtu(settings: &Settings) -> Judged {
     if settings.mtus.is_empty() {
-        return Judged::pass(
-            "none is set where CNIs are told one: they find it out by the interfaces of the nodes",
-        );
+        return Judged::pass("none is set by hand: the CNI detects it from the nodes' interfaces");
     }
     let told: Vec<String> = settings.mtus.iter().map(|(at, mtu)| format!("{mtu} ({at})")).collect();
     Judged::warn(
         format!("set by hand: {}", first_few(&told)),
-        "find out why (a tunnel or VPN beneath, jumbo frames), and tell the new CNI: the nodes' own, less 50 for VXLAN and Geneve, 20 for \
-         IP-in-IP, 60 for WireGuard, over IPv6 20 more; what is too large is lost on its way, and only large answers hang",
+        "find out why (a tunnel or VPN below, jumbo frames), and configure the new CNI: the nodes' MTU less 50 for VXLAN and Geneve, 20 for \
+         IP-in-IP, 60 for WireGuard, and 20 more over IPv6; larger packets are dropped, so that large responses hang",
     )
 }
 
@@ -329,7 +327,7 @@ mod tests {
         running_all(&json!([{"name": container, "env": env}]))
     }
 
-    /// What is read where one agent runs.
+    /// The settings if one agent runs.
     fn with(container: &str, sources: &Sources) -> Settings {
         read(sources, &[running(container, &json!([]))], &[], None)
     }
@@ -339,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn flannel_and_canal() {
+    fn flannel_and_canal_settings_are_read() {
         let conf =
             r#"{"Network": "10.244.0.0/16", "IPv6Network": "fd00:244::/56", "Backend": {"Type": "vxlan"}}"#;
         let objects = config_map("kube-flannel-cfg", &json!({"net-conf.json": conf}));
@@ -356,7 +354,7 @@ mod tests {
             ([].as_slice(), [("Flannel", 8472)].as_slice())
         );
         let left = with("cilium-agent", &objects);
-        assert_eq!((pools(&left), left.tunnels.len()), (Vec::new(), 0), "Flannel was there before");
+        assert_eq!((pools(&left), left.tunnels.len()), (Vec::new(), 0), "a leftover of Flannel");
         let conf = r#"{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "Port": 4789, "MTU": 1400}}"#;
         let data = json!({"net-conf.json": conf, "veth_mtu": "1450"});
         let canal = running_all(&json!([{"name": "calico-node"}, {"name": "kube-flannel"}]));
@@ -369,9 +367,9 @@ mod tests {
         }
     }
 
-    /// As in k3s, where Flannel is within the kubelet's own process.
+    /// As in k3s, where Flannel runs in the kubelet's process.
     #[test]
-    fn flannel_without_pods() {
+    fn flannel_without_pods_is_found_by_node_annotations() {
         let node = |kind: &str| {
             typed(json!({"metadata": {"annotations": {"flannel.alpha.coreos.com/backend-type": kind}}}))
         };
@@ -379,7 +377,7 @@ mod tests {
             let agents: Vec<DaemonSet> = agents.iter().map(|agent| running(agent, &json!([]))).collect();
             read(&Sources::default(), &agents, &[node(kind)], to).tunnels
         };
-        let told = [("Flannel, as annotations of Nodes say,", 8472)];
+        let told = [("Flannel (by Node annotations)", 8472)];
         assert_eq!(of(&[], "vxlan", None), told);
         assert_eq!(of(&["kube-flannel"], "vxlan", None), told);
         assert_eq!(of(&[], "wireguard", None), []);
@@ -388,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn cilium() {
+    fn cilium_settings_are_read() {
         let of = |data: Value| with("cilium-agent", &config_map("cilium-config", &data));
         let found = of(json!({"cluster-pool-ipv4-cidr": "10.0.0.0/9 10.192.0.0/10", "mtu": "0"}));
         assert_eq!(found.pools.len(), 2);
@@ -408,12 +406,12 @@ mod tests {
         assert_eq!(pools(&with("cilium-agent", &pool)), ["10.7.0.0/16 Pods: CiliumPodIPPool `blue`"]);
         let both = ["cilium-agent", "kube-flannel"].map(|container| running(container, &json!([])));
         let other = read(&pool, &both, &[], Some("Cilium"));
-        assert_eq!((pools(&other), other.tunnels.len()), (Vec::new(), 0), "it is the one to come");
-        assert_eq!(read(&pool, &both[..1], &[], Some("Cilium")).pools.len(), 1, "it is all there is");
+        assert_eq!((pools(&other), other.tunnels.len()), (Vec::new(), 0), "it is the new CNI");
+        assert_eq!(read(&pool, &both[..1], &[], Some("Cilium")).pools.len(), 1, "no other CNI runs");
     }
 
     #[test]
-    fn calico() {
+    fn calico_settings_are_read() {
         let pool = |mode: &str| {
             let spec = json!({"cidr": "192.168.0.0/16", "vxlanMode": mode, "ipipMode": "Never"});
             ("IPPool", json!({"metadata": {"name": "default"}, "spec": spec}))
@@ -436,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn others() {
+    fn settings_of_other_cnis_are_read() {
         let antrea = |conf: &str| {
             with("antrea-agent", &config_map("antrea-config", &json!({"antrea-agent.conf": conf})))
         };

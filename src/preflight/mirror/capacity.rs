@@ -1,5 +1,4 @@
-//! Whether what runs in the source has room on the mirror, by what containers request of CPU, memory, Pods, and whatever else nodes have
-//! to give.
+//! Whether the mirror has room for the copied workloads, by requests for CPU, memory, Pods and other resources.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +9,33 @@ use super::super::placing::{takes, wish, would_take};
 use super::super::room::{CLOSE, Room, requested};
 use super::super::{Judged, first_few};
 use super::templates::{Template, is_of_copy, is_of_daemon_set};
+use crate::words::counted;
 
-/// What is compared.
+/// The workloads and nodes to compare.
 #[derive(Debug, Clone, Copy)]
 pub struct Compared<'a> {
-    /// The namespaces that are mirrored.
+    /// The mirrored namespaces.
     pub namespaces: &'a [String],
-    /// Pods of these in the source.
+    /// The Pods of these namespaces in the source.
     pub pods: &'a [Pod],
-    /// The templates of what is copied: DaemonSets have a Pod on every node that they select.
+    /// The templates of copied Pods: a DaemonSet has a Pod on every node that it selects.
     pub templates: &'a [Template],
-    /// Nodes of the mirror.
+    /// The mirror's nodes.
     pub nodes: &'a [Node],
-    /// Pods of the mirror, of all namespaces.
+    /// The mirror's Pods of all namespaces.
     pub taken: &'a [Pod],
 }
 
-/// What one node has left, and what DaemonSets that are copied want of it.
+/// The free resources of a node, and the requests of copied DaemonSets on it.
 struct Place<'a> {
     node: &'a Node,
     left: Room,
     of_sets: Room,
 }
 
-/// What is requested against what the mirror's nodes have left. A node counts that is ready, takes Pods, and that one of the Pods that
-/// are moved may go to; a DaemonSet counts on the nodes that it goes to, which must have room for it, whoever else may go there.
+/// Judges the requests against the free resources of the mirror's nodes. A node counts if it is ready, schedulable, and open to
+/// one of the copied Pods. A DaemonSet counts once for each of these nodes that it selects, and must have room on every node that
+/// it selects.
 pub fn judge(compared: &Compared<'_>) -> Judged {
     let moved: Vec<&PodSpec> =
         compared.pods.iter().filter(|pod| is_of_copy(pod)).filter_map(|pod| pod.spec.as_ref()).collect();
@@ -53,24 +54,24 @@ pub fn judge(compared: &Compared<'_>) -> Judged {
     if open.is_empty() && (!moved.is_empty() || sets.iter().any(|one| !one.is_idle)) {
         return Judged::fail(
             format!(
-                "{} requested in the source, and no node of the mirror is ready and takes any of it",
+                "{} requested in the source, but no node of the mirror is ready and accepts any of these Pods",
                 wanted.told(&wanted)
             ),
-            "bring the mirror's nodes back, or add some that what is copied selects and whose taints it tolerates (see `placement`)",
+            "repair the mirror's nodes, or add nodes that the copied Pods select and whose taints they tolerate (see `placement`)",
         );
     }
     let crowded: Vec<String> = places.iter().filter_map(Place::crowded).collect();
     if !crowded.is_empty() {
         return Judged::fail(
             format!("DaemonSets have no room on {}", first_few(&crowded)),
-            "make room on these nodes, or have the DaemonSets select others: their Pods stay Pending there",
+            "free resources on these nodes, or let the DaemonSets select others: their Pods stay Pending there",
         );
     }
     let left = open.iter().fold(Room::default(), |sum, place| sum.plus(&place.left));
     told(&wanted, &left, open.len())
 }
 
-/// What is requested on each node of the mirror. What a copy has made earlier is left out: it is among what is wanted.
+/// The requests on each node of the mirror, without Pods of an earlier copy: those are counted as requests of the source.
 fn taken<'a>(compared: &Compared<'a>) -> BTreeMap<&'a str, Room> {
     let is_copy = |pod: &Pod| {
         compared.namespaces.iter().any(|chosen| chosen == namespace(pod))
@@ -97,7 +98,7 @@ fn place<'a>(node: &'a Node, sets: &[&Template], taken: &BTreeMap<&str, Room>) -
 }
 
 impl Place<'_> {
-    /// Its name and what there is too little of, if that is so for DaemonSets alone.
+    /// Its name and the resources that are insufficient for its DaemonSets alone, if there are any.
     fn crowded(&self) -> Option<String> {
         let more = self.of_sets.more_than(&self.left);
         (!more.is_empty()).then(|| format!("`{}` ({})", name(self.node), more.join(", ")))
@@ -106,21 +107,22 @@ impl Place<'_> {
 
 fn told(wanted: &Room, left: &Room, nodes: usize) -> Judged {
     let seen = format!(
-        "{} requested in the source; {nodes} nodes of the mirror have {} left",
+        "{} requested in the source; {} {} left",
         wanted.told(wanted),
+        counted(nodes, "node of the mirror has", "nodes of the mirror have"),
         left.told(wanted)
     );
     let more = wanted.more_than(left);
     if !more.is_empty() {
         return Judged::fail(
             format!("{seen}: too little {}", more.join(", ")),
-            "add nodes to the mirror, or mirror fewer namespaces: what has no room stays Pending",
+            "add nodes to the mirror, or mirror fewer namespaces: Pods without room stay Pending",
         );
     }
     match wanted.closest(left) {
         Some((share, name)) if share > CLOSE => Judged::warn(
             format!("{seen}: {share} % of its `{name}`"),
-            "add nodes to the mirror: there must be room for a rollout, and for a node that fails",
+            "add nodes to the mirror: a rollout, or the failure of a node, needs room",
         ),
         _ => Judged::pass(seen),
     }
@@ -144,7 +146,7 @@ mod tests {
         json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}})
     }
 
-    /// A Pod of the shop that somebody has made, on the node `a`.
+    /// A Pod of the namespace `shop` with a controller, on the node `a`.
     fn pod(kind: &str, requests: &Value) -> Pod {
         typed(json!({
             "metadata": {"namespace": "shop", "ownerReferences": [{"kind": kind, "controller": true}]},
@@ -189,12 +191,12 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_or_not() {
+    fn requests_above_the_free_resources_fail() {
         let fits = of(&[cores("ReplicaSet", "3"), cores("StatefulSet", "100")], &[], &[up()], &[]);
-        assert_eq!(fits.verdict, Verdict::Pass, "what is not copied needs nothing");
+        assert_eq!(fits.verdict, Verdict::Pass, "Pods that are not copied do not count");
         assert_eq!(
             fits.observed,
-            "3 cores, 1 GiB, 1 Pods requested in the source; 1 nodes of the mirror have 4 cores, 8 GiB, 10 Pods left"
+            "3 cores, 1 GiB, 1 Pod requested in the source; 1 node of the mirror has 4 cores, 8 GiB, 10 Pods left"
         );
         let close = of(&[cores("ReplicaSet", "3.5")], &[], &[up()], &[]);
         assert_eq!(close.verdict, Verdict::Warn);
@@ -205,11 +207,11 @@ mod tests {
         assert_eq!(taken.verdict, Verdict::Fail);
         assert!(taken.observed.ends_with(" left: too little `cpu`"), "{}", taken.observed);
         let both = of(&[cores("ReplicaSet", "2")], &agent("3", &[]), &[up()], &[]);
-        assert_eq!(both.verdict, Verdict::Fail, "an agent on every node");
+        assert_eq!(both.verdict, Verdict::Fail, "a DaemonSet runs on every node");
     }
 
     #[test]
-    fn what_was_copied_earlier_is_not_counted_twice() {
+    fn pods_of_an_earlier_copy_do_not_count() {
         let copied = [cores("ReplicaSet", "3"), cores("DaemonSet", "1")];
         assert_eq!(of(&[cores("ReplicaSet", "3")], &[], &[up()], &copied).verdict, Verdict::Pass);
         let data = [cores("StatefulSet", "3")];
@@ -217,26 +219,26 @@ mod tests {
     }
 
     #[test]
-    fn a_node_counts_that_what_is_moved_may_go_to() {
+    fn only_nodes_open_to_copied_pods_count() {
         let moved = [cores("ReplicaSet", "3"), cores("ReplicaSet", "3")];
         let everywhere = agent("100m", &[("tolerations", json!([{"operator": "Exists"}]))]);
         let nodes = [up(), closed()];
         assert_eq!(
             of(&moved, &everywhere, &nodes, &[]).verdict,
             Verdict::Fail,
-            "the agent alone may go to `b`"
+            "only the agent can run on `b`"
         );
         let small = of(&moved[..1], &everywhere, &nodes, &[]);
         assert!(small.observed.starts_with("3.1 cores, 2 GiB, 2 Pods"), "{}", small.observed);
         let elsewhere = agent("3", &[("nodeSelector", json!({"name": "c"}))]);
-        assert_eq!(of(&moved[..1], &elsewhere, &[up()], &[]).verdict, Verdict::Pass, "it goes to no node");
+        assert_eq!(of(&moved[..1], &elsewhere, &[up()], &[]).verdict, Verdict::Pass, "it selects no node");
         let mut choosy = moved.clone();
         for pod in &mut choosy {
             pod.spec.as_mut().unwrap().node_selector = typed(json!({"name": "a"}));
         }
         let two = [up(), node("b", "True", &json!([]))];
         assert_eq!(of(&moved, &[], &two, &[]).verdict, Verdict::Pass);
-        assert_eq!(of(&choosy, &[], &two, &[]).verdict, Verdict::Fail, "both go to `a`");
+        assert_eq!(of(&choosy, &[], &two, &[]).verdict, Verdict::Fail, "both select `a`");
         let large = agent(
             "5",
             &[("tolerations", json!([{"operator": "Exists"}])), ("nodeSelector", json!({"name": "b"}))],
@@ -249,13 +251,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_node_nothing_runs() {
+    fn mirror_without_a_matching_node_fails() {
         let idle = pod("ReplicaSet", &json!({}));
         for nodes in [vec![], vec![node("a", "Unknown", &json!([]))], vec![closed()]] {
             let judged = of(std::slice::from_ref(&idle), &[], &nodes, &[]);
             assert_eq!(judged.verdict, Verdict::Fail, "{}", judged.observed);
             assert_eq!(of(&[], &agent("1m", &[]), &nodes, &[]).verdict, Verdict::Fail);
-            assert_eq!(of(&[], &[], &nodes, &[]).verdict, Verdict::Pass, "nothing is to run");
+            assert_eq!(of(&[], &[], &nodes, &[]).verdict, Verdict::Pass, "there is nothing to run");
         }
     }
 

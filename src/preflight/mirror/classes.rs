@@ -1,4 +1,4 @@
-//! Classes that objects name, and that belong to the cluster: they are not copied, and must be on the mirror.
+//! Classes that objects name. They are cluster-scoped and not copied, so they must exist on the mirror.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,16 +12,16 @@ use super::super::objects::{annotation, name, subject};
 use super::super::{Judged, first_few};
 use super::templates::Template;
 
-/// Marks the IngressClass of what names none (`AnnotationIsDefaultIngressClass`, `k8s.io/api/networking/v1/well_known_annotations.go`,
+/// Marks the default IngressClass (`AnnotationIsDefaultIngressClass`, `k8s.io/api/networking/v1/well_known_annotations.go`,
 /// v1.36.3).
 const IS_DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
-/// How Ingresses named their class before 1.18; controllers still obey it (`AnnotationIngressClass`, same folder of `v1beta1`).
+/// The annotation for the class before 1.18; controllers still read it (`AnnotationIngressClass`, same folder of `v1beta1`).
 const OF_OLD: &str = "kubernetes.io/ingress.class";
 
 /// The kind and the name of a class.
 type Class = (&'static str, String);
 
-/// Who uses a class.
+/// The users of each class.
 type Uses = BTreeMap<Class, BTreeSet<String>>;
 
 /// Objects of the source that name classes.
@@ -29,24 +29,24 @@ type Uses = BTreeMap<Class, BTreeSet<String>>;
 pub struct Users<'a> {
     /// The Ingresses.
     pub ingresses: &'a [Ingress],
-    /// The templates of Pods that are copied.
+    /// The templates of copied Pods.
     pub templates: &'a [Template],
-    /// What is not copied: StatefulSets.
+    /// StatefulSets, which are not copied.
     pub sets: &'a [StatefulSet],
-    /// What is not copied: PersistentVolumeClaims.
+    /// PersistentVolumeClaims, which are not copied.
     pub claims: &'a [PersistentVolumeClaim],
 }
 
-/// Classes that are there.
+/// Classes that exist.
 #[derive(Debug, Clone, Default)]
 pub struct Classes {
     all: BTreeSet<Class>,
-    /// Whether one is the IngressClass of what names none.
+    /// Whether one is the default IngressClass.
     has_default: bool,
 }
 
 impl Classes {
-    /// Returns them with all of another kind.
+    /// Adds the classes of another kind.
     #[must_use]
     pub fn with<K: Metadata<Ty = ObjectMeta>>(mut self, classes: &[K]) -> Self {
         self.all.extend(classes.iter().map(|one| (K::KIND, name(one).to_string())));
@@ -62,7 +62,7 @@ fn note(asked: &mut Uses, kind: &'static str, class: Option<&str>, who: &str) {
     }
 }
 
-/// What is named by what is copied. Returns those that name no class of Ingress, too.
+/// The classes that copied objects name: in fields, and in the old annotation; and the Ingresses that name none.
 fn named(users: &Users<'_>) -> (Uses, Uses, Vec<String>) {
     let (mut asked, mut of_old, mut without) = (Uses::new(), Uses::new(), Vec::new());
     for ingress in users.ingresses {
@@ -85,7 +85,7 @@ fn named(users: &Users<'_>) -> (Uses, Uses, Vec<String>) {
     (asked, of_old, without)
 }
 
-/// What is named by what has data: that is not copied, and needs its class all the same wherever it goes.
+/// The classes that claims and StatefulSets name. These are not copied, but need the class if they move.
 fn named_by_data(users: &Users<'_>) -> Uses {
     let mut asked = Uses::new();
     for claim in users.claims {
@@ -110,8 +110,8 @@ fn missing(asked: &Uses, classes: &Classes) -> Vec<String> {
     gone.map(|((kind, name), who)| format!("{kind} `{name}` ({})", askers(who))).collect()
 }
 
-/// Every class that is named must be on the mirror. An old annotation names a class that a controller may know without any object: it
-/// must be there where it is an object in the source.
+/// Judges whether the mirror has every class that is named. A controller can serve a class of the old annotation without an
+/// object: such a class must be on the mirror only if it is an object in the source.
 pub fn judge(users: &Users<'_>, source: &Classes, mirror: &Classes) -> Judged {
     let (mut asked, of_old, without) = named(users);
     let (as_objects, as_words): (Uses, Uses) =
@@ -127,17 +127,17 @@ pub fn judge(users: &Users<'_>, source: &Classes, mirror: &Classes) -> Judged {
     if !wrong.is_empty() {
         return Judged::fail(
             format!("not on the mirror: {}", first_few(&wrong)),
-            "make them there as they are in the source (`kubectl get CLASS NAME -o yaml`), with the controllers that they name",
+            "create them on the mirror as in the source (`kubectl get CLASS NAME -o yaml`), with the controllers that they name",
         );
     }
     if !unsure.is_empty() {
         return Judged::warn(
             format!("not on the mirror: {}", first_few(&unsure)),
-            "a class of an Ingress's annotation: see that a controller there is started with it; a StorageClass is needed once what has \
-             data is moved as well",
+            "IngressClass (from an annotation): make sure that a controller on the mirror is started with it; StorageClass: create it before \
+             stateful workloads move",
         );
     }
-    Judged::pass(format!("all {} that are named are there", asked.len()))
+    Judged::pass(format!("all {} that are named exist on the mirror", asked.len()))
 }
 
 #[cfg(test)]
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ingress_finds_its_class() {
+    fn missing_ingress_class_fails() {
         let (there, by_default) = (of_ingress("nginx", false), of_ingress("nginx", true));
         let none = Classes::default();
         let of = |one: Ingress, source: &Classes, mirror: &Classes| {
@@ -190,7 +190,11 @@ mod tests {
         let gone = of(ingress("nginx", ""), &there, &none);
         assert_eq!(gone.observed, "not on the mirror: IngressClass `nginx` (Ingress `shop/web`)");
         assert_eq!(of(ingress("", "nginx"), &there, &none).verdict, Verdict::Fail);
-        assert_eq!(of(ingress("", "nginx"), &none, &none).verdict, Verdict::Warn, "a controller may know it");
+        assert_eq!(
+            of(ingress("", "nginx"), &none, &none).verdict,
+            Verdict::Warn,
+            "a controller may serve it"
+        );
         assert_eq!(of(ingress("", "nginx"), &none, &there).verdict, Verdict::Pass);
         assert_eq!(of(ingress("", ""), &by_default, &by_default).verdict, Verdict::Pass);
         assert_eq!(of(ingress("", ""), &there, &none).verdict, Verdict::Pass);
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_and_volumes_find_theirs() {
+    fn missing_classes_of_pods_and_volumes_are_reported() {
         let volume = json!({"ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "fast"}}}});
         let spec = json!({"priorityClassName": "high", "runtimeClassName": "gvisor", "volumes": [volume]});
         let object =
@@ -210,7 +214,7 @@ mod tests {
         let high = Classes::default().with::<PriorityClass>(&[class("high")]);
         let all =
             high.clone().with::<RuntimeClass>(&[class("gvisor")]).with::<StorageClass>(&[class("fast")]);
-        assert_eq!(judge(&users, &none, &all).observed, "all 3 that are named are there");
+        assert_eq!(judge(&users, &none, &all).observed, "all 3 that are named exist on the mirror");
         let gone = judge(&users, &none, &high);
         assert_eq!(
             gone.observed,

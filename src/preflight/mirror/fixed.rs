@@ -1,4 +1,4 @@
-//! Addresses and ports that are written down, and that two clusters cannot have at once.
+//! Addresses and ports that are set explicitly, and that two clusters cannot use at the same time.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::templates::Template;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Services of the source, what is on the mirror, and templates of Pods that are copied.
+/// Judges Services of the source against those of the mirror, and the templates of copied Pods.
 pub fn judge(services: &[Service], on_mirror: &[Service], templates: &[Template]) -> Judged {
     let mut taken: BTreeMap<i32, &Service> = BTreeMap::new();
     for service in on_mirror {
@@ -23,7 +23,7 @@ pub fn judge(services: &[Service], on_mirror: &[Service], templates: &[Template]
         let who = subject(service);
         for port in pinned(service) {
             if let Some(other) = taken.get(&port).copied().filter(|other| subject(*other) != who) {
-                wrong.push(format!("nodePort {port} of {who} is that of {} there", subject(other)));
+                wrong.push(format!("nodePort {port} of {who} is used by {} on the mirror", subject(other)));
             }
         }
         let Some(ServiceSpec { load_balancer_ip, external_ips, .. }) = &service.spec else { continue };
@@ -38,16 +38,16 @@ pub fn judge(services: &[Service], on_mirror: &[Service], templates: &[Template]
     if !wrong.is_empty() {
         return Judged::fail(
             first_few(&wrong),
-            "free that port on the mirror, or take another one in the source: the copy is refused",
+            "free the port on the mirror, or choose another one in the source: otherwise the API server rejects the copy",
         );
     }
     if shared.is_empty() {
-        return Judged::pass("none is written down");
+        return Judged::pass("none is set explicitly");
     }
     Judged::warn(
-        format!("{} are written down: {}", shared.len(), first_few(&shared)),
-        "in one network the address of a load balancer and an external IP can lead to one cluster alone: give the mirror others; ports of \
-         hosts must be free on its nodes, and reached through their addresses",
+        format!("{} set explicitly: {}", shared.len(), first_few(&shared)),
+        "in one network, a load balancer's address and an external IP belong to one cluster only: give the mirror others; host ports must \
+         be free on its nodes, and clients must use the addresses of these nodes",
     )
 }
 
@@ -74,15 +74,15 @@ fn node_port(port: &Value) -> Option<i32> {
     i32::try_from(port.get("nodePort")?.as_i64()?).ok()
 }
 
-/// By what field managers tell the ports of a Service from each other.
+/// The key of a Service port in `managedFields`.
 #[derive(Deserialize)]
 struct Key {
     port: Option<i32>,
     protocol: Option<String>,
 }
 
-/// The node ports that somebody chose: field managers own them, or kubectl's annotation has them. Nobody owns what the API server
-/// allocated (`structured-merge-diff` sees what a client sent).
+/// The node ports that a client chose: a field manager owns them, or kubectl's annotation has them. A port that the API server
+/// allocated has no owner (`structured-merge-diff` sees only what a client sent).
 fn pinned(service: &Service) -> Vec<i32> {
     let entries = service.metadata.managed_fields.iter().flatten();
     let fields =
@@ -90,7 +90,7 @@ fn pinned(service: &Service) -> Vec<i32> {
     let owned = fields.flatten().filter(|(_, fields)| fields.get("f:nodePort").is_some());
     let owned: Vec<Key> =
         owned.filter_map(|(key, _)| serde_json::from_str(key.strip_prefix("k:")?).ok()).collect();
-    // What somebody wrote, which may be of no type.
+    // Written by a client: the structure can be invalid.
     let applied: Value = serde_json::from_str(annotation(service, LAST_APPLIED)).unwrap_or_default();
     let applied: Vec<i32> = list(&applied, "/spec/ports").iter().filter_map(node_port).collect();
     let is_owned = |port: &&ServicePort| {
@@ -126,11 +126,11 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_somebody_chose_is_free() {
+    fn node_port_set_by_a_client_must_be_free() {
         assert_eq!(pinned(&service("web", true)), [30080]);
         assert_eq!(pinned(&service("web", false)), Vec::<i32>::new());
         let taken = judge(&[service("web", true)], &[service("other", false)], &[]);
-        assert_eq!(taken.observed, "nodePort 30080 of `shop/web` is that of `shop/other` there");
+        assert_eq!(taken.observed, "nodePort 30080 of `shop/web` is used by `shop/other` on the mirror");
         assert_eq!(taken.verdict, Verdict::Fail);
         assert_eq!(judge(&[service("web", false)], &[service("other", false)], &[]).verdict, Verdict::Pass);
         assert_eq!(judge(&[service("web", true)], &[service("web", true)], &[]).verdict, Verdict::Pass);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_to_one_cluster_is_named() {
+    fn addresses_of_one_cluster_are_a_warning() {
         let mut pinned = service("web", false);
         let addresses = json!({"loadBalancerIP": "192.0.2.7", "externalIPs": ["192.0.2.8", "192.0.2.9"]});
         pinned.spec = serde_json::from_value(addresses).unwrap();
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(judged.verdict, Verdict::Warn);
         assert_eq!(
             judged.observed,
-            "4 are written down: `shop/web` (`loadBalancerIP` 192.0.2.7), `shop/web` (`externalIPs` 192.0.2.8, 192.0.2.9), Deployment `shop/a` (`hostNetwork`), and 1 more"
+            "4 set explicitly: `shop/web` (`loadBalancerIP` 192.0.2.7), `shop/web` (`externalIPs` 192.0.2.8, 192.0.2.9), Deployment `shop/a` (`hostNetwork`), and 1 more"
         );
     }
 }

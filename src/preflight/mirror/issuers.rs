@@ -1,4 +1,4 @@
-//! Who issues the certificates of cert-manager on the mirror, before DNS leads there.
+//! Whether the mirror has the issuers of cert-manager's certificates before DNS points there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,55 +12,55 @@ use crate::words::counted;
 /// cert-manager's API group, and the default of `issuerRef.group`.
 pub const GROUP: &str = "cert-manager.io";
 
-/// An issuer by its namespace (`None`: a ClusterIssuer) and its name, and who asks it.
+/// An issuer by its namespace (`None`: a ClusterIssuer) and its name, and the objects that name it.
 type Asked = BTreeMap<(Option<String>, String), BTreeSet<String>>;
 
-/// Issuers of other groups, in words, and who asks them.
+/// Issuers of other API groups, as text, and the objects that name them.
 type Others = BTreeMap<String, BTreeSet<String>>;
 
-/// Certificates, and the Ingresses that cert-manager makes some for.
+/// Certificates, and the Ingresses for which cert-manager creates Certificates.
 #[derive(Debug, Clone, Copy)]
 pub struct Asking<'a> {
-    /// Certificates of the chosen namespaces; `None` where the source has no such kind in `v1`.
+    /// Certificates of the chosen namespaces; `None` if the source does not serve them in `v1`.
     pub certificates: Option<&'a [Value]>,
-    /// Whether the source serves the API group of cert-manager, in whatever version.
+    /// Whether the source serves the API group of cert-manager, in any version.
     pub has_group: bool,
     /// Ingresses of the chosen namespaces.
     pub ingresses: &'a [Ingress],
 }
 
-/// Issuers that are there.
+/// Issuers that exist.
 #[derive(Debug, Clone, Copy)]
 pub struct Issuers<'a> {
-    /// Issuers of the chosen namespaces in the source: they are copied with them.
+    /// Issuers of the chosen namespaces in the source: they are copied.
     pub of_source: &'a [Value],
-    /// ClusterIssuers of the mirror; `None` where it has no such kind.
+    /// ClusterIssuers of the mirror; `None` if it does not serve them.
     pub of_mirror: Option<&'a [Value]>,
 }
 
-/// Judges who is asked. An issuer that another API group brings along is not looked at, and it is said.
+/// Judges the issuers that objects name. Issuers of other API groups are reported as not checked.
 pub fn judge(asking: &Asking<'_>, issuers: &Issuers<'_>) -> Judged {
     let Some(certificates) = asking.certificates else {
         if !asking.has_group {
             return Judged::pass("the source has no cert-manager");
         }
         return Judged::unknown(
-            format!("the source serves `{GROUP}`, and no Certificates of v1"),
-            "upgrade cert-manager in the source to 1.0 or later, or see what `kubectl api-resources --api-group cert-manager.io` has there",
+            format!("the source serves `{GROUP}`, but no Certificates in v1"),
+            "upgrade cert-manager in the source to 1.0 or later, or check `kubectl api-resources --api-group cert-manager.io` there",
         );
     };
     let (asked, others) = asked(certificates, asking.ingresses);
     let Some(of_mirror) = issuers.of_mirror else {
         if asked.is_empty() && others.is_empty() {
-            return Judged::pass("no certificate is asked for");
+            return Judged::pass("no certificate is requested");
         }
         let count = asked.len().saturating_add(others.len());
         return Judged::fail(
             format!(
-                "{} asked for certificates, and the mirror has no cert-manager",
+                "{} needed, but the mirror has no cert-manager",
                 counted(count, "issuer is", "issuers are")
             ),
-            "install cert-manager on the mirror, of the source's version, and make its ClusterIssuers",
+            "install the source's version of cert-manager on the mirror, and create its ClusterIssuers",
         );
     };
     let (mut wrong, mut by_http) = (Vec::new(), Vec::new());
@@ -92,16 +92,16 @@ fn told(count: usize, wrong: &[String], by_http: &[String], others: &Others) -> 
     if !wrong.is_empty() {
         return Judged::fail(
             first_few(wrong),
-            "make each ClusterIssuer on the mirror, its Secret with it (in cert-manager's own namespace), and wait until it is Ready; \
-             one that is nowhere is asked for nothing",
+            "create each ClusterIssuer on the mirror, with its Secret (in cert-manager's own namespace), and wait until it is Ready; an \
+             Issuer that the source does not have issues no certificate there either",
         );
     }
     let (mut seen, mut remedy) = (Vec::new(), Vec::new());
     if !by_http.is_empty() {
-        seen.push(format!("only HTTP-01 is solved by {}", first_few(by_http)));
+        seen.push(format!("only HTTP-01 solvers: {}", first_few(by_http)));
         remedy.push(
-            "give it a DNS-01 solver: a challenge over HTTP comes to the source as long as DNS leads there, and the mirror gets no \
-             certificate before the cut-over",
+            "add a DNS-01 solver: HTTP challenges reach the source as long as DNS points there, and the mirror gets no certificate \
+             before the cutover",
         );
     }
     if !others.is_empty() {
@@ -109,16 +109,16 @@ fn told(count: usize, wrong: &[String], by_http: &[String], others: &Others) -> 
             format!("{issuer} ({})", first_few(&who.iter().cloned().collect::<Vec<_>>()))
         });
         let words: Vec<String> = words.collect();
-        seen.push(format!("{} of other groups were not looked at: {}", others.len(), first_few(&words)));
-        remedy.push("see that the mirror has what issues them, and that it is ready there");
+        seen.push(format!("{} not checked (other API groups): {}", others.len(), first_few(&words)));
+        remedy.push("make sure that the mirror has these issuers, and that they are ready");
     }
     if seen.is_empty() {
-        return Judged::pass(format!("all {count} that are asked can issue on the mirror"));
+        return Judged::pass(format!("all {count} that are needed can issue on the mirror"));
     }
     Judged::warn(seen.join("; "), remedy.join("; "))
 }
 
-/// Who is asked: by Certificates, and by annotations of Ingresses
+/// The issuers that Certificates and annotations of Ingresses name
 /// (`IngressIssuerNameAnnotationKey`, `pkg/apis/certmanager/v1/types.go`, cert-manager 1.18).
 fn asked(certificates: &[Value], ingresses: &[Ingress]) -> (Asked, Others) {
     let (mut asked, mut others) = (Asked::new(), Others::new());
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_issuer_is_ready_on_the_mirror() {
+    fn cluster_issuer_must_be_ready_on_the_mirror() {
         let (dns, http) = (json!([{"http01": {}}, {"dns01": {}}]), json!([{"http01": {}}]));
         let by_cluster = || certificate("ClusterIssuer", "");
         let there = |ready: &str, solvers: &Value| of(by_cluster(), &[], Some(&[issuer("", ready, solvers)]));
@@ -203,7 +203,7 @@ mod tests {
             "ClusterIssuer `acme` is not ready on the mirror (Certificate `shop/tls`)"
         );
         assert_eq!(there("True", &http).verdict, Verdict::Warn);
-        assert_eq!(there("True", &json!([])).verdict, Verdict::Pass, "it signs by itself");
+        assert_eq!(there("True", &json!([])).verdict, Verdict::Pass, "it needs no solver");
         assert_eq!(
             of(by_cluster(), &[], Some(&[])).observed,
             "ClusterIssuer `acme` is not on the mirror (Certificate `shop/tls`)"
@@ -212,17 +212,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_looked_at_is_said() {
+    fn issuers_of_other_groups_are_reported_as_not_checked() {
         let other = || certificate("Signer", "pki.example.com");
         let judged = of(other(), &[], Some(&[]));
         assert_eq!(
             (judged.verdict, judged.observed.as_str()),
             (
                 Verdict::Warn,
-                "1 of other groups were not looked at: Signer `acme` of `pki.example.com` (Certificate `shop/tls`)"
+                "1 not checked (other API groups): Signer `acme` of `pki.example.com` (Certificate `shop/tls`)"
             )
         );
-        assert_eq!(of(other(), &[], None).verdict, Verdict::Fail, "nobody asks it there");
+        assert_eq!(of(other(), &[], None).verdict, Verdict::Fail, "the mirror has no cert-manager");
         let annotations =
             json!({"cert-manager.io/issuer": "acme", "cert-manager.io/issuer-group": "pki.example.com"});
         let ingress = ingress(&annotations);
@@ -232,12 +232,12 @@ mod tests {
         let older = judge(&Asking { certificates: None, ..asking }, &issuers);
         assert_eq!(
             (older.verdict, older.observed.as_str()),
-            (Verdict::Unknown, "the source serves `cert-manager.io`, and no Certificates of v1")
+            (Verdict::Unknown, "the source serves `cert-manager.io`, but no Certificates in v1")
         );
     }
 
     #[test]
-    fn an_issuer_is_copied() {
+    fn issuer_must_be_in_the_source() {
         let dns = json!([{"dns01": {}}]);
         let own = [issuer("shop", "False", &dns)];
         assert_eq!(
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ingress_asks_too() {
+    fn ingress_annotation_names_an_issuer() {
         let annotations = json!({"cert-manager.io/cluster-issuer": "acme"});
         let ingress = ingress(&annotations);
         let with = |certificates: Option<&'static [Value]>| {
@@ -265,6 +265,6 @@ mod tests {
             with(Some(&[])).observed,
             "ClusterIssuer `acme` is not on the mirror (Ingress `shop/web`)"
         );
-        assert_eq!(with(None).verdict, Verdict::Pass, "nobody reads it");
+        assert_eq!(with(None).verdict, Verdict::Pass, "no cert-manager reads it");
     }
 }

@@ -1,4 +1,4 @@
-//! Which kinds of object the mirror must serve, custom resources among them.
+//! The kinds of object that the mirror must serve, custom resources included.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,25 +8,25 @@ use super::super::objects::name;
 use super::super::{Judged, first_few};
 use crate::words::counted;
 
-/// A kind that a cluster serves, in all its versions.
+/// A kind that a cluster serves, with all its versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kind {
     /// As in `Deployment`.
     pub kind: String,
-    /// The versions it is served in, the one that clients prefer first.
+    /// The versions in which it is served, the preferred one first.
     pub versions: Vec<String>,
 }
 
-/// What a cluster serves, by API group and resource, as `apps` and `deployments`.
+/// The kinds that a cluster serves, by API group and resource, as in `apps` and `deployments`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kinds {
     /// The kinds.
     pub all: BTreeMap<(String, String), Kind>,
-    /// API groups that did not say what they serve, and why, in words.
+    /// API groups whose discovery failed, and why.
     pub silent: BTreeMap<String, String>,
 }
 
-/// Objects that nobody copies: the cluster writes them by itself, or makes them of what is copied.
+/// Objects that are not copied: a cluster creates them itself, or controllers create them from copied objects.
 const NOT_COPIED: [(&str, &str); 11] = [
     ("", "events"),
     ("events.k8s.io", "events"),
@@ -41,22 +41,22 @@ const NOT_COPIED: [(&str, &str); 11] = [
     ("cilium.io", "ciliumendpoints"),
 ];
 
-/// Whether objects of a kind are copied, by its group, its resource, and what can be done with it: listed, and made. What nobody can
-/// make is shown by whoever serves it, as the PackageManifests of OLM. Metrics are no objects at all.
+/// Whether objects of a kind are copied, by its group, its resource and its verbs: it must support `list` and `create`. Kinds
+/// without `create`, such as OLM's PackageManifest, are computed by their API server. Metrics are not stored objects.
 pub fn is_copied(group: &str, resource: &str, verbs: &BTreeSet<String>) -> bool {
     let can = ["list", "create"].iter().all(|verb| verbs.contains(*verb));
     can && !NOT_COPIED.contains(&(group, resource)) && !is_of_metrics(group)
 }
 
-/// Whether an API group has measurements alone, whoever serves it.
+/// Whether an API group has only metrics.
 fn is_of_metrics(group: &str) -> bool {
     group == "metrics.k8s.io" || group.ends_with(".metrics.k8s.io")
 }
 
-/// What was found of a kind in the chosen namespaces: an object in words (`shop/web`), or why it could not be listed.
+/// The used kinds of the chosen namespaces, each with one object (`shop/web`), or why it could not be listed.
 pub type Used = BTreeMap<(String, String), Result<String, String>>;
 
-/// Every kind of which there are objects must be served by the mirror. `definitions`: CustomResourceDefinitions of the mirror.
+/// Judges whether the mirror serves every kind that has objects. `definitions`: CustomResourceDefinitions of the mirror.
 pub fn judge(
     used: &Used,
     source: &Kinds,
@@ -73,7 +73,7 @@ pub fn judge(
             .get(place)
             .is_some_and(|served| wanted.is_some_and(|wanted| served.versions.contains(wanted)));
         if is_served {
-            // Whether or not there are any, as of Secrets that the user has no permission to list.
+            // Also if the objects could not be listed, such as Secrets without the permission.
             continue;
         }
         let example = match found {
@@ -85,13 +85,11 @@ pub fn judge(
         };
         match mirror.all.get(place) {
             None if mirror.silent.contains_key(group) => {
-                unseen.push(format!(
-                    "{words} may be served by the mirror, whose API of that group does not answer"
-                ));
+                unseen.push(format!("{words}: the mirror's API of that group does not answer"));
             }
             None => missing.push(format!("{words}{}, as `{example}`", is_refused(place, definitions))),
             Some(served) => {
-                other.push(format!("{words} (there in {})", served.versions.join(", ")));
+                other.push(format!("{words} (on the mirror: {})", served.versions.join(", ")));
             }
         }
     }
@@ -100,7 +98,7 @@ pub fn judge(
         let silent =
             silent.filter(|(group, _)| whose == "source" || used.keys().any(|(used, _)| used == *group));
         unseen.extend(
-            silent.map(|(group, why)| format!("`{group}` of the {whose} does not say what it serves: {why}")),
+            silent.map(|(group, why)| format!("discovery of `{group}` on the {whose} failed: {why}")),
         );
     }
     let hidden = used.values().filter(|found| found.is_err()).count();
@@ -125,19 +123,20 @@ fn told(
     if is_missing {
         return Judged::fail(
             seen,
-            "install what brings these kinds on the mirror (`kubectl get crd NAME` of the source tells it), and wait until each \
-             CustomResourceDefinition is Established",
+            "install the components that define these kinds on the mirror (`kubectl get crd NAME` on the source shows them), and wait until \
+             each CustomResourceDefinition is Established",
         );
     }
     if is_unseen {
         return Judged::unknown(
             seen,
-            "bring back what serves the group (`kubectl get apiservices`); where kinds may not be listed, give a ClusterRole that lists them the label \
-             `netsurgeon.io/aggregate-to-mirror-source=true`: it joins `netsurgeon-mirror-source` of deploy/rbac.yaml",
+            "repair the API server of the group (`kubectl get apiservices`); if you are not allowed to list a kind, set the label \
+             `netsurgeon.io/aggregate-to-mirror-source=true` on a ClusterRole that lists it: `netsurgeon-mirror-source` of deploy/rbac.yaml \
+             aggregates it",
         );
     }
     if parts.is_empty() {
-        let all = format!("all {} of which there are objects", counted(count, "kind", "kinds"));
+        let all = format!("the mirror serves all {} with objects", counted(count, "kind", "kinds"));
         return Judged::pass(match hidden {
             0 => all,
             _ => format!("{all}, and {hidden} that could not be listed"),
@@ -145,7 +144,7 @@ fn told(
     }
     Judged::warn(
         seen,
-        "see that what is copied is read in a version that both serve: `kubectl api-resources` of both, and the newer version's notes",
+        "copy these objects in a version that both clusters serve: compare `kubectl api-resources`, and read the release notes",
     )
 }
 
@@ -158,7 +157,7 @@ fn in_words(group: &str, kind: &Kind) -> String {
     }
 }
 
-/// Why a kind is not served although somebody has defined it.
+/// Why a kind is not served although it has a CustomResourceDefinition.
 fn is_refused((group, resource): &(String, String), definitions: &[CustomResourceDefinition]) -> String {
     let wanted = format!("{resource}.{group}");
     let Some(definition) = definitions.iter().find(|one| name(*one) == wanted) else {
@@ -171,7 +170,7 @@ fn is_refused((group, resource): &(String, String), definitions: &[CustomResourc
     }
     let reason = of("NamesAccepted").and_then(|one| one.message.as_deref()).unwrap_or_default();
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    format!(" (its CustomResourceDefinition is there and not Established{reason})")
+    format!(" (its CustomResourceDefinition exists but is not Established{reason})")
 }
 
 #[cfg(test)]
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_served_by_both() {
+    fn mirror_must_serve_every_used_kind() {
         let source = kinds(&[
             ("", "services", "Service", &["v1"]),
             ("example.com", "widgets", "Widget", &["v2", "v1"]),
@@ -206,23 +205,26 @@ mod tests {
         let mirror =
             kinds(&[("", "services", "Service", &["v1"]), ("example.com", "widgets", "Widget", &["v1"])]);
         let of = |used: &Used, mirror: &Kinds| judge(used, &source, mirror, &[]);
-        assert_eq!(of(&used(&[("", "services")]), &mirror).observed, "all 1 kind of which there are objects");
+        assert_eq!(
+            of(&used(&[("", "services")]), &mirror).observed,
+            "the mirror serves all 1 kind with objects"
+        );
         let older = of(&used(&[("example.com", "widgets")]), &mirror);
         assert_eq!(
             (older.verdict, older.observed.as_str()),
-            (Verdict::Warn, "only in another version: example.com/v2 Widget (there in v1)")
+            (Verdict::Warn, "only in another version: example.com/v2 Widget (on the mirror: v1)")
         );
         let missing = of(&used(&[("example.com", "gadgets"), ("example.com", "widgets")]), &mirror);
         assert_eq!(missing.verdict, Verdict::Fail);
         assert_eq!(
             missing.observed,
-            "the mirror does not serve example.com/v1 Gadget, as `shop/web`; only in another version: example.com/v2 Widget (there in v1)"
+            "the mirror does not serve example.com/v1 Gadget, as `shop/web`; only in another version: example.com/v2 Widget (on the mirror: v1)"
         );
         assert_eq!(of(&used(&[("example.com", "widgets")]), &source).verdict, Verdict::Pass);
     }
 
     #[test]
-    fn a_definition_that_is_not_established_serves_nothing() {
+    fn definition_that_is_not_established_fails() {
         let source = kinds(&[("example.com", "widgets", "Widget", &["v1"])]);
         let definition = |status: &str| {
             let definition = json!({"metadata": {"name": "widgets.example.com"}, "status": {"conditions": [
@@ -239,25 +241,25 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_named() {
+    fn failed_discovery_and_listing_are_reported() {
         let mut source = kinds(&[("example.com", "widgets", "Widget", &["v1"])]);
         let mut mirror = source.clone();
         let refused = Used::from([(("example.com".into(), "widgets".into()), Err("forbidden".into()))]);
         assert_eq!(judge(&refused, &source, &Kinds::default(), &[]).verdict, Verdict::Unknown);
         let served = judge(&refused, &source, &mirror, &[]);
-        assert_eq!(served.observed, "all 0 kinds of which there are objects, and 1 that could not be listed");
-        assert_eq!(served.verdict, Verdict::Pass, "the mirror serves it, whether or not there is one");
+        assert_eq!(
+            served.observed,
+            "the mirror serves all 0 kinds with objects, and 1 that could not be listed"
+        );
+        assert_eq!(served.verdict, Verdict::Pass, "the mirror serves it, with or without objects");
         source.silent.insert("metrics.k8s.io".into(), "status 503".into());
         mirror.silent.insert("other.example.com".into(), "status 503".into());
         let of =
             |source: &Kinds, mirror: &Kinds| judge(&used(&[("example.com", "widgets")]), source, mirror, &[]);
-        assert_eq!(of(&source, &mirror).verdict, Verdict::Pass, "nothing is copied of either");
+        assert_eq!(of(&source, &mirror).verdict, Verdict::Pass, "no copied kind is in either group");
         source.silent.insert("other.example.com".into(), "status 503".into());
         let silent = of(&source, &mirror);
-        assert_eq!(
-            silent.observed,
-            "`other.example.com` of the source does not say what it serves: status 503"
-        );
+        assert_eq!(silent.observed, "discovery of `other.example.com` on the source failed: status 503");
         assert_eq!(silent.verdict, Verdict::Unknown);
         mirror = Kinds {
             all: BTreeMap::new(),
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_made_is_not_copied() {
+    fn kinds_without_create_are_not_copied() {
         let all = ["get", "list", "create"].map(str::to_string);
         let (all, shown) = (BTreeSet::from(all.clone()), BTreeSet::from([all[0].clone(), all[1].clone()]));
         assert!(is_copied("apps", "deployments", &all) && !is_copied("", "pods", &all));

@@ -1,5 +1,5 @@
-//! Whether a second cluster can take over what the first one serves: what is judged of both before the resources of some
-//! namespaces are copied from one, the source, into the other, the mirror.
+//! Whether a second cluster, the mirror, can serve the same as the first one, the source: judges both before objects of some
+//! namespaces are copied.
 
 pub mod capacity;
 pub mod classes;
@@ -15,14 +15,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::api::level;
 use super::webhooks::{self, Admitted, Backends, Called};
 use super::{Judged, Verdict, drain, first_few};
+use crate::words::counted;
 
-/// A kind that is copied, without data of its own: API version and kind, group and resource, and what admission takes it for.
+/// A copied kind: API version and kind, group and resource, and its kind for admission.
 pub struct Copied {
     /// API version and kind, as in `apps/v1` and `Deployment`.
     pub kind: (&'static str, &'static str),
     /// API group and resource, as in `apps` and `deployments`.
     pub resource: (&'static str, &'static str),
-    /// How webhooks that are asked about it are found.
+    /// Its kind for the rules of webhooks.
     pub admitted: Admitted,
 }
 
@@ -34,7 +35,7 @@ const fn copied(
     Copied { kind, resource, admitted }
 }
 
-/// The kinds that a mirror copies, those of Kubernetes itself; custom resources come on top.
+/// The copied kinds of Kubernetes itself; custom resources are copied as well.
 pub const COPIED: [Copied; 14] = [
     copied(("v1", "Secret"), ("", "secrets"), Admitted::Secret),
     copied(("v1", "ConfigMap"), ("", "configmaps"), Admitted::ConfigMap),
@@ -68,17 +69,17 @@ pub const COPIED: [Copied; 14] = [
     ),
 ];
 
-/// Namespaces that every cluster has for itself, and that are not mirrored unless they are named.
+/// Namespaces that every cluster has, and that are mirrored only if named.
 pub const OWN_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
-/// A cluster, as far as it is told apart from another.
+/// The identity and version of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The uid of its namespace `kube-system`.
     pub uid: String,
     /// As in `v1.36.3`.
     pub version: String,
-    /// The version that it behaves as, if that is another one, as in `1.33`.
+    /// The version that it emulates, if it is another one, as in `1.33`.
     pub emulated: Option<String>,
 }
 
@@ -86,7 +87,7 @@ impl Identity {
     fn told(&self) -> String {
         match &self.emulated {
             Some(emulated) if self.minor() != level(&self.version).map(|(minor, _)| minor) => {
-                format!("{} (as {emulated})", self.version)
+                format!("{} (emulates {emulated})", self.version)
             }
             _ => self.version.clone(),
         }
@@ -98,7 +99,7 @@ impl Identity {
     }
 }
 
-/// Two clusters, the mirror of no older minor version.
+/// Judges whether they are two clusters, and the mirror's minor version is not older.
 pub fn two(source: &Identity, mirror: &Identity) -> Judged {
     if source.uid == mirror.uid {
         return Judged::fail(
@@ -109,15 +110,15 @@ pub fn two(source: &Identity, mirror: &Identity) -> Judged {
     let seen = format!("the source is {}, the mirror {}", source.told(), mirror.told());
     match (source.minor(), mirror.minor()) {
         (Some(of_source), Some(of_mirror)) if of_mirror < of_source => Judged::warn(
-            format!("{seen}: older"),
-            "upgrade the mirror to the source's minor version: fields that it does not know are dropped or refused",
+            format!("{seen}, which is older"),
+            "upgrade the mirror to the source's minor version: an older one drops or rejects unknown fields",
         ),
         _ => Judged::pass(seen),
     }
 }
 
-/// Whether something is made by the cluster or by a controller, and so is not copied: what every namespace has, what has an owner that
-/// makes it anew, tokens of ServiceAccounts.
+/// Whether an object is not copied, because the cluster or a controller recreates it: objects of every namespace, objects with a
+/// controller, and tokens of ServiceAccounts.
 pub fn is_made_anew(kind: &str, object: &ObjectMeta) -> bool {
     let name = object.name.as_deref().unwrap_or_default();
     let is_everywhere = match kind {
@@ -130,37 +131,41 @@ pub fn is_made_anew(kind: &str, object: &ObjectMeta) -> bool {
     is_everywhere || object.owner_references.iter().flatten().any(|owner| owner.controller == Some(true))
 }
 
-/// Whose token a Secret is (`ServiceAccountNameKey`, `k8s.io/api/core/v1/types.go`, v1.36.3).
+/// Names the ServiceAccount of a token (`ServiceAccountNameKey`, `k8s.io/api/core/v1/types.go`, v1.36.3).
 const SERVICE_ACCOUNT: &str = "kubernetes.io/service-account.name";
 
-/// The namespaces that are mirrored. `missing`: those that were named and are not in the source; `there`: objects on the mirror that
-/// would be overwritten, in words; `chosen`: how many there are in the source.
+/// Judges the mirrored namespaces. `chosen`: those that exist in the source; `missing`: named ones that do not; `there`: objects
+/// on the mirror that a copy would overwrite, as text.
 pub fn namespaces(chosen: &[String], missing: &[String], there: &[String]) -> Judged {
     let names: Vec<String> = chosen.iter().map(|name| format!("`{name}`")).collect();
     if !missing.is_empty() {
         let missing: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
         return Judged::fail(
             format!("not in the source: {}", missing.join(", ")),
-            "see `kubectl get namespaces` of the source, and name what is there: `--namespace`",
+            "name namespaces of the source (`kubectl get namespaces`): `--namespace`",
         );
     }
     if !there.is_empty() {
         return Judged::warn(
-            format!("{} objects are on the mirror already: {}", there.len(), first_few(there)),
-            "see whose they are: delete them, or know that they differ from the source's; what was copied earlier is found so as well",
+            format!(
+                "{} on the mirror already: {}",
+                counted(there.len(), "object is", "objects are"),
+                first_few(there)
+            ),
+            "check their owners: delete them, or accept that they differ from the source; objects of an earlier copy are listed as well",
         );
     }
     Judged::pass(format!(
-        "{} to mirror, nothing of theirs is on the mirror: {}",
+        "{} to mirror, none of their objects are on the mirror: {}",
         chosen.len(),
         first_few(&names)
     ))
 }
 
-/// Which role lets `preflight` list Secrets, and the other way out.
+/// The role that lets `preflight` list Secrets.
 const SECRETS_ROLE: &str = "bind the optional ClusterRole `netsurgeon-mirror-secrets` of deploy/rbac.yaml to this user, in both clusters";
 
-/// Judges what was seen of everything but Secrets, which the user has no permission to list.
+/// Adds to a result that Secrets are not checked, because the user has no permission to list them.
 pub fn without_secrets(judged: Judged) -> Judged {
     let seen =
         format!("{}; Secrets are not checked: the user has no permission to list them", judged.observed);
@@ -170,37 +175,38 @@ pub fn without_secrets(judged: Judged) -> Judged {
     }
 }
 
-/// Judges the Secrets of images where the user has no permission to list Secrets.
+/// The result of `pull-secrets` if the user has no permission to list Secrets.
 pub fn no_pull_secrets() -> Judged {
     Judged::unknown(
         "Secrets of the source are not checked: the user has no permission to list them",
-        format!("{SECRETS_ROLE}; or leave it out: `--skip pull-secrets`"),
+        format!("{SECRETS_ROLE}; or skip this check: `--skip pull-secrets`"),
     )
 }
 
-/// The mirror's Nodes, as before a change of their network.
+/// Judges the mirror's Nodes, as `nodes` of `preflight cni` does.
 pub fn nodes(found: &[Node]) -> Judged {
     let mut judged = drain::nodes(found);
     if !judged.remedy.is_empty() {
         judged.remedy =
-            "bring them back, `kubectl uncordon` what should take Pods, and remove Nodes that are gone"
+            "repair them, `kubectl uncordon` Nodes that should run Pods, and delete Nodes that no longer exist"
                 .to_string();
     }
     judged
 }
 
-/// The mirror's webhooks: those that must answer for what is copied to be made there. One that is reached by a URL is not tried.
+/// Judges the mirror's webhooks that must admit copied objects. A webhook with a URL is not tested.
 pub fn webhooks(webhooks: &[Called], backends: &Backends) -> Judged {
     let dead = webhooks::dead(webhooks, backends);
     if !dead.is_empty() {
         return Judged::fail(
             first_few(&dead),
-            "bring what serves it up on the mirror, or delete the configuration there until it is: what it is asked about is refused without it",
+            "start the webhook's backend on the mirror, or delete its configuration there until then: without the backend the API server rejects \
+             the copied objects",
         );
     }
     let (by_service, by_url): (Vec<&Called>, Vec<&Called>) =
         webhooks.iter().filter(|webhook| webhook.is_needed()).partition(|webhook| webhook.service.is_some());
-    let can = format!("{} must answer for what is copied, and can", by_service.len());
+    let can = format!("webhooks that must admit copied objects: {}, all ready", by_service.len());
     if by_url.is_empty() {
         return Judged::pass(can);
     }
@@ -208,12 +214,12 @@ pub fn webhooks(webhooks: &[Called], backends: &Backends) -> Judged {
         by_url.iter().map(|one| format!("{} at {}", one.told(), one.url.as_deref().unwrap_or("no URL")));
     Judged::warn(
         format!(
-            "{can}; {} more must answer at a URL, which was not tried: {}",
+            "{can}; {} more with a URL, not tested: {}",
             by_url.len(),
             first_few(&told.collect::<Vec<_>>())
         ),
-        "see that the mirror's API servers reach it, by its name and with its `caBundle`: `kubectl create --dry-run=server` there of \
-         something that it is asked about",
+        "make sure that the mirror's API servers reach it, by its name and with its `caBundle`: test it there with `kubectl create \
+         --dry-run=server` of an object that its rules match",
     )
 }
 
@@ -232,18 +238,21 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_is_another_cluster_and_no_older() {
+    fn mirror_must_be_another_cluster_and_not_older() {
         let source = identity("a", "v1.34.2+k3s1", None);
         assert_eq!(two(&source, &identity("a", "v1.36.3", None)).verdict, Verdict::Fail);
         assert_eq!(two(&source, &identity("b", "v1.34.0", None)).verdict, Verdict::Pass);
         assert_eq!(two(&source, &identity("b", "v1.36.3", Some("1.36"))).verdict, Verdict::Pass);
         let older = two(&source, &identity("b", "v1.36.3", Some("1.33")));
-        assert_eq!(older.observed, "the source is v1.34.2+k3s1, the mirror v1.36.3 (as 1.33): older");
+        assert_eq!(
+            older.observed,
+            "the source is v1.34.2+k3s1, the mirror v1.36.3 (emulates 1.33), which is older"
+        );
         assert_eq!(two(&source, &identity("b", "v1.32.2", None)).verdict, Verdict::Warn);
     }
 
     #[test]
-    fn what_every_namespace_has_is_not_overwritten() {
+    fn objects_that_a_controller_recreates_are_not_copied() {
         let named = |namespace: &str, name: &str| ObjectMeta {
             namespace: Some(namespace.to_string()),
             name: Some(name.to_string()),
@@ -264,17 +273,17 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_are_there_and_free() {
+    fn namespaces_must_be_in_the_source_and_empty_on_the_mirror() {
         let shop = ["shop".to_string()];
         assert_eq!(
             namespaces(&shop, &[], &[]).observed,
-            "1 to mirror, nothing of theirs is on the mirror: `shop`"
+            "1 to mirror, none of their objects are on the mirror: `shop`"
         );
         assert_eq!(namespaces(&shop, &["till".into()], &[]).observed, "not in the source: `till`");
         let there = namespaces(&shop, &[], &["Service `shop/web`".into()]);
         assert_eq!(
             (there.verdict, there.observed.as_str()),
-            (Verdict::Warn, "1 objects are on the mirror already: Service `shop/web`")
+            (Verdict::Warn, "1 object is on the mirror already: Service `shop/web`")
         );
     }
 
@@ -288,9 +297,9 @@ mod tests {
         assert!(no_pull_secrets().remedy.ends_with("`--skip pull-secrets`"));
     }
 
-    /// Of each kind a webhook that is asked about it alone.
+    /// For each kind, a webhook whose rules match only that kind.
     #[test]
-    fn whatever_is_copied_may_be_asked_about() {
+    fn webhook_rules_match_every_copied_kind() {
         let object = ObjectMeta { namespace: Some("shop".to_string()), ..ObjectMeta::default() };
         let namespaces = BTreeMap::from([("shop".to_string(), BTreeMap::new())]);
         for one in &COPIED {
@@ -307,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_answers_on_the_mirror() {
+    fn webhook_without_a_ready_backend_on_the_mirror_fails() {
         let called = |service: Option<(String, String)>, refuses: bool| Called {
             name: "ValidatingWebhookConfiguration `x`, webhook `x`".into(),
             asked: ["Services"].into(),
@@ -321,7 +330,7 @@ mod tests {
         let of = |refuses: bool, ready: Option<usize>| {
             webhooks(&[called(Some(place()), refuses)], &BTreeMap::from([(place(), ready)]))
         };
-        assert_eq!(of(true, Some(1)).observed, "1 must answer for what is copied, and can");
+        assert_eq!(of(true, Some(1)).observed, "webhooks that must admit copied objects: 1, all ready");
         assert_eq!(of(false, None).verdict, Verdict::Pass, "its failure is ignored");
         assert!(
             of(true, Some(0))
@@ -331,11 +340,11 @@ mod tests {
         assert_eq!(of(true, None).verdict, Verdict::Fail);
         let outside = Called { url: Some("https://policy.example.com/check".into()), ..called(None, true) };
         let judged = webhooks(std::slice::from_ref(&outside), &BTreeMap::new());
-        assert_eq!(judged.verdict, Verdict::Warn, "nobody has tried it");
+        assert_eq!(judged.verdict, Verdict::Warn, "it is not tested");
         assert!(
             judged
                 .observed
-                .starts_with("0 must answer for what is copied, and can; 1 more must answer at a URL")
+                .starts_with("webhooks that must admit copied objects: 0, all ready; 1 more with a URL")
                 && judged.observed.ends_with("(on Services) at https://policy.example.com/check"),
             "{}",
             judged.observed

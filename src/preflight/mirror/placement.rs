@@ -1,4 +1,4 @@
-//! Whether every Pod finds a node on the mirror that takes it: node selectors, required affinity, and taints.
+//! Whether every Pod template matches a node of the mirror, by node selectors, required affinity and taints.
 
 use k8s_openapi::api::core::v1::{Node, PodSpec};
 
@@ -6,8 +6,9 @@ use super::super::objects::name;
 use super::super::placing::{is_closed, is_wanted, required, takes, untolerated};
 use super::super::{Judged, first_few};
 use super::templates::Template;
+use crate::words::counted;
 
-/// Every template must fit on a node that takes Pods, but those of which nothing runs in the source either.
+/// Judges whether every template matches a schedulable node. Templates that run nothing in the source are skipped.
 pub fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
     let idle = templates.iter().filter(|one| one.is_idle).count();
     let templates: Vec<&Template> = templates.iter().filter(|one| !one.is_idle).collect();
@@ -26,26 +27,26 @@ pub fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
     if homeless.is_empty() {
         let without = match idle {
             0 => String::new(),
-            _ => format!("; {idle} of which nothing runs in the source are left out"),
+            _ => format!("; skipped, because nothing runs in the source: {idle}"),
         };
         return Judged::pass(format!(
-            "each of {} templates fits on one of {} nodes{without}",
-            templates.len(),
-            open.len()
+            "every template matches a node ({}, {}){without}",
+            counted(templates.len(), "template", "templates"),
+            counted(open.len(), "node", "nodes")
         ));
     }
     Judged::fail(
         format!(
-            "{} of {} fit on no node of the mirror: {}",
+            "{} of {} templates match no node of the mirror: {}",
             homeless.len(),
             templates.len(),
             first_few(&homeless)
         ),
-        "label the mirror's nodes as the source's (`kubectl label node`), take taints away, or add nodes of that kind",
+        "label the mirror's nodes like the source's (`kubectl label node`), remove taints, or add matching nodes",
     )
 }
 
-/// What a Pod asks of its node, in words.
+/// The requirements of a Pod for its node, as text.
 fn wish(spec: &PodSpec) -> String {
     let pairs = spec.node_selector.iter().flatten().map(|(key, value)| format!("`{key}={value}`"));
     let terms = required(spec).into_iter().flat_map(|required| &required.node_selector_terms);
@@ -62,7 +63,7 @@ fn wish(spec: &PodSpec) -> String {
     let parts: Vec<String> = pairs.chain(requirements).collect();
     match (parts.is_empty(), spec.node_name.as_deref().unwrap_or_default()) {
         (false, _) => format!("wants {}", first_few(&parts)),
-        (true, "") => "no node takes Pods".to_string(),
+        (true, "") => "no schedulable node".to_string(),
         (true, name) => format!("wants node `{name}`"),
     }
 }
@@ -99,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_is_met_by_a_node() {
+    fn template_must_match_a_schedulable_node() {
         let (plain, gpu) = (node(&json!({}), &json!([])), node(&json!({"pool": "gpu"}), &json!([])));
         let wants = || json!({"nodeSelector": {"pool": "gpu"}});
         assert_eq!(of(wants(), &[plain.clone(), gpu.clone()]).verdict, Verdict::Pass);
         assert_eq!(
             of(wants(), std::slice::from_ref(&plain)).observed,
-            "1 of 1 fit on no node of the mirror: Deployment `shop/web` (wants `pool=gpu`)"
+            "1 of 1 templates match no node of the mirror: Deployment `shop/web` (wants `pool=gpu`)"
         );
         let mut closed = gpu;
         closed.spec = typed(json!({"unschedulable": true}));
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_run_needs_no_node() {
+    fn idle_template_is_skipped() {
         let spec = json!({"template": {"spec": {"nodeSelector": {"pool": "gpu"}}}, "replicas": 0});
         let found = templates::<Deployment>(vec![typed(json!({"metadata": {}, "spec": spec}))]);
         let judged = judge(&found, &[node(&json!({}), &json!([]))]);
@@ -123,14 +124,14 @@ mod tests {
             (judged.verdict, judged.observed.as_str()),
             (
                 Verdict::Pass,
-                "each of 0 templates fits on one of 1 nodes; 1 of which nothing runs in the source are left out"
+                "every template matches a node (0 templates, 1 node); skipped, because nothing runs in the source: 1"
             )
         );
     }
 
-    /// Every operator against a node that has the label with 5, and one that has it not.
+    /// Every operator against a node with the label value 5, and one without the label.
     #[test]
-    fn affinity_is_the_schedulers() {
+    fn affinity_operators_match_the_scheduler() {
         let cases = [
             ("In", json!(["5", "6"]), [true, false]),
             ("NotIn", json!(["5"]), [false, true]),
@@ -160,13 +161,13 @@ mod tests {
     }
 
     #[test]
-    fn a_taint_is_tolerated() {
+    fn template_must_tolerate_taints() {
         let taint = json!([{"key": "only", "value": "db", "effect": "NoSchedule"}]);
         let tainted = [node(&json!({}), &taint)];
         let with = |toleration: Value| of(json!({"tolerations": [toleration]}), &tainted).verdict;
         assert_eq!(
             of(json!({}), &tainted).observed,
-            "1 of 1 fit on no node of the mirror: Deployment `shop/web` (does not tolerate `only`, as on `a`)"
+            "1 of 1 templates match no node of the mirror: Deployment `shop/web` (does not tolerate `only`, as on `a`)"
         );
         assert_eq!(with(json!({"operator": "Exists"})), Verdict::Pass);
         assert_eq!(with(json!({"key": "only", "value": "db"})), Verdict::Pass);

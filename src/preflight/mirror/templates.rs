@@ -1,4 +1,4 @@
-//! The Pods that are made on the mirror, by the templates of what is copied; and what they need that is not copied.
+//! The Pod templates of copied objects, and what they need that is not copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,29 +18,29 @@ use super::super::{Judged, first_few};
 use super::is_made_anew;
 use crate::words::counted;
 
-/// A template of Pods.
+/// A Pod template.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
-    /// Whose it is, as in ``Deployment `shop/web` ``.
+    /// Its object, as in ``Deployment `shop/web` ``.
     pub of: String,
     /// As in `Deployment`.
     pub kind: &'static str,
-    /// Where its Pods are made.
+    /// The namespace of its Pods.
     pub namespace: String,
     /// The labels of its Pods.
     pub labels: Labels,
-    /// Whether nothing runs of it in the source: no replicas are wanted, it is suspended, or no node is selected.
+    /// Whether it runs nothing in the source: no replicas, suspended, or no node selected.
     pub is_idle: bool,
     /// The `spec` of its Pods.
     pub spec: PodSpec,
 }
 
-/// A kind of which each object has a template of Pods.
+/// A kind whose objects have a Pod template.
 pub trait Templated: Metadata<Ty = ObjectMeta> {
-    /// Whether nothing runs of it.
+    /// Whether it runs nothing.
     fn is_idle(&self) -> bool;
 
-    /// Whether it has come to its end.
+    /// Whether it has ended.
     fn is_over(&self) -> bool {
         false
     }
@@ -60,7 +60,7 @@ impl Templated for Deployment {
 }
 
 impl Templated for DaemonSet {
-    /// Before its controller has looked at it the status says nothing, and the number is 0 as well.
+    /// Before the controller has observed it, the number in its status is 0 as well.
     fn is_idle(&self) -> bool {
         let status = self.status.as_ref().filter(|status| status.observed_generation.is_some());
         status.is_some_and(|status| status.desired_number_scheduled == 0)
@@ -98,7 +98,7 @@ impl Templated for CronJob {
     }
 }
 
-/// Returns the templates of objects. Left out are what a controller makes anew, and Jobs that have come to their end: they would run a
+/// Returns the templates of objects, without objects that a controller recreates and Jobs that have ended: those would run a
 /// second time.
 pub fn templates<K: Templated>(objects: Vec<K>) -> Vec<Template> {
     let template = |object: K| {
@@ -122,23 +122,23 @@ impl Template {
     }
 }
 
-/// What of the source is not copied, or not whole.
+/// Objects of the source that are not copied, or not completely.
 #[derive(Debug, Clone, Copy)]
 pub struct Left<'a> {
-    /// The templates of Pods that are copied.
+    /// The templates of copied Pods.
     pub templates: &'a [Template],
     /// StatefulSets.
     pub sets: &'a [StatefulSet],
     /// PersistentVolumeClaims.
     pub claims: &'a [PersistentVolumeClaim],
-    /// Services, of which those without a selector have endpoints that somebody has written.
+    /// Services: those without a selector have endpoints that are written by hand.
     pub services: &'a [Service],
-    /// Pods, of which those that nobody makes anew are looked for.
+    /// Pods: those without a controller are reported.
     pub pods: &'a [Pod],
 }
 
-/// Volumes without data of their own: what they show is copied, made anew, or comes with an image (`VolumeSource`,
-/// `k8s.io/api/core/v1/types.go`, v1.36.3). `persistentVolumeClaim` and `hostPath` are told by themselves.
+/// Volumes without data of their own: their content is copied, recreated, or comes with an image (`VolumeSource`,
+/// `k8s.io/api/core/v1/types.go`, v1.36.3). `persistentVolumeClaim` and `hostPath` are reported separately.
 const WITHOUT_DATA: [&str; 11] = [
     "name",
     "configMap",
@@ -153,7 +153,7 @@ const WITHOUT_DATA: [&str; 11] = [
     "hostPath",
 ];
 
-/// What has data, or is made by hand: it is not copied.
+/// Judges objects that have data or are created by hand: they are not copied.
 pub fn stateless(left: &Left<'_>) -> Judged {
     let with = |is_it: fn(&Volume) -> bool| -> Vec<String> {
         let holding = left.templates.iter().filter(|template| template.volumes().any(is_it));
@@ -166,24 +166,24 @@ pub fn stateless(left: &Left<'_>) -> Judged {
         ("PersistentVolumeClaims", left.claims.iter().map(subject).collect()),
         ("templates with a claim", with(|volume| volume.persistent_volume_claim.is_some())),
         ("templates with a `hostPath`", with(|volume| volume.host_path.is_some())),
-        ("templates with data elsewhere", left.templates.iter().filter_map(elsewhere).collect()),
-        ("Pods that no controller makes", bare.map(subject).collect()),
+        ("templates with an external volume", left.templates.iter().filter_map(elsewhere).collect()),
+        ("Pods without a controller", bare.map(subject).collect()),
         ("Services without a selector, whose endpoints are not copied", by_hand.map(subject).collect()),
     ];
     let told = lists.iter().filter(|(_, list)| !list.is_empty());
     let told: Vec<String> =
-        told.map(|(what, list)| format!("{} {what}: {}", list.len(), first_few(list))).collect();
+        told.map(|(what, list)| format!("{what} ({}): {}", list.len(), first_few(list))).collect();
     if told.is_empty() {
-        return Judged::pass("no StatefulSet, no claim, no volume with data, nothing that is made by hand");
+        return Judged::pass("no StatefulSet, claim, volume with data, or object created by hand");
     }
     Judged::warn(
         told.join("; "),
-        "neither they nor their data are copied: have both clusters use one database outside, move the data by its own means, or leave \
-         the namespace out; make Pods and endpoints that nobody makes anew by hand on the mirror (`kubectl apply`)",
+        "neither they nor their data are copied: let both clusters use one external database, move the data with its own tools, or exclude \
+         the namespace; create Pods without a controller, and endpoints, by hand on the mirror (`kubectl apply`)",
     )
 }
 
-/// A template with volumes of other kinds that have data, and which: as JSON a volume has a member of the name of its kind.
+/// A template with other kinds of volumes with data, and these kinds: in JSON the member of a volume is named after its kind.
 fn elsewhere(template: &Template) -> Option<String> {
     let volumes = serde_json::to_value(&template.spec.volumes).unwrap_or_default();
     let volumes = volumes.as_array().into_iter().flatten().filter_map(Value::as_object);
@@ -200,21 +200,21 @@ fn is_without_selector(service: &Service) -> bool {
         && !is_made_anew("Service", &service.metadata)
 }
 
-/// Where Secrets for registries are named, and where they are.
+/// References to the Secrets of registries, and the Secrets that exist.
 #[derive(Debug, Clone, Copy)]
 pub struct Pulling<'a> {
-    /// The templates of Pods that are copied.
+    /// The templates of copied Pods.
     pub templates: &'a [Template],
     /// ServiceAccounts of the chosen namespaces in the source.
     pub accounts: &'a [ServiceAccount],
-    /// ServiceAccounts of these namespaces that the mirror has already.
+    /// ServiceAccounts of these namespaces on the mirror.
     pub on_mirror: &'a [ServiceAccount],
     /// Namespace and name of each Secret in the source.
     pub secrets: &'a BTreeSet<(String, String)>,
 }
 
-/// Secrets for registries that are named must be in the source, where they are copied from; and not be named by the ServiceAccount
-/// `default` alone, which every namespace of the mirror has of its own.
+/// Judges the Secrets of registries that are named: they must be in the source, and not be named by the ServiceAccount `default`
+/// only, which is not copied.
 pub fn pull_secrets(pulling: &Pulling<'_>) -> Judged {
     let mut named: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
     let mut name = |namespace: &str, secret: &str, who: &str| {
@@ -240,30 +240,30 @@ pub fn pull_secrets(pulling: &Pulling<'_>) -> Judged {
     if !missing.is_empty() {
         return Judged::fail(
             format!(
-                "{} named and not in the source: {}",
+                "{} named but missing in the source: {}",
                 counted(missing.len(), "Secret is", "Secrets are"),
                 first_few(&missing)
             ),
-            "make them (`kubectl create secret docker-registry`), or take their names out: on the mirror every image is pulled anew",
+            "create them (`kubectl create secret docker-registry`), or remove the references: the mirror pulls every image",
         );
     }
     let lost = lost(pulling);
     if !lost.is_empty() {
         return Judged::warn(
             format!("named by a ServiceAccount `default` that is not copied: {}", first_few(&lost)),
-            "name them in the templates (`imagePullSecrets`), or on the mirror: `kubectl patch serviceaccount default -n NAMESPACE -p \
+            "name them in the templates (`imagePullSecrets`), or in the mirror's ServiceAccount: `kubectl patch serviceaccount default -n NAMESPACE -p \
              '{\"imagePullSecrets\": [{\"name\": \"SECRET\"}]}'`",
         );
     }
-    Judged::pass(format!("all {} that are named are there to be copied", named.len()))
+    Judged::pass(format!("all {} that are named are in the source", named.len()))
 }
 
 fn named_by(secrets: Option<&Vec<LocalObjectReference>>) -> impl Iterator<Item = &str> {
     secrets.into_iter().flatten().map(|secret| secret.name.as_str()).filter(|name| !name.is_empty())
 }
 
-/// What the ServiceAccounts `default` name and the mirror's do not, and which templates have it from there: those that name no Secret
-/// themselves (`Admit`, `plugin/pkg/admission/serviceaccount/admission.go`, v1.36.3).
+/// Secrets that only the source's ServiceAccount `default` names, and the templates that get them from there because they name no
+/// Secret themselves (`Admit`, `plugin/pkg/admission/serviceaccount/admission.go`, v1.36.3).
 fn lost(pulling: &Pulling<'_>) -> Vec<String> {
     let of_default = |list: &[ServiceAccount], place: &str| -> BTreeSet<String> {
         let its = list.iter().filter(|one| name(*one) == DEFAULT && namespace(*one) == place);
@@ -286,20 +286,20 @@ fn lost(pulling: &Pulling<'_>) -> Vec<String> {
     users.into_iter().map(|(secret, who)| format!("{secret} ({})", first_few(&who))).collect()
 }
 
-/// The ServiceAccount of every namespace, and of Pods that name none.
+/// The ServiceAccount that every namespace has, and that Pods use by default.
 const DEFAULT: &str = "default";
 
-/// The kind of the controller that has made a Pod; empty if none has.
+/// The kind of a Pod's controller; empty without one.
 fn maker(pod: &Pod) -> &str {
     controller(pod).map(|owner| owner.kind.as_str()).unwrap_or_default()
 }
 
-/// Whether a Pod is one of a DaemonSet.
+/// Whether a Pod belongs to a DaemonSet.
 pub fn is_of_daemon_set(pod: &Pod) -> bool {
     maker(pod) == "DaemonSet"
 }
 
-/// Whether a Pod is one that a copy would make anew, elsewhere than on every node.
+/// Whether a copy recreates a Pod, other than those of DaemonSets.
 pub fn is_of_copy(pod: &Pod) -> bool {
     is_alive(pod) && !matches!(maker(pod), "" | "Node" | "DaemonSet" | "StatefulSet")
 }
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_are_those_of_what_is_copied() {
+    fn templates_of_copied_objects_are_returned() {
         let found = deployed(&json!({"nodeName": "a"}));
         assert_eq!(found.len(), 1);
         assert_eq!(
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_data_is_named() {
+    fn objects_with_data_are_a_warning() {
         let plain = deployed(&json!({"volumes": [{"configMap": {}}]}));
         let left = Left { templates: &plain, sets: &[], claims: &[], services: &[], pods: &[] };
         assert_eq!(stateless(&left).verdict, Verdict::Pass);
@@ -356,12 +356,12 @@ mod tests {
         let judged = stateless(&Left { templates: &kept, sets: &sets, claims: &claims, ..left });
         assert_eq!(
             judged.observed,
-            "1 StatefulSets: `shop/db`; 1 PersistentVolumeClaims: `shop/db`; 1 templates with a claim: Deployment `shop/web`; 1 templates with a `hostPath`: Deployment `shop/web`"
+            "StatefulSets (1): `shop/db`; PersistentVolumeClaims (1): `shop/db`; templates with a claim (1): Deployment `shop/web`; templates with a `hostPath` (1): Deployment `shop/web`"
         );
     }
 
     #[test]
-    fn what_nobody_makes_anew_is_named() {
+    fn objects_that_no_controller_recreates_are_a_warning() {
         let nfs = json!({"volumes": [{"name": "a", "nfs": {}}, {"name": "b", "ephemeral": {}}, {"name": "c", "csi": {}}]});
         let kept = deployed(&nfs);
         let service =
@@ -384,13 +384,13 @@ mod tests {
         let left = Left { templates: &kept, sets: &[], claims: &[], services: &services, pods: &pods };
         assert_eq!(
             stateless(&left).observed,
-            "1 templates with data elsewhere: Deployment `shop/web` (`csi`, `nfs`); 1 Pods that no controller makes: `shop/bare`; \
-             2 Services without a selector, whose endpoints are not copied: `shop/db`, `shop/none`"
+            "templates with an external volume (1): Deployment `shop/web` (`csi`, `nfs`); Pods without a controller (1): `shop/bare`; \
+             Services without a selector, whose endpoints are not copied (2): `shop/db`, `shop/none`"
         );
     }
 
     #[test]
-    fn what_runs_nothing_is_told_apart() {
+    fn idle_templates_are_recognized() {
         fn idle<K: Templated + DeserializeOwned>(mut spec: Value, status: &Value) -> bool {
             spec["template"] = json!({"spec": {}});
             spec["jobTemplate"] = json!({"spec": {"template": {"spec": {}}}});
@@ -405,7 +405,7 @@ mod tests {
         assert!(idle::<DaemonSet>(none(), &seen(0)) && !idle::<DaemonSet>(none(), &seen(1)));
         assert!(
             !idle::<DaemonSet>(none(), &json!({"desiredNumberScheduled": 0})),
-            "nobody has looked at it yet"
+            "its controller has not observed it yet"
         );
     }
 
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_is_named_is_there() {
+    fn pull_secret_must_be_in_the_source() {
         let of = deployed(&json!({"imagePullSecrets": [{"name": "registry"}]}));
         let there = BTreeSet::from([("shop".to_string(), "registry".to_string())]);
         let pulling = Pulling { templates: &of, accounts: &[], on_mirror: &[], secrets: &there };
@@ -425,13 +425,13 @@ mod tests {
         let judged = pull_secrets(&Pulling { accounts: &[account("ci")], secrets: &elsewhere, ..pulling });
         assert_eq!(
             judged.observed,
-            "1 Secret is named and not in the source: `shop/registry` (Deployment `shop/web`, ServiceAccount `shop/ci`)"
+            "1 Secret is named but missing in the source: `shop/registry` (Deployment `shop/web`, ServiceAccount `shop/ci`)"
         );
     }
 
-    /// The mirror's `default` has none, unless somebody has patched it.
+    /// The mirror's `default` names no Secrets, unless it was patched.
     #[test]
-    fn the_account_of_every_namespace_is_not_copied() {
+    fn pull_secret_of_the_default_account_is_a_warning() {
         let there = BTreeSet::from([("shop".to_string(), "registry".to_string())]);
         let of = |spec: Value, accounts: &[ServiceAccount], on_mirror: &[ServiceAccount]| {
             let templates = deployed(&spec);
@@ -455,12 +455,12 @@ mod tests {
         assert_eq!(
             of(other, &[account("default"), account("ci")], &[]).verdict,
             Verdict::Pass,
-            "that is copied"
+            "the account is copied"
         );
     }
 
     #[test]
-    fn pods_that_are_made_anew_are_counted() {
+    fn only_pods_that_a_copy_recreates_count() {
         let pod = |kind: &str, phase: &str| {
             let owners = json!([{"kind": kind, "controller": true}]);
             typed(json!({"metadata": {"ownerReferences": owners}, "status": {"phase": phase}}))

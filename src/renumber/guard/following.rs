@@ -1,41 +1,41 @@
-//! Shadows that follow their Services: selector and ports, and endpoints where no controller gives them any. Both go
+//! Shadows that follow their Services: selector and ports, and endpoints if no controller creates them. Both are written
 //! through the API.
 
 use serde_json::{Value, json};
 
-use super::{about, mend_of};
+use super::{about, repair_of};
 use crate::ip::Family;
-use crate::operation::Mend;
+use crate::operation::Repair;
 use crate::renumber::intention::Move;
 use crate::renumber::plan::shadow_spec;
 use crate::survey::{Finding, ServiceRecord};
 
-/// A shadow that is to be as its Service is.
+/// A shadow to update from its Service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Follow {
-    /// What to say if it cannot be done.
+    /// The finding if the update fails.
     pub finding: Finding,
-    /// Where the shadow is.
+    /// The shadow's namespace.
     pub namespace: String,
     /// The shadow's name.
     pub name: String,
-    /// In what it follows.
+    /// The part to update.
     pub what: Followed,
-    /// The record of it; it changes nothing else.
-    pub mend: Mend,
+    /// The record of the update; it changes nothing else.
+    pub repair: Repair,
 }
 
-/// In what a shadow follows its Service.
+/// The part of a shadow that follows its Service.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Followed {
-    /// Selector and ports, by a JSON merge patch, which is refused if the shadow was changed meanwhile. They are validated,
-    /// and their defaults set, by the API server: so it is asked.
+    /// Selector and ports, by a JSON merge patch, which the API server rejects if the shadow was changed concurrently. The
+    /// API server validates them and sets their defaults, so they are not written to etcd.
     Spec(Value),
-    /// The endpoints of the Service of this name, which are not in the survey: they are to be compared.
+    /// The endpoints of the Service of this name. They are not in the survey and must be compared.
     Endpoints(String),
 }
 
-/// What a shadow must become whose Service has another selector or other ports; `None` where it has the same.
+/// The update of a shadow whose Service has another selector or other ports; `None` if they are the same.
 pub(in crate::renumber) fn behind(
     candidate: &Move,
     service: &ServiceRecord,
@@ -51,7 +51,7 @@ fn follow(candidate: &Move, shadow: &ServiceRecord, found: &Value, wanted: &Valu
     let part = |spec: &Value, name: &str| spec.get(name).cloned().unwrap_or_default();
     let mut selector = part(wanted, "selector");
     if let (Some(new), Some(old)) = (selector.as_object_mut(), part(found, "selector").as_object()) {
-        // A merge patch takes away what is null.
+        // A merge patch removes members that are null.
         for key in old.keys() {
             new.entry(key.as_str()).or_insert(Value::Null);
         }
@@ -66,33 +66,33 @@ fn follow(candidate: &Move, shadow: &ServiceRecord, found: &Value, wanted: &Valu
             "publishNotReadyAddresses": or("publishNotReadyAddresses", false.into()),
         },
     });
-    let done = format!("the shadow `{}` follows it", shadow.name);
+    let done = format!("the shadow `{}` was updated from it", shadow.name);
     Follow {
         finding: Finding::error("shadow-behind", about(candidate)).says(says),
         namespace: candidate.namespace.to_string(),
         name: shadow.name.to_string(),
         what: Followed::Spec(change),
-        mend: mend_of(candidate, "shadow-follows", done, Vec::new(), Vec::new()),
+        repair: repair_of(candidate, "shadow-follows", done, Vec::new(), Vec::new()),
     }
 }
 
-/// The shadow of a Service that has, or had, no selector; also if it has one by now: then the copies go.
+/// The shadow of a Service that has, or had, no selector. If it now has a selector, the copies are removed.
 pub(super) fn copies(candidate: &Move, service: Option<&ServiceRecord>) -> Option<Follow> {
     let has_none = service.is_some_and(|service| service.spec.selector.is_empty());
     let shadow = candidate.shadow.as_ref().filter(|shadow| has_none || shadow.has_copies())?;
     let says = format!("has other endpoints than its shadow `{}`", shadow.hold_name);
-    let done = format!("the shadow `{}` gets its endpoints", shadow.hold_name);
+    let done = format!("the shadow `{}` was given its endpoints", shadow.hold_name);
     Some(Follow {
         finding: Finding::error("shadow-behind", about(candidate)).says(says),
         namespace: candidate.namespace.to_string(),
         name: shadow.hold_name.clone(),
         what: Followed::Endpoints(candidate.name.to_string()),
-        mend: mend_of(candidate, "shadow-follows", done, Vec::new(), Vec::new()),
+        repair: repair_of(candidate, "shadow-follows", done, Vec::new(), Vec::new()),
     })
 }
 
-/// As much of a shadow's spec as decides where traffic goes. What a client writes in another way than the API
-/// server stores it is the same.
+/// The part of a shadow's spec that decides where traffic goes. Two spellings that the API server stores alike compare as
+/// equal.
 fn decides(spec: &Value) -> Value {
     let part = |name: &str| spec.get(name).cloned().unwrap_or_default();
     json!([part("selector"), part("ports"), part("sessionAffinity"), part("publishNotReadyAddresses")])

@@ -1,62 +1,61 @@
-//! What a rollback gives up: Services that were deleted, or made anew, since they were planned cannot get their old
-//! address back. What netsurgeon has made for them goes, and nothing of them is left to be undone.
+//! Services that a rollback gives up: those that were deleted or recreated since they were planned cannot get their old
+//! address back. The objects that netsurgeon created for them are removed, and none of their steps is left to undo.
 
 use std::collections::HashMap;
 
 use super::{Watch, is_the_planned};
-use crate::operation::{KeyEdit, Mend, State, StepId, Swap, Work as _};
+use crate::operation::{KeyEdit, Repair, State, StepId, Swap, Work as _};
 use crate::renumber::intention::{Move, Renumbering};
 use crate::renumber::steps::Step;
 use crate::survey::{Era, Layout, Survey};
 
-/// Returns, for each Service that is gone or is another one by now, the steps that cannot be undone any more, and what
-/// is done in their place. Shadows go first, one at a time and without steps: it is to be looked again afterwards.
-/// `now` is in seconds since 1970.
+/// Returns, for each deleted or recreated Service, the steps that can no longer be undone, and the repair that replaces
+/// them. Shadows are removed first, one at a time and without steps: check again afterwards. `now` is in seconds since 1970.
 pub fn given_up(
     work: &Renumbering,
     survey: &Survey,
     state: impl Fn(&StepId) -> Option<State>,
     now: i64,
-) -> Vec<(Vec<StepId>, Mend)> {
+) -> Vec<(Vec<StepId>, Repair)> {
     let layout = Layout::new(&work.prefix);
     let watch = Watch::of(work, &layout, survey, now);
     let gone: Vec<(&Move, Settled)> =
-        work.moves.iter().filter_map(|m| watch.given_up(m).map(|mend| (m, mend))).collect();
+        work.moves.iter().filter_map(|m| watch.given_up(m).map(|repair| (m, repair))).collect();
     if gone.is_empty() {
         return Vec::new();
     }
     let mut steps: HashMap<String, Vec<StepId>> = HashMap::new();
     for step in work.stages().iter().flat_map(|stage| work.steps(stage)) {
         if is_to_be_undone(&step, &state) {
-            steps.entry(step.about).or_default().push(step.id);
+            steps.entry(step.subject).or_default().push(step.id);
         }
     }
-    let with_steps = |(candidate, mend): (&Move, Settled)| {
+    let with_steps = |(candidate, repair): (&Move, Settled)| {
         let steps = steps.remove(&candidate.id())?;
-        Some(match mend {
-            Settled::Shadow(mend) => (Vec::new(), mend),
-            Settled::Rest(mend) => (steps, mend),
+        Some(match repair {
+            Settled::Shadow(repair) => (Vec::new(), repair),
+            Settled::Rest(repair) => (steps, repair),
         })
     };
     gone.into_iter().filter_map(with_steps).collect()
 }
 
-/// As the executor sees it: what was begun and not undone, and what matters on the way back of a step that was.
+/// As in the executor: steps that were started and not undone.
 fn is_to_be_undone(step: &Step, state: &impl Fn(&StepId) -> Option<State>) -> bool {
-    // The lingering is no Service's.
+    // The linger step belongs to no Service.
     !step.is_for_the_way_back() && state(&step.id).is_some() && state(&step.id) != Some(State::UndoDone)
 }
 
-/// What is done of a Service that is gone. Of its shadows one at a time is removed: a transaction changes one Service.
+/// The repair for a deleted Service. Shadows are removed one at a time: a transaction changes one Service.
 pub(super) enum Settled {
-    /// One of its shadows is removed; the rest comes later.
-    Shadow(Mend),
+    /// One of its shadows is removed; the rest follows later.
+    Shadow(Repair),
     /// Everything else.
-    Rest(Mend),
+    Rest(Repair),
 }
 
 impl Watch<'_> {
-    /// What becomes of one Service's reservations and shadows; `None` if it is still the one that was planned.
+    /// The repair for one Service's reservations and shadows; `None` if it is still the planned Service.
     fn given_up(&self, candidate: &Move) -> Option<Settled> {
         let found = self.index.service(candidate);
         if found.is_some_and(|service| is_the_planned(candidate, service)) {
@@ -72,18 +71,18 @@ impl Watch<'_> {
             edits.extend(self.freed(candidate, new));
         }
         edits.extend(found.and_then(|service| self.let_go(candidate, service)));
-        let says = format!("nothing holds `{}` and `{new}` for it any more", candidate.old_address);
+        let says = format!("`{}` and `{new}` are no longer held for it", candidate.old_address);
         Some(Settled::Rest(self.settled(candidate, says, edits)))
     }
 
-    /// What removes one of its shadows; `None` if there is none any more.
-    pub(super) fn shadow_given_up(&self, candidate: &Move) -> Option<Mend> {
+    /// Removes one of its shadows; `None` if none is left.
+    pub(super) fn shadow_given_up(&self, candidate: &Move) -> Option<Repair> {
         let (name, edits) = self.first_shadow(candidate)?;
-        Some(self.settled(candidate, format!("its shadow Service `{name}` is removed"), edits))
+        Some(self.settled(candidate, format!("its shadow Service `{name}` was removed"), edits))
     }
 
-    fn settled(&self, candidate: &Move, says: String, edits: Vec<KeyEdit>) -> Mend {
-        Mend {
+    fn settled(&self, candidate: &Move, says: String, edits: Vec<KeyEdit>) -> Repair {
+        Repair {
             subject: candidate.subject(),
             code: "given-up",
             says,
@@ -93,7 +92,7 @@ impl Watch<'_> {
         }
     }
 
-    /// What removes the first of its shadows that is there, or is not but has a temporary address still, in etcd.
+    /// Removes, in etcd, the first of its shadows that exists or still has a temporary address.
     pub(super) fn first_shadow<'m>(&self, candidate: &'m Move) -> Option<(&'m str, Vec<KeyEdit>)> {
         let shadow = candidate.shadow.as_deref()?;
         let names = [&shadow.hold_name, &shadow.warm_name];
@@ -104,7 +103,7 @@ impl Watch<'_> {
             let object = self.index.object(temporary);
             let is_its = object.is_some_and(|it| it.parent.0 == candidate.namespace && it.parent.1 == **name);
             edits.extend(is_its.then(|| self.compiler.free(candidate, temporary, name, None)));
-            // An API server frees a bit with the Service that it deletes, which is not how this one goes.
+            // An API server frees the bit of a Service that it deletes; this one is deleted in etcd.
             if self.compiler.work.era != Era::Objects
                 && (is_its || found.is_some_and(|found| found.addresses.contains(&temporary)))
             {

@@ -1,5 +1,5 @@
-//! The RangeAllocation as Services ask for it at the moment: its bits that are reserved, and that are free again; and under
-//! dual write all of it, once the API servers have another range, because there it follows nobody's flag.
+//! The RangeAllocation as the current Services require it: reserves and frees its bits. Under dual write also all of it, once the
+//! API servers have another range, because there no API server rewrites it for its flag.
 
 use std::collections::HashSet;
 
@@ -16,9 +16,9 @@ use crate::wire::edit::{Condition, FieldChange};
 use crate::wire::{Field, FieldEdit, Value};
 
 impl LiveEnvironment<'_> {
-    /// Computes which bits of a batch are set, or on the way back cleared. A bit that is set and no Service's is ours: an API
-    /// server may have left it behind. One of another Service stays as it is: forward that is refused, by name; back it was
-    /// allocated when its Service was deleted.
+    /// Computes which bits of a batch are set, or in a rollback cleared. A set bit of no Service counts as reserved by the
+    /// operation: an API server may have left it. A bit of another Service is not changed: forward it is refused, with the
+    /// Service's name; in a rollback it was allocated after its Service was deleted.
     pub(super) async fn reserved_bits(&self, batch: usize, back: bool) -> Result<Applied, Fault> {
         let failed = |text: String| Fault::Halt(format!("the RangeAllocation cannot be read: {text}"));
         let layout = Layout::new(&self.work.prefix);
@@ -26,7 +26,7 @@ impl LiveEnvironment<'_> {
         let mut swap = compiler.bits_of(batch, back);
         let survey =
             Survey::read(self.store, &layout, None).await.map_err(|error| failed(error.to_string()))?;
-        // Without one of the new range the change is refused, and says why.
+        // Without a RangeAllocation of the new range, the change is refused, with the reason.
         let found = survey.address_bitmap(self.work.family).filter(|it| it.cidr() == Some(self.work.to));
         let Some(found) = found else { return Ok(Applied::Changes(Box::new(swap))) };
         let capacity = compiler.bitmap_capacity();
@@ -57,11 +57,11 @@ impl LiveEnvironment<'_> {
         Ok(Applied::Changes(Box::new(swap)))
     }
 
-    /// Computes the change of the RangeAllocation to the new range, or back to the old one. Its bits are those that
-    /// Services and the allocator's objects ask for, but for those of the addresses of the operation.
+    /// Computes the change of the RangeAllocation to the new range, or back to the old one. Its bits are those of Services and
+    /// of the allocator's objects, except for the addresses of the operation.
     pub(super) async fn rewritten_bitmap(&self, back: bool) -> Result<Applied, Fault> {
         let failed = |text: String| Fault::Halt(format!("the RangeAllocation cannot be rewritten: {text}"));
-        let change = self.work.bitmap.as_ref().ok_or_else(|| failed("none was planned".to_string()))?;
+        let change = self.work.bitmap.as_ref().ok_or_else(|| failed("the plan has none".to_string()))?;
         let layout = Layout::new(&self.work.prefix);
         let survey =
             Survey::read(self.store, &layout, None).await.map_err(|error| failed(error.to_string()))?;
@@ -69,7 +69,7 @@ impl LiveEnvironment<'_> {
         let found = found.ok_or_else(|| failed(format!("there is no `{}`", change.name)))?;
         let range = if back { change.from.clone() } else { self.work.to.to_string() };
         let items =
-            Items::parse(&range).ok_or_else(|| failed(format!("`{range}` is no range of addresses")))?;
+            Items::parse(&range).ok_or_else(|| failed(format!("`{range}` is not an address range")))?;
         let mut bits = wanted(&items, &survey, Some(found).filter(|found| found.range == range));
         for (address, is_wanted) in wanted_meanwhile(self.work, &survey, back) {
             if let Some(bit) = items.bit(Item::Address(address)) {

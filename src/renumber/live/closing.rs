@@ -1,27 +1,27 @@
-//! The ServiceCIDRs while a range ends: that of the old range is closed once the flag has changed, opened again on the way
-//! back, and replaced at the end.
+//! The ServiceCIDRs at the end of a range. The one of the old range is closed once the flag has changed, opened again in a
+//! rollback, and replaced at the end.
 //!
-//! A ServiceCIDR that is being deleted gives out nothing any more. It stays until the controller manager sees no address of
-//! it that is the allocator's and in no other ServiceCIDR (`canDeleteCIDR`, `servicecidrs_controller.go`, v1.36.3): as long
-//! as old addresses are held. Then an API server creates `kubernetes` again from its flag, when it misses it
-//! (`default_servicecidr_controller.go`, v1.36.3). Its deletion cannot be taken back: a rollback gives the old range another
-//! ServiceCIDR, which lets the first one end, and waits for an API server with the old flag.
+//! A terminating ServiceCIDR allocates no address. It exists until the controller manager finds no IPAddress of the allocator in
+//! it that no other ServiceCIDR contains (`canDeleteCIDR`, `servicecidrs_controller.go`, v1.36.3): as long as old addresses are
+//! held. Then an API server creates the missing `kubernetes` again from its flag (`default_servicecidr_controller.go`, v1.36.3).
+//! The deletion cannot be undone. So a rollback creates another ServiceCIDR for the old range, with which the deletion of the
+//! first one can complete, and waits for an API server with the old flag.
 
 use serde_json::{Value, json};
 
 use super::LiveEnvironment;
-use super::waits::{Look, NotYet, is_ready};
-use crate::cluster::{MANAGED_BY, ObjectRef};
+use super::waits::{Look, WaitStatus, is_ready};
 use crate::ip::ServiceCidr;
+use crate::kube_api::{MANAGED_BY, ObjectRef};
 use crate::operation::Fault;
 use crate::renumber::current::newcomers;
 use crate::survey::{Era, Layout, Survey};
 use crate::wire::objects::{self, RangeAllocation};
 
-/// The ServiceCIDR that API servers make from their flag.
+/// The ServiceCIDR that API servers create from their flag.
 const OWN: &str = "kubernetes";
 
-/// How many Services are named.
+/// How many Services a message names.
 const MOST_NAMED: usize = 5;
 
 fn is_terminating(range: &Value) -> bool {
@@ -50,19 +50,19 @@ impl LiveEnvironment<'_> {
         Ok(())
     }
 
-    /// From now on no new Service gets an address of the old range.
+    /// Closes the old range: no new Service gets an address of it.
     pub(super) async fn close_old_range(&self) -> Result<(), Fault> {
         self.delete_own_unless(&self.work.flag).await
     }
 
-    /// Waits until the API servers' own ServiceCIDR has the new range: the old one ends with its last address.
+    /// Waits until the API servers' own ServiceCIDR has the new range: the old one is deleted after its last address.
     pub(super) async fn replace_range(&self) -> Result<(), Fault> {
         self.close_old_range().await?;
         let until = "ServiceCIDR `kubernetes` has the new range and is ready";
         self.poll(until, Look::OwnRange(&self.work.flag)).await
     }
 
-    /// Gives new Services addresses of the old range again, if that was closed.
+    /// Opens the old range for new Services again, if it was closed.
     pub(super) async fn reopen_old_range(&self) -> Result<(), Fault> {
         let (before, name) = (&self.work.flag_before, self.work.back_range_name());
         let own = self.cluster.get(&self.range(OWN)).await?;
@@ -82,29 +82,31 @@ impl LiveEnvironment<'_> {
         self.remove_range(&name).await
     }
 
-    pub(super) async fn own_range_has(&self, flag: &[ServiceCidr]) -> Result<(), NotYet> {
-        let seen = |what: String| Err(NotYet::Seen(what));
+    pub(super) async fn own_range_has(&self, flag: &[ServiceCidr]) -> Result<(), WaitStatus> {
+        let seen = |what: String| Err(WaitStatus::Pending(what));
         let Some(range) = self.cluster.get(&self.range(OWN)).await? else {
             return seen("ServiceCIDR `kubernetes` does not exist".to_string());
         };
         if is_terminating(&range) {
             self.no_service_was_created_there().await?;
             return seen(
-                "ServiceCIDR `kubernetes` is being deleted: the controller manager has not ended it yet"
+                "ServiceCIDR `kubernetes` is being deleted, and the controller manager has not removed its finalizer yet"
                     .to_string(),
             );
         }
         if !has(&range, flag) {
             let cidrs = range.pointer("/spec/cidrs").cloned().unwrap_or_default();
-            return seen(format!("ServiceCIDR `kubernetes` has {cidrs}: an API server has that range"));
+            return seen(format!(
+                "ServiceCIDR `kubernetes` has {cidrs}: an API server still has that range in its flag"
+            ));
         }
         if is_ready(&range) { Ok(()) } else { seen("ServiceCIDR `kubernetes` is not ready".to_string()) }
     }
 
-    /// A Service with an address of the old range that is not part of the operation keeps the range from its end for ever.
-    async fn no_service_was_created_there(&self) -> Result<(), NotYet> {
+    /// A Service with an address of the old range that is not part of the operation prevents the deletion of the range forever.
+    async fn no_service_was_created_there(&self) -> Result<(), WaitStatus> {
         let survey = Survey::read(self.store, &Layout::new(&self.work.prefix), None).await;
-        let survey = survey.map_err(|error| NotYet::Never(Fault::Halt(error.to_string())))?;
+        let survey = survey.map_err(|error| WaitStatus::Failed(Fault::Halt(error.to_string())))?;
         let found = newcomers(self.work, &survey);
         if found.is_empty() {
             return Ok(());
@@ -112,15 +114,15 @@ impl LiveEnvironment<'_> {
         let names: Vec<String> = found.iter().take(MOST_NAMED).map(|service| service.subject()).collect();
         let more = found.len().saturating_sub(names.len());
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        Err(NotYet::Never(Fault::Halt(format!(
-            "Services have an address of the old range and are not part of this operation: `{}`{more}; resume the operation: \
-             it moves them, too",
+        Err(WaitStatus::Failed(Fault::Halt(format!(
+            "Services have an address of the old range and are not part of this operation: `{}`{more}; resume the operation \
+             to move them, too",
             names.join("`, `")
         ))))
     }
 
-    /// Waits until the RangeAllocation has the range of the flag: where there is nothing but a bitmap, an API server
-    /// that starts writes it for its own flag (`Repair.runOnce`,
+    /// Waits until the RangeAllocation has the range of the flag: in the bitmap era, a starting API server writes it for its own
+    /// flag (`Repair.runOnce`,
     /// `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2).
     pub(super) async fn allocation_follows(&self, back: bool) -> Result<(), Fault> {
         let Some(bitmap) = self.work.bitmap.as_ref().filter(|_| self.work.era == Era::Bitmap) else {
@@ -131,21 +133,24 @@ impl LiveEnvironment<'_> {
         self.poll(&until, Look::Allocation(&range)).await
     }
 
-    pub(super) async fn allocation_has(&self, range: &str) -> Result<(), NotYet> {
+    pub(super) async fn allocation_has(&self, range: &str) -> Result<(), WaitStatus> {
         let name = self.work.bitmap.as_ref().map_or("serviceips", |bitmap| bitmap.name.as_str());
         let key = Layout::new(&self.work.prefix).range(name);
         let entry = self.store.get(&key).await?;
-        let entry = entry.ok_or_else(|| NotYet::Seen(format!("there is no RangeAllocation `{name}`")))?;
-        let found: RangeAllocation =
-            objects::decode(&entry.value).map_err(|error| NotYet::Never(Fault::Halt(error.to_string())))?;
+        let entry =
+            entry.ok_or_else(|| WaitStatus::Pending(format!("there is no RangeAllocation `{name}`")))?;
+        let found: RangeAllocation = objects::decode(&entry.value)
+            .map_err(|error| WaitStatus::Failed(Fault::Halt(error.to_string())))?;
         let found = found.range.unwrap_or_default();
         if found == range {
             return Ok(());
         }
-        Err(NotYet::Seen(format!("it has `{found}`: an API server has that range, or has not started yet")))
+        Err(WaitStatus::Pending(format!(
+            "it has `{found}`: an API server still has that range in its flag, or has not started yet"
+        )))
     }
 
-    /// Deletes the ServiceCIDR that the operation made for the new range, and waits until it is gone.
+    /// Deletes the ServiceCIDR that the operation created for the new range, and waits until it is deleted.
     pub(super) async fn remove_temporary_range(&self) -> Result<(), Fault> {
         self.remove_range(&self.work.range_name()).await
     }
@@ -155,7 +160,7 @@ impl LiveEnvironment<'_> {
         self.is_gone(&self.range(name)).await
     }
 
-    /// Waits until an object that is being deleted is gone.
+    /// Waits until an object with a deletion timestamp is deleted.
     pub(super) async fn is_gone(&self, object: &ObjectRef<'_>) -> Result<(), Fault> {
         self.poll(&format!("{object} is deleted"), Look::Gone(object)).await
     }

@@ -1,16 +1,16 @@
-//! Whether an object that is there is the one that would be made.
+//! Whether an existing object matches the manifest that would be created.
 
 use serde_json::Value;
 
-/// Set by whoever makes the object, so no part of what is asked for.
+/// Set by the API server, so not part of the comparison.
 const OF_THE_SERVER: [&str; 4] =
     ["metadata.uid", "metadata.creationTimestamp", "metadata.resourceVersion", "metadata.generation"];
 
-/// A selector with one more term selects other Pods, so it is compared as a whole.
+/// A selector with an additional term selects other Pods, so it is compared as a whole.
 const SELECTOR: &str = "spec.selector";
 
-/// Returns the first field of a manifest that the object does not have so, in words; `None` when the object has
-/// everything that the manifest asks for. What else it has are defaults.
+/// Returns the first field of a manifest in which the object differs, as a message; `None` if the object has all values of the
+/// manifest. Its other values are defaults.
 pub(super) fn difference(manifest: &Value, object: &Value) -> Option<String> {
     differs("", manifest, object)
 }
@@ -35,7 +35,7 @@ fn differs(path: &str, wanted: &Value, found: &Value) -> Option<String> {
     }
 }
 
-/// Whether a value is left out where it is stored (`omitempty`).
+/// Whether a value is omitted when it is stored (`omitempty`).
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_are_no_difference() {
+    fn difference_ignores_defaults() {
         let manifest = json!({
             "metadata": {"name": "a", "uid": "", "creationTimestamp": "1970-01-01T00:00:00Z"},
             "spec": {"ports": [{"port": 80, "name": null}, {"port": 81, "name": ""}], "selector": {"app": "a"}},
@@ -66,9 +66,9 @@ mod tests {
         assert_eq!(difference(&manifest, &object), None);
     }
 
-    /// As the API server returns a Service without a selector (1.32.2 and 1.36.3): members that are empty are left out.
+    /// As the API server returns a Service without a selector (1.32.2 and 1.36.3): empty members are omitted.
     #[test]
-    fn members_that_the_api_server_leaves_out_are_no_difference() {
+    fn difference_ignores_omitted_empty_members() {
         let manifest = json!({"spec": {
             "selector": {}, "externalIPs": [], "publishNotReadyAddresses": false, "healthCheckNodePort": 0,
             "ports": [{"port": 80, "nodePort": 0}],
@@ -86,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_with_another_term_is_a_difference() {
+    fn difference_reports_selector_with_additional_term() {
         let manifest = json!({"spec": {"selector": {"app": "a"}}});
         let object = json!({"spec": {"selector": {"app": "a", "tier": "b"}}});
         assert!(difference(&manifest, &object).is_some_and(|found| found.starts_with("`spec.selector` is")));
     }
 
     #[test]
-    fn a_difference_is_named_by_its_path() {
+    fn difference_names_path_of_field() {
         let manifest = json!({"spec": {"ports": [{"port": 80}], "selector": {"app": "a"}}});
         for (object, words) in [
             (

@@ -1,18 +1,18 @@
-//! Items of a list in an object that somebody else owns: what others write into it meanwhile stays.
+//! Items of a list in an object of another owner: concurrent changes to the object are kept.
 
 use serde_json::Value;
 
 use super::LiveEnvironment;
-use crate::cluster::{ClusterError, ObjectRef};
+use crate::kube_api::{ClusterError, ObjectRef};
 use crate::operation::Fault;
 use crate::renumber::effect::List;
 
-/// How often it is tried again when somebody else was faster.
+/// How many attempts there are after conflicts with other writers.
 const ATTEMPTS: usize = 10;
 
 impl LiveEnvironment<'_> {
-    /// Gives a list items and takes others away, or on the way `back` the other way round. Does nothing where it is so, or
-    /// where there is no such list.
+    /// Adds items to a list and removes others, or, with `back`, the reverse. Does nothing if the list already matches, or does
+    /// not exist.
     pub(super) async fn change_list(&self, list: &List, back: bool) -> Result<(), Fault> {
         let object = ObjectRef::new(&list.api_version, &list.kind, None, &list.name);
         let (with, without) = if back { (&list.without, &list.with) } else { (&list.with, &list.without) };
@@ -27,12 +27,12 @@ impl LiveEnvironment<'_> {
             }
         }
         Err(Fault::Halt(format!(
-            "{object} changes all the time: {ATTEMPTS} attempts met with another writer"
+            "{object} changes continuously: {ATTEMPTS} attempts conflicted with another writer"
         )))
     }
 }
 
-/// Changes the list; tells whether that was necessary.
+/// Changes the list; returns whether that was necessary.
 fn change(object: &mut Value, pointer: &str, with: &[Value], without: &[Value]) -> bool {
     let Some(Value::Array(items)) = object.pointer_mut(pointer) else { return false };
     let before = items.clone();
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_else_is_in_the_list_stays() {
+    fn change_keeps_other_items() {
         let (old, new, other) = (json!({"cidr": "a"}), json!({"cidr": "b"}), json!({"cidr": "c"}));
         let mut object = json!({"spec": {"list": [old, other]}});
         let (old, new) = ([json!({"cidr": "a"})], [new]);

@@ -1,14 +1,14 @@
-//! Shadow Services that are to have the endpoints of the Services that they stand in for: they follow selector and ports
-//! of the Service as it is, which may have changed since it was planned.
+//! Shadow Services must have the endpoints of the Services that they represent. They follow the current selector and ports of
+//! the Service, which may have changed since it was planned.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::LiveEnvironment;
-use super::waits::NotYet;
-use crate::cluster::{Cluster, ClusterError, ObjectRef};
+use super::waits::WaitStatus;
 use crate::ip::Family;
+use crate::kube_api::{Cluster, ClusterError, ObjectRef};
 use crate::operation::Fault;
 use crate::renumber::guard::{Followed, behind};
 use crate::renumber::intention::Move;
@@ -16,12 +16,12 @@ use crate::survey::{Layout, ServiceRecord};
 use crate::wire::StoredService;
 
 impl LiveEnvironment<'_> {
-    /// Whether each shadow has the endpoints of the Service that it stands in for. A shadow, or a Service, that
-    /// is not there is none of this wait's concern: the steps that change it will say so.
+    /// Whether each shadow has the endpoints of its Service. Ignores a missing shadow or Service: the steps that change it report
+    /// that.
     pub(super) async fn shadows_have_endpoints(
         &self,
         moves: impl Iterator<Item = &Move>,
-    ) -> Result<(), NotYet> {
+    ) -> Result<(), WaitStatus> {
         for candidate in moves {
             let Some(shadow) = &candidate.shadow else { continue };
             let Some(service) = self.record(&candidate.namespace, &candidate.name).await? else { continue };
@@ -31,18 +31,18 @@ impl LiveEnvironment<'_> {
                 if let Some(follow) = behind(candidate, &service, &stands_in, self.work.family) {
                     self.follow(&follow.namespace, name, &follow.what).await?;
                 }
-                // Its owner may have taken the selector away since it was planned.
+                // Its owner may have removed the selector since it was planned.
                 if service.spec.selector.is_empty() || shadow.has_copies() {
                     self.copy_endpoints(candidate, name).await?;
                 }
                 let found = self.endpoints(&candidate.namespace, name).await?;
-                // The garbage collector may have deleted the EndpointSlices of one that is being deleted.
+                // If the Service is being deleted, the garbage collector may have deleted its EndpointSlices.
                 let is_behind =
                     if service.is_being_deleted { !found.is_superset(&wanted) } else { found != wanted };
                 if is_behind {
                     let (found, wanted) = (found.len(), wanted.len());
-                    return Err(NotYet::Seen(format!(
-                        "the shadow `{}/{name}` has other endpoints ({found}) than `{}` ({wanted})",
+                    return Err(WaitStatus::Pending(format!(
+                        "shadow `{}/{name}` has {found} endpoints, which differ from the {wanted} endpoints of `{}`",
                         candidate.namespace, candidate.name
                     )));
                 }
@@ -51,74 +51,80 @@ impl LiveEnvironment<'_> {
         Ok(())
     }
 
-    /// Whether each Service is gone that was deleted while a finalizer kept it. One that may not be deleted has moved
-    /// all the same: it is no reason to stop.
-    pub(super) async fn deleted_are_gone(&self, moves: impl Iterator<Item = &Move>) -> Result<(), NotYet> {
+    /// Whether all Services are removed that were deleted while a finalizer kept them. A Service whose deletion is refused has
+    /// moved anyway, so it does not stop the operation.
+    pub(super) async fn deleted_are_gone(
+        &self,
+        moves: impl Iterator<Item = &Move>,
+    ) -> Result<(), WaitStatus> {
         for candidate in moves {
             let found = self.record(&candidate.namespace, &candidate.name).await?;
             let is_left = found.is_some_and(|it| it.uid == candidate.uid && it.is_left_over());
             if is_left && delete_again(self.cluster, candidate).await?.is_none() {
-                return Err(NotYet::Seen(format!("Service `{}` is being deleted", candidate.subject())));
+                return Err(WaitStatus::Pending(format!(
+                    "Service `{}` is being deleted",
+                    candidate.subject()
+                )));
             }
         }
         Ok(())
     }
 
-    /// Gives a shadow without a selector the endpoints of its Service.
-    async fn copy_endpoints(&self, candidate: &Move, shadow: &str) -> Result<(), NotYet> {
+    /// Copies the endpoints of a Service to its shadow without a selector.
+    async fn copy_endpoints(&self, candidate: &Move, shadow: &str) -> Result<(), WaitStatus> {
         let (namespace, of) = (&candidate.namespace, (candidate.name.as_str(), shadow));
         let changes = self.cluster.slice_changes(namespace, of, self.work.family).await?;
         match self.cluster.change_slices(namespace, &changes).await {
             Err(error @ (ClusterError::Conflict { .. } | ClusterError::AlreadyExists { .. })) => {
-                Err(NotYet::Seen(error.to_string()))
+                Err(WaitStatus::Pending(error.to_string()))
             }
             outcome => Ok(outcome?),
         }
     }
 
     /// Gives a shadow the selector and the ports of its Service.
-    async fn follow(&self, namespace: &str, shadow: &str, what: &Followed) -> Result<(), NotYet> {
+    async fn follow(&self, namespace: &str, shadow: &str, what: &Followed) -> Result<(), WaitStatus> {
         let Followed::Spec(change) = what else { return Ok(()) };
         let object = ObjectRef::new("v1", "Service", Some(namespace), shadow);
         match self.cluster.merge(&object, change).await {
             Ok(_) => {
-                tracing::info!(%object, "it has the selector and ports of its Service again");
+                tracing::info!(%object, "updated to the selector and ports of its Service");
                 Ok(())
             }
-            Err(error @ ClusterError::Conflict { .. }) => Err(NotYet::Seen(error.to_string())),
+            Err(error @ ClusterError::Conflict { .. }) => Err(WaitStatus::Pending(error.to_string())),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Reads a shadow. One that is being deleted is none: the garbage collector may have deleted its EndpointSlices, and no
-    /// controller creates them again.
-    async fn stored(&self, namespace: &str, name: &str) -> Result<Option<ServiceRecord>, NotYet> {
+    /// Reads a shadow; `None` also if it is being deleted: the garbage collector may have deleted its EndpointSlices, and no
+    /// controller recreates them.
+    async fn stored(&self, namespace: &str, name: &str) -> Result<Option<ServiceRecord>, WaitStatus> {
         let found = self.record(namespace, name).await?;
         Ok(found.filter(|service| !service.is_being_deleted))
     }
 
-    async fn record(&self, namespace: &str, name: &str) -> Result<Option<ServiceRecord>, NotYet> {
+    async fn record(&self, namespace: &str, name: &str) -> Result<Option<ServiceRecord>, WaitStatus> {
         let key = Layout::new(&self.work.prefix).service(namespace, name);
         let Some(entry) = self.store.get(&key).await? else { return Ok(None) };
         let service = StoredService::decode(&entry.value)
-            .map_err(|error| NotYet::Never(Fault::Halt(format!("`{key}`: {error}"))))?;
+            .map_err(|error| WaitStatus::Failed(Fault::Halt(format!("`{key}`: {error}"))))?;
         Ok(Some(ServiceRecord::of(key, entry.mod_revision, service)))
     }
 
-    /// Returns the endpoints of a Service in the family that is renumbered: one text each, with everything that
-    /// decides whether traffic goes there.
-    async fn endpoints(&self, namespace: &str, name: &str) -> Result<BTreeSet<String>, NotYet> {
+    /// Returns the endpoints of a Service in the renumbered family: a text for each, with all values that decide whether it
+    /// gets traffic.
+    async fn endpoints(&self, namespace: &str, name: &str) -> Result<BTreeSet<String>, WaitStatus> {
         let slices = self.cluster.endpoint_slices(namespace, name).await?;
         Ok(slices.iter().flat_map(|slice| of_slice(slice, self.work.family)).collect())
     }
 }
 
-/// Asks the API to delete a Service that somebody has deleted and no finalizer keeps any more. Returns why a policy, a webhook
-/// or the API refuses that, if one does.
+/// Deletes a Service again that has a deletion timestamp and no finalizer. Returns the error if a policy, a webhook or the API
+/// refuses that.
 pub async fn delete_again(cluster: &Cluster, candidate: &Move) -> Result<Option<ClusterError>, ClusterError> {
     let object = ObjectRef::new("v1", "Service", Some(&candidate.namespace), &candidate.name);
     match cluster.delete(&object, Some(&candidate.uid)).await {
-        // Another one has its name by now.
+        // Another Service has its name now.
         Ok(()) | Err(ClusterError::Conflict { .. }) => Ok(None),
         Err(error) if error.is_of_one_object() => Ok(Some(error)),
         Err(error) => Err(error),
@@ -152,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_differ_by_what_decides_where_traffic_goes() {
+    fn endpoints_differ_by_values_that_route_traffic() {
         let slice = |ready: bool, port: u16| {
             let slice = json!({
                 "addressType": "IPv4", "ports": [{"name": "http", "port": port, "protocol": "TCP"}],

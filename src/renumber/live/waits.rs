@@ -1,4 +1,4 @@
-//! What a renumbering waits for, each looked at until it is true or its time is up.
+//! The waits of a renumbering: each condition is polled until it holds or the deadline passes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::LiveEnvironment;
-use crate::cluster::{ApiServerClient, ApiServerLease, ClusterError, ObjectRef};
 use crate::ip::ServiceCidr;
+use crate::kube_api::{ApiServerClient, ApiServerLease, ClusterError, ObjectRef};
 use crate::operation::Fault;
 use crate::renumber::effect::Awaited;
 use crate::renumber::intention::Move;
@@ -16,14 +16,14 @@ use crate::renumber::steps::Wait;
 use crate::store::{Key, Revision, StoreError};
 use crate::survey::{Era, Layout};
 
-/// A look costs a few requests to every API server.
+/// A check costs a few requests to every API server.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What is waited for.
+/// The condition of a wait.
 #[derive(Clone, Copy)]
 pub(super) enum Look<'n> {
-    /// What a step of the plan waits for.
+    /// The condition of a step of the plan.
     Step(&'n Wait),
     /// The ServiceCIDR of this name is ready on every API server.
     Ready(&'n str),
@@ -31,34 +31,34 @@ pub(super) enum Look<'n> {
     OwnRange(&'n [ServiceCidr]),
     /// The RangeAllocation has this range.
     Allocation(&'n str),
-    /// An object that is being deleted is gone.
+    /// An object with a deletion timestamp is deleted.
     Gone(&'n ObjectRef<'n>),
 }
 
-/// What a look has found instead of what is waited for.
-pub(super) enum NotYet {
-    /// It may come.
-    Seen(String),
-    /// It will not.
-    Never(Fault),
+/// Why the condition does not hold yet.
+pub(super) enum WaitStatus {
+    /// It may still hold later.
+    Pending(String),
+    /// It will never hold.
+    Failed(Fault),
 }
 
-impl From<ClusterError> for NotYet {
+impl From<ClusterError> for WaitStatus {
     fn from(error: ClusterError) -> Self {
-        if error.is_transient() { Self::Seen(error.to_string()) } else { Self::Never(error.into()) }
+        if error.is_transient() { Self::Pending(error.to_string()) } else { Self::Failed(error.into()) }
     }
 }
 
-impl From<StoreError> for NotYet {
+impl From<StoreError> for WaitStatus {
     fn from(error: StoreError) -> Self {
-        Self::Never(Fault::Halt(error.to_string()))
+        Self::Failed(Fault::Halt(error.to_string()))
     }
 }
 
 impl LiveEnvironment<'_> {
     pub(super) async fn wait_for(&self, wait: &Wait) -> Result<(), Fault> {
         self.poll(&wait.until, Look::Step(wait)).await?;
-        // The nodes come last: what they have applied must include what was looked at.
+        // The nodes come last: they must have applied what the API servers have observed.
         if wait.kind == Awaited::Barrier {
             self.look_at_guards().await?;
             self.barrier().await?;
@@ -66,41 +66,43 @@ impl LiveEnvironment<'_> {
         Ok(())
     }
 
-    /// Looks again and again, until what is waited for is there, or never will be, or the time is up. `until` says what it
-    /// is, for people.
+    /// Polls until the condition holds, fails for good, or the deadline passes. `until` names the condition in messages.
     pub(super) async fn poll(&self, until: &str, what: Look<'_>) -> Result<(), Fault> {
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut pause = FIRST_PAUSE;
         loop {
-            // A look may put copies of endpoints in step, and a barrier makes a Service: not without the lock.
+            // A check may update copies of endpoints, and a barrier creates a Service: both need the operation lease.
             self.look_at_guards().await?;
             let seen = match self.look(what).await {
                 Ok(()) => return Ok(()),
-                Err(NotYet::Never(error)) => return Err(error),
-                Err(NotYet::Seen(seen)) => seen,
+                Err(WaitStatus::Failed(error)) => return Err(error),
+                Err(WaitStatus::Pending(seen)) => seen,
             };
             let deadline = self.options.deadline;
-            if begun.elapsed().saturating_add(pause) >= deadline {
+            if start.elapsed().saturating_add(pause) >= deadline {
                 let seconds = deadline.as_secs();
-                return Err(Fault::Halt(format!("not within {seconds} s: {until}; seen last: {seen}")));
+                return Err(Fault::Halt(format!("not within {seconds} s: {until}; last observed: {seen}")));
             }
             sleep(pause).await;
             pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
         }
     }
 
-    /// Whoever has the lock now may have undone what is waited for.
+    /// Fails without the operation lease: its new holder may have undone the awaited state.
     async fn look_at_guards(&self) -> Result<(), Fault> {
         for guard in &self.options.guards {
             let entry = self.store.get(guard.key()).await.map_err(|error| Fault::Halt(error.to_string()))?;
             if !guard.holds(entry.as_ref()) {
-                return Err(Fault::Halt(format!("given up: `{}` is not ours any more", guard.key())));
+                return Err(Fault::Halt(format!(
+                    "stopped waiting: this process no longer holds the operation lease `{}`",
+                    guard.key()
+                )));
             }
         }
         Ok(())
     }
 
-    async fn look(&self, what: Look<'_>) -> Result<(), NotYet> {
+    async fn look(&self, what: Look<'_>) -> Result<(), WaitStatus> {
         match what {
             Look::Step(wait) => self.look_for_step(wait).await,
             Look::Ready(name) => self.range_is_ready(name).await,
@@ -108,12 +110,12 @@ impl LiveEnvironment<'_> {
             Look::Allocation(range) => self.allocation_has(range).await,
             Look::Gone(object) => match self.cluster.get(object).await? {
                 None => Ok(()),
-                Some(_) => Err(NotYet::Seen(format!("{object} is being deleted"))),
+                Some(_) => Err(WaitStatus::Pending(format!("{object} is being deleted"))),
             },
         }
     }
 
-    async fn look_for_step(&self, wait: &Wait) -> Result<(), NotYet> {
+    async fn look_for_step(&self, wait: &Wait) -> Result<(), WaitStatus> {
         let moves = wait.batch.map_or(self.work.moves.as_slice(), |batch| self.work.batch(batch));
         let is_its = |candidate: &&Move| wait.subject.as_ref().is_none_or(|id| *id == candidate.id());
         match wait.kind {
@@ -125,8 +127,8 @@ impl LiveEnvironment<'_> {
         }
     }
 
-    /// Returns a client of every API server, all of which are ready, and none is missing.
-    async fn ready_api_servers(&self) -> Result<Vec<ApiServerClient>, NotYet> {
+    /// Returns a client of every API server, if all are ready and none is missing.
+    async fn ready_api_servers(&self) -> Result<Vec<ApiServerClient>, WaitStatus> {
         let mut clients = Vec::new();
         for server in self.cluster.api_servers().await? {
             let client = self.cluster.dial(server).await?;
@@ -136,15 +138,14 @@ impl LiveEnvironment<'_> {
         let without = &self.options.without_api_servers;
         match missing(self.cluster.api_server_leases().await?, without, clients.len()) {
             None => Ok(clients),
-            Some(what) => Err(NotYet::Seen(what)),
+            Some(what) => Err(WaitStatus::Pending(what)),
         }
     }
 
-    /// Whether every API server is ready, and has in its cache the Services of these moves, their shadows and their
-    /// IPAddress objects as they are in etcd now. A repair loop that is told of a Service before it is told what
-    /// became of its address would take the address for a broken one, delete it and make it again (`syncService`,
-    /// `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3).
-    async fn api_servers_have_seen(&self, moves: &[Move]) -> Result<(), NotYet> {
+    /// Whether every API server is ready, and caches the Services of these moves, their shadows and their IPAddress objects as
+    /// they are in etcd now. A repair loop that observes a Service before the change of its address would treat the address as
+    /// broken, delete and recreate it (`syncService`, `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3).
+    async fn api_servers_have_seen(&self, moves: &[Move]) -> Result<(), WaitStatus> {
         let clients = self.ready_api_servers().await?;
         if self.work.era == Era::Bitmap {
             return Ok(());
@@ -175,9 +176,9 @@ impl LiveEnvironment<'_> {
         Ok(())
     }
 
-    /// Returns which of these objects of a kind was changed last, and when: a cache that has got there has seen
-    /// all the others.
-    async fn newest<T>(&self, objects: Vec<(Key, T)>) -> Result<Option<(T, Revision)>, NotYet> {
+    /// Returns which of these objects of a kind was changed last, and its revision: a cache of that revision has all the
+    /// others.
+    async fn newest<T>(&self, objects: Vec<(Key, T)>) -> Result<Option<(T, Revision)>, WaitStatus> {
         let (keys, objects): (Vec<Key>, Vec<T>) = objects.into_iter().unzip();
         let found = self.store.get_many(&keys).await?;
         let changed = objects.into_iter().zip(found);
@@ -185,10 +186,10 @@ impl LiveEnvironment<'_> {
         Ok(changed.max_by_key(|(_, revision)| *revision))
     }
 
-    /// Whether every API server has seen the ServiceCIDR of the new range to be ready. Its allocator follows a
-    /// moment later, which [`LiveEnvironment::create`] sits out; it cannot be asked beforehand, because a dry run asks
-    /// the allocator of any range (`MetaAllocator.DryRun`, `ipallocator/cidrallocator.go`, v1.36.3).
-    pub(super) async fn range_is_ready(&self, name: &str) -> Result<(), NotYet> {
+    /// Whether every API server has observed that the ServiceCIDR of the new range is ready. Its allocator follows a moment
+    /// later; [`LiveEnvironment::create`] waits for that. It cannot be checked in advance, because a dry run uses the allocator
+    /// of any range (`MetaAllocator.DryRun`, `ipallocator/cidrallocator.go`, v1.36.3).
+    pub(super) async fn range_is_ready(&self, name: &str) -> Result<(), WaitStatus> {
         let object = ObjectRef::new(&self.work.api_version, "ServiceCIDR", None, name);
         for client in self.ready_api_servers().await? {
             // Revision 0: as it is in this server's own cache.
@@ -197,14 +198,14 @@ impl LiveEnvironment<'_> {
             if !found.as_ref().is_some_and(is_ready) {
                 let seen = conditions.map_or("no conditions".to_string(), ToString::to_string);
                 let server = client.server();
-                return Err(NotYet::Seen(format!("on the API server `{server}` {object} has {seen}")));
+                return Err(WaitStatus::Pending(format!("on API server `{server}` {object} has {seen}")));
             }
         }
         Ok(())
     }
 }
 
-/// Whether a ServiceCIDR gives out addresses.
+/// Whether a ServiceCIDR is ready to allocate addresses.
 pub(super) fn is_ready(range: &Value) -> bool {
     let conditions = range.pointer("/status/conditions").and_then(Value::as_array);
     let is = |condition: &Value, name, value| condition.get(name).and_then(Value::as_str) == Some(value);
@@ -212,8 +213,8 @@ pub(super) fn is_ready(range: &Value) -> bool {
     conditions.is_some_and(|conditions| conditions.iter().any(ready))
 }
 
-/// Says which API servers are missing among `ready` that answer: those with a Lease that has not expired. One that was
-/// frozen leaves the EndpointSlice after 15 s; its Lease lasts an hour, unless it ends in good order.
+/// Names the API servers that are missing besides the `ready` ones: those with a Lease that has not expired. A frozen API server
+/// is removed from the EndpointSlice after 15 s; its Lease lasts an hour, unless it shuts down gracefully.
 fn missing(leases: Vec<ApiServerLease>, without: &BTreeSet<String>, ready: usize) -> Option<String> {
     let newest = leases.iter().filter_map(|lease| lease.renewed).max();
     let is_counted = |lease: &ApiServerLease| {
@@ -221,7 +222,7 @@ fn missing(leases: Vec<ApiServerLease>, without: &BTreeSet<String>, ready: usize
     };
     let mut counted: Vec<ApiServerLease> = leases.into_iter().filter(is_counted).collect();
     let count = counted.len().checked_sub(ready).filter(|count| *count > 0)?;
-    // The ones that have been silent for longest.
+    // The ones whose Lease was renewed least recently.
     counted.sort_by_key(|lease| lease.renewed);
     let named = counted.iter().take(count).map(|lease| {
         let since = lease
@@ -234,7 +235,7 @@ fn missing(leases: Vec<ApiServerLease>, without: &BTreeSet<String>, ready: usize
     let flags: Vec<String> =
         counted.iter().take(count).map(|lease| format!("`--without-api-server {}`", lease.host)).collect();
     Some(format!(
-        "{ready} API servers answer, and the cluster has {}: no answer from {named}; if it is stopped for good, say so with {}",
+        "{ready} of {} API servers answer: no answer from {named}; if one is stopped permanently: {}",
         ready.saturating_add(count),
         flags.join(" ")
     ))
@@ -244,7 +245,7 @@ async fn has_seen(
     client: &ApiServerClient,
     object: &ObjectRef<'_>,
     revision: Revision,
-) -> Result<(), NotYet> {
+) -> Result<(), WaitStatus> {
     let found = client.get_not_older(object, revision.0).await?;
     let version = found.as_ref().and_then(|found| found.pointer("/metadata/resourceVersion"));
     let version = version.and_then(Value::as_str);
@@ -254,7 +255,9 @@ async fn has_seen(
     }
     let seen = version.map_or("does not exist".to_string(), |version| format!("has revision {version}"));
     let server = client.server();
-    Err(NotYet::Seen(format!("to the API server `{server}` {object} {seen}, in etcd it has {revision}")))
+    Err(WaitStatus::Pending(format!(
+        "on API server `{server}` {object} {seen}, but in etcd it has {revision}"
+    )))
 }
 
 #[cfg(test)]
@@ -268,10 +271,10 @@ mod tests {
     }
 
     #[test]
-    fn missing_api_servers_are_named_oldest_first() {
+    fn missing_api_servers_are_listed_oldest_first() {
         let leases = || vec![lease("a", 10_000), lease("b", 9_960), lease("c", 9_995), lease("dead", 6_000)];
         let none = BTreeSet::new();
-        assert_eq!(missing(leases(), &none, 3), None, "an expired Lease is no API server");
+        assert_eq!(missing(leases(), &none, 3), None, "an expired Lease does not count");
         let said = missing(leases(), &none, 2).unwrap();
         assert!(said.contains("`b` (Lease `kube-system/apiserver-b`, not renewed for 40 s)"), "{said}");
         assert!(!said.contains("`c`"), "{said}");

@@ -8,7 +8,7 @@ use crate::survey::{ServiceRecord, Survey};
 use crate::wire::Text;
 
 impl PlanOptions {
-    /// Returns the annotation that the survey must be asked for.
+    /// Returns the annotation that the survey must read.
     pub fn annotation(&self) -> Option<&str> {
         match self.tiers.as_ref().map(|tiers| &tiers.source) {
             Some(TierSource::Annotation(key)) => Some(key),
@@ -17,7 +17,7 @@ impl PlanOptions {
     }
 }
 
-/// Returns the Services whose tier a source must tell: those that move and have no place by what they are.
+/// Returns the Services whose tier a source must give: those that move and have no fixed place in the order.
 pub fn open_to_tiers<'s>(survey: &'s Survey, to: &ServiceCidr) -> Vec<&'s ServiceRecord> {
     let (mut movers, _) = split(survey, to.family(), to);
     movers.retain(|service| is_open(survey, service));
@@ -33,12 +33,12 @@ pub(super) struct Arranged<'s> {
     /// The tiers, from least to most critical.
     pub(super) names: Vec<Text>,
     pub(super) services: Vec<&'s ServiceRecord>,
-    /// For each Service the place of its tier among `names`, from 1; 0 for none.
+    /// The place of each Service's tier in `names`, from 1; 0 for none.
     places: Vec<usize>,
 }
 
 impl Arranged<'_> {
-    /// Writes the tiers into the moves of these Services, in the same order.
+    /// Sets the tiers of the moves of these Services, which are in the same order.
     pub(super) fn name_tiers(&self, moves: &mut [Move]) {
         for (candidate, place) in moves.iter_mut().zip(&self.places) {
             let name = place.checked_sub(1).and_then(|place| self.names.get(place));
@@ -47,8 +47,8 @@ impl Arranged<'_> {
     }
 }
 
-/// Puts the Services in their order: by tier, namespace and name; the cluster's DNS and then the API servers' own
-/// Service come last: everything depends on them.
+/// Sorts the Services by tier, namespace and name. The cluster's DNS and then the API servers' own Service come last:
+/// everything depends on them.
 pub(super) fn arrange<'s>(
     survey: &Survey,
     tiers: Option<&Tiers>,

@@ -1,22 +1,23 @@
-//! Why there is no plan.
+//! Errors of planning.
 
 use std::net::IpAddr;
 
 use crate::ip::Family;
 use crate::ip::remap::RemapError;
 use crate::renumber::target::TargetError;
+use crate::session::counted;
 
-/// Why there is no plan.
+/// Why a plan cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// The range cannot be the target.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// There is no such mapping.
+    /// The addresses cannot be mapped.
     #[error(transparent)]
     Remap(#[from] RemapError),
     /// A pin names no Service that moves.
-    #[error("the pin for `{subject}` fits no Service that moves")]
+    #[error("the pin for `{subject}` matches no Service that moves")]
     UnknownPin {
         /// As given.
         subject: String,
@@ -29,55 +30,58 @@ pub enum PlanError {
         /// The first address.
         first: Option<IpAddr>,
     },
-    /// Services whose old address cannot be held as it is asked for.
+    /// Services whose old address cannot be held as requested.
     #[error(
-        "the old address of {count} Services cannot be held by an external IP; the first is `{first}`: {reason}"
+        "the old address of {} cannot be held by an external IP; the first is `{first}`: {reason}",
+        counted(*count, "Service", "Services")
     )]
     CannotHold {
-        /// How many.
+        /// The number of Services.
         count: usize,
         /// The first.
         first: String,
         /// Why.
         reason: &'static str,
     },
-    /// A Service says that it is of a tier that was not named.
+    /// A Service has a tier that is not in the list of tiers.
     #[error("Service `{subject}` is of tier `{tier}`; the tiers are {known}")]
     UnknownTier {
         /// The Service.
         subject: String,
         /// Its tier.
         tier: String,
-        /// The tiers that were named.
+        /// The list of tiers.
         known: String,
     },
-    /// Services of which nothing says the tier.
-    #[error("{count} Services have no tier; the first is `{first}`")]
+    /// Services without a tier.
+    #[error("{} no tier; the first is `{first}`", counted(*count, "Service has", "Services have"))]
     NoTier {
-        /// How many.
+        /// The number of Services.
         count: usize,
         /// The first.
         first: String,
     },
-    /// The new range has too few addresses left for shadow Services to be made under.
-    #[error("the shadow Services of a batch need {needed} more addresses of the new range, {free} are left")]
+    /// The new range has too few free addresses to create shadow Services with.
+    #[error(
+        "the shadow Services of a batch need {needed} more addresses of the new range, but only {free} are free"
+    )]
     NoRoomForShadows {
         /// Addresses needed.
         needed: usize,
         /// Addresses left.
         free: usize,
     },
-    /// What routes Services was not tested.
+    /// The data plane was not tested.
     #[error("the old addresses cannot be held: {reason}")]
     DataPlane {
-        /// What it is.
+        /// The data plane.
         reason: String,
     },
     /// The survey has no cluster identity.
-    #[error("there is no namespace `kube-system`, whose uid would name the cluster")]
+    #[error("there is no namespace `kube-system`: its uid identifies the cluster")]
     NoIdentity,
-    /// The allocations are not in order.
-    #[error("Service `{subject}` cannot be moved before it is repaired: {reason}")]
+    /// The allocations of a Service are inconsistent.
+    #[error("Service `{subject}` must be repaired before it can move: {reason}")]
     Broken {
         /// The Service.
         subject: String,

@@ -1,4 +1,4 @@
-//! The shadow Services of a plan: their names, what they copy, and the addresses under which they are made.
+//! The shadow Services of a plan: their names, what they copy, and the addresses with which they are created.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -8,8 +8,8 @@ use crate::ip::Family;
 use crate::renumber::intention::{Move, Renumbering, Shadow};
 use crate::survey::{ServiceRecord, Survey};
 
-/// Gives every shadow Service an address of the new range to be made under. It is free again within the
-/// batch, so every batch uses the same ones.
+/// Gives every shadow Service a temporary address of the new range, with which it is created. The address is free again
+/// within the batch, so every batch uses the same ones.
 pub(in crate::renumber) fn give_temporaries(
     work: &mut Renumbering,
     survey: &Survey,
@@ -43,8 +43,8 @@ pub(in crate::renumber) fn make_shadow(
     family: Family,
     placeholder: IpAddr,
 ) -> Shadow {
-    // A Service name has at most 63 characters (RFC 1035 label); half of a uid is unique enough beside the
-    // namespace, and the same for every attempt.
+    // A Service name has at most 63 characters (RFC 1035 label). Half of a uid is unique enough within the namespace, and
+    // the same for every attempt.
     let short: String = service.uid.chars().filter(char::is_ascii_alphanumeric).take(16).collect();
     Shadow {
         hold_name: format!("netsurgeon-hold-{short}"),
@@ -54,8 +54,8 @@ pub(in crate::renumber) fn make_shadow(
     }
 }
 
-/// What a shadow copies: everything that decides to which endpoints traffic goes; no node ports, no load
-/// balancer, one family.
+/// The spec that a shadow copies: everything that decides to which endpoints traffic goes; no node ports, no load balancer,
+/// one family.
 pub(in crate::renumber) fn shadow_spec(service: &ServiceRecord, family: Family) -> serde_json::Value {
     let spec = &service.spec;
     let ports: Vec<serde_json::Value> = spec
@@ -98,7 +98,7 @@ pub(in crate::renumber) fn shadow_spec(service: &ServiceRecord, family: Family) 
     copy
 }
 
-/// Returns free addresses of the range from its top down, for shadows to be made under.
+/// Returns free addresses of the range from its top down, as temporary addresses of shadows.
 pub(in crate::renumber) fn spare_addresses(
     mut used: HashSet<IpAddr>,
     work: &Renumbering,

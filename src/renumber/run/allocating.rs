@@ -1,4 +1,4 @@
-//! Whether the API servers allocate addresses as etcd shows. A plan of the objects era does not change the RangeAllocation: if
+//! Whether the API servers allocate addresses as etcd suggests. A plan of the objects era does not change the RangeAllocation: if
 //! API servers still use it, it keeps the old range.
 
 use super::RenumberSession;
@@ -8,7 +8,7 @@ use crate::session::Failure;
 use crate::survey::{Era, Survey};
 
 impl RenumberSession {
-    /// Asks each API server for its gates, where etcd has a RangeAllocation that looks left over.
+    /// Reads the feature gates of each API server, if etcd has a RangeAllocation that is probably unused.
     pub async fn refuse_other_allocation(&self, work: &Renumbering, survey: &Survey) -> Result<(), Failure> {
         let Some(cluster) = self.cluster() else { return Ok(()) };
         let is_there = survey.bitmaps.iter().any(|bitmap| bitmap.name == "serviceips");
@@ -21,7 +21,8 @@ impl RenumberSession {
             match gates.await {
                 Ok(gates) => all.push((server.to_string(), gates)),
                 Err(error) => self.voice.warn(&format!(
-                    "RangeAllocation `serviceips` looks left over, and whether API server {server} goes by it is not known: {error}"
+                    "RangeAllocation `serviceips` is probably unused, but cannot tell whether API server {server} uses it: \
+                     {error}"
                 )),
             }
         }

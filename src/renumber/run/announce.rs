@@ -1,7 +1,7 @@
-//! A Kubernetes event about each Service that moves: for who looks at the Service, not at the operation.
+//! A Kubernetes event for each Service that moves, for users who inspect the Service and not the operation.
 //!
-//! Best effort, and never in the way: a queue of bounded length, and a task of its own that empties it. What
-//! does not fit, or cannot be written, is counted and said at the end.
+//! Best effort, and never blocks the operation: a separate task empties a queue of bounded length. Events that do not fit or
+//! cannot be written are counted and reported at the end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::cluster::{Cluster, ServiceEvent};
+use crate::kube_api::{Cluster, ServiceEvent};
 use crate::operation::{Event, Observer};
 use crate::renumber::{Move, Renumbering};
 use crate::session::{Voice, counted};
@@ -23,7 +23,7 @@ use crate::session::{Voice, counted};
 const MOST_WAITING: usize = 4096;
 /// Events written at the same time.
 const AT_ONCE: usize = 4;
-/// After so many failures in a row no more are tried: nobody may write events here, or nobody answers.
+/// No more events are tried after so many consecutive failures: the permission is missing, or the API does not answer.
 const GIVEN_UP_AFTER: usize = 10;
 /// How long the end of an operation waits for the last events.
 const LAST_WAIT: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ pub struct Announcer<'a> {
 }
 
 impl<'a> Announcer<'a> {
-    /// Begins.
+    /// Starts the task that writes the events.
     pub fn new(cluster: &Cluster, operation: &str, work: &'a Renumbering) -> Self {
         let (queue, waiting) = mpsc::channel(MOST_WAITING);
         let written = Arc::new(AtomicUsize::new(0));
@@ -63,9 +63,8 @@ impl<'a> Announcer<'a> {
             let note = format!("the cluster IP is {old} again, it was {new}");
             ("RenumberingUndone", note)
         } else {
-            let note = format!(
-                "the cluster IP is {new} now, it was {old}, which goes on answering until it is retired"
-            );
+            let note =
+                format!("the cluster IP is {new} now, it was {old}, which still answers until it is retired");
             ("Renumbered", note)
         };
         ServiceEvent {
@@ -82,7 +81,7 @@ impl<'a> Announcer<'a> {
         }
     }
 
-    /// Waits a little for the last ones, and says how many could not be written.
+    /// Waits at most [`LAST_WAIT`] for the last events, and reports how many could not be written.
     pub async fn finish(self, voice: &Voice) {
         let Self { queue, asked, mut writer, written, .. } = self;
         drop(queue);
@@ -94,9 +93,9 @@ impl<'a> Announcer<'a> {
         };
         let missing = asked.saturating_sub(written.load(Ordering::Relaxed));
         if missing > 0 {
-            let reason = reason.unwrap_or_else(|| "the API server was too slow for them".to_string());
+            let reason = reason.unwrap_or_else(|| "the API server did not accept them in time".to_string());
             voice.note(&format!(
-                "{} about moved Services could not be written, on which nothing depends: {reason}",
+                "{} for moved Services could not be written (no step depends on them): {reason}",
                 counted(missing, "Kubernetes event", "Kubernetes events")
             ));
         }
@@ -108,10 +107,10 @@ impl Observer for Announcer<'_> {
         match event {
             Event::StageStarted { back, .. } => self.back = back,
             Event::StepDone { step } if step.id.kind() == "flip" => {
-                let Some(candidate) = self.moves.get(step.about) else { return };
+                let Some(candidate) = self.moves.get(step.subject) else { return };
                 let event = self.event_of(candidate);
                 self.asked = self.asked.saturating_add(1);
-                // A full queue is what the count at the end is for.
+                // If the queue is full, the count at the end includes this event.
                 let _ = self.queue.try_send(event);
             }
             _ => {}
@@ -119,7 +118,7 @@ impl Observer for Announcer<'_> {
     }
 }
 
-/// Writes what comes, and returns why the first one that could not be written was not.
+/// Writes the events of the queue. Returns the reason of the first failure.
 async fn write(
     cluster: Cluster,
     waiting: mpsc::Receiver<ServiceEvent>,

@@ -1,4 +1,4 @@
-//! Moving every Service of a live cluster: the plan must fit it, then the operation begins.
+//! Moves every Service of a live cluster: checks that the plan matches the cluster, then starts the operation.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ use crate::store::etcd::Backup;
 use crate::survey::Survey;
 
 impl RenumberSession {
-    /// Refuses while another operation of this cluster has not ended.
+    /// Refuses while another operation of this cluster is unfinished.
     pub async fn refuse_beside_others(&self) -> Result<(), Failure> {
         refuse_beside_renumbering(self).await?;
         refuse_beside_another(self.store.as_ref(), &self.id).await
     }
 
-    /// Refuses a plan that is another cluster's, or that the cluster does not fit any more.
+    /// Refuses a plan of another cluster, or one that no longer matches the cluster.
     pub async fn refuse_unfit(&self, plan: &Plan<Renumbering>, survey: &Survey) -> Result<(), Failure> {
         if plan.header.cluster != self.id {
             return Err(Failure::refused(format!(
@@ -30,13 +30,13 @@ impl RenumberSession {
         self.refuse_other_allocation(&plan.work, survey).await?;
         self.confirm_only_planned(&plan.work)?;
         let Some(gap) = plan.work.gap.as_ref().filter(|_| !plan.work.gap_accepted) else { return Ok(()) };
-        Err(Failure::refused(format!("whether every node can hold old addresses is not known: {gap}"))
+        Err(Failure::refused(format!("cannot tell whether every node can hold old addresses: {gap}"))
             .hint("give kube-proxy's configuration: `--kube-proxy-config FILE`")
-            .hint("or accept, in the plan, that connections to old addresses may fail: `--accept-gap`"))
+            .hint("or make a plan that accepts failing connections to old addresses: `--accept-gap`"))
     }
 
-    /// Begins an operation: takes the lock, saves a snapshot of etcd where one is asked for, and moves every Service. The old
-    /// addresses are held then.
+    /// Starts an operation: acquires the operation lease, saves a snapshot of etcd if requested, and moves every Service. The old
+    /// addresses are then held.
     pub async fn apply(
         &self,
         plan: Plan<Renumbering>,
@@ -48,11 +48,11 @@ impl RenumberSession {
         let command = "netsurgeon renumber apply";
         let taking = Taking { operation: &operation, purpose: &purpose, command };
         let lock = self.lock(&taking).await?;
-        let begun = self.begin(plan, gates, snapshot, &lock).await;
-        release(lock, begun).await
+        let started = self.begin(plan, gates, snapshot, &lock).await;
+        release(lock, started).await
     }
 
-    /// Looks again first: between the approval and the lock may lie hours.
+    /// Checks again first: hours may pass between the approval and the lease.
     async fn begin(
         &self,
         plan: Plan<Renumbering>,
@@ -89,7 +89,7 @@ async fn refuse_beside_renumbering(session: &RenumberSession) -> Result<(), Fail
     let Some(other) = session.unfinished().await?.into_iter().next() else { return Ok(()) };
     let holder = session.holder().await?;
     let is_leased = is_leased(holder.as_ref(), &other);
-    // A journal that this version cannot read is named all the same.
+    // The operation is reported even if this version cannot read its journal.
     let situation = session.find(Some(&other)).await.ok();
     let situation = situation.map(|ongoing| Situation::of_ongoing(&ongoing, is_leased));
     let status = situation.as_ref().map(|found| format!(" ({})", found.words())).unwrap_or_default();
@@ -102,7 +102,7 @@ async fn refuse_beside_renumbering(session: &RenumberSession) -> Result<(), Fail
     let failure = if is_leased {
         failure
             .hint("`netsurgeon renumber status --watch` shows what that process does")
-            .hint(format!("if it is gone: `{next}` waits until its lease ends, and continues"))
+            .hint(format!("if that process has died: `{next}` waits until its lease ends, and continues"))
     } else {
         failure.hint(format!("to continue it: `{next}`"))
     };
@@ -119,5 +119,5 @@ fn refuse_changed(plan: &Plan<Renumbering>, survey: &Survey) -> Result<(), Failu
         "the cluster has changed since the plan was made: {first}{}",
         and_more(fit.drifts.len().saturating_sub(1))
     );
-    Err(Failure::refused(text).hint("make the plan anew and review it again"))
+    Err(Failure::refused(text).hint("make a new plan and review it"))
 }

@@ -1,4 +1,4 @@
-//! What others have to do, and say that it is done. What can be seen from here needs nobody's word.
+//! Manual steps: verified from here where that is possible, else confirmed by the operator.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,19 +8,19 @@ use serde_json::Value;
 
 use super::{kubelets, node_local_dns};
 use crate::certs::Certificate;
-use crate::cluster::{ApiServer, Cluster, Collection, served};
 use crate::controlplane::{Places, endpoints, not_yet, other_ranges};
 use crate::ip::{ServiceCidr, as_flag};
+use crate::kube_api::{ApiServer, Cluster, Collection, served};
 use crate::operation::{Answer, Fault, Manual};
 use crate::renumber::Renumbering;
 use crate::renumber::live::Approver;
 use crate::session::{Voice, counted};
 
-/// Confirmed on the command line beforehand, seen, or said when asked.
+/// Confirms manual steps: verified from here, given on the command line, or answered at the prompt.
 pub(super) struct Confirmations<'a> {
     pub(super) voice: &'a Voice,
     pub(super) given: BTreeSet<String>,
-    /// `None` while nobody is to ask the API.
+    /// `None` if the API is not used.
     pub(super) cluster: Option<&'a Cluster>,
     pub(super) work: &'a Renumbering,
     /// When the last Service moved, in seconds since 1970; `None` if none has.
@@ -43,13 +43,13 @@ impl Approver for Confirmations<'_> {
         if let Some(Err(reason)) = seen {
             self.voice.note(&format!("{}: {reason}", manual.name));
         }
-        let is_confirmed = !is_given && self.voice.ask("Is it done?").is_ok();
+        let is_confirmed = !is_given && self.voice.ask("Is this step complete?").is_ok();
         let is_done = is_confirmed && self.is_believed(&manual.name, back).await;
         Ok(if is_done { Answer::Confirmed } else { Answer::Open })
     }
 }
 
-/// What is to be done, and why. Why holds of the way forward alone.
+/// What to do, and why. The reason applies only forward.
 fn required(manual: &Manual, back: bool) -> String {
     let Manual { name, what, why, undo } = manual;
     match undo {
@@ -59,7 +59,7 @@ fn required(manual: &Manual, back: bool) -> String {
 }
 
 impl Confirmations<'_> {
-    /// Looks whether something is done, where that can be seen; what is seen, or what is missing.
+    /// Checks whether a manual step is complete: returns what was verified, or what is missing; `None` if it cannot be checked.
     async fn look(&self, name: &str, back: bool) -> Option<Result<String, String>> {
         let addresses =
             self.work.kubernetes().map(|candidate| (candidate.old_address, candidate.new_address));
@@ -74,17 +74,13 @@ impl Confirmations<'_> {
             ("node-local-dns", _) if !back => Some(self.every_cache().await),
             ("certificates-after", Some((old, new))) => {
                 let seen = self.every_certificate(&[new], Some(old)).await;
-                Some(
-                    seen.map(|seen| {
-                        format!("{seen}; if deploy pipelines are locked out: `netsurgeon unlock`")
-                    }),
-                )
+                Some(seen.map(|seen| format!("{seen}; if the deploy lock is set: `netsurgeon unlock`")))
             }
             _ => None,
         }
     }
 
-    /// Whether nothing that is seen from here contradicts a confirmation. What contradicts it is said.
+    /// Whether no observation from here contradicts a confirmation. Reports the contradiction.
     async fn is_believed(&self, name: &str, back: bool) -> bool {
         let contradiction = match name {
             "flags" => self.another_flag(if back { &self.work.flag_before } else { &self.work.flag }).await,
@@ -97,13 +93,13 @@ impl Confirmations<'_> {
         contradiction.is_none()
     }
 
-    /// Names an API server that is seen with another range. What cannot be seen is the operator's word.
+    /// Names an API server with another range. For API servers that cannot be checked, the confirmation counts.
     async fn another_flag(&self, flag: &[ServiceCidr]) -> Option<String> {
         let range = as_flag(flag);
         match other_ranges(self.cluster?, &range).await {
             Ok(found) => {
                 let first = found.first()?;
-                Some(format!("{}: {}, and `{range}` is asked for", first.subject, first.message))
+                Some(format!("{}: {}, but `{range}` is required", first.subject, first.message))
             }
             Err(failure) => {
                 self.voice.warn(&format!("the flags of API servers cannot be read: {:#}", failure.error));
@@ -112,8 +108,8 @@ impl Confirmations<'_> {
         }
     }
 
-    /// Names an API server that presents a certificate without the new address, which clients in the cluster would reject. One
-    /// that cannot be dialled is the operator's word.
+    /// Names an API server whose certificate does not have the new address: clients in the cluster would reject it. For API
+    /// servers that cannot be reached, the confirmation counts.
     async fn uncovered(&self) -> Option<String> {
         let address = self.work.kubernetes()?.new_address;
         for server in endpoints(self.cluster?).await.ok()? {
@@ -127,20 +123,20 @@ impl Confirmations<'_> {
 
     /// Checks the Pods of the API servers, and their processes on this host.
     async fn every_flag(&self, flag: &[ServiceCidr]) -> Result<String, String> {
-        let cluster = self.cluster.ok_or("the API is not asked")?;
+        let cluster = self.cluster.ok_or("this command does not use the API")?;
         let range = as_flag(flag);
-        // An API server that is still missing then is named below.
+        // Waits for missing API servers; one that is still missing then is reported below.
         drop(endpoints(cluster).await);
         match not_yet(cluster, Some(&range), Places::Cluster).await.first() {
-            None => Ok(format!("seen to be done: every API server is ready and has `{range}`")),
+            None => Ok(format!("verified: every API server is ready and has `{range}`")),
             Some(first) => Err(format!("{}: {}", first.subject, first.message)),
         }
     }
 
-    /// Looks whether the ServiceCIDRs that somebody has created are being deleted or, on the way back, others have their
-    /// ranges.
+    /// Checks whether the cluster's other ServiceCIDRs are being deleted or, in a rollback, whether ServiceCIDRs with their
+    /// ranges exist again.
     async fn other_ranges(&self, back: bool) -> Result<String, String> {
-        let cluster = self.cluster.ok_or("the API is not asked")?;
+        let cluster = self.cluster.ok_or("this command does not use the API")?;
         let all = Collection::new(&self.work.api_version, "ServiceCIDR", None);
         let mut found = cluster.list(&all, None).await.map_err(|error| error.to_string())?;
         found.retain(|cidr| cidr.pointer("/metadata/deletionTimestamp").is_none());
@@ -163,41 +159,42 @@ impl Confirmations<'_> {
         }
         let count = counted(self.work.others.len(), "ServiceCIDR", "ServiceCIDRs");
         Ok(if back {
-            format!("seen to be done: the ranges of {count} are there again")
+            format!("verified: the ranges of {count} exist again")
         } else {
-            format!("seen to be done: {count} will end with the old addresses")
+            format!("verified: {count} will be deleted with the last old address")
         })
     }
 
-    /// Looks at NodeLocal DNSCache and its Pods.
+    /// Checks NodeLocal DNSCache and its Pods.
     async fn every_cache(&self) -> Result<String, String> {
-        let cluster = self.cluster.ok_or("the API is not asked")?;
+        let cluster = self.cluster.ok_or("this command does not use the API")?;
         let moved = self.moved.ok_or("no Service has moved yet")?;
         let old: Vec<IpAddr> = self.work.dns().map(|candidate| candidate.old_address).collect();
         node_local_dns::followed(cluster, &old, moved).await
     }
 
-    /// Asks every kubelet. None may tell Pods the old address of the DNS; it may tell them of a cache on its node.
+    /// Asks every kubelet. None is allowed to configure Pods with the old address of the DNS; the address of a cache on the node
+    /// is allowed.
     async fn every_kubelet(&self) -> Result<String, String> {
-        let cluster = self.cluster.ok_or("the API is not asked")?;
+        let cluster = self.cluster.ok_or("this command does not use the API")?;
         let old: Vec<IpAddr> = self.work.dns().map(|candidate| candidate.old_address).collect();
         let told = kubelets::told(cluster, &old).await.map_err(|error| error.to_string())?;
         match (told.words(&old), told.unseen()) {
             (Some(words), _) => Err(words),
             (None, Some(unseen)) => Err(format!(
-                "{unseen}; on that node `grep -A2 clusterDNS /var/lib/kubelet/config.yaml` shows it: where every node has the new \
-                 address, `--confirm cluster-dns`"
+                "{unseen}; check it on that node with `grep -A2 clusterDNS /var/lib/kubelet/config.yaml`; when every node \
+                 has the new address: `--confirm cluster-dns`"
             )),
             (None, None) => {
                 let count = counted(told.count, "kubelet", "kubelets");
-                Ok(format!("seen to be done: none of {count} tells Pods the old address"))
+                Ok(format!("verified: none of {count} configures Pods with the old address"))
             }
         }
     }
 
-    /// Dials every API server. Its certificate must carry these addresses, and not that one.
+    /// Connects to every API server. Its certificate must have the addresses `with`, and not the address `without`.
     async fn every_certificate(&self, with: &[IpAddr], without: Option<IpAddr>) -> Result<String, String> {
-        let cluster = self.cluster.ok_or("the API is not asked")?;
+        let cluster = self.cluster.ok_or("this command does not use the API")?;
         let servers = endpoints(cluster).await.map_err(|error| error.to_string())?;
         for server in &servers {
             let certificate = presented(&server.to_string()).await?;
@@ -209,7 +206,7 @@ impl Confirmations<'_> {
             }
         }
         let names: Vec<String> = servers.iter().map(ToString::to_string).collect();
-        Ok(format!("seen to be done, on {}", names.join(", ")))
+        Ok(format!("verified, on {}", names.join(", ")))
     }
 }
 
@@ -239,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_step_of_the_rollback_names_the_old_range_alone() {
+    fn manual_step_of_rollback_names_only_old_range() {
         let manual = Manual {
             name: "flags".into(),
             what: "set the flag to `10.200.0.0/16`".into(),

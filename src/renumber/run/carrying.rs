@@ -1,12 +1,12 @@
-//! Carrying the steps out, in one direction, again and again as long as a step that fails is explained by what became of its
-//! Service, and recording how it went.
+//! Runs the steps in one direction and records the result. Retries while the failure of a step is explained by a change of its
+//! Service.
 
 use std::collections::BTreeMap;
 
 use super::approving::Confirmations;
 use super::stopping::{left_open, status_after, stopped};
 use super::watchers::Watchers;
-use super::{Ongoing, RenumberSession, Way};
+use super::{Direction, Ongoing, RenumberSession};
 use crate::operation::{
     self, Ambient as _, Environment, Journal, Lock, OperationError, Report, Status, StepId, Stop,
     SystemAmbient,
@@ -16,7 +16,7 @@ use crate::renumber::without_api::{MovesBack, WithoutApi};
 use crate::renumber::{Effect, Renumbering};
 use crate::session::{Api, Arrival, Failure, Heading, Subject};
 
-/// How often a step is tried that others make fail.
+/// How many times a step is retried that fails because of concurrent changes.
 const MOST_ATTEMPTS: u32 = 3;
 
 impl RenumberSession {
@@ -24,7 +24,7 @@ impl RenumberSession {
         &self,
         ongoing: &mut Ongoing,
         lock: &Lock,
-        way: Way,
+        way: Direction,
     ) -> Result<Arrival, Failure> {
         self.until_stopped(lock, async |stop| self.carry_until(ongoing, lock, (way, stop)).await).await
     }
@@ -33,7 +33,7 @@ impl RenumberSession {
         &self,
         ongoing: &mut Ongoing,
         lock: &Lock,
-        (way, stop): (Way, &Stop),
+        (way, stop): (Direction, &Stop),
     ) -> Result<Arrival, Failure> {
         self.set_out(ongoing, lock, way).await?;
         self.clear(ongoing, way).await?;
@@ -58,42 +58,42 @@ impl RenumberSession {
             if way.is_forward()
                 && let Err(failure) = self.settle_deleted(ongoing, lock).await
             {
-                tracing::warn!(error = %failure.error, "what became of skipped Services is not known");
+                tracing::warn!(error = %failure.error, "cannot tell whether skipped Services were deleted");
             }
-            // What a process that was killed had on its way to the API may have arrived after the first look; and a barrier
-            // that was given up has left something.
+            // Requests of a killed process may have arrived after the first cleanup, and a barrier that failed has left
+            // objects.
             if !is_lost(&outcome)
                 && let Err(failure) = self.clear(ongoing, way).await
             {
-                tracing::warn!(error = %failure.error, "what a killed process has left may be there still");
+                tracing::warn!(error = %failure.error, "objects of a killed process may still exist");
             }
             if has_got_on(&outcome)
                 && let Err(failure) = self.end_all_deletions(&ongoing.plan.work).await
             {
-                tracing::warn!(error = %failure.error, "what was deleted meanwhile may be there still");
+                tracing::warn!(error = %failure.error, "Services that were deleted meanwhile may still exist");
             }
             return self.noted(ongoing, lock, way, outcome).await;
         }
     }
 
-    /// Removes what processes that were killed have left of their barriers.
-    async fn clear(&self, ongoing: &Ongoing, way: Way) -> Result<(), Failure> {
+    /// Removes the sentinels of barriers that killed processes have left.
+    async fn clear(&self, ongoing: &Ongoing, way: Direction) -> Result<(), Failure> {
         let Some(cluster) = self.cluster() else { return Ok(()) };
         let removed = cluster.remove_sentinels("kube-system").await;
         removed.map_err(|error| left_open(error.into(), ongoing, way))
     }
 
-    /// Whether a step that failed is explained by what became of its Service. That this cannot be found out is not what is
-    /// told then.
+    /// Whether the failure of a step is explained by a change of its Service. If this check fails, the original failure is
+    /// reported.
     async fn can_go_on(&self, ongoing: &mut Ongoing, lock: &Lock, step: &StepId) -> bool {
         let explained = self.explain(ongoing, lock, step).await;
         explained.unwrap_or_else(|failure| {
-            tracing::warn!(error = %failure.error, %step, "what became of its Service is not known");
+            tracing::warn!(error = %failure.error, %step, "cannot tell whether its Service was deleted or changed");
             false
         })
     }
 
-    /// Deleted, it is skipped; changed, its move is planned again.
+    /// Skips the step if the Service is deleted; plans its move again if it has changed.
     async fn explain(&self, ongoing: &mut Ongoing, lock: &Lock, step: &StepId) -> Result<bool, Failure> {
         Ok(self.skip_deleted(ongoing, lock, step).await?
             || (!ongoing.has_begun_to_retire() && self.replan(ongoing, lock, false).await?))
@@ -103,7 +103,7 @@ impl RenumberSession {
         &self,
         ongoing: &mut Ongoing,
         lock: &Lock,
-        (way, stop): (Way, &Stop),
+        (way, stop): (Direction, &Stop),
     ) -> Result<Result<Arrival, operation::Failure>, Failure> {
         let (work, journal) = (&ongoing.plan.work, &mut ongoing.journal);
         let approver = self.approver(work, last_move(work, journal));
@@ -116,7 +116,7 @@ impl RenumberSession {
         let operation = ongoing.operation.as_str();
         let mut watchers = Watchers::new(self, (operation, work, journal), way);
         let (holds, heading) = ((lock, stop), way.heading(work));
-        let outcome = if way == Way::MovesBack {
+        let outcome = if way == Direction::MovesBack {
             let subject = Subject { operation, work: &MovesBack(work), journal };
             self.execute(subject, environment, &mut watchers, holds, heading).await
         } else {
@@ -128,13 +128,13 @@ impl RenumberSession {
         Ok(outcome)
     }
 
-    /// Returns who says that others have done what they have to; `moved`: when the last Service moved.
+    /// Returns what confirms manual steps; `moved`: when the last Service moved.
     fn approver<'a>(&'a self, work: &'a Renumbering, moved: Option<i64>) -> Confirmations<'a> {
         let given = self.settings.confirm.iter().cloned().collect();
         Confirmations { voice: &self.voice, given, cluster: self.cluster(), work, moved }
     }
 
-    /// Returns what steps and waits act on.
+    /// Returns the environment of steps and waits.
     fn environment<'a>(
         &'a self,
         operation: &str,
@@ -156,9 +156,9 @@ impl RenumberSession {
         }
     }
 
-    /// Records in which direction a process is at work, so that the journal of one that is killed does not say what was
-    /// true before it. What the executor refuses is not recorded.
-    async fn set_out(&self, ongoing: &mut Ongoing, lock: &Lock, way: Way) -> Result<(), Failure> {
+    /// Records the direction of this process, so that the journal does not keep an outdated one if it is killed. A direction that
+    /// the executor refuses is not recorded.
+    async fn set_out(&self, ongoing: &mut Ongoing, lock: &Lock, way: Direction) -> Result<(), Failure> {
         let is_forward = way.is_forward();
         let is_refused =
             if is_forward { ongoing.journal.is_being_undone() } else { ongoing.has_begun_to_retire() };
@@ -172,30 +172,30 @@ impl RenumberSession {
         Ok(())
     }
 
-    /// Records how it went, and words it.
+    /// Records the result, and returns it or its message.
     async fn noted(
         &self,
         ongoing: &mut Ongoing,
         lock: &Lock,
-        way: Way,
+        way: Direction,
         outcome: Result<Arrival, operation::Failure>,
     ) -> Result<Arrival, Failure> {
         let noted = self.note(ongoing, lock, way, &outcome).await;
         if let (Err(_), Err(unnoted)) = (&outcome, &noted) {
-            // What stopped it says more than that this could not be written down.
-            tracing::warn!(error = %unnoted.error, "the journal could not be told how the operation stands");
+            // The reason of the stop is more useful than the failed write.
+            tracing::warn!(error = %unnoted.error, "the status could not be written to the journal");
         }
         let arrival = outcome.map_err(|failure| stopped(failure, ongoing, way))?;
         noted.map_err(|failure| left_open(failure, ongoing, way))?;
         Ok(arrival)
     }
 
-    /// Records how an operation stands, unless the lease is another process's by now.
+    /// Records the status of an operation, unless another process holds the operation lease now.
     async fn note(
         &self,
         ongoing: &mut Ongoing,
         lock: &Lock,
-        way: Way,
+        way: Direction,
         outcome: &Result<Arrival, operation::Failure>,
     ) -> Result<(), Failure> {
         let (status, manual_step) = match (way, outcome) {
@@ -209,7 +209,7 @@ impl RenumberSession {
         ongoing.summary.status = status;
         ongoing.summary.manual_step.clone_from(&manual_step);
         let (ledger, now) = (self.ledger(&ongoing.journal, lock), SystemAmbient.now());
-        // In one write with its end: a command that is interrupted in between leaves what the next `retire` removes.
+        // In one write with the end: after an interruption, the next `retire` removes the rest of the journal.
         let status = if status == Status::Done && ongoing.journal_goes { Status::Removing } else { status };
         let noted = match manual_step {
             Some(step) => ongoing.journal.set_waiting(&ledger, &step, now).await,
@@ -219,8 +219,8 @@ impl RenumberSession {
     }
 }
 
-impl Way {
-    /// Where its steps lead.
+impl Direction {
+    /// The heading of its steps.
     fn heading(self, work: &Renumbering) -> Heading {
         match self {
             Self::Forward => Heading::Forward(work.soak_stage()),
@@ -230,29 +230,29 @@ impl Way {
     }
 }
 
-/// Whether another process has the operation by now.
+/// Whether another process runs the operation now.
 fn is_lost(outcome: &Result<Arrival, operation::Failure>) -> bool {
     matches!(outcome, Err(failure) if matches!(failure.source, OperationError::LockLost { .. }))
 }
 
-/// Whether it has come to an end or a pause, or to an object that it cannot change: not if the cluster does not answer.
+/// Whether it ended, paused, or stopped at an object that it cannot change; false if the cluster does not answer.
 fn has_got_on(outcome: &Result<Arrival, operation::Failure>) -> bool {
     outcome.as_ref().map_or_else(|it| it.source.is_pause() || it.source.is_about_one_object(), |_| true)
 }
 
-/// How an operation stands that has come to where it was going.
-fn there(ongoing: &Ongoing, way: Way, report: &Report) -> Status {
+/// The status of an operation that reached its goal.
+fn there(ongoing: &Ongoing, way: Direction, report: &Report) -> Status {
     let is_stuck = match way {
-        Way::Back | Way::MovesBack => !report.stuck.is_empty(),
-        Way::Retire => !ongoing.still_held(report).is_empty(),
-        Way::Forward => false,
+        Direction::Back | Direction::MovesBack => !report.stuck.is_empty(),
+        Direction::Retire => !ongoing.still_held(report).is_empty(),
+        Direction::Forward => false,
     };
     match way {
         _ if is_stuck => Status::Stuck,
-        Way::Back => Status::RolledBack,
-        Way::MovesBack => Status::Paused,
-        Way::Forward => Status::Soaking,
-        Way::Retire => Status::Done,
+        Direction::Back => Status::RolledBack,
+        Direction::MovesBack => Status::Paused,
+        Direction::Forward => Status::Soaking,
+        Direction::Retire => Status::Done,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Manual steps by their names: which an operation has, and which of them are open.
+//! Manual steps by name: which ones an operation has, and which are open.
 
 use super::{Ongoing, RenumberSession};
 use crate::operation::{Manual, State, StepId, Work};
@@ -18,14 +18,15 @@ fn manual_steps(work: &Renumbering) -> Vec<(StepId, Manual)> {
 }
 
 impl RenumberSession {
-    /// Refuses to confirm what no renumbering has; names the manual steps of this plan, of which none was started.
+    /// Refuses to confirm a name that is no manual step of any renumbering; lists the manual steps of this plan, none of which
+    /// has started.
     pub fn confirm_only_planned(&self, work: &Renumbering) -> Result<(), Failure> {
         let names: Vec<String> = manual_steps(work).into_iter().map(|(_, manual)| manual.name).collect();
         confirm_only(&self.settings.confirm, &MANUAL_STEPS, &names)
     }
 
-    /// Refuses to confirm what no renumbering has; names the manual steps that are open. What was confirmed before, or is no
-    /// step of this plan, may be confirmed: scripts give the same names every time.
+    /// Refuses to confirm a name that is no manual step of any renumbering; lists the open manual steps. Steps that were
+    /// confirmed before, or that this plan does not have, are accepted: scripts give the same names every time.
     pub fn confirm_only_known(&self, ongoing: &Ongoing, back: bool) -> Result<(), Failure> {
         let is_open = |(step, manual): &(StepId, Manual)| match ongoing.journal.state(step) {
             Some(State::Done) => back && manual.undo.is_some(),

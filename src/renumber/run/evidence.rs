@@ -1,4 +1,4 @@
-//! What retiring asks for before it gives old addresses up: that on no node anybody has used one lately.
+//! The evidence that `retire` requires: on no node a client has used an old address recently.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,30 +11,30 @@ use crate::ip::ServiceCidr;
 use crate::renumber::Renumbering;
 use crate::session::{Failure, Kind, Session};
 
-/// How long ago a node may have ended looking, in seconds, where nothing else is said.
+/// The default maximum age of a node's evidence, in seconds.
 pub const AGE: u64 = 900;
-/// For how long nothing may have used an old address, in seconds, where nothing else is said.
+/// The default time without use of an old address, in seconds.
 pub const QUIET: u64 = 600;
 
-/// Evidence from the nodes that is asked for.
+/// The required evidence of the nodes.
 #[derive(Debug, Clone)]
 pub struct Evidence {
-    /// None is asked for.
+    /// No evidence is required.
     pub waived: bool,
-    /// Files with documents of nodes, in place of what the nodes publish.
+    /// Files with documents of nodes, instead of the published ones.
     pub files: Vec<PathBuf>,
-    /// Nodes that nothing can be seen of.
+    /// Nodes without evidence, which are exempt.
     pub without_nodes: Vec<String>,
-    /// In which namespace the nodes publish it.
+    /// The namespace in which the nodes publish it.
     pub namespace: String,
-    /// How long ago a node may have ended looking, in seconds.
+    /// Maximum age of a node's evidence, in seconds.
     pub age: u64,
-    /// For how long before it ended no old address may have been used, in seconds.
+    /// How long before its end no old address may have been used, in seconds.
     pub quiet: u64,
 }
 
 impl Evidence {
-    /// Returns the options by which this was asked for, each after a space: a command that continues needs them again.
+    /// Returns the command-line options for this, each with a leading space: a command that continues needs them again.
     pub fn options(&self) -> String {
         let mut options = String::new();
         let mut add = |option: String| options = format!("{options} {option}");
@@ -55,7 +55,7 @@ impl Evidence {
         options
     }
 
-    /// Refuses when what the nodes have seen does not show that nobody uses an old address.
+    /// Refuses unless the nodes' evidence shows that no client uses an old address.
     pub async fn check(&self, session: &Session, work: &Renumbering) -> Result<(), Failure> {
         let Some(cluster) = session.cluster() else { return Ok(()) };
         let documents = if self.files.is_empty() {
@@ -76,21 +76,21 @@ impl Evidence {
             let remedy = self.remedy(&lacking, &work.from);
             Failure::new(Kind::Refused, lacking)
                 .hint(remedy)
-                .hint("to retire the old addresses all the same: `--without-evidence-of NODE`, or `--without-evidence` for all")
+                .hint("to retire the old addresses anyway: `--without-evidence-of NODE`, or `--without-evidence` for all nodes")
         })
     }
 
-    /// What brings the evidence that is lacking.
+    /// How to get the missing evidence.
     fn remedy(&self, lacking: &Lacking, old: &[ServiceCidr]) -> String {
         let ranges: Vec<String> = old.iter().map(|range| format!("--old {range}")).collect();
         let ranges = ranges.join(" ");
         match lacking {
             Lacking::Used { .. } => format!(
-                "restart that client, and wait {} s; `netsurgeon audit {ranges} --gather` lists all where the nodes publish it",
+                "restart that client, and wait {} s; `netsurgeon audit {ranges} --gather` lists all clients, if the nodes publish evidence",
                 self.quiet
             ),
             Lacking::Old { node, .. } => format!(
-                "look at the Pod of `{node}` in `{}`; if the node is gone for good, delete its Node",
+                "check the Pod of `{node}` in `{}`; if the node is permanently lost, delete its Node",
                 self.namespace
             ),
             _ => format!(

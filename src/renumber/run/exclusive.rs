@@ -1,25 +1,25 @@
-//! One operation on a cluster at a time: what an operation that has not ended prevents.
+//! One operation on a cluster at a time: an unfinished operation prevents others.
 
 use crate::operation::{Journal, Listed, Lock, Status, Summary};
 use crate::renumber::{plan, ranges};
 use crate::session::{Failure, LiveEtcd};
 use crate::store::ReadStore;
 
-/// Whether an operation is to be resumed or rolled back before another one starts. A rewrite that cannot be rolled back is
-/// in force as a whole, so nothing waits for it.
+/// Whether an operation must be resumed or rolled back before another one starts. A rewrite that cannot be rolled back is
+/// completely in effect, so it blocks no other operation.
 pub fn is_open(summary: &Summary) -> bool {
     let is_in_force = summary.kind == ranges::KIND && summary.status == Status::Stuck;
     !summary.has_ended() && !is_in_force
 }
 
-/// Returns the renumberings of a cluster that have not come to an end.
+/// Returns the unfinished renumberings of a cluster.
 pub async fn unfinished(store: &dyn ReadStore, cluster: &str) -> Result<Vec<String>, Failure> {
     let listed = Journal::list(store, Some(cluster)).await?;
     let is_open = |listed: &Listed| listed.summary.kind == plan::KIND && is_open(&listed.summary);
     Ok(listed.into_iter().filter(is_open).map(|listed| listed.operation).collect())
 }
 
-/// Refuses to start an operation while another one of any kind has not ended.
+/// Refuses to start an operation while another one of any kind is unfinished.
 pub async fn refuse_beside_another(store: &LiveEtcd, cluster: &str) -> Result<(), Failure> {
     let listed = Journal::list(store, Some(cluster)).await?;
     let Some(other) = listed.into_iter().find(|listed| is_open(&listed.summary)) else { return Ok(()) };

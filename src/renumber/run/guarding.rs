@@ -1,4 +1,4 @@
-//! The guard: keeps old addresses held while they soak, whatever clients do to their Services.
+//! The guard: keeps old addresses held during the soak, even if clients change their Services.
 
 mod figures;
 mod following;
@@ -14,8 +14,8 @@ use self::keeper::Keeper;
 use self::voice::Voice;
 pub use self::voice::{Line, Lines};
 use super::{Ongoing, is_gone, open, open_operation, unfinished};
-use crate::cluster::Cluster;
-use crate::operation::{Ambient as _, Lock, Mend, Mended, SystemAmbient, mend};
+use crate::kube_api::Cluster;
+use crate::operation::{Ambient as _, Lock, Repair, RepairOutcome, SystemAmbient, repair};
 use crate::renumber::Move;
 use crate::renumber::guard::{Watched, watch};
 use crate::session::metrics::{Counted, Metrics};
@@ -23,38 +23,38 @@ use crate::session::{self, Connect, Failure, LiveEtcd, is_leased};
 use crate::store::WriteStore;
 use crate::survey::{Layout, Severity, Survey};
 
-/// How often one pass looks again because things moved, or because a mend has a second part.
+/// How many times one pass checks the cluster, because of concurrent changes or a repair with a second part.
 const MOST_LOOKS: u32 = 5;
 
-/// What to guard, and how.
+/// Options of the guard.
 pub struct Guard {
-    /// Which renumbering; `None` for the one under way.
+    /// The id of the renumbering; `None` for the one under way.
     pub operation: Option<String>,
-    /// How often to look.
+    /// The interval between checks.
     pub interval: Duration,
-    /// Put nothing right.
+    /// Repair nothing.
     pub dry_run: bool,
-    /// Wait where no renumbering is under way, and for the next one when one has ended.
+    /// Wait while no renumbering is under way, and for the next one after one has ended.
     pub stay: bool,
-    /// Where `GET /metrics` is answered.
+    /// The address that serves `GET /metrics`.
     pub metrics: Option<String>,
-    /// Mend only while holding the guards' Lease, which the others take after so long.
+    /// Repair only while this guard holds the Lease; its duration, after which another guard can acquire it.
     pub lease: Option<Duration>,
-    /// Where the API server keeps what.
+    /// The API server's keys in etcd.
     pub layout: Layout,
     /// The etcd.
     pub store: Arc<LiveEtcd>,
-    /// The API, once it is needed.
+    /// Connects to the API when it is needed.
     pub kube: Arc<dyn Connect>,
 }
 
 impl Guard {
-    /// Looks once, puts right what there is, and ends.
+    /// Checks once, repairs what it finds, and ends.
     pub async fn once(&self, voice: &session::Voice, lines: &dyn Lines) -> Result<Pass, Failure> {
         self.with(voice, lines, async |guarding| guarding.once().await).await
     }
 
-    /// Looks again and again until the renumbering ends, or that is over.
+    /// Checks repeatedly until the renumbering ends or `over` completes.
     pub async fn keep(
         &self,
         voice: &session::Voice,
@@ -105,14 +105,14 @@ impl Guard {
     }
 }
 
-/// How a pass ended.
+/// The outcome of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
-    /// Everything is as it should be.
+    /// No finding and no repair is left.
     Fine,
-    /// There is something to look at.
+    /// Findings or repairs are left.
     Wrong,
-    /// Another process carries an operation out.
+    /// Another process runs an operation.
     Busy,
 }
 
@@ -122,10 +122,10 @@ struct Guarding<'a> {
     /// The same etcd, for its leases.
     locks: &'a LiveEtcd,
     cluster: String,
-    /// The API, once it was needed.
+    /// The API, after its first use.
     api: Option<Cluster>,
     keeper: Option<Keeper>,
-    /// Whether it may mend, in words, as it was said last.
+    /// Whether it may repair, as last reported.
     standing: String,
     ledger: Ledger,
     voice: Voice<'a>,
@@ -139,12 +139,12 @@ impl Guarding<'_> {
         self.pass(&ongoing).await
     }
 
-    /// Guards a renumbering until it ends; with `--stay` the next one, too.
+    /// Guards a renumbering until it ends; with `--stay` also the next one.
     async fn keep(&mut self) -> Result<(), Failure> {
         if let Some(keeper) = &mut self.keeper {
             keeper.known().await;
         }
-        self.may_mend()?;
+        self.may_repair()?;
         loop {
             let ongoing = self.next().await?;
             self.begin(Some(&ongoing.operation));
@@ -166,7 +166,7 @@ impl Guarding<'_> {
         self.voice.forget();
     }
 
-    /// Finds what to guard.
+    /// Waits for a renumbering to guard.
     async fn next(&mut self) -> Result<Ongoing, Failure> {
         loop {
             match self.find().await {
@@ -179,11 +179,11 @@ impl Guarding<'_> {
                 Err(failure) => return Err(failure),
             }
             self.rest().await;
-            self.may_mend()?;
+            self.may_repair()?;
         }
     }
 
-    /// The renumbering that is under way; `None` if there is none, and it is to be waited for.
+    /// The renumbering under way; `None` if there is none and the guard waits for one.
     async fn find(&self) -> Result<Option<Ongoing>, Failure> {
         if self.terms.stay && unfinished(self.store, &self.cluster).await?.is_empty() {
             return Ok(None);
@@ -193,17 +193,18 @@ impl Guarding<'_> {
         Ok(Some(ongoing).filter(|ongoing| !self.terms.stay || !is_over(ongoing)))
     }
 
-    /// Looks again and again until the renumbering ends. What fails once is tried again.
+    /// Checks repeatedly until the renumbering ends. A failed check is retried at the next interval.
     async fn guard(&mut self, first: &Ongoing) -> Result<(), Failure> {
         let held = self.watch(first).await?.held;
-        self.voice.say("watching", ("", ""), &format!("{held} old addresses are held"))?;
+        let held = session::counted(held, "old address is held", "old addresses are held");
+        self.voice.say("watching", ("", ""), &held)?;
         self.pass(first).await?;
         loop {
             self.rest().await;
             let looked = match open_operation(self.store, &self.cluster, Some(&first.operation), None).await {
                 Ok(ongoing) if is_over(&ongoing) => return Ok(()),
                 Ok(ongoing) => self.pass(&ongoing).await.map(drop),
-                // A journal that is removed is a renumbering that has ended.
+                // The renumbering has ended: its journal is removed.
                 Err(_) if is_gone(self.store, &first.operation).await.unwrap_or(false) => return Ok(()),
                 Err(failure) => Err(failure),
             };
@@ -213,7 +214,7 @@ impl Guarding<'_> {
         }
     }
 
-    /// Waits until it is time to look again: the interval, or until the Lease comes or goes.
+    /// Waits until the next check: for the interval, or until this guard acquires or loses the Lease.
     async fn rest(&mut self) {
         let interval = tokio::time::sleep(self.terms.interval);
         match &mut self.keeper {
@@ -231,11 +232,11 @@ impl Guarding<'_> {
         self.voice.say_once("failed", ("", ""), &words.join("; "))
     }
 
-    /// Whether it has the Lease, where it needs one; says so when that changes.
-    fn may_mend(&mut self) -> Result<bool, Failure> {
+    /// Whether it may repair: it holds the Lease, or needs none. Reports a change.
+    fn may_repair(&mut self) -> Result<bool, Failure> {
         let Some(keeper) = &self.keeper else { return Ok(true) };
-        let (may, event, words) = match keeper.may_mend() {
-            Ok(()) => (true, "holding", "this guard has the Lease and mends".to_string()),
+        let (may, event, words) = match keeper.may_repair() {
+            Ok(()) => (true, "holding", "this guard holds the Lease and repairs".to_string()),
             Err(reason) => (false, "standby", reason),
         };
         if self.standing != words {
@@ -255,7 +256,7 @@ impl Guarding<'_> {
         let held = Lock::holder(self.locks, &self.cluster).await?;
         let is_leased = is_leased(held.as_ref(), &ongoing.operation);
         self.ledger.stands(ongoing.summary.status_now(ongoing.journal.is_being_undone(), is_leased));
-        let pass = self.look_and_mend(ongoing).await?;
+        let pass = self.look_and_repair(ongoing).await?;
         self.ledger.looked(match pass {
             Pass::Fine => Looked::Fine,
             Pass::Wrong => Looked::Wrong,
@@ -264,12 +265,12 @@ impl Guarding<'_> {
         Ok(pass)
     }
 
-    /// Looks, puts right what there is, and looks again until there is nothing more.
-    async fn look_and_mend(&mut self, ongoing: &Ongoing) -> Result<Pass, Failure> {
+    /// Checks, repairs what it finds, and checks again until no repair is left.
+    async fn look_and_repair(&mut self, ongoing: &Ongoing) -> Result<Pass, Failure> {
         for _ in 0..MOST_LOOKS {
             if let Some(held) = Lock::holder(self.locks, &self.cluster).await? {
                 self.voice.say_once("busy", ("", ""), &held.claim.to_string())?;
-                // Endpoints change whoever has the lock, and nobody else copies them once a batch is through.
+                // Endpoints change at any time, and the operation itself copies them only while it runs their batch.
                 if ongoing.plan.work.moves.iter().any(Move::has_copies) {
                     let copies = self.watch(ongoing).await?.copies;
                     self.follow_all(ongoing, copies.iter()).await?;
@@ -282,51 +283,51 @@ impl Guarding<'_> {
                 let subject = finding.subject.trim_start_matches("Service ");
                 self.voice.say_once("wrong", (subject, finding.code), &finding.message)?;
             }
-            let is_quiet = watched.mends.is_empty() && watched.follows.is_empty();
-            let behind = if self.may_mend()? {
+            let is_quiet = watched.repairs.is_empty() && watched.follows.is_empty();
+            let behind = if self.may_repair()? {
                 self.follow_all(ongoing, watched.follows.iter().chain(&watched.copies)).await?
             } else if is_quiet {
                 Behind::default()
             } else {
                 return Ok(Pass::Wrong);
             };
-            if watched.mends.is_empty() && !behind.again {
+            if watched.repairs.is_empty() && !behind.again {
                 if watched.findings.iter().all(|finding| finding.severity == Severity::Info) && !behind.left {
                     self.voice.forget();
                     return Ok(Pass::Fine);
                 }
                 return Ok(Pass::Wrong);
             }
-            if !self.mend_all(ongoing, &watched.mends).await? {
+            if !self.repair_all(ongoing, &watched.repairs).await? {
                 return Ok(Pass::Wrong);
             }
         }
         Ok(Pass::Wrong)
     }
 
-    /// Returns whether to look again.
-    async fn mend_all(&mut self, ongoing: &Ongoing, mends: &[Mend]) -> Result<bool, Failure> {
-        for one in mends {
+    /// Returns whether to check again.
+    async fn repair_all(&mut self, ongoing: &Ongoing, repairs: &[Repair]) -> Result<bool, Failure> {
+        for one in repairs {
             let about = (one.subject.as_str(), one.code);
             if self.terms.dry_run {
-                self.voice.say_once("would-mend", about, &one.says)?;
+                self.voice.say_once("would-repair", about, &one.says)?;
                 continue;
             }
-            if !self.may_mend()? {
+            if !self.may_repair()? {
                 return Ok(false);
             }
-            match mend(self.store, &self.cluster, &ongoing.journal, one, &SystemAmbient).await? {
-                Mended::Done => self.mended(one)?,
-                Mended::Locked => break,
-                Mended::Moved => {}
+            match repair(self.store, &self.cluster, &ongoing.journal, one, &SystemAmbient).await? {
+                RepairOutcome::Done => self.repaired(one)?,
+                RepairOutcome::Locked => break,
+                RepairOutcome::Stale => {}
             }
         }
         Ok(!self.terms.dry_run)
     }
 
-    fn mended(&mut self, one: &Mend) -> Result<(), Failure> {
-        self.ledger.mended(one.code);
-        self.voice.say("mended", (&one.subject, one.code), &one.says)
+    fn repaired(&mut self, one: &Repair) -> Result<(), Failure> {
+        self.ledger.repaired(one.code);
+        self.voice.say("repaired", (&one.subject, one.code), &one.says)
     }
 }
 

@@ -1,29 +1,29 @@
-//! What kubelets tell Pods of the cluster's DNS, as they say it through the API servers' node proxy.
+//! The DNS addresses with which kubelets configure Pods (`clusterDNS`), read through the API servers' node proxy.
 
 use std::net::IpAddr;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::iter;
 
-use crate::cluster::{Cluster, ClusterError};
+use crate::kube_api::{Cluster, ClusterError};
 
-/// Nodes that are asked at the same time: each answers through an API server.
+/// Nodes that are queried concurrently, each through an API server.
 const AT_ONCE: usize = 16;
-/// Nodes that are named.
+/// How many nodes a message names.
 const NAMED: usize = 3;
 
-/// What the kubelets say.
+/// The answers of the kubelets.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    /// How many there are.
+    /// How many nodes there are.
     pub(super) count: usize,
-    /// The nodes whose kubelets tell Pods an address that was asked about.
+    /// The nodes whose kubelets configure Pods with one of the addresses.
     nodes: Vec<String>,
-    /// Why a node did not say.
+    /// Nodes that did not answer, each with the reason.
     silent: Vec<String>,
 }
 
-/// Asks every kubelet whether it tells Pods one of these addresses.
+/// Asks every kubelet whether it configures Pods with one of these DNS addresses.
 pub(super) async fn told(cluster: &Cluster, addresses: &[IpAddr]) -> Result<Told, ClusterError> {
     let names: Vec<String> = cluster.nodes().await?.into_iter().map(|node| node.name).collect();
     let count = names.len();
@@ -45,7 +45,7 @@ pub(super) async fn told(cluster: &Cluster, addresses: &[IpAddr]) -> Result<Told
 }
 
 impl Told {
-    /// Words which kubelets tell Pods these addresses; `None` if none does.
+    /// Names the kubelets that configure Pods with one of these addresses; `None` if none does.
     pub(super) fn words(&self, addresses: &[IpAddr]) -> Option<String> {
         if self.nodes.is_empty() {
             return None;
@@ -56,15 +56,19 @@ impl Told {
             more => format!(" and {more} more"),
         };
         let addresses: Vec<String> = addresses.iter().map(|address| format!("`{address}`")).collect();
-        Some(format!("kubelets tell Pods {}: {}{more}", addresses.join(" or "), named.join(", ")))
+        Some(format!(
+            "kubelets configure Pods with the DNS address {}: {}{more}",
+            addresses.join(" or "),
+            named.join(", ")
+        ))
     }
 
-    /// How many kubelets have not answered.
+    /// How many kubelets did not answer.
     pub(super) fn unseen_count(&self) -> usize {
         self.silent.len()
     }
 
-    /// Words what was not seen; `None` if every kubelet has answered.
+    /// The first node that did not answer, with the reason; `None` if every kubelet answered.
     pub(super) fn unseen(&self) -> Option<&str> {
         self.silent.first().map(String::as_str)
     }

@@ -1,5 +1,5 @@
-//! Requests that a process had sent to an API server when it was killed: the API server may stand still, and carry them out
-//! when it continues. What is undone or retired meanwhile would not find what they create.
+//! Requests that a process had sent to an API server when it was killed: an API server that is frozen may execute them when it
+//! continues. A rollback or a retirement that ran meanwhile would miss the objects that they create.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use tokio::time::sleep;
 use super::{Ongoing, RenumberSession};
 use crate::operation::{Ambient as _, Record, State, SystemAmbient};
 
-/// How long a request may be under way from its record on, in seconds, and some more: it is sent again for 30, and an API
-/// server cancels one that changes something after 34 (`requestTimeoutUpperBound`,
+/// How long a request may be under way after its record, in seconds, with a margin: it is retried for 30 s, and an API server
+/// cancels a request that changes objects after 34 s (`requestTimeoutUpperBound`,
 /// `apiserver/pkg/endpoints/handlers/rest.go`, v1.36.3).
 const LONGEST: i64 = 70;
 
 impl RenumberSession {
-    /// Waits until every request has ended by which a process that was killed would have created a shadow Service.
+    /// Waits until every request of a killed process has ended that could still create a shadow Service.
     pub(super) async fn outlast_requests(&self, ongoing: &Ongoing) {
         let records = ongoing.journal.records().into_iter();
         let of_shadows = records.filter(|(step, _)| step.0.starts_with("make-shadow/"));
         let Some(sent) = of_shadows.filter_map(|(_, record)| cut_off_at(record)).max() else { return };
-        // Not longer where the clock of the host on which it was begun is ahead.
+        // Not longer if the clock of the host that sent it is ahead.
         let left = sent.saturating_add(LONGEST).saturating_sub(SystemAmbient.now()).min(LONGEST);
         if let Ok(seconds) = u64::try_from(left)
             && seconds > 0
         {
             self.voice.note(&format!(
-                "waiting {seconds} s for requests that an interrupted process has sent: an API server may carry them out until then"
+                "waiting {seconds} s for requests of an interrupted process: an API server may still execute them"
             ));
             sleep(Duration::from_secs(seconds)).await;
         }
     }
 }
 
-/// When a step was begun of whose outcome nobody has heard, in seconds since 1970.
+/// The start of a step without a recorded outcome, in seconds since 1970.
 fn cut_off_at(record: &Record) -> Option<i64> {
     let last = record.history.iter().rposition(|(state, _)| *state == State::Started)?;
     let is_answer = |(state, _): &(State, i64)| matches!(state, State::Done | State::Failed);
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_cut_off_unless_its_outcome_is_known() {
+    fn request_counts_as_cut_off_unless_outcome_is_recorded() {
         let record = |history: &[(State, i64)]| Record {
             state: history.last().expect("a state").0,
             history: history.to_vec(),

@@ -1,15 +1,15 @@
-//! How long the new addresses go on answering on the way back.
+//! How long the new addresses still answer in a rollback.
 
 use std::time::Duration;
 
 use crate::survey::Era;
 
-/// The longest where allocations are bits: an API server frees a bit that no Service has at its third round, 6 to 9 minutes
-/// later (`runOnce`, `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2), and the steps around it take
-/// their time.
+/// The maximum in the bitmap era: an API server frees a bit that no Service uses in its third round, 6 to 9 minutes later
+/// (`runOnce`, `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2). The difference is for the steps around
+/// it.
 const LONGEST_ON_BITS: Duration = Duration::from_mins(5);
 
-/// Returns how long addresses linger of those asked for.
+/// Returns how long addresses linger: the requested time, or the maximum of the era.
 pub(super) fn longest(asked: Duration, era: Era) -> Duration {
     if era == Era::Bitmap { asked.min(LONGEST_ON_BITS) } else { asked }
 }
@@ -18,9 +18,8 @@ pub(super) fn longest(asked: Duration, era: Era) -> Duration {
 mod tests {
     use super::*;
 
-    /// By then the API servers have freed the bits of the addresses that linger.
     #[test]
-    fn addresses_linger_less_long_where_they_are_bits() {
+    fn linger_is_limited_in_bitmap_era() {
         let linger = |asked: u64, era| longest(Duration::from_secs(asked), era).as_secs();
         assert_eq!((linger(600, Era::Bitmap), linger(60, Era::Bitmap)), (300, 60));
         assert_eq!((linger(600, Era::Objects), linger(600, Era::DualWrite)), (600, 600));

@@ -1,4 +1,4 @@
-//! One look at a renumbering: its journal, its lock, and every Service that it is about.
+//! One check of a renumbering: its journal, its operation lease, and every Service of its plan.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -16,29 +16,29 @@ use crate::renumber::{Move, Renumbering, current, verify};
 use crate::session::{Failure, LiveEtcd, counted, is_leased};
 use crate::survey::{Finding, Layout, Survey};
 
-/// What is seen; printed with `-o json`.
+/// The result of a check; printed with `-o json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Look {
     version: u8,
     /// Its id.
     pub operation: String,
-    /// How it stands.
+    /// Its status.
     pub status: Status,
     /// The manual step that is open.
     manual_step: Option<String>,
     /// `forward` or `back`.
     direction: &'static str,
-    /// The command that continues the operation; `None` while a process is at work on it, and when it has ended.
+    /// The command that continues the operation; `None` while a process runs it, and when it has ended.
     next: Option<String>,
-    /// The status in words.
+    /// The status as text.
     #[serde(skip)]
     words: String,
     digest: String,
     from: Vec<String>,
     to: String,
-    /// The stage that is under way, or comes next, in words; `None` when there is none left.
+    /// Title of the current or next stage; `None` if no stage is left.
     pub stage: Option<String>,
-    /// Who is at work, in words; `None` if nobody is.
+    /// The holder of the operation lease, as text; `None` without one.
     pub lock: Option<String>,
     /// Services with their old address.
     waiting: usize,
@@ -46,20 +46,20 @@ pub struct Look {
     held: usize,
     /// Services whose old address was retired.
     retired: usize,
-    /// The same by tier, in their order; empty where the plan has none.
+    /// The same by tier, in their order; empty if the plan has none.
     tiers: Vec<TierLook>,
-    /// Services born in the old range.
+    /// Services that were created in the old range.
     newcomers: Vec<String>,
-    /// What came of the connections that were asked for.
+    /// The results of the requested probes.
     pub probes: Vec<Probed>,
-    /// Who uses old addresses of Services that have moved, by what this host tracks; `None` if nobody asked.
+    /// Clients that use old addresses of Services that have moved, from this host's connection tracking; `None` if not requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub users: Option<Vec<Used>>,
-    /// What is wrong.
+    /// The findings.
     pub findings: Vec<Finding>,
 }
 
-/// How far a tier is.
+/// The progress of a tier.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct TierLook {
     name: String,
@@ -86,7 +86,7 @@ impl Display for TierLook {
 }
 
 impl Look {
-    /// Looks at an operation, or at the one that is under way.
+    /// Checks an operation, or the one under way.
     pub async fn take(
         store: &Arc<LiveEtcd>,
         layout: &Layout,
@@ -128,12 +128,12 @@ impl Look {
         })
     }
 
-    /// Whether there is something that differs from look to look and is no news.
+    /// Whether it has figures that differ between checks and are no news.
     pub fn has_figures(&self) -> bool {
         !self.probes.is_empty() || self.users.is_some()
     }
 
-    /// Whether nothing more will become of the operation, unless somebody goes on with it.
+    /// Whether the operation has ended, or is stuck until an operator continues it.
     pub fn has_ended(&self) -> bool {
         self.lock.is_none() && (self.status.has_ended() || self.status == Status::Stuck)
     }
@@ -147,7 +147,7 @@ impl Display for Look {
             "{operation}: {words}, to {to}; {waiting} waiting, {held} moved and held, {retired} retired"
         )?;
         if !self.newcomers.is_empty() {
-            write!(f, ", {} born in the old range", self.newcomers.len())?;
+            write!(f, ", {} created in the old range", self.newcomers.len())?;
         }
         if !self.tiers.is_empty() {
             let words: Vec<String> = self.tiers.iter().map(ToString::to_string).collect();
@@ -155,7 +155,7 @@ impl Display for Look {
         }
         if let Some(users) = &self.users {
             let count = counted(users.len(), "port of an old address", "ports of old addresses");
-            write!(f, "; {count} in use from here")?;
+            write!(f, "; {count} in use from this host")?;
         }
         write!(f, "; {}", counted(self.findings.len(), "finding", "findings"))?;
         if let Some(stage) = &self.stage {

@@ -1,23 +1,24 @@
-//! Whether NodeLocal DNSCache has followed the cluster's DNS: what it is told, and when its Pods were made. They know the
-//! address of the DNS behind it from the environment that the kubelet gave them when they began.
+//! Whether NodeLocal DNSCache uses the new address of the cluster's DNS: its configuration, and the age of its Pods. A Pod has
+//! the address of the upstream DNS from its environment, which the kubelet set when the Pod started.
 
 use std::net::IpAddr;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 
-use crate::cluster::{Cluster, ClusterError, Typed};
+use crate::kube_api::{Cluster, ClusterError, Typed};
 use crate::preflight::objects::{containers, name, words};
+use crate::session::counted;
 
 const NAMESPACE: &str = "kube-system";
-/// Of the DaemonSet and of its ConfigMap (`cluster/addons/dns/nodelocaldns/nodelocaldns.yaml`, v1.36.3).
+/// Name of the DaemonSet and of its ConfigMap (`cluster/addons/dns/nodelocaldns/nodelocaldns.yaml`, v1.36.3).
 const NAME: &str = "node-local-dns";
 
-/// Looks whether nothing of it has one of these addresses, and every Pod of it is younger than that, in seconds since
-/// 1970; says what it has seen, or what is missing.
+/// Checks that its configuration has none of the addresses `old`, and that every Pod was created after `since`, in seconds
+/// since 1970. Returns what was verified, or what is missing.
 pub(super) async fn followed(cluster: &Cluster, old: &[IpAddr], since: i64) -> Result<String, String> {
     let Some(set) = get::<DaemonSet>(cluster).await? else {
-        return Ok(format!("seen to be done: DaemonSet `{NAMESPACE}/{NAME}` is gone"));
+        return Ok(format!("verified: DaemonSet `{NAMESPACE}/{NAME}` does not exist"));
     };
     let config = get(cluster).await?.unwrap_or_default();
     told(&set, &config, old)?;
@@ -26,7 +27,7 @@ pub(super) async fn followed(cluster: &Cluster, old: &[IpAddr], since: i64) -> R
     let labels = labels.collect::<Vec<_>>().join(",");
     if labels.is_empty() {
         return Err(format!(
-            "DaemonSet `{NAMESPACE}/{NAME}` selects its Pods in a way that is not known here"
+            "DaemonSet `{NAMESPACE}/{NAME}` has no `matchLabels`, so its Pods cannot be checked"
         ));
     }
     let pods = cluster.objects(Some(NAMESPACE), Some(&labels)).await.map_err(|error| error.to_string())?;
@@ -37,7 +38,7 @@ async fn get<K: Typed>(cluster: &Cluster) -> Result<Option<K>, String> {
     cluster.object(Some(NAMESPACE), NAME).await.map_err(|error: ClusterError| error.to_string())
 }
 
-/// Neither the arguments of the DaemonSet nor the Corefile may have an old address.
+/// Fails if the arguments of the DaemonSet or the Corefile have an old address.
 fn told(set: &DaemonSet, config: &ConfigMap, old: &[IpAddr]) -> Result<(), String> {
     let has = |text: &str| {
         let mut words =
@@ -54,7 +55,7 @@ fn told(set: &DaemonSet, config: &ConfigMap, old: &[IpAddr]) -> Result<(), Strin
     }
 }
 
-/// As many Pods as there are nodes for it must be ready, each made after that.
+/// Fails unless every Pod was created after `since`, and as many Pods are ready as nodes need one.
 fn made_anew(set: &DaemonSet, pods: &[Pod], since: i64) -> Result<String, String> {
     let is_old =
         |pod: &&Pod| pod.metadata.creation_timestamp.as_ref().is_some_and(|made| made.0.as_second() <= since);
@@ -62,7 +63,7 @@ fn made_anew(set: &DaemonSet, pods: &[Pod], since: i64) -> Result<String, String
     if let Some(first) = old.next() {
         let count = old.count().saturating_add(1);
         return Err(format!(
-            "{count} of {} Pods of DaemonSet `{NAMESPACE}/{NAME}` were made before the Services moved, the first is `{}`",
+            "{count} of {} Pods of DaemonSet `{NAMESPACE}/{NAME}` existed before the Services moved; the first is `{}`",
             pods.len(),
             name(first)
         ));
@@ -73,7 +74,8 @@ fn made_anew(set: &DaemonSet, pods: &[Pod], since: i64) -> Result<String, String
     if ready < wanted {
         return Err(format!("{ready} of {wanted} Pods of DaemonSet `{NAMESPACE}/{NAME}` are ready"));
     }
-    Ok(format!("seen to be done: all {} Pods of it were made after the Services had moved", pods.len()))
+    let pods = counted(pods.len(), "Pod", "Pods");
+    Ok(format!("verified: {pods} of DaemonSet `{NAMESPACE}/{NAME}`, created after the Services moved"))
 }
 
 #[cfg(test)]
@@ -90,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn no_old_address_may_be_left() {
+    fn old_address_in_configuration_is_refused() {
         let old: Vec<IpAddr> = vec!["10.96.0.10".parse().unwrap(), "fd00::a".parse().unwrap()];
         let of = |local: &str, corefile: &str| {
             let container =
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pod_must_be_younger_than_the_move() {
+    fn pod_older_than_the_move_is_refused() {
         let set = |ready: u8| typed(json!({"status": {"desiredNumberScheduled": 2, "numberReady": ready}}));
         let pod =
             |name: &str, made: &str| typed(json!({"metadata": {"name": name, "creationTimestamp": made}}));

@@ -1,4 +1,4 @@
-//! Connecting from here to the old and the new address of Services.
+//! Connects from this host to the old and the new address of Services.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::Ongoing;
-use crate::cluster::dial;
 use crate::host::conntrack::PROBE_PORTS;
+use crate::kube_api::dial;
 use crate::renumber::reach::{Address, Reach};
 use crate::session::Failure;
 use crate::survey::{Finding, Survey};
 
-/// How long a connection may take to be opened: longer than a packet that was lost takes to be sent again.
+/// How long opening a connection may take: longer than the retransmission of a lost packet.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// A Service as it is asked for.
+/// A requested Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     subject: String,
     port: Option<u16>,
 }
 
-/// Reads `NAMESPACE/NAME` or `NAMESPACE/NAME:PORT`.
+/// Parses `NAMESPACE/NAME` or `NAMESPACE/NAME:PORT`.
 pub fn parse(text: &str) -> Result<Asked, String> {
     let expected = || "expected NAMESPACE/NAME or NAMESPACE/NAME:PORT".to_string();
     let (subject, port) = match text.split_once(':') {
@@ -39,7 +39,7 @@ pub fn parse(text: &str) -> Result<Asked, String> {
     }
 }
 
-/// What came of it.
+/// The result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Probed {
     service: String,
@@ -47,22 +47,22 @@ pub struct Probed {
     new: Dialled,
 }
 
-/// A connection that was tried.
+/// A connection attempt.
 #[derive(Debug, Clone, Serialize)]
 struct Dialled {
     /// `IP:PORT`.
     address: String,
-    /// Whether it must answer, as far as the Service has come.
+    /// Whether it must answer in the current phase of the Service.
     expected: bool,
     answered: bool,
-    /// How long the connection took to be opened.
+    /// How long opening the connection took.
     #[serde(skip_serializing_if = "Option::is_none")]
     milliseconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
-/// The time that it took is no news.
+/// Ignores the time: it differs between attempts.
 impl PartialEq for Dialled {
     fn eq(&self, other: &Self) -> bool {
         (&self.address, self.expected, self.answered) == (&other.address, other.expected, other.answered)
@@ -93,14 +93,14 @@ impl Dialled {
 }
 
 impl Probed {
-    /// Returns a line for people.
+    /// Returns one line of text.
     pub fn words(&self) -> String {
         format!("probe of {}: old {}, new {}", self.service, self.old.words(), self.new.words())
     }
 }
 
-/// Connects to everything that was asked for, side by side, and returns what came of it, with a finding for each
-/// address that must answer and does not.
+/// Probes all requested Services concurrently. Returns the results, and a finding for each address that must answer and does
+/// not.
 pub async fn probe(
     asked: &[Asked],
     ongoing: &Ongoing,
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_is_named_with_its_namespace() {
+    fn service_is_parsed_only_with_namespace() {
         let asked = |port| Asked { subject: "default/web".into(), port };
         assert_eq!(parse("default/web"), Ok(asked(None)));
         assert_eq!(parse("default/web:443"), Ok(asked(Some(443))));

@@ -1,11 +1,11 @@
-//! Resuming after an interruption that may have lasted: addresses that are kept for Services are put right, and bits that
-//! were reserved are set again.
+//! Resumes after an interruption of any length: repairs the addresses that are kept for Services, and sets reserved bits again.
 
 use std::collections::BTreeSet;
 
 use super::RenumberSession;
 use crate::operation::{
-    Ambient as _, Environment, Journal, Lock, Mend, Mended, OperationError, State, SystemAmbient, settle,
+    Ambient as _, Environment, Journal, Lock, OperationError, Repair, RepairOutcome, State, SystemAmbient,
+    settle,
 };
 use crate::renumber::dates::kept;
 use crate::renumber::reserved::{reserve_again, reserved};
@@ -13,11 +13,11 @@ use crate::renumber::{Effect, Renumbering, live};
 use crate::session::{Failure, LiveEtcd, counted};
 use crate::survey::{Era, Layout, Survey};
 
-/// How often is tried to change a bitmap that others change, too.
+/// How many attempts to change a bitmap that API servers change concurrently.
 const MOST_LOOKS: u32 = 20;
 
 impl RenumberSession {
-    /// Brings back what API servers have taken back meanwhile. Does nothing where nothing was under way.
+    /// Restores reservations that API servers have freed meanwhile. Does nothing if nothing was reserved.
     pub(super) async fn renew(
         &self,
         environment: &dyn Environment<Effect>,
@@ -42,29 +42,29 @@ impl RenumberSession {
         if moves.is_empty() {
             return Ok(());
         }
-        // Others make and delete Services all the time: the bitmap may change between reading and writing.
+        // Clients create and delete Services at any time: the bitmap may change between reading and writing.
         for _ in 0..MOST_LOOKS {
             let survey = Survey::read(store, &Layout::new(&work.prefix), None).await?;
             let again = reserve_again(work, &survey, &moves).map_err(|taken| {
                 Failure::refused(taken.to_string())
-                    .hint("make that Service anew, at another address, then go on")
+                    .hint("recreate that Service at another address, then continue")
             })?;
-            let Some(mend) = again else { return Ok(()) };
-            if is_mended(store, journal, lock, &mend).await? {
+            let Some(repair) = again else { return Ok(()) };
+            if is_repaired(store, journal, lock, &repair).await? {
                 self.voice.note(&format!(
-                    "an API server has freed what was reserved before the interruption: {}",
-                    mend.says
+                    "an API server has freed bits that were reserved before the interruption: {}",
+                    repair.says
                 ));
                 return Ok(());
             }
         }
-        let text = "the RangeAllocation changes all the time, so that no bits can be reserved again";
+        let text = "the RangeAllocation changes continuously, so the bits cannot be reserved again";
         Err(Failure::refused(text)
-            .hint("stop what makes and deletes Services, `netsurgeon lock` can, then go on"))
+            .hint("stop the clients that create and delete Services (`netsurgeon lock`), then continue"))
     }
 
-    /// Recreates IPAddress objects that are missing, dates others ahead again, and waits until every API server has seen what
-    /// was recreated. An address that another Service has is named; the step that needs it refuses.
+    /// Recreates missing IPAddress objects, dates the others ahead again, and waits until every API server has observed the
+    /// recreated ones. Reports an address that another Service has; the step that needs it refuses.
     async fn renew_addresses(
         &self,
         environment: &dyn Environment<Effect>,
@@ -80,7 +80,7 @@ impl RenumberSession {
         }
         let (mut batches, mut recreated) = (BTreeSet::new(), 0_usize);
         for one in wrong {
-            if is_mended(store, journal, lock, &one.mend).await? && one.is_news {
+            if is_repaired(store, journal, lock, &one.repair).await? && one.is_news {
                 batches.insert(one.batch);
                 recreated = recreated.saturating_add(1);
             }
@@ -96,14 +96,14 @@ impl RenumberSession {
     }
 }
 
-/// Puts something right that no step's state depends on; says whether that was done.
-async fn is_mended(
+/// Makes a repair that no step's state depends on; returns whether it was made.
+async fn is_repaired(
     store: &LiveEtcd,
     journal: &mut Journal,
     lock: &Lock,
-    mend: &Mend,
+    repair: &Repair,
 ) -> Result<bool, OperationError> {
     let (ledger, no_steps) = (journal.in_store(store, &[lock.guard()]), (&[][..], State::Done));
-    let outcome = settle(&ledger, journal, no_steps, mend, &SystemAmbient).await?;
-    Ok(outcome == Mended::Done)
+    let outcome = settle(&ledger, journal, no_steps, repair, &SystemAmbient).await?;
+    Ok(outcome == RepairOutcome::Done)
 }

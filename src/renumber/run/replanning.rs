@@ -1,20 +1,19 @@
-//! Services that changed after they were planned: their moves are planned again, as an amendment in the journal.
+//! Plans the moves of Services again that changed after they were planned, as an amendment in the journal.
 
 use super::{Ongoing, RenumberSession};
-use crate::operation::{self, Journal, Lock, Mended, Plan, State, SystemAmbient};
+use crate::operation::{self, Journal, Lock, Plan, RepairOutcome, State, SystemAmbient};
 use crate::renumber::replan::{Replanned, replan};
 use crate::renumber::sweep::Sweep;
 use crate::session::Failure;
 use crate::store::Revision;
 use crate::survey::Survey;
 
-/// How often is looked again, because others go on changing Services.
+/// How many times the Services are checked, because clients may change them concurrently.
 const MOST_LOOKS: u32 = 5;
 
 impl RenumberSession {
-    /// Plans again the moves of Services that have changed in a way that their steps do not expect, takes back what does
-    /// not fit the new plan, and says which. On the way back only those that could not be undone otherwise. Returns
-    /// whether there was one.
+    /// Plans the moves of Services again whose changes their steps do not expect. Undoes what does not match the new plan, and
+    /// reports each Service. In a rollback: only moves that could not be undone otherwise. Returns whether there was one.
     pub async fn replan(&self, ongoing: &mut Ongoing, lock: &Lock, back: bool) -> Result<bool, Failure> {
         let mut is_changed = false;
         for _ in 0..MOST_LOOKS {
@@ -40,8 +39,8 @@ impl RenumberSession {
         Ok(is_changed)
     }
 
-    /// Writes the new plan of a move and takes back what does not fit it, in one transaction. Returns false if the Service
-    /// has changed once more.
+    /// Writes the new plan of a move and undoes what does not match it, in one transaction. Returns false if the Service has
+    /// changed again.
     async fn replace(
         &self,
         ongoing: &mut Ongoing,
@@ -55,9 +54,9 @@ impl RenumberSession {
         let (ledger, journal) = (self.ledger(&ongoing.journal, lock), &mut ongoing.journal);
         let text = json(&amendment)?;
         let to = if back { State::UndoDone } else { State::Reset };
-        let (steps, mend) = ((replanned.steps.as_slice(), to), &replanned.mend);
-        if operation::replace(&ledger, journal, steps, mend, (number, text), &SystemAmbient).await?
-            != Mended::Done
+        let (steps, repair) = ((replanned.steps.as_slice(), to), &replanned.repair);
+        if operation::replace(&ledger, journal, steps, repair, (number, text), &SystemAmbient).await?
+            != RepairOutcome::Done
         {
             return Ok(false);
         }
@@ -65,7 +64,7 @@ impl RenumberSession {
         Ok(true)
     }
 
-    /// Adds something to the plan, in the journal first.
+    /// Adds moves to the plan, in the journal first.
     pub(super) async fn amend(
         &self,
         ongoing: &mut Ongoing,

@@ -1,4 +1,4 @@
-//! Continuing a renumbering where its journal says.
+//! Continues a renumbering where its journal ends.
 
 use super::{Ongoing, RenumberSession};
 use crate::operation::{Lock, Report};
@@ -6,7 +6,7 @@ use crate::session::gates::GateSettings;
 use crate::session::{Failure, Taking, refuse_ended, release};
 
 impl RenumberSession {
-    /// Goes on moving, or on the way back, whichever way it was going.
+    /// Continues in the direction of the operation: moves, or rolls back.
     pub async fn resume(&self, operation: &str, gates: &GateSettings) -> Result<(Ongoing, Report), Failure> {
         let command = format!("netsurgeon operation resume {operation}");
         let taking = Taking { operation, purpose: "resume the operation", command: &command };
@@ -16,7 +16,7 @@ impl RenumberSession {
     }
 }
 
-/// Reads the journal once more: another process may have written until a moment ago.
+/// Reads the journal again: another process may have written to it just before.
 async fn go_on(
     session: &RenumberSession,
     operation: &str,
@@ -26,8 +26,8 @@ async fn go_on(
     let mut ongoing = session.find(Some(operation)).await?;
     refuse_ended(&ongoing.operation, &ongoing.summary)?;
     if ongoing.has_begun_to_retire() {
-        return Err(Failure::refused("another process has begun to retire the old addresses")
-            .hint(format!("resume that: `netsurgeon operation resume {operation}`")));
+        return Err(Failure::refused("another process has started to retire the old addresses")
+            .hint(format!("to continue that: `netsurgeon operation resume {operation}`")));
     }
     let report = if ongoing.journal.is_being_undone() {
         session.roll_back(&mut ongoing, lock).await?

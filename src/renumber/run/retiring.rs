@@ -1,8 +1,8 @@
-//! Retiring the old addresses of a live cluster: the end of a renumbering.
+//! Retires the old addresses of a live cluster: the end of a renumbering.
 
 use super::evidence::Evidence;
 use super::flows::{users_of, words};
-use super::{Ongoing, RenumberSession, Way, half_removed};
+use super::{Direction, Ongoing, RenumberSession, half_removed};
 use crate::controlplane::other_ranges;
 use crate::ip::as_flag;
 use crate::operation::{Ambient as _, Journal, Lock, Report, Stuck, SystemAmbient};
@@ -12,7 +12,7 @@ use crate::session::{Failure, Kind, Taking, and_more, counted, release};
 use crate::survey::{Finding, Severity, Survey};
 
 impl RenumberSession {
-    /// Gives up the old addresses, if nothing is wrong and nobody uses one; removes the journal, if it goes.
+    /// Retires the old addresses, if no check fails and no client uses one; then removes the journal, if requested.
     pub async fn retire(&self, ongoing: &mut Ongoing, evidence: &Evidence) -> Result<Report, Failure> {
         let command = ongoing.situation().retire();
         let operation = ongoing.operation.clone();
@@ -22,8 +22,8 @@ impl RenumberSession {
         release(lock, ended).await
     }
 
-    /// Takes away what is left of journals whose removal was interrupted, of one operation or of all: everything else was done
-    /// by then. Returns the last one's id.
+    /// Removes the rest of journals whose removal was interrupted, of one operation or of all: everything else was done before.
+    /// Returns the id of the last one.
     pub async fn remove_rest(&self, wanted: Option<&str>) -> Result<Option<String>, Failure> {
         let (store, mut last) = (self.store.as_ref(), None);
         for operation in half_removed(store, &self.id).await? {
@@ -35,9 +35,8 @@ impl RenumberSession {
             let lock = self.lock(&taking).await?;
             let removed = Journal::remove_all(store, &self.id, &operation, &[lock.guard()]).await;
             release(lock, removed.map_err(Failure::from)).await?;
-            self.voice.progress(&format!(
-                "`{operation}` was retired before; what was left of its journal is removed"
-            ));
+            self.voice
+                .progress(&format!("`{operation}` was retired before; the rest of its journal is removed"));
             last = Some(operation);
         }
         Ok(last)
@@ -51,7 +50,7 @@ async fn end(
     lock: &Lock,
 ) -> Result<Report, Failure> {
     if !ongoing.has_begun_to_retire() {
-        // What owners have changed since the last look.
+        // Owners may have changed Services since the last check.
         session.replan(ongoing, lock, false).await?;
         check(session, ongoing).await?;
         if !evidence.waived {
@@ -59,39 +58,40 @@ async fn end(
             evidence.check(session, &ongoing.plan.work).await?;
         }
         let count = counted(ongoing.plan.work.moves.len(), "old address", "old addresses");
-        session.ask(&format!("Stop holding {count}? There is no way back."))?;
+        session.ask(&format!("Stop holding {count}? This cannot be rolled back."))?;
     }
     if ongoing.has_begun_to_retire() {
         session.sweep(ongoing, lock).await?;
     }
     session.retire_strays(ongoing, lock).await?;
-    let report = session.carry_out(ongoing, lock, Way::Retire).await?;
+    let report = session.carry_out(ongoing, lock, Direction::Retire).await?;
     if ongoing.still_held(&report).is_empty() && ongoing.journal_goes {
         let (store, guards) = (session.store.as_ref(), [lock.guard()]);
         let removed = Journal::remove_all(store, &session.id, &ongoing.operation, &guards).await;
         removed.map_err(|error| {
-            let text = format!("the old addresses are retired, and the journal is not removed yet: {error}");
+            let text =
+                format!("the old addresses are retired, but the journal is not completely removed: {error}");
             Failure::of(Kind::Stuck, text).hint("`netsurgeon renumber retire` removes the rest")
         })?;
     }
     Ok(report)
 }
 
-/// Refuses when something is wrong that retiring would make worse.
+/// Refuses if there is a problem that retiring would make worse.
 async fn check(session: &RenumberSession, ongoing: &Ongoing) -> Result<(), Failure> {
     let work = &ongoing.plan.work;
     has_every_flag(session, work).await?;
     let survey = Survey::read(session.store.as_ref(), &session.layout, None).await?;
     let verified = verify::verify(work, &survey, |step| ongoing.journal.state(step));
     let [waiting, ..] = verified.counts;
-    let go_on = format!("go on with `netsurgeon operation resume {}`", ongoing.operation);
+    let go_on = format!("continue with `netsurgeon operation resume {}`", ongoing.operation);
     if waiting > 0 {
         let count = counted(waiting, "Service has", "Services have");
         return Err(Failure::refused(format!("{count} not moved yet")).hint(go_on));
     }
     let mut errors: Vec<Finding> = verified.findings;
     errors.retain(|finding| finding.severity == Severity::Error);
-    // An old address that its Service's owner has given up cannot be held again, and need not be.
+    // If the owner of a Service has given up its old address, it cannot and need not be held again.
     let watched = watch(work, &survey, |step| ongoing.journal.state(step), SystemAmbient.now());
     let is_given_up = |finding: &Finding| {
         finding.code == "hold-missing" && watched.findings.iter().any(|it| it.subject == finding.subject)
@@ -103,52 +103,51 @@ async fn check(session: &RenumberSession, ongoing: &Ongoing) -> Result<(), Failu
     if let Some(wrong) = errors.first().filter(|_| errors.len() > session.settings.max_failures) {
         let more = and_more(errors.len().saturating_sub(1));
         return Err(Failure::refused(format!("{} {}{more}", wrong.subject, wrong.message))
-            .hint("`netsurgeon renumber guard --once` puts lost holds and reservations back")
-            .hint("`netsurgeon renumber verify` lists everything, and docs/findings.md says what to do")
-            .hint(format!("to retire the others: `--max-failures {}`", errors.len())));
+            .hint("`netsurgeon renumber guard --once` restores lost holds and reservations")
+            .hint("`netsurgeon renumber verify` lists all findings, and docs/findings.md explains what to do")
+            .hint(format!("to retire the other addresses: `--max-failures {}`", errors.len())));
     }
     let newcomers = current::compare(work, &survey).newcomers;
     if let Some(first) = newcomers.first() {
         let count = counted(newcomers.len(), "Service has", "Services have");
         return Err(Failure::refused(format!(
-            "{count} an address of the old range and no part in the plan; the first is `{first}`"
+            "{count} an address of the old range but no move in the plan; the first is `{first}`"
         ))
         .hint(format!("move them, too: `netsurgeon operation resume {}`", ongoing.operation)));
     }
     Ok(())
 }
 
-/// Refuses while an API server is seen to have another range than the new one: it would recreate the old ServiceCIDR, and
-/// the old range could not be closed.
+/// Refuses while an API server has another range than the new one: it would recreate the old ServiceCIDR, and the old range
+/// could not be closed.
 async fn has_every_flag(session: &RenumberSession, work: &Renumbering) -> Result<(), Failure> {
     let Some(cluster) = session.cluster() else { return Ok(()) };
     let range = as_flag(&work.flag);
     let others = other_ranges(cluster, &range).await?;
     let Some(first) = others.first() else { return Ok(()) };
-    let text = format!("{}: {}, and every API server must have `{range}`", first.subject, first.message);
+    let text = format!("{}: {}, but every API server must have `{range}`", first.subject, first.message);
     Err(Failure::refused(text).hint(format!(
         "on its host: `netsurgeon controlplane set-range --to {range}`, then `netsurgeon controlplane wait --range {range} --host`; \
          then retire again"
     )))
 }
 
-/// Refuses while this host tracks a connection to an old address. Where it cannot be asked, what the nodes have seen must do.
+/// Refuses while this host tracks a connection to an old address. If connection tracking cannot be read here, only the nodes'
+/// evidence counts.
 async fn is_unused(ongoing: &Ongoing) -> Result<(), Failure> {
     let users = users_of(ongoing).await.unwrap_or_default();
     let Some(first) = users.first() else { return Ok(()) };
     let count = counted(users.len(), "port of an old address is", "ports of old addresses are");
-    Err(Failure::refused(format!("{count} in use from this host now, or a moment ago; {}", words(first)))
-        .hint(
-            "`netsurgeon renumber status --flows` lists them; restart those clients, and look on every node",
-        )
-        .hint("to retire the old addresses all the same: `--without-evidence`"))
+    Err(Failure::refused(format!("{count} in use from this host now or recently; {}", words(first)))
+        .hint("`netsurgeon renumber status --flows` lists them; restart those clients, and check every node")
+        .hint("to retire the old addresses anyway: `--without-evidence`"))
 }
 
-/// Words what was left alone because someone else changed it; `None` if nothing was.
+/// The message about steps that were skipped because of concurrent changes; `None` if there are none.
 pub fn left_alone(ongoing: &Ongoing, stuck: &[&Stuck], what: &str) -> Option<Failure> {
     let first = stuck.first()?;
     let text = format!(
-        "{} left alone and not {what}; the first is `{}`: {}",
+        "{} skipped and not {what}; the first is `{}`: {}",
         counted(stuck.len(), "step was", "steps were"),
         first.step,
         first.reason
@@ -157,7 +156,7 @@ pub fn left_alone(ongoing: &Ongoing, stuck: &[&Stuck], what: &str) -> Option<Fai
     Some(failure.hint(format!("`netsurgeon operation show {}` lists them", ongoing.operation)))
 }
 
-/// Says what to do about steps that could not be done, or undone.
+/// Adds the hint for steps that could not be done or undone.
 pub fn again(failure: Failure, ongoing: &Ongoing) -> Failure {
     match ongoing.situation().next() {
         Some(next) => failure.hint(format!("repair those objects, then: `{next}`")),

@@ -1,4 +1,4 @@
-//! Rolling a renumbering back on a live cluster.
+//! Rolls a renumbering back on a live cluster.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::session::{Failure, Taking, counted, release};
 use crate::survey::{Era, Layout, Survey};
 
 impl RenumberSession {
-    /// Says what the rollback will do, asks, and gives every Service its old address back.
+    /// Reports what the rollback will do, asks for approval, and gives every Service its old address back.
     pub async fn undo(&self, ongoing: &mut Ongoing, command: &str) -> Result<Report, Failure> {
         let operation = ongoing.operation.clone();
         let taking = Taking { operation: &operation, purpose: "roll the renumbering back", command };
@@ -30,7 +30,7 @@ impl RenumberSession {
         release(lock, undone).await
     }
 
-    /// Says, before a rollback, which kubelets tell Pods an address of the DNS that goes with it.
+    /// Warns before a rollback about kubelets that configure Pods with a DNS address that the rollback removes.
     async fn warn_of_kubelets(&self, work: &Renumbering) {
         let new: Vec<IpAddr> = work.dns().map(|candidate| candidate.new_address).collect();
         let Some(cluster) = self.cluster() else { return };
@@ -58,15 +58,15 @@ impl RenumberSession {
                 format!("`netsurgeon controlplane set-dns --from {new} --to {old}`")
             });
             self.voice.warn(&format!(
-                "{words}; there {}, and restart the kubelet, within {} s of the last move back (`--linger`)",
+                "{words}; on these nodes run {}, and restart the kubelet, within {} s after the last move back (`--linger`)",
                 set.collect::<Vec<_>>().join(" and "),
                 self.linger_of(work).as_secs()
             ));
         }
     }
 
-    /// Reports, after a rollback, Services that were created in the new range, and certificates that carry an address that
-    /// is gone.
+    /// Reports, after a rollback, Services that were created in the new range, and certificates with the first address of the
+    /// new range.
     pub async fn say_what_is_left(&self, work: &Renumbering) {
         self.report_new_range(work).await;
         let Some(cluster) = self.cluster() else { return };
@@ -74,7 +74,7 @@ impl RenumberSession {
             && carried_by_all(cluster, address).await
         {
             self.voice.note(&format!(
-                "the API servers' certificates carry `{address}` beside the old address, which harms nobody; to take it away: \
+                "the API servers' certificates still have `{address}` besides the old address, which does no harm; to remove it: \
                  `netsurgeon certs reissue --drop-ip {address}`"
             ));
         }
@@ -91,8 +91,8 @@ impl RenumberSession {
         let Some(first) = there.next() else { return };
         let count = there.count().saturating_add(1);
         self.voice.warn(&format!(
-            "{} an address of `{}`, allocated before the rollback; the first is `{}`. They keep it, and its ServiceCIDR stays as \
-             long: delete and create each of them again for an address of the old range",
+            "{} an address of `{}`, allocated before the rollback; the first is `{}`. They keep it, and its ServiceCIDR \
+             remains until then: delete and create each of them again for an address of the old range",
             counted(count, "Service has", "Services have"),
             work.to,
             first.subject()
@@ -100,7 +100,7 @@ impl RenumberSession {
     }
 }
 
-/// Says what a rollback will do: how many Services move back, and which manual steps it asks for.
+/// Describes what a rollback will do: how many Services move back, and its manual steps.
 fn rollback_plan(ongoing: &Ongoing, linger: Duration) -> Vec<String> {
     let (work, journal) = (&ongoing.plan.work, &ongoing.journal);
     let phases = Phases::of(&work.moves, journal);
@@ -108,8 +108,8 @@ fn rollback_plan(ongoing: &Ongoing, linger: Duration) -> Vec<String> {
     let moves = counted(phases.held, "Service moves", "Services move");
     let others = match phases.waiting {
         0 => String::new(),
-        1 => ", 1 Service has its old address".to_string(),
-        count => format!(", {count} Services have their old addresses"),
+        1 => ", 1 Service still has its old address".to_string(),
+        count => format!(", {count} Services still have their old addresses"),
     };
     let mut lines =
         vec![
@@ -120,20 +120,20 @@ fn rollback_plan(ongoing: &Ongoing, linger: Duration) -> Vec<String> {
         lines.push(format!("the new addresses answer for {seconds} s after the last move (`--linger`)"));
         if work.sweeps() > 0 && work.era != Era::Bitmap {
             lines.push(
-                "those of swept Services, which move back first, for as long after the last of these"
+                "swept Services move back first: their new addresses answer for as long after the last of their moves"
                     .to_string(),
             );
         }
     }
     let manual = manual_steps_back(work, journal);
-    lines.extend(manual.iter().map(|(name, what)| format!("it will ask for manual step `{name}`: {what}")));
+    lines.extend(manual.iter().map(|(name, what)| format!("it will require manual step `{name}`: {what}")));
     if manual.is_empty() {
-        lines.push("it will ask for no manual step".to_string());
+        lines.push("it will require no manual step".to_string());
     }
     lines
 }
 
-/// The manual steps that a rollback asks for: those that were done, or asked for, and have an opposite.
+/// The manual steps of a rollback: those that were completed or requested, and have a reverse step.
 fn manual_steps_back(work: &Renumbering, journal: &Journal) -> Vec<(String, String)> {
     let steps = work.way_back().into_iter().flat_map(|stage| work.steps(&stage));
     let is_begun =

@@ -9,9 +9,9 @@ use crate::session::{Failure, LiveEtcd};
 
 /// A rewrite that has a journal.
 pub struct OpenedRewrite {
-    /// What it carries out.
+    /// Its plan.
     pub plan: Plan<RangeRewrite>,
-    /// What was done.
+    /// Its journal.
     pub journal: Journal,
     /// Its status.
     pub summary: Summary,

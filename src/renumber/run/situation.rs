@@ -1,5 +1,5 @@
-//! Where an operation is, as facts, and what the operator can do from there. Every sentence about that, and every
-//! command that a hint names, is composed here, from the journal alone: direction, point of no return, what is held.
+//! The situation of an operation, and what the operator can do next. Every sentence about it, and every command in a hint, is
+//! composed here, only from the journal: direction, point of no return, held addresses.
 
 use super::tally::{Phases, next_stage};
 use super::{DELETED, Ongoing, Options};
@@ -8,29 +8,29 @@ use crate::renumber::verify::Phase;
 use crate::renumber::{Action, Move, Renumbering, Step, is_past_no_return};
 use crate::session::counted;
 
-/// Where an operation is.
+/// The situation of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Situation {
     /// The operation's id.
     pub operation: String,
-    /// How it stands now.
+    /// Its current status.
     pub status: Status,
-    /// Whether it is being rolled back, as a whole.
+    /// Whether all of it is being rolled back.
     pub back: bool,
     /// Whether it is past the point of no return.
     pub past_no_return: bool,
-    /// Whether what comes next is to give up the old addresses.
+    /// Whether the next phase is to retire the old addresses.
     pub is_to_retire: bool,
     /// The manual step that is open.
     pub manual_step: Option<String>,
     /// Services by phase.
     pub phases: Phases,
-    /// Options that the next command needs again, as they were given.
+    /// Options to repeat in the next command, as they were given.
     pub options: String,
 }
 
 impl Situation {
-    /// Returns where an operation is; `is_leased`: whether a process holds the operation lease for it.
+    /// Returns the situation of an operation; `is_leased`: whether a process holds the operation lease for it.
     pub fn of(
         operation: &str,
         work: &Renumbering,
@@ -58,7 +58,7 @@ impl Situation {
         }
     }
 
-    /// Returns where an operation is that was opened.
+    /// Returns the situation of an opened operation.
     pub fn of_ongoing(ongoing: &Ongoing, is_leased: bool) -> Self {
         let Ongoing { operation, plan, journal, summary, .. } = ongoing;
         let situation = Self::of(operation, &plan.work, journal, summary, is_leased);
@@ -67,7 +67,7 @@ impl Situation {
         Self { options: format!("{until_no_return}{always}"), ..situation }
     }
 
-    /// The status in words, as tables and sentences have it: `waiting for manual step "flags"`.
+    /// The status as text, for tables and sentences: ``waiting for manual step `flags` ``.
     pub fn words(&self) -> String {
         let status = match &self.manual_step {
             Some(name) => format!("{} `{name}`", self.status),
@@ -77,7 +77,7 @@ impl Situation {
         if is_told { status } else { format!("{status} while rolling back") }
     }
 
-    /// How far it is: `20 of 31 Services moved`.
+    /// Its progress: `20 of 31 Services moved`.
     pub fn progress(&self) -> String {
         let Phases { waiting, held, retired } = self.phases;
         let moved = held.saturating_add(retired);
@@ -89,17 +89,17 @@ impl Situation {
         }
     }
 
-    /// What answers at the old addresses.
+    /// Which old addresses answer.
     pub fn held(&self) -> String {
         let held = self.phases.held;
         match (held, self.past_no_return) {
-            (0, true) => "no old address is held any more".to_string(),
+            (0, true) => "no old address is held".to_string(),
             (0, false) => "every Service has its old address".to_string(),
             (held, _) => format!("{} held", counted(held, "old address is", "old addresses are")),
         }
     }
 
-    /// The command that continues it; `None` while a process is at work on it, and when it has ended.
+    /// The command that continues it; `None` while a process runs it, and when it has ended.
     pub fn next(&self) -> Option<String> {
         let id = &self.operation;
         let command = match self.status {
@@ -115,19 +115,19 @@ impl Situation {
         })
     }
 
-    /// The command that gives up the old addresses.
+    /// The command that retires the old addresses.
     pub fn retire(&self) -> String {
         format!("netsurgeon renumber retire --operation {}{}", self.operation, self.options)
     }
 
-    /// The command that takes it back; `None` past the point of no return, and where it is being rolled back.
+    /// The command that rolls it back; `None` past the point of no return, and while it is being rolled back.
     pub fn rollback(&self) -> Option<String> {
         let is_possible =
             !self.back && !self.past_no_return && !self.status.has_ended() && !self.status.is_at_work();
         is_possible.then(|| format!("netsurgeon operation rollback {}", self.operation))
     }
 
-    /// What to say of the rollback, beside [`Self::next`].
+    /// The hint about a rollback, besides [`Self::next`].
     pub fn rollback_hint(&self) -> Option<String> {
         match self.rollback() {
             Some(command) => Some(format!("to go back: `{command}`")),
@@ -143,19 +143,19 @@ fn is_manual(step: &Step, name: &str) -> bool {
     matches!(&step.action, Action::Manual(manual) if manual.name == name)
 }
 
-/// Whether a step from the soak on is one of these.
+/// Whether a step from the soak on matches.
 fn is_of_the_end(work: &Renumbering, is_one: impl Fn(&Step) -> bool) -> bool {
     steps_of_the_end(work).any(|step| is_one(&step))
 }
 
-/// The steps from the soak on, but for those of single Services.
+/// The steps from the soak on, without those of single Services.
 pub fn steps_of_the_end(work: &Renumbering) -> impl Iterator<Item = Step> {
     let of_services = |stage: &Stage| matches!(stage.name.as_str(), "retire" | "settle");
     let stages = work.stages().into_iter().skip(work.soak_stage().unwrap_or(usize::MAX));
     stages.filter(move |stage| !of_services(stage)).flat_map(move |stage| work.steps(&stage))
 }
 
-/// Whether a Service was skipped that is still to be moved: for another reason than that it was deleted.
+/// Whether a skipped Service must still move: the reason is not that it was deleted.
 fn leaves_some(work: &Renumbering, journal: &Journal) -> bool {
     let failed = journal.records().into_iter().filter(|(_, record)| record.state == State::Failed);
     let failed: Vec<(&StepId, bool)> =

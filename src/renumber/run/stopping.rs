@@ -1,18 +1,18 @@
-//! Why an operation did not come to where it was going: a pause, which is no error, or a failure; and asking it to stop.
+//! Why an operation stopped before its end: a pause, which is not an error, or a failure.
 
 use super::situation::Situation;
-use super::{Ongoing, Way};
+use super::{Direction, Ongoing};
 use crate::operation::{self, OperationError, Status};
 use crate::session::{Failure, Kind};
 
-/// Words that something failed after steps were carried out, none of which failed.
-pub(super) fn left_open(failure: Failure, ongoing: &Ongoing, way: Way) -> Failure {
+/// The message of a failure outside of a step, after steps were run.
+pub(super) fn left_open(failure: Failure, ongoing: &Ongoing, way: Direction) -> Failure {
     let failure = failure.kind(Kind::Stuck);
-    with_hints(failure, &ahead(ongoing, way), "everything that was done is in the journal")
+    with_hints(failure, &ahead(ongoing, way), "every completed step is recorded in the journal")
 }
 
-/// Words why an operation stopped before its end.
-pub(super) fn stopped(failure: operation::Failure, ongoing: &Ongoing, way: Way) -> Failure {
+/// The message of an operation that stopped before its end.
+pub(super) fn stopped(failure: operation::Failure, ongoing: &Ongoing, way: Direction) -> Failure {
     let situation = ahead(ongoing, way);
     if failure.source.is_pause() {
         return paused(&failure, &situation);
@@ -23,23 +23,23 @@ pub(super) fn stopped(failure: operation::Failure, ongoing: &Ongoing, way: Way) 
     let words = Failure::from(failure).kind(Kind::Stuck);
     match situation.next().filter(|_| skips || is_batch) {
         Some(next) if skips => {
-            let words = words.hint(format!("to skip what that step is about: `{next} --max-failures 1`"));
+            let words = words.hint(format!("to skip the subject of that step: `{next} --max-failures 1`"));
             hinted(words, situation.rollback_hint())
         }
         Some(next) => hinted(words.hint(format!("then continue: `{next}`")), situation.rollback_hint()),
-        None => with_hints(words, &situation, "everything before that step is done and in the journal"),
+        None => with_hints(words, &situation, "every step before it is done and recorded in the journal"),
     }
 }
 
-/// Where it is, as it will be found by whoever continues: in this process the journal may not have been told.
-fn ahead(ongoing: &Ongoing, way: Way) -> Situation {
+/// The situation as the next command finds it: the copy of the journal in this process may be out of date.
+fn ahead(ongoing: &Ongoing, way: Direction) -> Situation {
     let situation = Situation::of_ongoing(ongoing, false);
     let back = situation.back || !way.is_forward();
-    let is_to_retire = situation.is_to_retire || way == Way::Retire;
+    let is_to_retire = situation.is_to_retire || way == Direction::Retire;
     Situation { back, is_to_retire, ..situation }
 }
 
-/// The one sentence of a pause.
+/// The message of a pause, in one sentence.
 fn paused(failure: &operation::Failure, situation: &Situation) -> Failure {
     let progress = situation.progress();
     let next = situation.next().unwrap_or_default();
@@ -51,8 +51,8 @@ fn paused(failure: &operation::Failure, situation: &Situation) -> Failure {
             format!("{progress}, the gate `{gate}` is closed: {reason}; next: `{next}`")
         }
         OperationError::BatchRolledBack { batch, gate, reason } => format!(
-            "{progress}, the gate `{gate}` was closed: {reason}; batch {} was rolled back; to run it again, with the gates asked \
-             first: `{next}`",
+            "{progress}, the gate `{gate}` was closed: {reason}; batch {} was rolled back; to run it again, after a \
+             check of the gates: `{next}`",
             batch.saturating_add(1)
         ),
         _ => format!("{progress}; next: `{next}`"),
@@ -75,10 +75,10 @@ fn hinted(words: Failure, hint: Option<String>) -> Failure {
     }
 }
 
-/// What an outcome says about how the operation stands; `None` where it stands as it did.
+/// The status after a failure, and its open manual step; `None` if the status does not change.
 pub(super) fn status_after(failure: &operation::Failure) -> Option<(Status, Option<String>)> {
     match &failure.source {
-        // Somebody else's by now, or refused before its first step.
+        // Another process runs it now, or it was refused before its first step.
         OperationError::LockLost { .. }
         | OperationError::Locked(_)
         | OperationError::PointOfNoReturn { .. }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_one_sentence_with_the_next_command_and_no_error() {
+    fn pause_prints_one_sentence_with_next_command_and_is_no_error() {
         let back = (Said::Hint, "to go back: `netsurgeon operation rollback op`".to_string());
         let next = "20 of 31 Services moved; next: `netsurgeon operation resume op`";
         let expected = vec![(Said::Paused, next.to_string()), back];
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_past_the_point_of_no_return_offers_no_rollback() {
+    fn pause_past_point_of_no_return_offers_no_rollback() {
         let waits = Situation { manual_step: Some("certificates-after".into()), ..situation(true) };
         let open = OperationError::Paused {
             name: "certificates-after".into(),

@@ -1,5 +1,5 @@
-//! How far an operation on a live cluster has come, counted from what the executor tells: the figures that a
-//! progress bar, a line of the log and a metric have in common. Pure but for the clock that it is handed.
+//! The progress of an operation on a live cluster, counted from the executor's events: the figures for the progress bar, the
+//! log and the metrics. Pure, except for the clock that the caller passes.
 
 mod figures;
 
@@ -28,7 +28,7 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// Its name, for programs.
+    /// Its name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Move => "move",
@@ -37,7 +37,7 @@ impl Goal {
         }
     }
 
-    /// What has become of a Service that counts.
+    /// The participle for a Service that counts: `12 Services moved`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Move => "moved",
@@ -50,16 +50,16 @@ impl Goal {
 /// Services by phase.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Phases {
-    /// That have their old address.
+    /// Services with their old address.
     pub waiting: usize,
-    /// That have their new address, with the old one held.
+    /// Services with their new address, whose old one is held.
     pub held: usize,
-    /// Whose old address was given up.
+    /// Services whose old address is retired.
     pub retired: usize,
 }
 
 impl Phases {
-    /// Counts what the journal says.
+    /// Counts the Services by their steps in the journal.
     pub fn of(moves: &[Move], journal: &Journal) -> Self {
         let mut phases = Self::default();
         for candidate in moves {
@@ -85,25 +85,25 @@ impl Phases {
     }
 }
 
-/// Steps by what came of them, in this process.
+/// Steps by outcome, in this process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcomes {
-    /// Carried out.
+    /// Run.
     pub done: u64,
     /// Undone.
     pub undone: u64,
-    /// Found done, or undone.
+    /// Already done, or already undone.
     pub skipped: u64,
     /// Failed.
     pub failed: u64,
-    /// Could not be undone.
+    /// Could not be undone, and were skipped.
     pub left_alone: u64,
 }
 
 /// Waits for the data plane, in this process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// How many came to their end.
+    /// How many ended.
     pub count: u64,
     /// How long all of them took.
     pub sum: Duration,
@@ -111,12 +111,12 @@ pub struct Waits {
     pub last: Duration,
 }
 
-/// The stage that is under way.
+/// The current stage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Current {
     /// Its short name: `flip`.
     pub name: String,
-    /// In words.
+    /// Its title.
     pub title: String,
     /// Its batch, from 1; 0 outside of batches.
     pub batch: usize,
@@ -131,7 +131,7 @@ pub struct Tally {
     pub operation: String,
     /// What counts as progress.
     pub goal: Goal,
-    /// How many Services have a part in it.
+    /// How many Services the plan has.
     pub services: usize,
     /// How many batches there are.
     pub batches: usize,
@@ -143,22 +143,22 @@ pub struct Tally {
     pub barriers: Waits,
     /// The stage now.
     pub stage: Current,
-    /// Whether it waits for something that others do.
+    /// Whether it waits for a manual step.
     pub paused: bool,
-    begun: Instant,
-    /// Services that were there already when this process began.
+    start: Instant,
+    /// Services that had reached the goal when this process started.
     before: usize,
-    /// Barriers under way, of which there may be two.
+    /// Barriers under way; there may be two.
     waiting_since: HashMap<StepId, Instant>,
-    /// Until when it lingers.
+    /// The end of the linger wait.
     lingers_until: Option<Instant>,
-    /// How long it was idle: at manual steps, at gates, lingering.
+    /// How long it was idle: manual steps, gates and linger waits.
     idle: Duration,
     idle_since: Option<Instant>,
 }
 
 impl Tally {
-    /// Begins to count where the journal stands.
+    /// Starts to count at the state of the journal.
     pub fn new(operation: &str, goal: Goal, (work, journal): (&Renumbering, &Journal), now: Instant) -> Self {
         let mut tally = Self {
             operation: operation.to_string(),
@@ -170,7 +170,7 @@ impl Tally {
             barriers: Waits::default(),
             stage: Current::default(),
             paused: false,
-            begun: now,
+            start: now,
             before: 0,
             waiting_since: HashMap::new(),
             lingers_until: None,
@@ -181,7 +181,7 @@ impl Tally {
         tally
     }
 
-    /// How many Services are where they are going.
+    /// How many Services have reached the goal.
     pub fn there(&self) -> usize {
         match self.goal {
             Goal::Move => self.phases.held.saturating_add(self.phases.retired),
@@ -203,7 +203,7 @@ impl Tally {
         }
     }
 
-    /// Takes note that it does nothing but wait for a person, a gate or a time.
+    /// Records that it only waits for a person, a gate or a time.
     fn rest(&mut self, now: Instant) {
         self.idle_since.get_or_insert(now);
     }
@@ -215,10 +215,10 @@ impl Tally {
         }
     }
 
-    /// How long this process was at work.
+    /// How long this process was active.
     fn active(&self, now: Instant) -> Duration {
         let resting = self.idle_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        now.saturating_duration_since(self.begun).saturating_sub(self.idle).saturating_sub(resting)
+        now.saturating_duration_since(self.start).saturating_sub(self.idle).saturating_sub(resting)
     }
 
     fn done(&mut self, step: Told<'_>, now: Instant) -> bool {
@@ -242,8 +242,7 @@ impl Tally {
         self.there() > before
     }
 
-    /// Services a second while this process was at work, and how long the rest takes at that pace; `None` before the
-    /// first one.
+    /// Services per second while this process was active, and the time left at that rate; `None` before the first one.
     pub fn pace(&self, now: Instant) -> Option<(f64, Duration)> {
         let came = u32::try_from(self.there().saturating_sub(self.before)).ok().filter(|came| *came > 0)?;
         let per_second = f64::from(came) / self.active(now).as_secs_f64().max(0.001);
@@ -344,14 +343,14 @@ impl Progress for Tally {
     }
 }
 
-/// Returns the stage that is under way, or comes next, and whether it is to be undone; `None` when there is none left.
+/// Returns the current or next stage, and whether it is undone; `None` if no stage is left.
 pub fn next_stage(work: &Renumbering, journal: &Journal) -> Option<(Stage, bool)> {
     let has = |stage: &Stage, is_open: &dyn Fn(&Step) -> bool| work.steps(stage).iter().any(is_open);
     let returning = journal.returning().map(|returning| returning.batch);
     if returning.is_some() || journal.is_being_undone() {
         let was_begun = |step: &StepId| !matches!(journal.state(step), None | Some(State::Failed));
         let is_wait = |step: &Step| matches!(step.action, Action::Wait(_));
-        // One wait of the way back is for all of them: those that nobody waits for any more have no record.
+        // One wait of the rollback covers all of them: waits that are no longer needed have no record.
         let is_open = |step: &Step| {
             let is_due = step.is_for_the_way_back() && !is_wait(step) && step.back_of.iter().any(was_begun);
             (is_due || was_begun(&step.id)) && journal.state(&step.id) != Some(State::UndoDone)
@@ -360,21 +359,21 @@ pub fn next_stage(work: &Renumbering, journal: &Journal) -> Option<(Stage, bool)
             work.way_back().into_iter().filter(|stage| returning.is_none() || stage.batch == returning);
         return its.find(|stage| has(stage, &is_open)).map(|stage| (stage, true));
     }
-    // What was left alone is not where the operation is.
+    // Skipped subjects do not determine the current stage.
     let mut left = HashSet::new();
     let mut is_open = |step: Step| {
-        let state = journal.state(&step.id).filter(|_| !left.contains(&step.about));
-        if state == Some(State::Failed) && !step.about.is_empty() {
-            left.insert(step.about.clone());
+        let state = journal.state(&step.id).filter(|_| !left.contains(&step.subject));
+        if state == Some(State::Failed) && !step.subject.is_empty() {
+            left.insert(step.subject.clone());
         }
-        !step.is_for_the_way_back() && state != Some(State::Done) && !left.contains(&step.about)
+        !step.is_for_the_way_back() && state != Some(State::Done) && !left.contains(&step.subject)
     };
     let stages = work.stages().into_iter();
     let mut open = stages.filter(|stage| work.steps(stage).into_iter().any(&mut is_open));
     open.next().map(|stage| (stage, false))
 }
 
-/// Names that stage.
+/// Returns the title of that stage.
 pub fn stage_now(work: &Renumbering, journal: &Journal) -> Option<String> {
     next_stage(work, journal).map(|(stage, back)| titled(&stage.title, back))
 }
@@ -396,7 +395,7 @@ mod tests {
             barriers: Waits::default(),
             stage: Current::default(),
             paused: false,
-            begun: now,
+            start: now,
             before: 20,
             waiting_since: HashMap::new(),
             lingers_until: None,
@@ -406,7 +405,13 @@ mod tests {
     }
 
     fn step(id: &str, action: Action) -> Step {
-        Step { id: StepId(id.into()), about: String::new(), action, apart: false, back_of: Vec::new() }
+        Step {
+            id: StepId(id.into()),
+            subject: String::new(),
+            action,
+            independent: false,
+            back_of: Vec::new(),
+        }
     }
 
     fn flip() -> Step {
@@ -414,24 +419,24 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_counts_for_the_share_but_not_for_the_pace() {
-        let begun = Instant::now();
-        let mut tally = tally(begun);
-        assert_eq!(tally.words(begun), "20 of 100 Services moved (20 %)");
-        assert_eq!(tally.pace(begun), None);
+    fn services_moved_before_count_for_share_but_not_for_rate() {
+        let start = Instant::now();
+        let mut tally = tally(start);
+        assert_eq!(tally.words(start), "20 of 100 Services moved (20 %)");
+        assert_eq!(tally.pace(start), None);
         for _ in 0..10 {
-            assert!(tally.note(&Event::StepDone { step: (&flip()).into() }, begun));
+            assert!(tally.note(&Event::StepDone { step: (&flip()).into() }, start));
         }
-        let now = begun + Duration::from_secs(4);
+        let now = start + Duration::from_secs(4);
         assert_eq!(tally.words(now), "30 of 100 Services moved (30 %), 2.5 a second, 28 s left");
         assert_eq!(tally.phases, Phases { waiting: 70, held: 30, retired: 0 });
     }
 
     #[test]
-    fn rates_leave_out_manual_steps_gates_and_lingering() {
-        let begun = Instant::now();
-        let at = |seconds| begun + Duration::from_secs(seconds);
-        let mut tally = tally(begun);
+    fn rate_excludes_manual_steps_gates_and_linger_waits() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut tally = tally(start);
         let manual = Manual { name: "flags".into(), what: String::new(), why: String::new(), undo: None };
         let manual = step("manual/flags", Action::Manual(manual));
         let wait = Wait { kind: Awaited::Linger, batch: None, subject: None, until: String::new() };
@@ -461,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn on_the_way_back_it_counts_the_other_way_round() {
+    fn rollback_counts_services_moved_back() {
         let now = Instant::now();
         let mut tally = Tally { goal: Goal::Back, before: 80, ..tally(now) };
         let stage = Stage { index: 3, name: "flip".into(), batch: Some(0), title: String::new() };
@@ -472,22 +477,22 @@ mod tests {
     }
 
     #[test]
-    fn barriers_are_timed_and_pauses_seen() {
-        let begun = Instant::now();
-        let mut tally = tally(begun);
+    fn barriers_are_timed_and_pauses_are_no_failures() {
+        let start = Instant::now();
+        let mut tally = tally(start);
         let wait = Wait { kind: Awaited::Barrier, batch: Some(0), subject: None, until: String::new() };
         let barrier = step("barrier/00000", Action::Wait(wait));
         for seconds in [3, 1] {
-            tally.note(&Event::StepStarted { step: (&barrier).into(), left: None }, begun);
-            tally.note(&Event::StepDone { step: (&barrier).into() }, begun + Duration::from_secs(seconds));
+            tally.note(&Event::StepStarted { step: (&barrier).into(), left: None }, start);
+            tally.note(&Event::StepDone { step: (&barrier).into() }, start + Duration::from_secs(seconds));
         }
         let Waits { count, sum, last } = tally.barriers;
         assert_eq!((count, sum.as_secs(), last.as_secs()), (2, 4, 1));
         let paused = OperationError::Paused { name: "flags".into(), what: String::new(), why: String::new() };
-        tally.note(&Event::StepFailed { step: (&barrier).into(), error: &paused }, begun);
+        tally.note(&Event::StepFailed { step: (&barrier).into(), error: &paused }, start);
         assert!(tally.paused && tally.steps.failed == 0, "a pause is no failure");
         let failed = OperationError::Environment(Fault::Halt("no".into()));
-        tally.note(&Event::StepFailed { step: (&barrier).into(), error: &failed }, begun);
+        tally.note(&Event::StepFailed { step: (&barrier).into(), error: &failed }, start);
         assert!(!tally.paused && tally.steps.failed == 1);
     }
 }

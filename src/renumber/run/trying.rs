@@ -1,10 +1,10 @@
-//! Before the first Service moves: whether the nodes route external IPs, where the plan holds addresses by them.
+//! Before the first Service moves: tests whether the nodes route external IPs, if the plan holds addresses by them.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::RenumberSession;
-use crate::cluster::{ExternalIpTrial, ExternalIpsTried, Reach, SilentNode};
+use crate::kube_api::{ExternalIpTrial, ExternalIpsTried, Reach, SilentNode};
 use crate::renumber::Renumbering;
 use crate::renumber::hold::Hold;
 use crate::session::{Failure, and_more, counted};
@@ -16,14 +16,14 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const FEW: usize = 3;
 
 impl RenumberSession {
-    /// Tries an address of the new range, and those of the nodes, as external IPs. Refuses if a node does not route them;
-    /// reports the nodes that cannot be asked.
+    /// Tests an address of the new range, and the addresses of the nodes, as external IPs. Refuses if a node does not route
+    /// them; reports the nodes that cannot be checked.
     pub async fn try_external_ips(&self, operation: &str, work: &Renumbering) -> Result<(), Failure> {
         let by_external_ip = work.moves.iter().find(|candidate| candidate.hold == Hold::ExternalIp);
         let (Some(cluster), Some(first)) = (self.cluster(), by_external_ip) else { return Ok(()) };
         if matches!(self.choices.barrier, Reach::Wait(_)) {
             self.voice
-                .note("whether the nodes route external IPs is not tried: `--barrier SECONDS` asks no node");
+                .note("not tested whether the nodes route external IPs: with `--barrier SECONDS` no node is queried");
             return Ok(());
         }
         let trial = ExternalIpTrial {
@@ -38,7 +38,7 @@ impl RenumberSession {
             Ok(tried) if tried.not_routing.is_empty() => self.voice.progress(&words(&tried)),
             Ok(tried) => return Err(refused(&tried, work)),
             Err(error) => {
-                self.voice.warn(&format!("whether the nodes route external IPs could not be tried: {error}"));
+                self.voice.warn(&format!("could not test whether the nodes route external IPs: {error}"));
             }
         }
         Ok(())
@@ -59,19 +59,19 @@ fn refused(tried: &ExternalIpsTried, work: &Renumbering) -> Failure {
              that plan",
             work.to
         ))
-        .hint("or switch kube-proxy's feature gate `AllowServiceExternalIPs` on there, and apply again")
+        .hint("or enable kube-proxy's feature gate `AllowServiceExternalIPs` on these nodes, and apply again")
 }
 
 fn words(tried: &ExternalIpsTried) -> String {
     let routing = counted(tried.routing.len(), "node routes", "nodes route");
-    let mut text = format!("{routing} external IPs, as tried with a test Service");
+    let mut text = format!("{routing} external IPs (checked with a test Service)");
     if tried.routing.is_empty() && tried.answers_here {
-        text = "the node that this runs on routes external IPs, as tried with a test Service".to_string();
+        text = "this node routes external IPs (checked with a test Service)".to_string();
     }
     if !tried.unknown.is_empty() {
         let few = few(tried.unknown.iter().map(SilentNode::to_string).collect());
         let count = counted(tried.unknown.len(), "node", "nodes");
-        let _ = write!(text, "; {count} cannot be asked from here: {few}");
+        let _ = write!(text, "; {count} cannot be checked from this host: {few}");
     }
     text
 }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_that_cannot_be_asked_are_reported_once_and_shortened() {
+    fn unreachable_nodes_are_reported_in_one_truncated_list() {
         let silent = |number: usize| SilentNode { node: format!("n{number}"), seen: "no answer".into() };
         let tried = ExternalIpsTried {
             routing: vec!["n0".into()],
@@ -96,7 +96,7 @@ mod tests {
         };
         assert_eq!(
             words(&tried),
-            "1 node routes external IPs, as tried with a test Service; 5 nodes cannot be asked from here: `n1` (no answer), \
+            "1 node routes external IPs (checked with a test Service); 5 nodes cannot be checked from this host: `n1` (no answer), \
              `n2` (no answer), `n3` (no answer), and 2 more"
         );
     }

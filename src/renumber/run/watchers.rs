@@ -1,4 +1,4 @@
-//! What is told what a renumbering of a live cluster does: the screen or the log, the metrics, and the cluster's own events.
+//! The outputs of a renumbering of a live cluster: terminal or log, metrics, and Kubernetes events.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
@@ -8,34 +8,34 @@ use serde_json::Value;
 
 use super::announce::Announcer;
 use super::tally::{Goal, Tally};
-use super::{RenumberSession, Way};
+use super::{Direction, RenumberSession};
 use crate::operation::{Event, Journal, Observer};
 use crate::renumber::Renumbering;
 use crate::session::progress::SharedProgress;
 use crate::session::{Said, Voice};
 
-/// They, until the operation has ended.
+/// The outputs, until the operation has ended.
 pub(super) struct Watchers<'a> {
     voice: &'a Voice,
     progress: Box<dyn Observer + 'a>,
     announcer: Option<Announcer<'a>>,
-    /// How long it was asked to linger, in seconds, where that is longer than it can.
+    /// The requested linger time in seconds, if it is longer than possible.
     asked: Option<u64>,
 }
 
 impl<'a> Watchers<'a> {
-    /// Begins to watch.
+    /// Opens the outputs.
     pub(super) fn new(
         session: &'a RenumberSession,
         (operation, work, journal): (&str, &'a Renumbering, &Journal),
-        way: Way,
+        way: Direction,
     ) -> Self {
         let voice = &session.voice;
         voice.about("operation", operation);
         let goal = match way {
-            Way::Forward => Goal::Move,
-            Way::Retire => Goal::Retire,
-            Way::Back | Way::MovesBack => Goal::Back,
+            Direction::Forward => Goal::Move,
+            Direction::Retire => Goal::Retire,
+            Direction::Back | Direction::MovesBack => Goal::Back,
         };
         let tally = Tally::new(operation, goal, (work, journal), Instant::now());
         let tally: SharedProgress = Arc::new(Mutex::new(tally));
@@ -50,7 +50,7 @@ impl<'a> Watchers<'a> {
         }
     }
 
-    /// Ends watching.
+    /// Closes the outputs.
     pub(super) async fn finish(self) {
         let Self { voice, progress, announcer, .. } = self;
         drop(progress);
@@ -68,12 +68,12 @@ impl Observer for Watchers<'_> {
         {
             let seconds = left.as_secs();
             let mut text = format!(
-                "the new addresses answer for {seconds} s more, for clients that resolved a name a moment ago (`--linger`)"
+                "the new addresses answer for {seconds} s more, for clients that have them cached from DNS (`--linger`)"
             );
             if let Some(asked) = self.asked {
                 let _ = write!(
                     text,
-                    "; not for {asked} s, because in the bitmap era an API server frees an address that no Service has after 6 minutes"
+                    "; not for {asked} s: in the bitmap era an API server frees an address that no Service uses after 6 minutes"
                 );
             }
             self.voice.say(Said::Note, &text, &[("seconds", Value::from(seconds))]);

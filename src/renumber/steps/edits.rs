@@ -1,4 +1,4 @@
-//! The words in which steps are written: edits of single fields, and changes of whole objects.
+//! Building blocks of steps: edits of single fields, and changes of whole objects.
 
 use std::net::IpAddr;
 
@@ -26,8 +26,8 @@ pub(super) fn inverse(edits: &[FieldEdit]) -> Vec<FieldEdit> {
     edits.iter().filter_map(FieldEdit::inverse).collect()
 }
 
-/// What holds of the IPAddress of an address that is this Service's: the allocator's label, and the Service as parent. The
-/// repair loop recreates one with another label (`syncService`, `repairip.go`, v1.36.3).
+/// The conditions for an IPAddress that belongs to this Service: the allocator's label, and the Service as parent. The repair
+/// loop recreates an IPAddress with another label (`syncService`, `repairip.go`, v1.36.3).
 pub(super) fn owned_by(candidate: &Move) -> Vec<Condition> {
     owned_as(candidate, &candidate.name)
 }
@@ -41,7 +41,7 @@ pub(super) fn owned_as(candidate: &Move, parent: &str) -> Vec<Condition> {
     ]
 }
 
-/// Creates an object, dated so many seconds ahead of now.
+/// Creates an object, dated `ahead` seconds ahead of now.
 pub(super) fn create(key: Key, value: Vec<u8>, ahead: i64) -> KeyEdit {
     let uid = Fill { field: Field::uid(), with: Generated::FreshUid };
     let fill = [vec![uid], date(ahead)].concat();
@@ -52,17 +52,17 @@ pub(super) fn date(ahead: i64) -> Vec<Fill> {
     vec![Fill { field: Field::creation_timestamp(), with: Generated::Now { ahead } }]
 }
 
-/// Dates an object so many seconds ahead of now; `require` must hold of it.
+/// Dates an object `ahead` seconds ahead of now; `require` must hold of it.
 pub(super) fn dated(key: Key, require: Vec<Condition>, ahead: i64) -> KeyEdit {
     KeyEdit { key, change: KeyChange::Edit { require, edits: Vec::new(), fill: date(ahead) } }
 }
 
-/// The change, if the object is as the conditions say; otherwise it is another client's, and stays.
+/// The change, if the conditions hold of the object; otherwise it belongs to another client, and stays.
 pub(super) fn only_if(holds: Vec<Condition>, edit: KeyEdit) -> KeyEdit {
     KeyEdit { key: edit.key, change: KeyChange::If { holds, change: Box::new(edit.change) } }
 }
 
-/// Removes an object if it is as the conditions say.
+/// Removes an object if the conditions hold of it.
 pub(super) fn discard(key: Key, holds: Vec<Condition>) -> KeyEdit {
     only_if(holds, KeyEdit { key, change: KeyChange::Delete { require: Vec::new() } })
 }

@@ -1,5 +1,5 @@
-//! The steps that are about the range as a whole: its ServiceCIDR or RangeAllocation, the API servers' flag,
-//! and everything that others must do before and after.
+//! The steps for the range as a whole: its ServiceCIDR or RangeAllocation, the API servers' flag, and the manual steps before
+//! and after.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use crate::wire::{Field, FieldEdit};
 
 /// The manual step by which the API servers get another range.
 pub(in crate::renumber) const FLAGS: &str = "flags";
-/// What the owner of other ServiceCIDRs does after that.
+/// The manual step by which the owners of other ServiceCIDRs delete them after that.
 pub(in crate::renumber) const OTHER_RANGES: &str = "other-ranges";
 
 fn manual(name: &str, what: String, why: &str) -> Step {
@@ -37,39 +37,41 @@ impl Compiler<'_> {
         let mut steps = vec![manual(
             "snapshot",
             "take a snapshot of etcd and verify it".to_string(),
-            "it is the way back if everything else fails",
+            "it is the last resort if a rollback fails",
         )];
         steps.extend(self.work.kubernetes().map(|candidate| {
             let (old, new) = (candidate.old_address, candidate.new_address);
             manual(
                 "certificates",
                 format!(
-                    "every API server serves a certificate that carries `{new}` beside `{old}`: on each control-plane host \
+                    "give every API server a certificate that carries `{new}` beside `{old}`: on each control-plane host \
                      `netsurgeon certs reissue --for-cidr {}`",
                     self.work.to
                 ),
-                "in-cluster clients verify the API server by the address of `default/kubernetes`",
+                "in-cluster clients verify the certificate of the API server by the address of `default/kubernetes`",
             )
         }));
         steps
     }
 
-    /// The API servers' flag; in the bitmap era it comes first, and the API servers then rewrite the bitmap
-    /// themselves. Under dual write nobody does, so a step of ours follows.
+    /// The API servers' flag. In the bitmap era it comes first, and the API servers then rewrite the bitmap themselves. Under
+    /// dual write they do not, so a step rewrites it after the flag.
     pub(in crate::renumber) fn flags(&self) -> Vec<Step> {
         let set = |flag: &[ServiceCidr]| {
             let flag = as_flag(flag);
             format!(
                 "set `--service-cluster-ip-range` to `{flag}` on every API server, and on controller managers that \
-                 have it: on one control-plane host after the other `netsurgeon controlplane set-range --to {flag}`"
+                 have it: on one control-plane host at a time `netsurgeon controlplane set-range --to {flag}`"
             )
         };
-        let again =
-            format!("an API server with `{}` would create that range again", as_flag(&self.work.flag_before));
+        let again = format!(
+            "an API server with `{}` would create the ServiceCIDR of that range again",
+            as_flag(&self.work.flag_before)
+        );
         let why = match self.work.era {
             Era::Bitmap => {
-                "with different flags API servers overwrite each other's RangeAllocation; freeze Service \
-                            creation until all agree"
+                "with different flags API servers overwrite each other's RangeAllocation; do not create Services \
+                 until all flags agree"
             }
             _ => again.as_str(),
         };
@@ -82,8 +84,8 @@ impl Compiler<'_> {
         if self.work.era == Era::Bitmap {
             return vec![flags];
         }
-        // What comes before the flag is undone after it. Until the flag has changed back, API servers allocate from the
-        // RangeAllocation of the new range, and would give their own ServiceCIDR the new range.
+        // A rollback undoes the steps before the flag after the flag. Until the flag has changed back, API servers allocate
+        // from the RangeAllocation of the new range, and would give their own ServiceCIDR the new range.
         let back =
             |name: &str, effect| Step { back_of: vec![flags.id.clone()], ..self.on_range(name, effect) };
         let mut steps = vec![back("reopen-range", Effect::ReopenRange)];
@@ -100,7 +102,7 @@ impl Compiler<'_> {
         step(name, &self.work.to.to_string().replace('/', "-"), Action::Do(effect))
     }
 
-    /// The ServiceCIDRs that somebody has created: new Services would go on getting addresses of them.
+    /// The ServiceCIDRs that users created: new Services would still get addresses of them.
     fn other_ranges(&self) -> Option<Step> {
         let others = &self.work.others;
         if others.is_empty() {
@@ -110,15 +112,15 @@ impl Compiler<'_> {
         let ranges: Vec<String> =
             others.iter().flat_map(|other| &other.ranges).map(ToString::to_string).collect();
         let what = format!(
-            "delete what else gives out old addresses: `kubectl delete servicecidr --wait=false {}`; it stays, terminating, until \
-             the old addresses are retired",
+            "delete the other ServiceCIDRs with old addresses: `kubectl delete servicecidr --wait=false {}`; each stays in \
+             deletion until the old addresses are retired",
             names.join(" ")
         );
         let undo = format!(
-            "create ServiceCIDRs with `{}` again, by other names while those of before are being deleted",
+            "create ServiceCIDRs with `{}` again; use other names while the deleted ones still exist",
             ranges.join("`, `")
         );
-        let why = "new Services would still get addresses of it".to_string();
+        let why = "new Services would still get addresses of them".to_string();
         Some(manual_step(Manual { name: OTHER_RANGES.to_string(), what, why, undo: Some(undo) }))
     }
 
@@ -160,8 +162,8 @@ impl Compiler<'_> {
         Items::Addresses(self.work.to).bit(Item::Address(address)).unwrap_or(u64::MAX)
     }
 
-    /// Makes the ServiceCIDR of the new range; on a dual-stack cluster with the other family's range beside
-    /// it, without which ServiceCIDR `kubernetes` could not go (`servicecidrs_controller.go`, v1.36.3).
+    /// Creates the ServiceCIDR of the new range. On a dual-stack cluster it also has the other family's range, without which
+    /// the deletion of ServiceCIDR `kubernetes` could not complete (`servicecidrs_controller.go`, v1.36.3).
     pub(in crate::renumber) fn open_range(&self) -> Step {
         let name = self.work.range_name();
         let manifest = serde_json::json!({
@@ -172,7 +174,7 @@ impl Compiler<'_> {
         step("open-range", &name, Action::Do(Effect::Create { manifest }))
     }
 
-    /// Shadow Services can be made once the allocator takes addresses of the new range.
+    /// Shadow Services can be created once the allocator accepts addresses of the new range.
     pub(in crate::renumber) fn range_is_ready(&self) -> Step {
         let until = format!("ServiceCIDR `{}` is ready on every API server", self.work.range_name());
         let wait = Wait { kind: Awaited::RangeReady, batch: None, subject: None, until };
@@ -185,8 +187,8 @@ impl Compiler<'_> {
         Step { id: bits_step(batch), ..step("", "", Action::Do(effect)) }
     }
 
-    /// Where allocations are bits: those of a batch are seen to be its own just before its flips. An API server frees a bit
-    /// without a Service when it has seen it three times, after 6 minutes at the earliest (`runOnce`,
+    /// In the bitmap era: sets the bits of a batch again, if they were freed, just before its flips. An API server frees a
+    /// bit without a Service in the third round of its repair loop, after 6 minutes at the earliest (`runOnce`,
     /// `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2), and the waits before may take longer.
     pub(in crate::renumber) fn keep_bits(batch: usize) -> Step {
         step("keep-bits", &format!("{batch:05}"), Action::Do(Effect::KeepBits { batch }))
@@ -207,9 +209,9 @@ impl Compiler<'_> {
         self.on_bitmap(FieldChange::Bits { capacity: self.bitmap_capacity(), set, clear })
     }
 
-    /// Frees the bit of a temporary address, which may be free: an API server that is left alone while it makes a Service takes
-    /// that for failed, and gives the address back (`beginCreate`, `pkg/registry/core/service/storage/storage.go`, v1.32.2), when
-    /// etcd may have the Service by then.
+    /// Frees the bit of a temporary address, which may already be free. An API server that gets no response while it
+    /// creates a Service treats the creation as failed, and releases the address (`beginCreate`,
+    /// `pkg/registry/core/service/storage/storage.go`, v1.32.2), although etcd may already have the Service.
     pub(in crate::renumber) fn free_bit(&self, temporary: IpAddr) -> Vec<KeyEdit> {
         self.free_bits(vec![self.bit(temporary)])
     }
@@ -218,8 +220,8 @@ impl Compiler<'_> {
         self.on_bitmap(FieldChange::Free { capacity: self.bitmap_capacity(), bits })
     }
 
-    /// Frees the bit of an old address, if the RangeAllocation has its range: on the way back it has that again before every
-    /// Service has.
+    /// Frees the bit of an old address, if the RangeAllocation has the old range: in a rollback it has that range again before
+    /// every Service has its old address.
     pub(in crate::renumber) fn free_old_bit(&self, address: IpAddr) -> Option<KeyEdit> {
         let from = &self.work.bitmap.as_ref()?.from;
         let items = Items::parse(from)?;
@@ -231,7 +233,7 @@ impl Compiler<'_> {
         Some(only_if(holds, KeyEdit { key: self.range_key(), change }))
     }
 
-    /// Under dual write: the same, if the RangeAllocation has the new range by then.
+    /// Under dual write: these edits, if the RangeAllocation has the new range by then.
     pub(in crate::renumber) fn if_of_the_new_range(
         &self,
         edits: Vec<KeyEdit>,
@@ -246,7 +248,7 @@ impl Compiler<'_> {
         vec![KeyEdit { key: self.range_key(), change: KeyChange::Edit { require, edits, fill: Vec::new() } }]
     }
 
-    /// What must happen while the old addresses are held.
+    /// The manual steps while the old addresses are held.
     pub(in crate::renumber) fn close(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         let dns: Vec<_> = self.work.dns().map(|dns| (dns.old_address, dns.new_address)).collect();
@@ -258,29 +260,26 @@ impl Compiler<'_> {
         };
         if self.work.node_local_dns {
             let what = format!(
-                "NodeLocal DNSCache: where `-localip` of DaemonSet `kube-system/node-local-dns`, or `bind` in the Corefile of its \
-                 ConfigMap, has an old address of the cluster's DNS, put the new one in its place ({}); then `kubectl -n kube-system \
+                "NodeLocal DNSCache: if `-localip` of DaemonSet `kube-system/node-local-dns`, or `bind` in the Corefile of its \
+                 ConfigMap, has an old address of the cluster's DNS, replace it with the new one ({}); then `kubectl -n kube-system \
                  rollout restart daemonset/node-local-dns`",
                 pairs("`NEW` for `OLD`")
             );
-            let why = "its Pods ask the DNS at an address that they have from their environment";
+            let why = "its Pods query the DNS at an address from their environment";
             steps.push(manual("node-local-dns", what, why));
         }
         if !dns.is_empty() {
             let what = format!(
-                "tell the kubelets the new address of the cluster's DNS (`clusterDNS`): on each node {}, then restart the kubelet",
+                "give the kubelets the new address of the cluster's DNS (`clusterDNS`): on each node {}, then restart the \
+                 kubelet",
                 pairs("`netsurgeon controlplane set-dns --from OLD --to NEW`")
             );
-            steps.push(manual(
-                "cluster-dns",
-                what,
-                "a new Pod would be told an address that stops answering",
-            ));
+            steps.push(manual("cluster-dns", what, "a new Pod would get an address that stops answering"));
         }
         let soak = manual(
             "soak",
-            "restart what still has an old address: Pods with an old `resolv.conf` or environment, CNI kubeconfigs \
-             on hosts; wait until nothing uses an old address"
+            "restart Pods with an old address in `resolv.conf` or the environment, and update CNI kubeconfigs on hosts; wait \
+             until no client uses an old address"
                 .to_string(),
             "an old address stops answering when it is retired",
         );
@@ -299,7 +298,7 @@ impl Compiler<'_> {
             "reissue the API servers' certificates without the old first address (`netsurgeon certs reissue --drop-old`); unlock the \
              deploy pipelines"
                 .to_string(),
-            "nothing dials the old address any more",
+            "no client connects to the old address any more",
         ));
         steps
     }

@@ -1,4 +1,4 @@
-//! The steps of Services whose old address a shadow Service holds.
+//! The steps of Services whose old address is held by a shadow Service.
 
 use std::net::IpAddr;
 
@@ -13,8 +13,8 @@ use crate::wire::objects::MOVING;
 use crate::wire::{Field, FieldEdit, Value};
 
 impl Compiler<'_> {
-    /// Makes the shadow Services of a batch, adds the finalizer to what they stand in for, waits for their endpoints, and gives them
-    /// their addresses.
+    /// Creates the shadow Services of a batch, adds the finalizer to the Services that they stand in for, waits for their
+    /// endpoints, and gives them their addresses.
     pub(in crate::renumber) fn shadows(&self, batch: usize, moves: &[Move]) -> Vec<Step> {
         let with_shadow = || moves.iter().filter_map(|m| m.shadow.as_ref().map(|shadow| (m, shadow)));
         let mut steps = Vec::new();
@@ -24,7 +24,7 @@ impl Compiler<'_> {
             }
         }
         steps.extend(moves.iter().filter_map(|candidate| released("released-back", batch, candidate)));
-        // A request to delete it that has begun before does not look at its finalizers again: it is through by then.
+        // A deletion that started before does not check the finalizers again; it has completed by then.
         steps.extend(with_shadow().map(|(candidate, _)| self.pin(candidate)));
         steps.extend(moves.iter().filter_map(|candidate| endpoints("endpoints", batch, candidate)));
         for (candidate, shadow) in with_shadow() {
@@ -41,11 +41,11 @@ impl Compiler<'_> {
         shadow_step(candidate, "make-shadow", name, Action::Do(Effect::Create { manifest }))
     }
 
-    /// Gives a shadow its address in etcd, in place of the temporary one, whose bit becomes free at once. Its
-    /// IPAddress goes when every API server knows that the shadow does not have it any more.
+    /// Gives a shadow its address in etcd, in place of the temporary one. The bit of the temporary address is freed at once;
+    /// its IPAddress is deleted when every API server has observed that the shadow no longer has it.
     ///
-    /// Undone, the shadow is deleted, in etcd: through the API the address would be released, which its Service has by
-    /// then. So the way back needs no temporary address. One that is not freed yet goes with it.
+    /// Undone, the shadow is deleted in etcd: a deletion through the API would release the address, which its Service has by
+    /// then. So a rollback needs no temporary address. One that is not freed yet is freed with the shadow.
     pub(super) fn give_address(
         &self,
         candidate: &Move,
@@ -77,7 +77,7 @@ impl Compiler<'_> {
         shadow_step(candidate, "give-address", name, action)
     }
 
-    /// The Service is there, at its old address, and the address is not another client's: one that was deleted while the
+    /// The Service exists, has its old address, and the address still belongs to it: a Service that was deleted while the
     /// shadow waited for endpoints has released it.
     fn is_to_move(&self, candidate: &Move, address: IpAddr) -> Vec<KeyCheck> {
         let mut checks = vec![self.has_old_addresses(candidate)];
@@ -102,7 +102,7 @@ impl Compiler<'_> {
         parts_of(shadow).map(free).to_vec()
     }
 
-    /// Removes the shadows of a batch that warmed the new addresses up, and lets go of what was kept meanwhile.
+    /// Removes the warming shadows of a batch, and the finalizers.
     pub(in crate::renumber) fn unwarmed(&self, batch: usize, moves: &[Move]) -> Vec<Step> {
         let mut steps: Vec<Step> = moves.iter().filter_map(|candidate| self.unwarm(candidate)).collect();
         steps.extend(moves.iter().filter_map(|candidate| self.unpin_shadow(candidate)));
@@ -111,8 +111,8 @@ impl Compiler<'_> {
         steps
     }
 
-    /// Removes the shadow that warmed the new address up. In etcd: through the API the address, which the
-    /// Service has by now, would be released with it.
+    /// Removes the warming shadow, in etcd: a deletion through the API would release the new address, which the Service now
+    /// has.
     fn unwarm(&self, candidate: &Move) -> Option<Step> {
         let shadow = candidate.shadow.as_ref()?;
         let key = self.layout.service(&candidate.namespace, &shadow.warm_name);
@@ -126,12 +126,12 @@ impl Compiler<'_> {
     }
 }
 
-/// What keeps a Service and its shadow there while both have an address.
+/// The finalizer that keeps a Service and its shadow while both have the same address.
 ///
-/// Whoever deletes one of them through the API releases its address, whoever else has it, and another Service could be
-/// given it while the other one still routes it (`AfterDelete` and `releaseAllocatedResources`,
-/// `pkg/registry/core/service/storage/storage.go` and `alloc.go`, v1.36.3). With a finalizer the object stays, and keeps
-/// its address, until its move is through.
+/// A deletion through the API releases the address, also if another Service has it. The allocator could then give it to a
+/// third Service while the remaining one still routes it (`AfterDelete` and `releaseAllocatedResources`,
+/// `pkg/registry/core/service/storage/storage.go` and `alloc.go`, v1.36.3). With a finalizer the object stays, and keeps its
+/// address, until its move is complete.
 impl Compiler<'_> {
     /// Adds the finalizer to a Service, before a shadow gets its address.
     fn pin(&self, candidate: &Move) -> Step {
@@ -141,8 +141,8 @@ impl Compiler<'_> {
         step_of(candidate, "pin", Action::Swap { forward, backward })
     }
 
-    /// Removes the finalizer from a Service once no shadow has its address. One that was deleted meanwhile is still to go:
-    /// [`released`] sees to that.
+    /// Removes the finalizer from a Service once no shadow has its address. [`released`] then waits for the deletion of a
+    /// Service that was deleted meanwhile.
     fn unpin(&self, candidate: &Move) -> Option<Step> {
         candidate.shadow.as_ref()?;
         let [on, off] = [true, false].map(|listed| self.pinned(candidate, listed));
@@ -151,8 +151,8 @@ impl Compiler<'_> {
         Some(step_of(candidate, "unpin", action))
     }
 
-    /// Removes the finalizer from the shadow that holds the old address, which it alone has by now. Whoever has begun to
-    /// delete it does not end that.
+    /// Removes the finalizer from the shadow that holds the old address, and is now its only owner. A deletion that was
+    /// requested meanwhile is cancelled.
     fn unpin_shadow(&self, candidate: &Move) -> Option<Step> {
         let shadow = candidate.shadow.as_ref()?;
         let edit = |edits| {
@@ -166,7 +166,7 @@ impl Compiler<'_> {
         Some(shadow_step(candidate, "unpin", &shadow.hold_name, action))
     }
 
-    /// The planned Service with the finalizer, or without it; another one of its name stays as it is.
+    /// Adds the finalizer to the planned Service, or removes it; another Service of its name is not changed.
     pub(in crate::renumber) fn pinned(&self, candidate: &Move, listed: bool) -> KeyEdit {
         let key = self.layout.service(&candidate.namespace, &candidate.name);
         let change =
@@ -180,10 +180,10 @@ fn finalizer(listed: bool) -> FieldEdit {
     FieldEdit::item(Field::finalizers(), MOVING, listed)
 }
 
-/// A step on a shadow, which is about the Service that it stands in for.
+/// A step on a shadow; its subject is the Service that the shadow stands in for.
 fn shadow_step(candidate: &Move, name: &str, shadow: &str, action: Action) -> Step {
     let subject = format!("{}/{shadow}", candidate.namespace);
-    Step { about: candidate.id(), ..step(name, &subject, action) }
+    Step { subject: candidate.id(), ..step(name, &subject, action) }
 }
 
 fn parts_of(shadow: &Shadow) -> [(&str, IpAddr); 2] {

@@ -1,4 +1,4 @@
-//! Pictures as one self-contained SVG document (SVG 1.1; no script, no font, nothing to load).
+//! Pictures as one self-contained SVG document (SVG 1.1; no script, no font, no external resource).
 #![cfg_attr(
     not(test),
     expect(
@@ -21,7 +21,7 @@ const SHADES: [&str; 5] = ["#eef1f5", "#b9d3ee", "#7fb0de", "#3f83c4", "#0b4f94"
 const BAND_FREE: &str = "#fff3c9";
 const BAND_EDGE: &str = "#d9a400";
 
-/// Draws pictures one below the other as a self-contained SVG document.
+/// Draws pictures one below the other in a self-contained SVG document.
 pub fn svg(title: &str, subtitle: &str, pictures: &[Picture]) -> String {
     let step = BLOCK + GAP;
     let width = MARGIN * 2 + LEFT + COLUMNS * step;

@@ -11,9 +11,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::time::{sleep, timeout};
 
-/// How often is looked whether it has ended.
+/// How often the end of the program is checked.
 const LOOK: Duration = Duration::from_millis(20);
-/// So much of the end of its stderr is read.
+/// How many bytes of the end of its stderr are read.
 const END: u64 = 4096;
 
 /// A program with its arguments.
@@ -23,12 +23,12 @@ pub struct Program {
     arguments: Vec<String>,
 }
 
-/// It, running; its whole process group ends with this.
+/// The running program; its whole process group ends when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // While it was not waited for, its number is nobody else's.
+        // Until it is waited for, its process id is not reused.
         if matches!(self.0.try_wait(), Ok(None)) {
             if let Some(group) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process_group(group, Signal::KILL);
@@ -39,7 +39,7 @@ impl Drop for Running {
 }
 
 impl Program {
-    /// Makes sure that there is such a program: at a path, or of a name that is found in PATH.
+    /// Finds the program: at a path, or by its name in PATH.
     pub fn find(path: &Path, arguments: &[String]) -> Result<Self, String> {
         let is_program = |path: &Path| {
             path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
@@ -54,13 +54,13 @@ impl Program {
         match found {
             Some(path) => Ok(Self { path, arguments: arguments.to_vec() }),
             None => Err(format!(
-                "`--gate-command {}`: there is no such program; arguments go into `--gate-arg`",
+                "`--gate-command {}`: no such program; give arguments with `--gate-arg`",
                 path.display()
             )),
         }
     }
 
-    /// Runs it to its end, and returns how it ended. `batch` is the one that would begin, from 0.
+    /// Runs it to its end and returns the result. `batch` is the batch that would start, from 0.
     pub async fn run(
         &self,
         operation: &str,
@@ -68,7 +68,7 @@ impl Program {
         limit: Duration,
     ) -> Result<String, String> {
         let batch = batch.map_or_else(String::new, |batch| batch.saturating_add(1).to_string());
-        // A file and not a pipe: what it has left running may hold a pipe open for ever.
+        // A file instead of a pipe: a background process of the program may hold a pipe open for ever.
         let failed = |error: std::io::Error| format!("`{}` cannot be run: {error}", self.path.display());
         let mut said = tempfile::tempfile().map_err(failed)?;
         let child = Command::new(&self.path)
@@ -90,7 +90,7 @@ impl Program {
             Ok(Ok(status)) if last.is_empty() => Err(status.to_string()),
             Ok(Ok(status)) => Err(format!("{last} ({status})")),
             Ok(Err(error)) => Err(failed(error)),
-            Err(_) => Err(format!("no end within {} s", limit.as_secs())),
+            Err(_) => Err(format!("it did not end within {} s", limit.as_secs())),
         }
     }
 }
@@ -104,7 +104,7 @@ async fn ended(child: &mut Child) -> std::io::Result<ExitStatus> {
     }
 }
 
-/// Returns the last line with anything on it, without control characters.
+/// Returns the last line that is not empty, without control characters.
 fn last_line(file: &mut File) -> std::io::Result<String> {
     let length = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(length.saturating_sub(END)))?;

@@ -5,23 +5,23 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::cluster::{Probe, Response, escaped};
+use crate::kube_api::{Probe, Response, escaped};
 use crate::session::counted;
 
-/// A query, and what its samples may be.
+/// A query and the limits of its samples.
 pub struct Query {
-    /// Asks.
+    /// Sends the query.
     pub probe: Probe,
-    /// The thresholds.
+    /// The limits.
     pub limits: Limits,
 }
 
-/// What every sample must lie between; both are good themselves.
+/// The range of every sample, limits included.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// At least.
+    /// The minimum.
     pub min: Option<f64>,
-    /// At most.
+    /// The maximum.
     pub max: Option<f64>,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Limits {
 }
 
 impl Query {
-    /// Returns where to put a query to the Prometheus at a URL, which may have a path.
+    /// Returns the URL of a query to the Prometheus at this base URL, which may have a path.
     pub fn url(base: &str, query: &str) -> Result<String, String> {
         if base.contains(['?', '#']) {
             return Err(
@@ -55,18 +55,18 @@ impl Query {
         Ok(format!("{}/api/v1/query?query={}", base.trim_end_matches('/'), escaped(query)))
     }
 
-    /// Asks; returns what speaks for going on, or what against it.
+    /// Asks; returns the reason why the gate is open, or why it is closed.
     pub async fn ask(&self, limit: Duration) -> Result<String, String> {
         judge(&self.probe.get(limit).await?, self.limits)
     }
 }
 
-/// Judges an answer. Whatever is not surely within the limits is outside: no sample, one that is no number, and an
-/// answer with a warning, which may lack samples.
+/// Judges an answer. A result that is not certainly within the limits is outside: no sample, a sample that is not a number, and
+/// an answer with a warning, which may lack samples.
 fn judge(response: &Response, limits: Limits) -> Result<String, String> {
     let code = response.code;
     let answer: Value = serde_json::from_slice(&response.body)
-        .map_err(|_| format!("HTTP status {code} with something else than a Prometheus' answer"))?;
+        .map_err(|_| format!("HTTP status {code} and not an answer of Prometheus"))?;
     let text = |name: &str| answer.get(name).and_then(Value::as_str).unwrap_or_default();
     if text("status") != "success" || !(200..300).contains(&code) {
         return Err(format!("HTTP status {code}: {} {}", text("errorType"), text("error"))
@@ -74,7 +74,7 @@ fn judge(response: &Response, limits: Limits) -> Result<String, String> {
             .to_string());
     }
     if let Some(warning) = answer.pointer("/warnings/0").and_then(Value::as_str) {
-        return Err(format!("the answer may not be whole: {warning}"));
+        return Err(format!("the answer may be incomplete: {warning}"));
     }
     let result = answer.pointer("/data/result").unwrap_or(&Value::Null);
     let samples = match answer.pointer("/data/resultType").and_then(Value::as_str) {
@@ -85,7 +85,7 @@ fn judge(response: &Response, limits: Limits) -> Result<String, String> {
         }
         other => {
             return Err(format!(
-                "expected numbers, the query has a {}",
+                "expected numbers, but the query returned a {}",
                 other.unwrap_or("result of no type")
             ));
         }
@@ -96,14 +96,14 @@ fn judge(response: &Response, limits: Limits) -> Result<String, String> {
             return Err(format!("{name} is not a number"));
         };
         if !limits.allow(number) {
-            return Err(format!("{name} is {number}, good is {limits}"));
+            return Err(format!("{name} is {number}, the limit is {limits}"));
         }
         let (least, greatest) = extremes.unwrap_or((number, number));
         extremes = Some((least.min(number), greatest.max(number)));
     }
-    let (least, greatest) = extremes.ok_or("the query has no sample")?;
+    let (least, greatest) = extremes.ok_or("the query returned no sample")?;
     let found = if samples.len() < 2 { greatest.to_string() } else { format!("{least} to {greatest}") };
-    Ok(format!("{} of {found}, good is {limits}", counted(samples.len(), "sample", "samples")))
+    Ok(format!("{} of {found}, the limit is {limits}", counted(samples.len(), "sample", "samples")))
 }
 
 /// Returns the labels of a series.
@@ -138,16 +138,19 @@ mod tests {
 
     #[test]
     fn every_sample_must_be_at_most_the_threshold() {
-        assert_eq!(judged(&vector(&["0.5", "0"])).unwrap(), "2 samples of 0 to 0.5, good is at most 0.5");
+        assert_eq!(
+            judged(&vector(&["0.5", "0"])).unwrap(),
+            "2 samples of 0 to 0.5, the limit is at most 0.5"
+        );
         assert!(judged(&vector(&["-Inf"])).is_ok());
         let scalar = json!({"status": "success", "data": {"resultType": "scalar", "result": [1.8e9, "0.1"]}});
-        assert_eq!(judged(&scalar).unwrap(), "1 sample of 0.1, good is at most 0.5");
+        assert_eq!(judged(&scalar).unwrap(), "1 sample of 0.1, the limit is at most 0.5");
         let over = judged(&vector(&["0", "0.51"])).unwrap_err();
-        assert_eq!(over, "{job=\"web\"} is 0.51, good is at most 0.5");
+        assert_eq!(over, "{job=\"web\"} is 0.51, the limit is at most 0.5");
     }
 
     #[test]
-    fn there_can_be_a_least_and_a_most() {
+    fn limits_can_have_a_minimum_and_a_maximum() {
         for (min, max, good, bad) in [
             (Some(0.99), None, vec!["0.99", "1", "+Inf"], vec!["0.98", "NaN", "-Inf"]),
             (Some(1.0), Some(3.0), vec!["1", "3"], vec!["0", "4", "NaN"]),
@@ -162,11 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_good() {
+    fn unknown_results_close_the_gate() {
         for value in ["NaN", "+Inf", "much"] {
             assert!(judged(&vector(&[value])).is_err(), "{value}");
         }
-        assert_eq!(judged(&vector(&[])).unwrap_err(), "the query has no sample");
+        assert_eq!(judged(&vector(&[])).unwrap_err(), "the query returned no sample");
         let mut warned = vector(&["0"]);
         warned["warnings"] = json!(["one store did not answer"]);
         assert!(judged(&warned).unwrap_err().contains("one store did not answer"));

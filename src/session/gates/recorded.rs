@@ -1,4 +1,4 @@
-//! Gates as the journal of an operation records them, so that whoever resumes it need not give them again.
+//! Gates as the journal of an operation records them, so that a resume does not need them again.
 
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -8,14 +8,14 @@ use super::{GateSettings, LIMIT};
 use crate::session::{Failure, Voice};
 
 impl GateSettings {
-    /// Returns the same with a moment in place of a time of day, or of a time from now on.
+    /// Returns the same gates, with a fixed moment instead of a time of day or a duration.
     pub fn fixed(&self) -> Result<Self, Failure> {
         let now = OffsetDateTime::now_utc();
         let until = self.until.map(|until| until.resolve(now).map(Until::At)).transpose();
         Ok(Self { until: until.map_err(Failure::usage)?, ..self.clone() })
     }
 
-    /// Returns what to record of gates that are [`Self::fixed`]: `null` where there are none.
+    /// Returns the record of gates that are [`Self::fixed`]: `null` if there are none.
     pub fn record(&self) -> Result<Value, Failure> {
         if *self == Self::default() {
             return Ok(Value::Null);
@@ -24,17 +24,15 @@ impl GateSettings {
             .map_err(|error| Failure::usage(format!("these gates cannot be recorded: {error}")))
     }
 
-    /// Returns these gates if any are given, else the recorded ones; none at all if `none` is asked for. A recorded time
-    /// that has passed is left out: to resume after it was the operator's decision.
+    /// Returns these gates if any are given, else the recorded ones; no gates if `none` is set. A recorded time that has passed
+    /// is left out: the operator decided to resume after it.
     pub fn or_recorded(&self, recorded: &Value, none: bool) -> Result<Self, Failure> {
         if none || *self != Self::default() || recorded.is_null() {
             return Ok(self.clone());
         }
         let unread = |error: &dyn std::fmt::Display| {
-            Failure::refused(format!(
-                "the gates that are recorded with the operation cannot be used: {error}"
-            ))
-            .hint("give the gates again, or `--no-gates`")
+            Failure::refused(format!("the recorded gates of the operation cannot be used: {error}"))
+                .hint("give the gates again, or `--no-gates`")
         };
         let mut gates: Self = serde_json::from_value(recorded.clone()).map_err(|error| unread(&error))?;
         if gates.until.is_some_and(|until| until.resolve(OffsetDateTime::now_utc()).is_err()) {
@@ -46,19 +44,19 @@ impl GateSettings {
         Ok(gates)
     }
 
-    /// Says which gates are asked, and that they are recorded; or that recorded ones are not.
+    /// Reports which gates are asked and recorded, or that recorded ones are ignored.
     pub fn report(&self, voice: &Voice, recorded: &Value) {
         match (self.words(), recorded.is_null()) {
             (Some(words), _) => voice.note(&format!(
-                "gates between batches: {words}; recorded with the operation: `operation resume` asks them too, unless it is given \
+                "gates between batches: {words}; recorded with the operation: `operation resume` uses them too, unless it is given \
                  others or `--no-gates`"
             )),
-            (None, false) => voice.note("no gates between batches: those recorded with the operation are left out"),
+            (None, false) => voice.note("no gates between batches: the recorded ones are ignored"),
             (None, true) => {}
         }
     }
 
-    /// The gates in words; `None` where there are none.
+    /// Describes the gates; `None` if there are none.
     fn words(&self) -> Option<String> {
         let now = OffsetDateTime::now_utc();
         let until = self.until.and_then(|until| until.resolve(now).ok());
@@ -68,7 +66,7 @@ impl GateSettings {
         });
         let query = self.gate_query.as_ref().zip(self.gate_prometheus.as_ref());
         let words: Vec<String> = [
-            until.map(|until| format!("no batch begins after {}", until::words(until))),
+            until.map(|until| format!("no batch starts after {}", until::words(until))),
             self.pause.map(|seconds| format!("a pause of {seconds} s")),
             command,
             self.gate_http.as_ref().map(|url| format!("URL `{url}`")),
@@ -86,6 +84,6 @@ impl GateSettings {
             super::OnFailure::Rollback => "rolls the last batch back",
             super::OnFailure::RollbackAll => "rolls everything back",
         };
-        Some(format!("{}; each has {limit} s, and a closed one {closed}", words.join(", ")))
+        Some(format!("{}; the timeout of each is {limit} s, a closed gate {closed}", words.join(", ")))
     }
 }

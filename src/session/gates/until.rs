@@ -1,4 +1,4 @@
-//! When to begin nothing any more, as operators say it.
+//! The time after which no batch starts, as operators write it.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{OffsetDateTime, Time};
 
-/// As it was typed.
+/// The time as given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Until {
     /// A moment.
     At(OffsetDateTime),
-    /// The next time that the clock says so, in UTC.
+    /// The next time that the clock shows this, in UTC.
     Clock(Time),
-    /// From now on.
+    /// A duration from now.
     After(Duration),
 }
 
@@ -37,7 +37,7 @@ fn wrong(examples: &str) -> String {
     format!("give a time as in {examples}")
 }
 
-/// Reads `1h30m`, each unit at most once and the greater first.
+/// Reads `1h30m`, each unit at most once and in descending order.
 pub fn duration_of(text: &str) -> Option<Duration> {
     let (mut rest, mut seconds) = (text, 0_u64);
     for (unit, worth) in [('h', 3600_u64), ('m', 60), ('s', 1)] {
@@ -52,13 +52,13 @@ pub fn duration_of(text: &str) -> Option<Duration> {
     (rest.is_empty() && seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
-/// Returns a moment in UTC, to the second.
+/// Formats a moment in UTC, to the second.
 pub fn words(moment: OffsetDateTime) -> String {
     let format = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]Z");
     moment.to_offset(time::UtcOffset::UTC).format(format).unwrap_or_default()
 }
 
-/// As [`parse`] reads it.
+/// In the form that [`parse`] reads.
 impl fmt::Display for Until {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -84,7 +84,7 @@ impl From<Until> for String {
 }
 
 impl Until {
-    /// Returns the moment; one that has passed is refused.
+    /// Returns the moment; one that has passed is rejected.
     pub fn resolve(self, now: OffsetDateTime) -> Result<OffsetDateTime, String> {
         let too_far = || "`--until` is too far away".to_string();
         let moment = match self {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_say_it() {
+    fn every_notation_is_resolved() {
         for (text, moment) in [
             ("2027-01-15T10:30:00+01:00", "2027-01-15T09:30:00Z"),
             ("08:01", "2027-01-15T08:01:00Z"),
@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn until_round_trips_through_text() {
         for text in ["2027-01-15T09:30:00Z", "08:01", "+5405s"] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn what_has_passed_or_makes_no_sense_is_refused() {
+    fn past_or_invalid_times_are_refused() {
         assert!(resolved("2027-01-15T08:00:00Z").unwrap_err().contains("has passed"));
         for text in ["", "+", "+0s", "+90", "+1m1h", "+-1h", "+1d", "24:00", "8 o'clock", "2027-01-15"] {
             assert!(parse(text).unwrap_err().contains("as in"), "{text}");

@@ -1,15 +1,14 @@
-//! The figures in Prometheus' text format, version 0.0.4
-//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>); names by its conventions: a unit at the
-//! end, `_total` for what only grows, `_info` for texts.
+//! The figures in Prometheus' text format, version 0.0.4 (<https://prometheus.io/docs/instrumenting/exposition_formats/>). Names
+//! follow its conventions: the unit at the end, `_total` for counters, `_info` for texts.
 
 use std::fmt::{Display, Write as _};
 
-/// What can be shown.
+/// Figures that can be exposed.
 pub trait Figures: Send + Sync {
     /// Writes the families of metrics, each once.
     fn write(&self, page: &mut Page);
 
-    /// Whether what they are the figures of still gets on, as a liveness probe asks.
+    /// Whether the process still makes progress, for a liveness probe.
     fn is_well(&self) -> bool {
         true
     }
@@ -19,7 +18,7 @@ pub trait Figures: Send + Sync {
 pub fn page(figures: Option<&dyn Figures>, writes: u64) -> String {
     let mut page = Page(String::new());
     page.info("netsurgeon_build_info", "The program.", &[("version", env!("CARGO_PKG_VERSION"))]);
-    page.family("netsurgeon_writes_total", "counter", "Transactions that etcd has carried out.");
+    page.family("netsurgeon_writes_total", "counter", "Transactions that etcd has executed.");
     page.sample("netsurgeon_writes_total", &[], writes);
     if let Some(figures) = figures {
         figures.write(&mut page);
@@ -27,17 +26,17 @@ pub fn page(figures: Option<&dyn Figures>, writes: u64) -> String {
     page.0
 }
 
-/// A page that is being written.
+/// A page of metrics.
 pub struct Page(String);
 
 impl Page {
-    /// Begins a family of metrics: `counter`, `gauge` or `summary`.
+    /// Starts a family of metrics: `counter`, `gauge` or `summary`.
     pub fn family(&mut self, name: &str, kind: &str, help: &str) {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    /// Adds a sample to the family that was begun last.
+    /// Adds a sample to the family that was started last.
     pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         let labels: Vec<String> =
             labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
@@ -45,13 +44,13 @@ impl Page {
         let _ = writeln!(self.0, "{name}{labels} {value}");
     }
 
-    /// Writes a family of one gauge.
+    /// Writes a family with one gauge.
     pub fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, "gauge", help);
         self.sample(name, &[], value);
     }
 
-    /// Writes a family of one text.
+    /// Writes a family with one text.
     pub fn info(&mut self, name: &str, help: &str, labels: &[(&str, &str)]) {
         self.family(name, "gauge", help);
         self.sample(name, labels, 1);
@@ -67,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_cannot_end_its_quotes() {
+    fn quotes_in_a_label_are_escaped() {
         let mut page = Page(String::new());
         page.sample("name", &[("label", "a\"b\\c\nd")], 1);
         assert_eq!(page.0, "name{label=\"a\\\"b\\\\c\\nd\"} 1\n");

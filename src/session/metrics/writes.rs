@@ -1,4 +1,4 @@
-//! Counting what is written: a store around a store.
+//! Counts writes: a store that wraps a store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,12 +9,12 @@ use crate::store::{
     CommitError, Entry, Key, KeyRange, ReadStore, Revision, StoreError, Transaction, Visitor, WriteStore,
 };
 
-/// A counter that is shared.
+/// A shared counter.
 #[derive(Debug, Clone, Default)]
 pub struct Writes(Arc<AtomicU64>);
 
 impl Writes {
-    /// Returns how many transactions went through.
+    /// Returns the number of committed transactions.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! A snapshot of a live etcd, in a file that was read back before it got its name.
+//! A snapshot of a live etcd. The file gets its name after it was read back.
 //!
 //! The bytes are those of `etcdctl snapshot save`: etcd streams its database and then the SHA-256 of it
 //! (`sendSnapshot`, server/etcdserver/api/v3rpc/maintenance.go, v3.6.16).
@@ -17,7 +17,7 @@ use super::failure::Failure;
 use crate::store::snapshot::SnapshotStore;
 use crate::store::{Access, KeyRange, Revision, StoreError};
 
-/// A snapshot that was taken and checked.
+/// A snapshot that was saved and checked.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Backup {
     /// The file.
@@ -32,10 +32,10 @@ pub struct Backup {
 
 impl EtcdStore {
     /// Streams a snapshot of one member into a new file, reads it back (checksum and structure), and only
-    /// then gives the file its name. An existing file is not touched.
+    /// then renames the file. An existing file is not changed.
     ///
-    /// Fails as a read does, with [`StoreError::Write`] when the file cannot be written, and as
-    /// [`SnapshotStore::open`] does when what arrived is damaged; then nothing is left behind.
+    /// Fails as a read does, with [`StoreError::Write`] if the file cannot be written, and as
+    /// [`SnapshotStore::open`] does if the received bytes are damaged; then no file is left.
     pub async fn save_snapshot(&self, path: &Path) -> Result<Backup, StoreError> {
         let write = |source| StoreError::Write { path: path.to_path_buf(), source };
         if path.exists() {
@@ -43,13 +43,13 @@ impl EtcdStore {
         }
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
-        // Its owner's alone, and gone again unless it is kept: it holds every Secret of the cluster.
+        // Readable only by its owner, and deleted unless it is kept: it has every Secret of the cluster.
         let mut partial = NamedTempFile::with_prefix_in(".snapshot-", directory).map_err(write)?;
         self.stream_into(partial.as_file_mut()).await?.map_err(write)?;
         partial.as_file().sync_all().map_err(write)?;
         let store = SnapshotStore::open(partial.path(), &[KeyRange::everything()])?;
         if !store.has_checksum() {
-            let reason = "it arrived without its checksum".to_string();
+            let reason = "it was received without its checksum".to_string();
             return Err(StoreError::Truncated { path: path.to_path_buf(), reason });
         }
         let (size, revision, keys) = (store.file_size(), store.newest_revision(), store.key_count());
@@ -58,7 +58,7 @@ impl EtcdStore {
         Ok(Backup { path: path.to_path_buf(), size, revision, keys })
     }
 
-    /// Writes what the member sends. The outer error is etcd's, the inner one the file's.
+    /// Writes the member's stream. The outer error is etcd's, the inner one the file's.
     async fn stream_into(&self, file: &mut File) -> Result<std::io::Result<()>, StoreError> {
         let patience: Duration = self.connection.request_timeout();
         let denied = || Access::Administer("take a snapshot");

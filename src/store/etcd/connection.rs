@@ -1,8 +1,8 @@
-//! Requests to whichever member answers: one client per endpoint, the next one when one fails, with a
-//! back-off that ends.
+//! Requests to any member that answers: one client per endpoint, the next one if one fails, with a
+//! bounded back-off.
 //!
-//! It promises that every request ends within a time that the options give, and that a write is sent a
-//! second time only when it is certain that the first one was not carried out.
+//! Its guarantees: every request ends within a time that the options give, and a write is sent a
+//! second time only if the first one was certainly not executed.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,15 +17,15 @@ use super::EtcdOptions;
 use super::failure::{Failure, Kind};
 use crate::store::{Access, StoreError};
 
-/// First pause after every endpoint has failed once; it doubles from round to round.
+/// First pause after every endpoint has failed once; it doubles with each round.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How long an endpoint may take to tell its cluster when the connection is opened: one that is gone is not waited for.
+/// How long an endpoint can take to report its cluster when the connection is opened; an unreachable one is skipped.
 const FELLOWS: Duration = Duration::from_secs(2);
-/// A new token is refused at once only while the members' auth stores differ, which heals in moments.
+/// A new token is refused only while the members' auth stores differ, which lasts only moments.
 const MOST_AUTHENTICATIONS: u32 = 4;
 
-/// Whether a request may be sent twice.
+/// Whether a request is idempotent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
     /// It changes nothing.
@@ -34,10 +34,10 @@ pub(super) enum Request {
     Write,
 }
 
-/// How long a request may take.
+/// The time limit of a request.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
-    /// With everything that is tried again; what was begun within it is finished.
+    /// With all retries; an attempt that started within it is completed.
     patience: Duration,
     /// Sent once.
     request: Duration,
@@ -48,11 +48,11 @@ pub(super) struct Connection {
     options: EtcdOptions,
     tls: Option<TlsOptions>,
     urls: Vec<String>,
-    /// One for each URL, made when it is first needed.
+    /// One for each URL, created on first use.
     clients: Vec<Mutex<Option<Client>>>,
-    /// Which endpoint is asked next.
+    /// The index of the next endpoint.
     current: AtomicUsize,
-    /// The id of the cluster, and the first endpoint that told it.
+    /// The id of the cluster, and the first endpoint that reported it.
     cluster: OnceLock<(u64, usize)>,
 }
 
@@ -72,7 +72,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Asks every endpoint for its cluster, as far as it answers soon; a later connection looks again.
+    /// Checks that all endpoints that answer in time belong to one cluster; later connections are checked again.
     async fn is_of_one_cluster(&self) -> Result<(), Failure> {
         let all = (0..self.urls.len()).map(|endpoint| timeout(FELLOWS, self.client(endpoint)));
         for answer in join_all(all).await.into_iter().flatten() {
@@ -85,7 +85,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Compares the cluster of an endpoint with that of the others.
+    /// Compares the cluster of an endpoint with that of the other endpoints.
     fn same_cluster(&self, endpoint: usize, cluster: Option<u64>) -> Result<(), Failure> {
         let Some(cluster) = cluster else { return Ok(()) };
         let (first, teller) = *self.cluster.get_or_init(|| (cluster, endpoint));
@@ -106,12 +106,12 @@ impl Connection {
         self.urls.join(",")
     }
 
-    /// Returns how long one answer may take.
+    /// Returns the time limit of one response.
     pub(super) fn request_timeout(&self) -> Duration {
         self.options.request_timeout
     }
 
-    /// Sends a request, again and elsewhere while that is safe and can help.
+    /// Sends a request, with retries and other endpoints if that is safe and useful.
     pub(super) async fn request<T, F>(&self, kind: Request, send: impl Fn(Client) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
@@ -119,8 +119,8 @@ impl Connection {
         self.request_within(self.limits(self.options.retry_for), kind, send).await
     }
 
-    /// Sends a request that may be sent twice, and is of no use after a time: every endpoint gets a part of
-    /// it.
+    /// Sends an idempotent request that is useless after a time limit: every endpoint gets a part of
+    /// that time.
     pub(super) async fn request_soon<T, F>(
         &self,
         within: Duration,
@@ -134,7 +134,7 @@ impl Connection {
         self.request_within(limits, Request::Read, send).await
     }
 
-    /// Sends a request that changes nothing to every endpoint, once.
+    /// Sends a read-only request to every endpoint, once.
     pub(super) async fn every_endpoint<T, F>(
         &self,
         within: Duration,
@@ -173,11 +173,11 @@ impl Connection {
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
     {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut attempts = 0_u32;
         let mut authentications = 0_u32;
         loop {
-            let left = limits.patience.saturating_sub(begun.elapsed());
+            let left = limits.patience.saturating_sub(started.elapsed());
             let endpoint = self.current.load(Ordering::Relaxed);
             let failure = match self.attempt(endpoint, left, limits.request, &send).await {
                 Ok(answer) => return Ok(answer),
@@ -198,10 +198,10 @@ impl Connection {
                 _ => return Err(failure),
             }
             let pause = self.pause(attempts);
-            if begun.elapsed().saturating_add(pause) >= limits.patience {
+            if started.elapsed().saturating_add(pause) >= limits.patience {
                 return Err(failure);
             }
-            tracing::debug!(reason = failure.reason, attempts, "etcd request failed, trying again");
+            tracing::debug!(reason = failure.reason, attempts, "etcd request failed, retrying");
             sleep(pause).await;
         }
     }
@@ -222,17 +222,17 @@ impl Connection {
             Ok(client) => client?,
             Err(_) => return Err(Failure::timed_out(connect_limit.as_secs()).beforehand()),
         };
-        // A request that was begun is given its time even if the patience ends meanwhile: cutting a write
-        // short would make its outcome unknown for nothing.
+        // An attempt that has started keeps its own time limit even if the total ends meanwhile: to abort a write
+        // would make its outcome unknown without need.
         if let Ok(answer) = timeout(limit, send(client)).await {
             return answer.map_err(Failure::from);
         }
-        // The connection may be one of which nobody has said that it is gone: the next request dials.
+        // The connection can be broken without notice: the next request connects again.
         self.forget(endpoint);
         Err(Failure::timed_out(limit.as_secs()))
     }
 
-    /// Returns the client of an endpoint, authenticated and known to have answered once.
+    /// Returns the client of an endpoint, authenticated and verified by one response.
     async fn client(&self, endpoint: usize) -> Result<Client, Failure> {
         let slot = |endpoint: usize| self.clients.get(endpoint).map(|slot| slot.lock());
         let ready = slot(endpoint).and_then(|slot| slot.unwrap_or_else(PoisonError::into_inner).clone());
@@ -266,14 +266,14 @@ impl Connection {
         }
     }
 
-    /// Lets the next request go to the next endpoint, unless another request has turned already.
+    /// Switches to the next endpoint, unless another request has switched already.
     fn turn_from(&self, endpoint: usize) {
         let next = endpoint.saturating_add(1).checked_rem(self.urls.len()).unwrap_or_default();
         let _ = self.current.compare_exchange(endpoint, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Nothing until every endpoint was tried, then a doubling pause, between half of it and all of it so
-    /// that several clients do not return together.
+    /// No pause until every endpoint was tried, then a doubling one, with a jitter of up to one half so
+    /// that several clients do not retry together.
     fn pause(&self, attempts: u32) -> Duration {
         let rounds = attempts.checked_div(self.endpoint_count()).unwrap_or_default();
         let Some(doublings) = rounds.checked_sub(1) else { return Duration::ZERO };
@@ -281,20 +281,20 @@ impl Connection {
         FIRST_PAUSE.saturating_mul(factor).min(LONGEST_PAUSE).mul_f64(rand::random_range(0.5..=1.0))
     }
 
-    /// Words a failure of a read.
+    /// Builds the error of a failed read.
     pub(super) fn read_error(&self, failure: Failure) -> StoreError {
         self.error(failure, self.options.retry_for)
     }
 
-    /// Words a failure of a request that was tried for so long.
+    /// Builds the error of a request that was retried for this time.
     pub(super) fn error(&self, failure: Failure, patience: Duration) -> StoreError {
         let endpoints = self.endpoints();
         let reason = failure.reason;
         match failure.kind {
-            // It may have been a proxy that was starting, so it was tried again; but no longer.
+            // A proxy may have been starting, so the request was retried; not any longer.
             Kind::Transient if reason.contains("tls handshake eof") => StoreError::Configuration {
                 what: format!("the connection to etcd at `{endpoints}`"),
-                reason: format!("{reason}; does this endpoint speak https?"),
+                reason: format!("{reason}; check whether this endpoint uses https"),
             },
             Kind::Transient => StoreError::Unreachable { endpoints, seconds: patience.as_secs(), reason },
             Kind::Token | Kind::Unauthenticated => StoreError::Unauthenticated { endpoints, reason },
@@ -314,13 +314,13 @@ impl Connection {
     }
 }
 
-/// Makes sure that the endpoint answers and takes the credentials: one key, read through a quorum. A user
-/// who may not read that key is welcome nevertheless.
-/// Returns the id of its cluster, if the answer has it.
+/// Verifies that the endpoint answers and accepts the credentials: one key, read through a quorum. A user
+/// without permission to read that key is accepted.
+/// Returns the id of its cluster, if the response has it.
 async fn probe(client: &Client) -> Result<Option<u64>, Failure> {
     let options = GetOptions::new().with_limit(1).with_keys_only();
     match client.kv_client().get(super::FIRST_KEY, Some(options)).await.map_err(Failure::from) {
-        // Every user may ask a member how it is.
+        // Every user is allowed to get a member's status.
         Err(failure) if failure.kind == Kind::PermissionDenied => {
             let status = client.maintenance_client().status().await.map_err(Failure::from)?;
             Ok(status.header().map(ResponseHeader::cluster_id))

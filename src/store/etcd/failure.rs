@@ -1,38 +1,38 @@
-//! What a failed request means: try again, ask for a new token, give up; and whether a write may have
+//! The meaning of a failed request: retry, authenticate again, or give up; and whether a write can have
 //! happened.
 //!
-//! etcd's own failures are told by their words, which are part of its API (api/v3rpc/rpctypes/error.go,
-//! v3.6.16; v3.4 has the same ones): gRPC codes alone do not tell a wrong password from a request that is
-//! too large. Everything else comes from the transport.
+//! etcd's own failures are identified by their messages, which are part of its API (api/v3rpc/rpctypes/error.go,
+//! v3.6.16; v3.4 has the same ones): gRPC codes alone do not distinguish a wrong password from a request that is
+//! too large. All other failures are those of the transport.
 
 use std::error::Error as _;
 
 use etcd_client::Error;
 
-/// What to do about a failed request.
+/// The kind of a failed request, by what to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It may go through on another member or a little later.
+    /// It can succeed on another member or a little later.
     Transient,
     /// The token is too old: authenticate again.
     Token,
-    /// User, password or client certificate are refused.
+    /// The user, password or client certificate is rejected.
     Unauthenticated,
-    /// The user may not do this.
+    /// The user is not allowed to do this.
     PermissionDenied,
-    /// The settings are no good: TLS, an URL.
+    /// The settings are not usable: TLS, a URL.
     Configuration,
     /// An endpoint is a member of another etcd cluster than the first.
     OtherCluster,
-    /// The revision is gone.
+    /// The revision is compacted.
     Compacted,
     /// The revision does not exist yet.
     FutureRevision,
-    /// The request as such is refused; no retry helps.
+    /// The request itself is refused; a retry does not help.
     Refused,
-    /// The answer is larger than we take.
+    /// The response exceeds the client's limit.
     TooLarge,
-    /// There is no such lease: it has ended.
+    /// The lease does not exist: it has expired.
     NoSuchLease,
     /// Anything else.
     Other,
@@ -42,15 +42,15 @@ pub(super) enum Kind {
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
     pub kind: Kind,
-    /// Whether it is certain that the request was not carried out.
+    /// Whether the request was certainly not executed.
     pub not_carried_out: bool,
-    /// The words of the server or of the transport.
+    /// The message of the server or of the transport.
     pub reason: String,
 }
 
-/// etcd's words, what they mean, and whether the request was certainly not carried out. A proposal that
-/// times out or is dropped at a change of leaders may still be applied (`processInternalRaftRequestOnce`,
-/// server/etcdserver/v3_server.go, v3.6.16). `no leader` comes from the interceptor in front of it.
+/// etcd's messages, their kinds, and whether the request was certainly not executed. A proposal that
+/// times out or is dropped at a change of leaders can still be applied (`processInternalRaftRequestOnce`,
+/// server/etcdserver/v3_server.go, v3.6.16). `no leader` comes from the interceptor before it.
 const WORDS: &[(&str, Kind, bool)] = &[
     ("etcdserver: invalid auth token", Kind::Token, true),
     ("etcdserver: revision of auth store is old", Kind::Token, true),
@@ -63,9 +63,9 @@ const WORDS: &[(&str, Kind, bool)] = &[
     ("etcdserver: mvcc: required revision is a future revision", Kind::FutureRevision, true),
     ("etcdserver: mvcc: database space exceeded", Kind::Refused, true),
     ("etcdserver: request is too large", Kind::Refused, true),
-    // gRPC's own words, of the server's limit for what it receives (`MaxRequestBytes` and 512 KiB).
+    // gRPC's own message, about the server's limit for requests (`MaxRequestBytes` and 512 KiB).
     ("received message larger than max", Kind::Refused, true),
-    // tonic's words, of our own limit (`decode_chunk`, src/codec/decode.rs, 0.14). A write has been carried out all the same.
+    // tonic's message, about this client's limit (`decode_chunk`, src/codec/decode.rs, 0.14). A write has been executed.
     ("decoded message length too large", Kind::TooLarge, false),
     ("etcdserver: too many operations in txn request", Kind::Refused, true),
     ("etcdserver: duplicate key given in txn request", Kind::Refused, true),
@@ -79,7 +79,7 @@ const WORDS: &[(&str, Kind, bool)] = &[
     ("etcdserver: unhealthy cluster", Kind::Transient, false),
 ];
 
-/// gRPC codes by number (the crate that names them is not ours to name).
+/// gRPC codes by number (this crate does not depend on the crate that names them).
 mod code {
     pub(super) const INVALID_ARGUMENT: i32 = 3;
     pub(super) const PERMISSION_DENIED: i32 = 7;
@@ -90,13 +90,13 @@ mod code {
 }
 
 impl Failure {
-    /// A request that took longer than it was given.
+    /// A request that exceeded its time limit.
     pub(super) fn timed_out(seconds: u64) -> Self {
         let reason = format!("no answer within {seconds} s");
         Self { kind: Kind::Transient, not_carried_out: false, reason }
     }
 
-    /// The same failure, but of a request that came before the one in question.
+    /// The same failure, but of a request before the one in question.
     pub(super) fn beforehand(self) -> Self {
         Self { not_carried_out: true, ..self }
     }
@@ -105,8 +105,8 @@ impl Failure {
         WORDS.iter().find(|(words, ..)| reason.contains(words)).map(|(_, kind, not)| (*kind, *not))
     }
 
-    /// Judges a failure of the transport by the words of its causes, which hyper and rustls give us
-    /// nowhere else.
+    /// Classifies a failure of the transport by the messages of its causes: hyper and rustls do not
+    /// expose them in another way.
     fn of_transport(reason: String) -> Self {
         let has = |words: &[&str]| words.iter().any(|word| reason.contains(word));
         let by_server = ["received fatal alert: ", "CertificateRequired", "BadCertificate"];
@@ -151,7 +151,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// An error with its causes, each told once.
+/// An error with its causes, each once.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -170,9 +170,9 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 mod tests {
     use super::*;
 
-    /// A write may be sent again only if nobody can have carried it out.
+    /// A write is retried only if it was certainly not executed.
     #[test]
-    fn only_what_was_not_carried_out_is_said_to_be_so() {
+    fn only_requests_not_executed_are_marked_so() {
         let cases = [
             ("etcdserver: leader changed", Kind::Transient, false),
             ("etcdserver: request timed out, possibly due to connection lost", Kind::Transient, false),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_the_transport_are_told_apart() {
+    fn transport_failures_are_classified() {
         let cases = [
             ("transport error: tcp connect error: Connection refused", Kind::Transient, true),
             ("transport error: connection reset by peer", Kind::Transient, false),

@@ -1,7 +1,7 @@
 //! Leases of a live etcd.
 //!
-//! Each time that a lease is kept alive is a request of its own, sent to whichever member answers, rather
-//! than a message on one long stream: a stream has to be noticed broken before it can be made anew.
+//! Each renewal of a lease is a request of its own, to any member that answers, and not
+//! a message on one long stream: a broken stream must be detected before it can be replaced.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::failure::Kind;
 use crate::store::lease::{Granted, LeaseId, LeaseStore};
 use crate::store::{Action, Change, CommitError, Expected, Key, Revision, StoreError, Transaction};
 
-/// The client library's words for an answer that gives a lease no time (`LeaseClient::keep_alive`).
+/// The client library's message if the response has no TTL (`LeaseClient::keep_alive`).
 const LEASE_NOT_FOUND: &str = "lease not found";
 
 #[async_trait]
@@ -22,7 +22,7 @@ impl LeaseStore for EtcdStore {
     async fn grant(&self, ttl: Duration) -> Result<Granted, StoreError> {
         let seconds = whole_seconds(ttl);
         let send = |client: Client| async move { client.lease_client().grant(seconds, None).await };
-        // Sent twice, it makes two leases, of which one is never heard of again and ends.
+        // If it is sent twice, it creates two leases; the unused one expires.
         let answer = self.connection.request(Request::Read, send).await;
         let answer = answer.map_err(|failure| self.connection.read_error(failure))?;
         let ttl = Duration::from_secs(u64::try_from(answer.ttl()).unwrap_or_default());
@@ -54,7 +54,7 @@ impl LeaseStore for EtcdStore {
         let send = |client: Client| async move { client.lease_client().time_to_live(lease.0, None).await };
         let answer = self.connection.request(Request::Read, send).await;
         let answer = answer.map_err(|failure| self.connection.read_error(failure))?;
-        // -1 for a lease that has ended (`LeaseTimeToLiveResponse`, api/etcdserverpb/rpc.proto, v3.6.16).
+        // -1 for an expired lease (`LeaseTimeToLiveResponse`, api/etcdserverpb/rpc.proto, v3.6.16).
         Ok(u64::try_from(answer.ttl()).ok().map(Duration::from_secs))
     }
 
@@ -68,8 +68,8 @@ impl LeaseStore for EtcdStore {
     }
 }
 
-/// etcd counts in seconds; a part of one counts as a whole one.
+/// etcd counts in seconds; a fraction is rounded up.
 fn whole_seconds(ttl: Duration) -> i64 {
-    let begun = u64::from(ttl.subsec_nanos() > 0);
-    i64::try_from(ttl.as_secs().saturating_add(begun)).unwrap_or(i64::MAX).max(1)
+    let fraction = u64::from(ttl.subsec_nanos() > 0);
+    i64::try_from(ttl.as_secs().saturating_add(fraction)).unwrap_or(i64::MAX).max(1)
 }

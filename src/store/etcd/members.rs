@@ -1,4 +1,4 @@
-//! What the members of an etcd say of themselves: each is asked, whichever of them the endpoints are.
+//! The state of an etcd's members: every member is queried, not only the given endpoints.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use super::EtcdStore;
 use super::connection::{Connection, Request};
 use crate::store::{Access, StoreError};
 
-/// How long one member may take to say how it is: far longer than one that is well.
+/// The time limit for the status of one member: far longer than a healthy member needs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A member of an etcd.
@@ -22,53 +22,53 @@ pub struct Member {
     pub id: u64,
     /// Its name; empty if it has never started.
     pub name: String,
-    /// Whether it has no vote.
+    /// Whether it is a learner, without a vote.
     pub is_learner: bool,
-    /// The addresses that its URLs have, for clients and for other members; names are left out.
+    /// The addresses in its client and peer URLs; host names are omitted.
     pub addresses: Vec<IpAddr>,
-    /// What it says, or why it says nothing.
+    /// Its status, or why it has none.
     pub status: Result<MemberStatus, String>,
 }
 
-/// What a member says of itself.
+/// The status of a member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemberStatus {
     /// As in `3.6.16`.
     pub version: String,
     /// Size of its database, in bytes.
     pub size: u64,
-    /// How large it may become, in bytes; `None` before 3.6, which does not say it.
+    /// The quota of its database, in bytes; `None` before 3.6, which does not report it.
     pub quota: Option<u64>,
-    /// Id of the member that it takes for the leader, 0 for none.
+    /// Id of the member that it considers the leader, 0 for none.
     pub leader: u64,
-    /// Raft's term, one more with each election.
+    /// The raft term, incremented by each election.
     pub term: u64,
-    /// How far its raft log goes.
+    /// Its raft index.
     pub index: u64,
-    /// What it complains of.
+    /// The errors that it reports.
     pub errors: Vec<String>,
 }
 
-/// What an etcd has raised an alarm for.
+/// An alarm of an etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alarm {
-    /// A database has reached its quota: nothing is written any more.
+    /// A database has reached its quota: etcd refuses all writes.
     NoSpace,
-    /// Members differ in what they store.
+    /// Members differ in their data.
     Corrupt,
 }
 
 impl EtcdStore {
-    /// Lists the members, and asks each how it is.
+    /// Lists the members with their status.
     pub async fn members(&self) -> Result<Vec<Member>, StoreError> {
         let send = |client: Client| async move { client.cluster_client().member_list().await };
         let answer = self.connection.request(Request::Read, send).await;
         let answer = answer.map_err(|failure| {
-            self.connection.read_error(failure).denied(|| Access::Administer("list its members"))
+            self.connection.read_error(failure).denied(|| Access::Administer("list the members"))
         })?;
         let status = |client: Client| async move { client.maintenance_client().status().await };
         let own = self.connection.every_endpoint(PATIENCE, status).await;
-        // A member may be reached by an endpoint of ours alone, and not where it says that it is.
+        // A member can be reachable only at a given endpoint, and not at the URLs that it advertises.
         let known: HashMap<u64, MemberStatus> = own
             .into_iter()
             .flatten()
@@ -94,7 +94,7 @@ impl EtcdStore {
         };
         let answer = self.connection.request(Request::Read, send).await;
         let answer = answer.map_err(|failure| {
-            self.connection.read_error(failure).denied(|| Access::Administer("list its alarms"))
+            self.connection.read_error(failure).denied(|| Access::Administer("list the alarms"))
         })?;
         let kind = |kind| match kind {
             AlarmType::None => None,

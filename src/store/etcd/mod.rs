@@ -1,11 +1,11 @@
 //! A live etcd as a store.
 //!
-//! It promises: every call ends within the time that the options give; a scan reads all of its pages at
-//! one revision; reads are repeated while members fail or elect a leader; a write is never repeated unless
-//! it is certain that it was not carried out, and says so when that is not known.
+//! Its guarantees: every call ends within the time that the options give; a scan reads all of its pages at
+//! one revision; reads are retried while members fail or elect a leader; a write is never retried unless
+//! it was certainly not executed, and an unknown outcome is reported as such.
 //!
-//! The parts: [`options`] what a user sets, [`connection`] endpoints and retries, [`failure`] what etcd's
-//! answers mean, [`lease`] keys that end by themselves. This is the only room that knows the client library.
+//! The parts: [`options`] the settings, [`connection`] endpoints and retries, [`failure`] the meaning of etcd's
+//! errors, [`lease`] keys with a TTL. Only this module uses the client library.
 
 mod backup;
 mod connection;
@@ -33,21 +33,21 @@ use super::{
     StoreError, Transaction, Visitor, WriteStore,
 };
 
-/// The first key that etcd takes; as the end of a range it means "no end" (`RangeRequest` in
+/// The first key that etcd accepts; as the end of a range it means "no end" (`RangeRequest` in
 /// api/etcdserverpb/rpc.proto, v3.6.16).
 const FIRST_KEY: &[u8] = &[0];
-/// A page of large values exceeds gRPC's usual limit of 4 MiB for what a client accepts. etcd itself sends
+/// A page of large values exceeds gRPC's default limit of 4 MiB for a client's responses. etcd itself sends
 /// up to this much (`maxSendBytes`, server/etcdserver/api/v3rpc/grpc.go, v3.6.16).
 const LARGEST_ANSWER: usize = i32::MAX as usize;
-/// A page that is larger is not taken: it is asked for again with fewer keys. What is stored is not ours, and 500 values of
+/// A larger page is refused and requested again with fewer keys. Stored values can have any size, and 500 values of
 /// 1.5 MiB would take 750.
 const LARGEST_PAGE: usize = 16 << 20;
 /// Keys read in one transaction: below etcd's limit of 128 operations (`--max-txn-ops`).
 const KEYS_AT_ONCE: usize = 100;
-/// How long to ask for the oldest revision when a read came too late; it only words the error.
+/// The time limit to query the oldest revision after a read of a compacted one; it is used only for the error message.
 const OLDEST_REVISION_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A live etcd. See the module's text.
+/// A live etcd. See the module documentation.
 pub struct EtcdStore {
     connection: Connection,
     page_size: i64,
@@ -58,7 +58,7 @@ impl EtcdStore {
     ///
     /// Fails with [`StoreError::Configuration`] (certificates, TLS, endpoints), [`StoreError::Unreachable`]
     /// after `connect_timeout` for each endpoint, [`StoreError::Unauthenticated`] for a wrong password or a
-    /// client certificate that the server refuses.
+    /// client certificate that the server rejects.
     pub async fn connect(options: EtcdOptions) -> Result<Self, StoreError> {
         let page_size = options.page_size.max(1);
         Ok(Self { connection: Connection::open(options).await?, page_size })
@@ -84,7 +84,7 @@ impl EtcdStore {
 
     /// Reads a few keys in one transaction.
     async fn get_some(&self, keys: &[Key]) -> Result<Vec<Option<Entry>>, StoreError> {
-        // etcd takes no empty key, and has none.
+        // etcd accepts no empty key, and has none.
         let askable = keys.iter().filter(|key| !key.as_bytes().is_empty());
         let gets: Vec<TxnOp> = askable.map(|key| TxnOp::get(key.as_bytes(), None)).collect();
         let send = |client: Client| {
@@ -104,7 +104,7 @@ impl EtcdStore {
         Ok(keys.iter().map(of).collect())
     }
 
-    /// Words a failed read at a revision.
+    /// Builds the error of a failed read at a revision.
     async fn read_error(&self, failure: Failure, at: Option<Revision>) -> StoreError {
         let asked = at.unwrap_or_default();
         match failure.kind {
@@ -117,8 +117,8 @@ impl EtcdStore {
         }
     }
 
-    /// Asks for the revision compacted to. etcd tells it only to a watcher that begins too early
-    /// (`compact_revision` of `WatchResponse`); if it does not answer, all that is known is "a later one".
+    /// Queries the revision of the last compaction. etcd reports it only to a watcher that starts too early
+    /// (`compact_revision` of `WatchResponse`). If it does not answer, the result is "a later one".
     async fn oldest_revision(&self, asked: Revision) -> Revision {
         let send = |client: Client| async move {
             let options = WatchOptions::new().with_start_revision(asked.0.max(1));
@@ -139,7 +139,7 @@ impl EtcdStore {
     }
 
     /// Visits one range page by page; the first page fixes the revision if it is not fixed yet. Returns
-    /// the revision and whether to go on.
+    /// the revision and whether to continue.
     async fn scan_range(
         &self,
         range: &KeyRange,
@@ -189,12 +189,12 @@ impl EtcdStore {
 
     fn header_revision(&self, revision: Option<i64>) -> Result<Revision, StoreError> {
         revision.map(Revision).ok_or_else(|| {
-            let reason = "an answer without a revision".to_string();
+            let reason = "a response without a revision".to_string();
             StoreError::Server { endpoints: self.connection.endpoints(), reason }
         })
     }
 
-    /// The revision for a user who may not read [`FIRST_KEY`]: the one that the member has applied.
+    /// The revision for a user without permission to read [`FIRST_KEY`]: the one that the member has applied.
     async fn member_revision(&self) -> Result<Revision, StoreError> {
         let send = |client: Client| async move { client.maintenance_client().status().await };
         let status = self.connection.request(Request::Read, send).await;
@@ -202,7 +202,7 @@ impl EtcdStore {
         self.header_revision(status.header().map(ResponseHeader::revision))
     }
 
-    /// Carries out a transaction; keys that it creates get the lease.
+    /// Executes a transaction; keys that it creates get the lease.
     async fn commit_with(
         &self,
         transaction: &Transaction,
@@ -225,7 +225,7 @@ impl EtcdStore {
             .map_err(|error| CommitError::OutcomeUnknown { reason: error.to_string() })
     }
 
-    /// Words a failed write.
+    /// Builds the error of a failed write.
     fn write_error(&self, failure: Failure, transaction: &Transaction) -> CommitError {
         let denied = || Access::Write(transaction.changes.iter().map(|change| change.key.clone()).collect());
         match failure.kind {
@@ -235,7 +235,7 @@ impl EtcdStore {
         }
     }
 
-    /// Reads which condition failed out of the answer's else-branch.
+    /// Finds the failed condition in the else-branch of the response.
     fn conflict(&self, transaction: &Transaction, answer: &TxnResponse) -> CommitError {
         let answers = answer.op_responses();
         let found = answers.iter().flat_map(|answer| match answer {
@@ -246,13 +246,13 @@ impl EtcdStore {
             found.map(|found| (found.key(), KeyState::from(record(found)))).collect();
         let conflict = transaction.first_conflict(|key| states.get(key.as_bytes()).copied());
         conflict.unwrap_or_else(|| {
-            let reason = "it refused a transaction all of whose conditions hold".to_string();
+            let reason = "it refused a transaction although all its conditions hold".to_string();
             CommitError::Store(StoreError::Server { endpoints: self.connection.endpoints(), reason })
         })
     }
 }
 
-/// A transaction in etcd's terms. An update keeps the key's lease, a creation gets the one given.
+/// Converts a transaction to etcd's type. An update keeps the key's lease, a creation gets the given one.
 fn etcd_transaction(transaction: &Transaction, lease: Option<LeaseId>) -> Txn {
     let guards = transaction.guards.iter().map(|guard| match guard {
         Guard::Unchanged(key, revision) => {
@@ -340,7 +340,7 @@ impl ReadStore for EtcdStore {
         at: Option<Revision>,
         visitor: &mut Visitor<'_>,
     ) -> Result<Revision, StoreError> {
-        // etcd takes a revision below 1 for "the newest".
+        // For etcd a revision below 1 means "the newest".
         if let Some(asked) = at.filter(|at| at.0 < 1) {
             return Err(StoreError::Compacted { asked, oldest: Revision(1) });
         }

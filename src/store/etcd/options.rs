@@ -1,4 +1,4 @@
-//! How to reach etcd: endpoints, certificates, user, times.
+//! The connection settings of etcd: endpoints, certificates, user, time limits.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,33 +8,33 @@ use etcd_client::{Certificate, Identity, TlsOptions};
 
 use crate::store::StoreError;
 
-/// How to reach an etcd. [`EtcdOptions::new`] gives the usual times.
+/// The connection settings of an etcd. [`EtcdOptions::new`] has the default time limits.
 #[derive(Clone)]
 pub struct EtcdOptions {
     /// Client URLs, `https://HOST:2379` or `http://…`; without a scheme, `https` if there is a CA
     /// certificate.
     pub endpoints: Vec<String>,
-    /// PEM file of the authority that signed the servers' certificates; needed for `https`.
+    /// PEM file of the authority that signed the servers' certificates; required for `https`.
     pub ca_cert: Option<PathBuf>,
-    /// PEM file of the client's certificate, for servers that ask for one.
+    /// PEM file of the client's certificate, for servers that require one.
     pub cert: Option<PathBuf>,
     /// PEM file of the client certificate's key, not encrypted.
     pub key: Option<PathBuf>,
     /// Name and password.
     pub user: Option<(String, String)>,
-    /// How long one endpoint may take to connect; [`super::EtcdStore::connect`] gives up after this time
+    /// The time limit to connect to one endpoint; [`super::EtcdStore::connect`] gives up after this time
     /// for each endpoint.
     pub connect_timeout: Duration,
-    /// How long one request may take.
+    /// The time limit of one request.
     pub request_timeout: Duration,
-    /// How long a read goes on trying while members fail or elect a leader.
+    /// How long a read is retried while members fail or elect a leader.
     pub retry_for: Duration,
-    /// Keys asked for at once by a scan.
+    /// The number of keys per page of a scan.
     pub page_size: i64,
 }
 
-/// An etcd that elects a leader does so within a few seconds (election timeout 1 s); these times sit one
-/// out with room.
+/// An etcd elects a leader within a few seconds (election timeout 1 s); these times outlast an
+/// election with a margin.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_FOR: Duration = Duration::from_secs(30);
@@ -43,7 +43,7 @@ const RETRY_FOR: Duration = Duration::from_secs(30);
 const PAGE_SIZE: i64 = 500;
 
 impl EtcdOptions {
-    /// Returns options without certificates and user, with the usual times.
+    /// Returns options without certificates and user, with the default time limits.
     pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
@@ -70,7 +70,7 @@ impl EtcdOptions {
         let endpoint = endpoint.trim().trim_end_matches('/');
         if endpoint.contains('@') {
             let reason =
-                "it has a user name or a password in it: give these in ETCDCTL_USER and ETCDCTL_PASSWORD";
+                "it contains a user name or a password: give these in ETCDCTL_USER and ETCDCTL_PASSWORD";
             return configuration("an etcd endpoint", reason);
         }
         let what = format!("the etcd endpoint `{endpoint}`");
@@ -112,7 +112,7 @@ impl EtcdOptions {
     }
 }
 
-/// Leaves the password out.
+/// Omits the password.
 impl fmt::Debug for EtcdOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdOptions")
@@ -125,7 +125,7 @@ impl fmt::Debug for EtcdOptions {
     }
 }
 
-/// Reads a PEM file that must hold a block whose label ends so. Never says what is in it.
+/// Reads a PEM file that must have a block whose label ends so. Errors never show its content.
 fn load(what: &str, path: &Path, label: &str) -> Result<Vec<u8>, StoreError> {
     let what = format!("{what} `{}`", path.display());
     let pem = match std::fs::read(path) {
@@ -136,7 +136,7 @@ fn load(what: &str, path: &Path, label: &str) -> Result<Vec<u8>, StoreError> {
     let begins =
         |line: &str| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(&format!("{label}-----"));
     match text.lines().find(|line| begins(line)) {
-        None => configuration(&what, &format!("it holds no PEM block `{label}`")),
+        None => configuration(&what, &format!("it has no PEM block `{label}`")),
         Some(line) if line.contains("ENCRYPTED") => configuration(&what, "it is encrypted"),
         Some(_) => Ok(pem),
     }

@@ -1,7 +1,7 @@
-//! Checked access to bytes that nobody vouches for: no index, no overflow, little-endian as bbolt writes
-//! on the machines etcd supports, big-endian where etcd itself encodes.
+//! Checked access to untrusted bytes: no indexing, no overflow; little-endian as bbolt writes
+//! on the machines etcd supports, big-endian as etcd itself encodes.
 
-/// Returns `length` bytes from `offset`, `None` if they are not all there.
+/// Returns `length` bytes from `offset`, `None` if there are fewer.
 pub(super) fn slice(bytes: &[u8], offset: u64, length: u64) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     let end = usize::try_from(offset.checked_add(length)?).ok()?;

@@ -1,5 +1,5 @@
-//! The check of a file's SHA-256: what takes longest of opening one, so it has a thread of its own, and
-//! whoever reads waits for it only at the end.
+//! The check of a file's SHA-256. It is the slowest part of opening a file, so it has a thread of its own;
+//! readers wait for it only at the end.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -12,17 +12,17 @@ use super::fault::Fault;
 use super::file::SnapshotFile;
 use crate::store::StoreError;
 
-/// A checksum that is being computed, or what came of it.
+/// A checksum in progress, or its result.
 #[derive(Debug)]
 pub(super) struct Checksum {
     running: Mutex<Option<JoinHandle<Outcome>>>,
     outcome: OnceLock<Outcome>,
 }
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
-    /// The file has none, or it is right.
+    /// The file has no checksum, or a correct one.
     Passed,
     /// It is wrong.
     Differs { computed: String, stored: String },
@@ -31,7 +31,7 @@ enum Outcome {
 }
 
 impl Checksum {
-    /// Begins to compute the checksum of a file, if it has one.
+    /// Starts to compute the checksum of a file, if it has one.
     pub(super) fn begin(file: &Arc<SnapshotFile>, path: &Path) -> Self {
         if !file.has_checksum() {
             return Self { running: Mutex::new(None), outcome: OnceLock::from(Outcome::Passed) };
@@ -40,7 +40,7 @@ impl Checksum {
         let thread = std::thread::Builder::new().name(format!("sha256 {}", path.display()));
         match thread.spawn(move || compare(&own)) {
             Ok(handle) => Self { running: Mutex::new(Some(handle)), outcome: OnceLock::new() },
-            // No thread to be had: then at once.
+            // The thread could not be started: compute it here.
             Err(_) => Self { running: Mutex::new(None), outcome: OnceLock::from(compare(file)) },
         }
     }
@@ -61,9 +61,9 @@ impl Checksum {
         }
     }
 
-    /// Returns what is to be said of a fault in the file. A wrong checksum says more than where the damage
-    /// shows. A file that is no snapshot, or shorter than its meta page (which has a checksum of its own)
-    /// says, is best told so.
+    /// Returns the error to report for a fault in the file. A wrong checksum is more useful than the place where the damage
+    /// shows. But if a file is not a snapshot, or is shorter than its meta page (which has a checksum of its own)
+    /// requires, that is reported.
     pub(super) fn explain(&self, fault: Fault, path: &Path) -> StoreError {
         match (&fault, self.check(path)) {
             (Fault::Damaged { .. }, Err(error)) => error,

@@ -1,13 +1,13 @@
-//! What can be wrong inside a file, before the file's name is known: the page reader works on bytes.
+//! Faults inside a file, before the file's name is known: the page reader works on bytes.
 
 use std::path::Path;
 
 use crate::store::StoreError;
 
-/// A finding about the bytes of a database file.
+/// A fault in the bytes of a database file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// They are no database of etcd's.
+    /// They are not a database of etcd.
     NotASnapshot(String),
     /// They end too early.
     Truncated(String),
@@ -23,7 +23,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Shorthand for the commonest fault.
+    /// Shorthand for the most common fault.
     pub(super) fn damaged<T>(page: u64, offset: u64, reason: impl Into<String>) -> Result<T, Self> {
         Err(Self::Damaged { page, offset, reason: reason.into() })
     }

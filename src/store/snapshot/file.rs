@@ -1,8 +1,8 @@
-//! The file as such: opened, mapped, measured.
+//! The file itself: opened, mapped, measured.
 //!
-//! `etcdctl snapshot save` appends the SHA-256 of everything before it, which shows in the size: pages are
-//! multiples of 512 bytes, so a remainder of 32 means a checksum, none means a raw database, anything else
-//! a file cut short (`hasChecksum`, etcdutl/snapshot/v3_snapshot.go, v3.6.16).
+//! `etcdctl snapshot save` appends the SHA-256 of all preceding bytes, which is visible in the size: pages are
+//! multiples of 512 bytes, so a remainder of 32 means a checksum, 0 means a raw database, anything else
+//! a truncated file (`hasChecksum`, etcdutl/snapshot/v3_snapshot.go, v3.6.16).
 
 use std::fs::File;
 use std::path::Path;
@@ -34,14 +34,14 @@ pub(super) struct SnapshotFile {
 impl SnapshotFile {
     /// Opens and maps a file.
     ///
-    /// Fails when there is no such file, when it is none (a directory, a pipe), or when no snapshot and no
-    /// database can have its size.
+    /// Fails if the file does not exist, is not a regular file (a directory, a pipe), or has a size that no snapshot and no
+    /// database can have.
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         let io = |source| StoreError::Io { path: path.to_path_buf(), source };
-        // Asked before the file is opened: opening a pipe would wait for its other end.
+        // Checked before the file is opened: opening a pipe waits for its other end.
         let kind = std::fs::metadata(path).map_err(io)?;
         if !kind.is_file() {
-            let reason = if kind.is_dir() { "it is a directory" } else { "it is no regular file" };
+            let reason = if kind.is_dir() { "it is a directory" } else { "it is not a regular file" };
             return Err(Fault::NotASnapshot(reason.to_string()).at(path));
         }
         let file = File::open(path).map_err(io)?;
@@ -49,16 +49,16 @@ impl SnapshotFile {
             return Err(Fault::NotASnapshot("it is empty".to_string()).at(path));
         }
         #[expect(unsafe_code, reason = "a memory map: the only way to read gigabytes without copying them")]
-        // SAFETY: the map is read-only and private to this process. What remains is another process that
-        // changes the file meanwhile: changed bytes are as good as damaged ones, which every reader here
-        // expects (no `str`, no reference into the map is built from unchecked bytes); a file that is
-        // truncated while it is read ends the process with SIGBUS, before anything was written. etcd never
+        // SAFETY: the map is read-only and private to this process. Another process can change the file meanwhile.
+        // Changed bytes are like damaged ones, which every reader here
+        // expects (no `str`, no reference into the map is built from unchecked bytes). If the file is
+        // truncated during the read, SIGBUS ends the process, before anything is written. etcd never
         // truncates a database, and a snapshot is written under another name and renamed.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         Self::from_bytes(Bytes::Mapped(map)).map_err(|fault| fault.at(path))
     }
 
-    /// Takes a content that is in memory.
+    /// Uses a content in memory.
     pub(super) fn from_vec(content: Vec<u8>) -> Result<Self, Fault> {
         Self::from_bytes(Bytes::Owned(content))
     }
@@ -73,10 +73,10 @@ impl SnapshotFile {
             Some(0) => Ok(file),
             Some(32) => Ok(Self { has_checksum: true, ..file }),
             _ if file.all().get(16..20) == Some(&MAGIC) => Err(Fault::Truncated(format!(
-                "its size of {size} bytes is neither that of a database (a multiple of {SECTOR}) nor that of a \
-                 snapshot (the same and a checksum of {CHECKSUM} bytes)"
+                "its size is {size} bytes; that of a database is a multiple of {SECTOR}, and that of a \
+                 snapshot has {CHECKSUM} bytes more, for the checksum"
             ))),
-            _ => Err(Fault::NotASnapshot("it does not begin with a bbolt meta page".to_string())),
+            _ => Err(Fault::NotASnapshot("it does not start with a bbolt meta page".to_string())),
         }
     }
 
@@ -105,7 +105,7 @@ impl SnapshotFile {
         self.all().split_last_chunk::<CHECKSUM>().map_or(&[], |(content, _)| content)
     }
 
-    /// Returns the checksum that the file ends with, if it does.
+    /// Returns the checksum at the end of the file, if it has one.
     pub(super) fn stored_checksum(&self) -> Option<&[u8; CHECKSUM]> {
         if !self.has_checksum {
             return None;

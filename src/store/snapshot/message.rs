@@ -1,14 +1,14 @@
 //! `mvccpb.KeyValue`, parsed in place.
 //!
 //! The fields are those of api/mvccpb/kv.proto (etcd v3.6.16): key 1, create_revision 2, mod_revision 3,
-//! version 4, value 5, lease 6. The wire format is protobuf's (protobuf.dev, "Encoding"). This is done by
-//! hand because a record must borrow from the memory map: a generated message would copy every value.
+//! version 4, value 5, lease 6. The wire format is protobuf's (protobuf.dev, "Encoding"). The parser is written
+//! by hand because a record must borrow from the memory map: a generated message would copy every value.
 
 /// A parsed record that borrows from the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct KeyValue<'m> {
     pub key: &'m [u8],
-    /// Where the key begins, from the start of the message.
+    /// Where the key starts, from the start of the message.
     pub key_offset: usize,
     pub create_revision: i64,
     pub mod_revision: i64,
@@ -18,7 +18,7 @@ pub(super) struct KeyValue<'m> {
 }
 
 impl<'m> KeyValue<'m> {
-    /// Parses a whole message. Unknown fields are skipped, of a field given twice the last one counts.
+    /// Parses a whole message. Unknown fields are skipped; if a field occurs twice, the last one counts.
     pub(super) fn parse(message: &'m [u8]) -> Result<Self, &'static str> {
         let mut cursor = Cursor { message, position: 0 };
         let mut parsed = Self::default();
@@ -36,7 +36,7 @@ impl<'m> KeyValue<'m> {
                 (7.., 1) => cursor.skip(8)?,
                 (7.., 2) => _ = cursor.bytes()?,
                 (7.., 5) => cursor.skip(4)?,
-                _ => return Err("its record is no protobuf message"),
+                _ => return Err("its record is not a protobuf message"),
             }
         }
         Ok(parsed)
@@ -51,7 +51,7 @@ struct Cursor<'m> {
 impl<'m> Cursor<'m> {
     #[inline]
     fn varint(&mut self) -> Result<u64, &'static str> {
-        // Tags have one byte, and so have many lengths.
+        // Tags have one byte, and so do many lengths.
         if let Some(&byte) = self.message.get(self.position).filter(|byte| **byte < 0x80) {
             self.position = self.position.saturating_add(1);
             return Ok(u64::from(byte));
@@ -77,7 +77,7 @@ impl<'m> Cursor<'m> {
         self.varint().map(u64::cast_signed)
     }
 
-    /// A length and as many bytes, with their position.
+    /// Reads a length and that many bytes, with their position.
     fn bytes(&mut self) -> Result<(usize, &'m [u8]), &'static str> {
         let length = usize::try_from(self.varint()?).map_err(|_| "a field longer than memory")?;
         let start = self.position;

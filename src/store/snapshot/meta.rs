@@ -1,5 +1,5 @@
-//! The two meta pages of a bbolt file: which of them is newest and valid, how large a page is, where the
-//! tree begins and where the file must end.
+//! The two meta pages of a bbolt file: the newest valid one of them, the size of a page, the start of
+//! the tree and the required length of the file.
 //!
 //! Layout and checks are those of bbolt v1.3.11 and v1.4.3 (`meta.Validate` and `meta.Sum64` in
 //! internal/common/meta.go, `getPageSize` in db.go): a page header of 16 bytes, then magic, version, page
@@ -11,12 +11,12 @@ use super::fault::Fault;
 
 const MAGIC: u32 = 0xED0C_DAED;
 const VERSION: u32 = 2;
-/// Size of a page header, which stands before the meta itself.
+/// Size of a page header, which precedes the meta itself.
 const HEADER: u64 = 16;
 /// Bytes of a meta that its checksum covers.
 const SUMMED: u64 = 56;
-/// bbolt takes the operating system's page size: 4096, 16384 or 65536 in practice. It looks for the second
-/// meta page at every power of two from 1024 to 32 MiB (`getPageSize`), and so do we.
+/// bbolt uses the operating system's page size: 4096, 16384 or 65536 in practice. Like bbolt, this searches the second
+/// meta page at every power of two from 1024 to 32 MiB (`getPageSize`).
 const SMALLEST_PAGE_SHIFT: u32 = 10;
 const LARGEST_PAGE_SHIFT: u32 = 25;
 
@@ -25,7 +25,7 @@ const LARGEST_PAGE_SHIFT: u32 = 25;
 pub(super) struct Meta {
     /// Bytes in a page.
     pub page_size: u64,
-    /// The page where the tree of buckets begins.
+    /// The root page of the tree of buckets.
     pub root: u64,
     /// The number of pages of the file: every page id is below it.
     pub high_water: u64,
@@ -36,7 +36,7 @@ pub(super) struct Meta {
 impl Meta {
     /// Returns the newest valid meta.
     ///
-    /// Fails when the content is no bbolt file, is shorter than its pages, or has no valid meta.
+    /// Fails if the content is not a bbolt file, is shorter than its pages, or has no valid meta.
     pub(super) fn newest(content: &[u8]) -> Result<Self, Fault> {
         let first = Self::at(content, 0);
         let second = match first {
@@ -48,7 +48,7 @@ impl Meta {
             (Ok(first), _) => first,
             (Err(_), Ok(second)) => second,
             (Err(Reason::NoMagic), Err(Reason::NoMagic)) => {
-                return Err(Fault::NotASnapshot("it does not begin with a bbolt meta page".to_string()));
+                return Err(Fault::NotASnapshot("it does not start with a bbolt meta page".to_string()));
             }
             (Err(first), Err(second)) => {
                 let reason = format!("neither meta page is valid: {}; {}", first.text(), second.text());
@@ -65,7 +65,7 @@ impl Meta {
         match expected {
             Some(expected) if expected <= found => Ok(()),
             Some(expected) => {
-                Err(Fault::Truncated(format!("{found} bytes of pages, its meta page says {expected}")))
+                Err(Fault::Truncated(format!("{found} bytes of pages; its meta page requires {expected}")))
             }
             None => Fault::damaged(0, HEADER, format!("a high-water page of {}", self.high_water)),
         }
@@ -116,7 +116,7 @@ impl Meta {
     }
 }
 
-/// Why a meta page does not count.
+/// Why a meta page is not valid.
 #[derive(Debug, Clone, Copy)]
 enum Reason {
     NoMagic,

@@ -1,14 +1,14 @@
-//! A snapshot file as a store: what `etcdctl snapshot save` writes, or a member's raw `member/snap/db`.
+//! A snapshot file as a store: the file of `etcdctl snapshot save`, or a member's raw `member/snap/db`.
 //!
-//! No library opens these files (etcd leaves bbolt's freelist out), so this is a reader of its own, for
-//! reading only. It promises: no byte of the file can make it panic or run forever; a damaged file is
-//! refused, with page and offset where the structure is at fault; records are handed out straight from a
-//! memory map, so what is held in memory is an index of the keys in scope (24 bytes per key), whatever the
+//! No library opens these files (etcd omits bbolt's freelist), so this module has its own read-only
+//! reader. Its guarantees: no byte of the file can make it panic or run forever; a damaged file is
+//! refused, with page and offset if the structure is broken. Records are read directly from a
+//! memory map, so memory holds only an index of the keys in scope (24 bytes per key), whatever the
 //! size of the file.
 //!
-//! A `snapshot save` file ends with a SHA-256, which is checked: any change of it is found. A raw database
-//! has checksums in its meta pages only: a changed byte inside a value cannot be found. A raw database of
-//! a member that is running lags behind it (etcd writes every 100 ms) and may change while it is read:
+//! A `snapshot save` file ends with a SHA-256, which is checked: any change of it is detected. A raw database
+//! has checksums only in its meta pages: a changed byte in a value cannot be detected. The raw database of
+//! a running member lags behind it (etcd writes every 100 ms) and can change during the read:
 //! stop the member or take a snapshot.
 //!
 //! The parts: [`file`] the map, [`checksum`] its check, [`meta`] and [`pages`] bbolt's format, [`revisions`] and
@@ -37,7 +37,7 @@ use self::pages::Pages;
 use self::revisions::{Extent, Index};
 use super::{Entry, Key, KeyRange, ReadStore, Record, Revision, StoreError, Visitor};
 
-/// A snapshot file, open for reading. See the module's text.
+/// A snapshot file, open for reading. See the module documentation.
 #[derive(Debug)]
 pub struct SnapshotStore {
     path: PathBuf,
@@ -52,26 +52,26 @@ pub struct SnapshotStore {
 
 impl SnapshotStore {
     /// Opens a file, checks its checksum if it has one, and indexes the keys of the scope
-    /// (`[KeyRange::everything()]` for all). Keys outside the scope can be read as well, at the price of
-    /// one pass over the file's records per read.
+    /// (`[KeyRange::everything()]` for all). Keys outside the scope are also readable; each such read takes
+    /// one pass over the file's records.
     ///
     /// Fails with [`StoreError::Io`], [`StoreError::NotASnapshot`], [`StoreError::Truncated`],
-    /// [`StoreError::Checksum`] (preferred, when both hold, over) [`StoreError::Damaged`].
+    /// [`StoreError::Checksum`] or [`StoreError::Damaged`]; if both of the last two apply, with the first of them.
     ///
-    /// This reads the whole file once and blocks for as long as that takes: 25 ms for 41 MB in the
+    /// This reads the whole file once and blocks meanwhile: 25 ms for 41 MB in the
     /// page cache, on two cores with SHA instructions.
     pub fn open(path: &Path, scope: &[KeyRange]) -> Result<Self, StoreError> {
         Self::open_ahead(path, scope)?.checked()
     }
 
     /// Opens a file as [`Self::open`] does, but does not wait for the checksum: every read does, before it
-    /// returns. So a visitor may be shown records of a file that the read then refuses with
-    /// [`StoreError::Checksum`]; this is for callers that use nothing of them before the read succeeded.
+    /// returns. So a visitor can get records of a file before the read fails with
+    /// [`StoreError::Checksum`]. Callers must not use the records before the read has succeeded.
     pub fn open_ahead(path: &Path, scope: &[KeyRange]) -> Result<Self, StoreError> {
         Self::from_file(SnapshotFile::open(path)?, path, scope)
     }
 
-    /// Takes a content that is in memory; for tests and fuzzing. Errors call the file `(memory)`.
+    /// Opens a content in memory; for tests and fuzzing. Errors name the file `(memory)`.
     pub fn from_bytes(content: Vec<u8>, scope: &[KeyRange]) -> Result<Self, StoreError> {
         let path = Path::new("(memory)");
         let file = SnapshotFile::from_vec(content).map_err(|fault| fault.at(path))?;
@@ -105,7 +105,7 @@ impl SnapshotStore {
         &self.path
     }
 
-    /// Whether the file ends with a checksum, which was then found right. A raw database has none.
+    /// Whether the file ends with a checksum, which is then correct. A raw database has none.
     pub fn has_checksum(&self) -> bool {
         self.file.has_checksum()
     }
@@ -161,7 +161,7 @@ impl SnapshotStore {
         })
     }
 
-    /// The whole of a scan, without waiting.
+    /// The body of a scan, without waiting.
     fn visit(
         &self,
         ranges: &[KeyRange],

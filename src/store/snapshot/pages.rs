@@ -1,9 +1,9 @@
 //! The pages of a bbolt file: B+trees of leaves and branches, and the buckets that are such trees.
 //!
-//! Nothing here trusts a byte. Every offset is checked against its page and every page id against the
-//! file; a page has to carry its own id and the type that its place calls for; keys have to ascend over
-//! the whole tree; no page is visited twice, no byte belongs to two elements, and no tree is deeper than
-//! [`DEEPEST`]. So whatever the file says, a walk ends, and its work is that of reading the file once.
+//! Nothing here trusts the bytes. Every offset is checked against its page and every page id against the
+//! file. A page must have its own id and the type that its parent requires. Keys must ascend over
+//! the whole tree. No page is visited twice, no byte belongs to two elements, and no tree is deeper than
+//! [`DEEPEST`]. So every walk ends, and takes no more work than one pass over the file.
 //!
 //! Layout: bbolt v1.4.3, internal/common/page.go (`Page`, `branchPageElement`, `leafPageElement`) and
 //! internal/common/bucket.go (`InBucket`). A page header is 16 bytes: id u64, flags u16, count u16,
@@ -20,8 +20,8 @@ const BRANCH: u16 = 0x01;
 const LEAF: u16 = 0x02;
 /// Flag of a leaf element whose value is a bucket.
 const IS_BUCKET: u32 = 0x01;
-/// A branch page of 4096 bytes holds over a hundred children with etcd's keys, and bbolt merges pages that
-/// are less than a quarter full, so four levels reach past any real file. Sixteen leaves room.
+/// A branch page of 4096 bytes has over a hundred children with etcd's keys, and bbolt merges pages that
+/// are less than a quarter full, so four levels are enough for any real file. Sixteen leave a margin.
 const DEEPEST: usize = 16;
 
 /// A database's pages.
@@ -40,17 +40,17 @@ pub(super) struct Leaf<'m> {
     pub is_bucket: bool,
     /// The page it is on.
     pub page: u64,
-    /// Where its value begins, in bytes from the start of the file.
+    /// Where its value starts, in bytes from the start of the file.
     pub value_offset: u64,
 }
 
 impl<'m> Pages<'m> {
-    /// Returns the pages of a file's content (without a trailing checksum) under a meta page of it.
+    /// Returns the pages of a file's content (without a trailing checksum) for one of its meta pages.
     pub(super) fn new(content: &'m [u8], meta: Meta) -> Self {
         Self { content, meta }
     }
 
-    /// Looks a top-level bucket up and returns a walk over it, `None` if there is none of that name.
+    /// Finds a top-level bucket and returns a walk over it, `None` if none has that name.
     pub(super) fn bucket(self, name: &[u8]) -> Result<Option<Walk<'m>>, Fault> {
         for leaf in self.walk(self.meta.root)? {
             let leaf = leaf?;
@@ -59,11 +59,11 @@ impl<'m> Pages<'m> {
             }
             let (page, offset) = (leaf.page, leaf.value_offset);
             if !leaf.is_bucket {
-                return Fault::damaged(page, offset, format!("`{}` is no bucket", name.escape_ascii()));
+                return Fault::damaged(page, offset, format!("`{}` is not a bucket", name.escape_ascii()));
             }
             return match u64_at(leaf.value, 0) {
                 None => Fault::damaged(page, offset, "a bucket of fewer than 16 bytes"),
-                // A small bucket without a page of its own: the page follows the bucket's header.
+                // A small bucket without a page of its own: an inline page follows the bucket's header.
                 Some(0) => self.walk_inline(&leaf).map(Some),
                 Some(root) => self.walk(root).map(Some),
             };
@@ -113,7 +113,7 @@ impl<'m> Pages<'m> {
             return Fault::damaged(id, offset, "the page is not in the file");
         };
         if own_id != id {
-            return Fault::damaged(id, offset, format!("the page calls itself {own_id}"));
+            return Fault::damaged(id, offset, format!("the page has the id {own_id}"));
         }
         if flags != LEAF && flags != BRANCH {
             return Fault::damaged(id, offset, format!("type {flags:#x}, expected a branch or a leaf"));
@@ -137,7 +137,7 @@ impl<'m> Pages<'m> {
 #[derive(Debug, Clone, Copy)]
 struct Page<'m> {
     id: u64,
-    /// Where it begins, in bytes from the start of the file.
+    /// Where it starts, in bytes from the start of the file.
     offset: u64,
     bytes: &'m [u8],
     is_leaf: bool,
@@ -145,7 +145,7 @@ struct Page<'m> {
 }
 
 impl<'m> Page<'m> {
-    /// Returns `length` bytes that the element at `element` says lie `position` after it.
+    /// Returns the `length` bytes at `position`, counted from the element at `element`.
     fn data(&self, element: u64, position: u64, length: u64) -> Result<&'m [u8], Fault> {
         let start = element.saturating_add(position);
         let elements_end = element_at(self.count);
@@ -158,7 +158,7 @@ impl<'m> Page<'m> {
         }
     }
 
-    /// Returns a leaf element and where its data begins and ends in the page.
+    /// Returns a leaf element and where its data starts and ends in the page.
     fn leaf(&self, index: u64) -> Result<(Leaf<'m>, u64, u64), Fault> {
         let element = element_at(index);
         let field =
@@ -188,7 +188,7 @@ impl<'m> Page<'m> {
     }
 }
 
-/// Where an element begins, in bytes from the start of its page.
+/// Where an element starts, in bytes from the start of its page.
 fn element_at(index: u64) -> u64 {
     index.saturating_mul(ELEMENT).saturating_add(HEADER)
 }
@@ -213,19 +213,19 @@ impl<'m> Position<'m> {
         let (leaf, data_start, data_end) = self.page.leaf(index)?;
         if data_start < self.data_end {
             let offset = self.page.offset.saturating_add(element_at(index));
-            return Fault::damaged(self.page.id, offset, "an element's data lies within another one's");
+            return Fault::damaged(self.page.id, offset, "an element's data overlaps another element's");
         }
         self.data_end = data_end;
         Ok(leaf)
     }
 }
 
-/// A walk over the leaves' elements of a tree, in key order. After a fault it is over.
+/// A walk over the leaf elements of a tree, in key order. It ends after a fault.
 #[derive(Debug)]
 pub(super) struct Walk<'m> {
     pages: Pages<'m>,
     stack: Vec<Position<'m>>,
-    /// One bit per page, set once the page was entered.
+    /// One bit per page, set once the page is entered.
     visited: Vec<u64>,
     last_key: Option<&'m [u8]>,
     over: bool,

@@ -1,5 +1,5 @@
-//! etcd's use of the pages: bucket `key`, which holds every revision of every key, replayed into the keys
-//! as they were at one revision.
+//! etcd's part of the format: bucket `key`, which has every revision of every key. The revisions are replayed into the keys
+//! at one revision.
 //!
 //! A revision's key is 17 bytes, or 18 for a removal: the main revision (8 bytes, big-endian), `_`, the
 //! sub revision, and `t` for a removal (server/storage/mvcc/revision.go, v3.6.16; v3.4 has the same). Its
@@ -15,15 +15,15 @@ use super::message::KeyValue;
 use super::pages::{Leaf, Pages};
 use crate::store::{Key, KeyRange};
 
-/// Records brought near at a time: with a kilobyte or two each they fit into the smallest cache.
+/// Records that are prefetched together: at a kilobyte or two each they fit into the smallest cache.
 const AHEAD: usize = 16;
-/// Bytes that come from memory together.
+/// Bytes of a cache line.
 const CACHE_LINE: usize = 64;
-/// Of a record that is larger than this, only so much is brought near.
+/// At most this many bytes of a record are prefetched.
 const NEAR: usize = 4096;
 
-/// Reads a byte of every cache line of some records. In the order of their keys, records lie all over the file;
-/// parsing one waits for line after line, whereas this waits for many at once: a fifth less time for a survey.
+/// Reads a byte of every cache line of some records. Records in key order are scattered over the file. Without this,
+/// parsing waits for one line after the other; this waits for many at once and takes a fifth less time for a survey.
 fn bring_near<'m>(records: impl Iterator<Item = &'m [u8]>) {
     let mut sum = 0_u8;
     for record in records {
@@ -34,8 +34,8 @@ fn bring_near<'m>(records: impl Iterator<Item = &'m [u8]>) {
     std::hint::black_box(sum);
 }
 
-/// The index is tidied (superseded revisions dropped) when it has doubled since the last time, and not
-/// below this many entries: 3 MB.
+/// The index is tidied (superseded revisions dropped) when it has doubled since the last time, and has
+/// at least this many entries: 3 MB.
 const TIDY_FROM: usize = 65_536;
 
 /// The bucket of revisions (server/storage/schema/bucket.go, v3.6.16).
@@ -43,24 +43,24 @@ const KEY_BUCKET: &[u8] = b"key";
 /// The bucket with the compaction's progress.
 const META_BUCKET: &[u8] = b"meta";
 
-/// The revisions that a file can be read at.
+/// The readable revisions of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Extent {
-    /// The revision compacted to, which can still be read; 0 if there was no compaction.
+    /// The revision of the last compaction, which is still readable; 0 if there was no compaction.
     pub compacted: i64,
     /// The newest revision.
     pub newest: i64,
-    /// How many revisions the bucket holds, removals included.
+    /// The number of revisions in the bucket, removals included.
     pub count: u64,
 }
 
 /// A key in the index.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Located {
-    /// Where its message begins, in bytes from the start of the file.
+    /// Where its message starts, in bytes from the start of the file.
     offset: u64,
     length: u32,
-    /// Where its key begins, from the start of the message.
+    /// Where its key starts, from the start of the message.
     key_offset: u32,
     key_length: u32,
     removed: bool,
@@ -84,7 +84,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Bytes of memory for a key.
+    /// Bytes of memory per key.
     #[cfg(test)]
     pub(super) const ENTRY_SIZE: usize = size_of::<Located>();
 
@@ -95,7 +95,7 @@ impl Index {
         self.entries.get(first..end).unwrap_or_default()
     }
 
-    /// Visits the keys of a range in order until the visitor says false.
+    /// Visits the keys of a range in order until the visitor stops.
     pub(super) fn visit<'m>(
         &self,
         content: &'m [u8],
@@ -125,17 +125,17 @@ impl Index {
     }
 }
 
-/// An index in the making.
+/// An index under construction.
 #[derive(Default)]
 struct Gathered(Vec<(Head, Located)>);
 
-/// The first bytes in which keys of a scope can differ. Keys lie all over the file: it is worth not looking at
-/// them again to sort them.
+/// The first bytes in which keys of a scope can differ. Keys are scattered over the file, so sorting by these bytes avoids
+/// reading the keys again.
 type Head = [u8; 24];
 
 impl Gathered {
-    /// Sorts by key, keeps the last revision of each, drops removed keys. Entries come in the order of
-    /// their revisions; what was tidied before is older than what came since, and a stable sort keeps it so.
+    /// Sorts by key, keeps the last revision of each, drops removed keys. Entries are in the order of
+    /// their revisions; tidied entries are older than later ones, and a stable sort keeps this order.
     fn tidy(&mut self, content: &[u8]) {
         let compare = |(head, one): &(Head, Located), (other_head, other): &(Head, Located)| {
             head.cmp(other_head).then_with(|| one.key(content).cmp(other.key(content)))
@@ -148,7 +148,7 @@ impl Gathered {
     }
 }
 
-/// The union of some ranges as stretches in order (start and end as in [`KeyRange`]), none of which meet: so
+/// The union of some ranges as ordered, disjoint stretches (start and end as in [`KeyRange`]), so that
 /// a key is compared with few of them.
 struct Scope<'r>(Vec<Stretch<'r>>);
 
@@ -156,7 +156,7 @@ struct Scope<'r>(Vec<Stretch<'r>>);
 struct Stretch<'r> {
     start: &'r Key,
     end: Option<&'r Key>,
-    /// How many bytes all its keys begin with alike.
+    /// The length of the common prefix of its keys.
     shared: usize,
 }
 
@@ -181,23 +181,23 @@ impl<'r> Scope<'r> {
         Self(union)
     }
 
-    /// Returns the last stretch that begins at or before a key, and its place.
-    fn begun(&self, key: &[u8]) -> Option<(usize, &Stretch<'r>)> {
-        let begun = self.0.partition_point(|stretch| stretch.start.as_bytes() <= key);
-        let last = begun.checked_sub(1)?;
+    /// Returns the last stretch that starts at or before a key, and its place.
+    fn stretch_at(&self, key: &[u8]) -> Option<(usize, &Stretch<'r>)> {
+        let started = self.0.partition_point(|stretch| stretch.start.as_bytes() <= key);
+        let last = started.checked_sub(1)?;
         Some((last, self.0.get(last)?))
     }
 
-    /// Returns what keys of the scope are sorted by as far as it tells them apart, if this one is in the scope:
-    /// the place of its stretch, and the first bytes that not all keys of that have alike.
+    /// Returns the sort key of a key, if it is in the scope: the place of its stretch, and the first bytes after the
+    /// common prefix of the stretch. Equal sort keys do not mean equal keys.
     fn head(&self, key: &[u8]) -> Option<Head> {
         let mut head = Head::default();
-        let (place, stretch) = self.begun(key)?;
+        let (place, stretch) = self.stretch_at(key)?;
         if stretch.end.is_some_and(|end| key >= end.as_bytes()) {
             return None;
         }
         let [first, rest @ ..] = &mut head;
-        // Stretches from the 256th on are not told apart, and so their bytes may not be either.
+        // Stretches from the 256th on have the same place, so their bytes are not comparable.
         *first = u8::try_from(place).unwrap_or(u8::MAX);
         if *first < u8::MAX {
             rest.iter_mut().zip(key.iter().skip(stretch.shared)).for_each(|(to, from)| *to = *from);
@@ -207,7 +207,7 @@ impl<'r> Scope<'r> {
 }
 
 /// Replays the revisions until `at` (or all of them) into an index of the keys in these ranges. The extent
-/// counts what was replayed.
+/// counts the replayed revisions.
 pub(super) fn replay(
     content: &[u8],
     pages: Pages<'_>,
@@ -242,8 +242,8 @@ pub(super) fn replay(
     entries.shrink_to_fit();
     let index = Index { entries };
     let (finished, scheduled) = compactions(pages)?;
-    // As etcd does when it starts (`store.restore`, server/storage/mvcc/kvstore.go, v3.6.16): a scheduled
-    // compaction that is not finished may have removed some revisions already, and a compaction may have
+    // As etcd does when it starts (`store.restore`, server/storage/mvcc/kvstore.go, v3.6.16): a scheduled but
+    // unfinished compaction can have removed some revisions already, and a compaction can have
     // removed the newest one.
     extent.compacted = finished.max(scheduled);
     if at.is_none() {
@@ -252,9 +252,9 @@ pub(super) fn replay(
     Ok((index, extent))
 }
 
-/// Returns an index entry for a revision whose key is in the ranges.
+/// Returns an index entry for a revision if its key is in the ranges.
 fn locate(leaf: &Leaf<'_>, revision: BucketKey, scope: &Scope<'_>) -> Result<Option<(Head, Located)>, Fault> {
-    // `etcdutl snapshot restore --bump-revision` puts a revision without a message
+    // `etcdutl snapshot restore --bump-revision` writes a revision without a message
     // (`unsafeBumpBucketsRevision`, etcdutl/snapshot/v3_snapshot.go, v3.6.16).
     if leaf.value.is_empty() {
         return Ok(None);
@@ -269,7 +269,7 @@ fn locate(leaf: &Leaf<'_>, revision: BucketKey, scope: &Scope<'_>) -> Result<Opt
         return Err(fault("a record without a key"));
     }
     if !revision.removed && message.mod_revision != revision.main {
-        return Err(fault(&format!("its record says revision {}", message.mod_revision)));
+        return Err(fault(&format!("its record has revision {}", message.mod_revision)));
     }
     let Some(head) = scope.head(message.key) else { return Ok(None) };
     let small = |number: usize| u32::try_from(number).map_err(|_| fault("a record of 4 GiB"));
@@ -325,7 +325,7 @@ impl BucketKey {
                 Ok(Self { main, removed })
             }
             _ => {
-                let reason = format!("`{}` is no revision", key.escape_ascii());
+                let reason = format!("`{}` is not a revision", key.escape_ascii());
                 Fault::damaged(leaf.page, leaf.value_offset, reason)
             }
         }

@@ -1,6 +1,6 @@
-//! The reader on real files, on the same files damaged in every way, and on noise.
+//! Tests of the reader on real files, on the same files with every kind of damage, and on random bytes.
 //!
-//! What a real etcd says of the same keys is compared in the tier `etcd`.
+//! The tier `etcd` compares the result with that of a real etcd.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn open(content: Vec<u8>) -> Result<SnapshotStore, StoreError> {
     SnapshotStore::from_bytes(content, &[KeyRange::everything()])
 }
 
-/// The pages without the checksum: what a raw `member/snap/db` looks like.
+/// The pages without the checksum, as in a raw `member/snap/db`.
 fn raw() -> Vec<u8> {
     FILE.split_last_chunk::<32>().unwrap().0.to_vec()
 }
@@ -25,7 +25,7 @@ fn page_size() -> usize {
     usize::try_from(open(raw()).unwrap().page_size()).unwrap()
 }
 
-/// Reads everything there is, at every revision, and as a caller with a narrow scope would.
+/// Reads everything, at every revision, and with a narrow scope.
 fn read_all(content: Vec<u8>) -> Result<(), StoreError> {
     let narrow = SnapshotStore::from_bytes(content.clone(), &[KeyRange::prefix("/registry/services/")])?;
     let store = open(content)?;
@@ -55,12 +55,12 @@ fn reads_a_real_file() {
 }
 
 #[test]
-fn an_index_entry_is_as_small_as_promised() {
+fn index_entry_has_the_documented_size() {
     assert_eq!(Index::ENTRY_SIZE, 24);
 }
 
 #[test]
-fn any_flipped_bit_of_a_saved_snapshot_is_found() {
+fn every_flipped_bit_of_a_saved_snapshot_is_detected() {
     let step = FILE.len() / 61;
     for position in (0..FILE.len()).step_by(step).chain(FILE.len() - 32..FILE.len()) {
         let mut content = FILE.to_vec();
@@ -76,7 +76,7 @@ fn any_flipped_bit_of_a_saved_snapshot_is_found() {
 }
 
 #[test]
-fn a_flipped_bit_in_both_meta_pages_of_a_saved_snapshot_is_a_wrong_checksum() {
+fn flipped_bit_in_both_meta_pages_is_a_wrong_checksum() {
     let mut content = FILE.to_vec();
     content[24] ^= 1;
     content[page_size() + 24] ^= 1;
@@ -91,14 +91,14 @@ fn a_flipped_bit_in_both_meta_pages_of_a_saved_snapshot_is_a_wrong_checksum() {
 }
 
 #[test]
-fn every_cut_is_found() {
+fn every_truncation_is_detected() {
     let step = FILE.len() / 97;
     let cuts = (1..FILE.len()).step_by(step).chain(FILE.len() - 31..FILE.len());
     let pages = (1..FILE.len() / page_size()).map(|page| page * page_size());
     for length in cuts.chain(pages.clone()).chain(pages.map(|length| length + 32)) {
         match open(FILE[..length].to_vec()) {
             Err(StoreError::Truncated { .. }) => {}
-            // Fewer bytes than the magic number needs.
+            // Shorter than the magic number.
             Err(StoreError::NotASnapshot { .. }) if length < 20 => {}
             other => panic!("cut to {length} bytes: {other:?}"),
         }
@@ -106,7 +106,7 @@ fn every_cut_is_found() {
 }
 
 #[test]
-fn the_second_meta_page_stands_in_for_the_first_one() {
+fn second_meta_page_replaces_a_damaged_first_one() {
     let mut content = raw();
     content[16..80].fill(0);
     let store = open(content).unwrap();
@@ -115,7 +115,7 @@ fn the_second_meta_page_stands_in_for_the_first_one() {
 }
 
 #[test]
-fn what_is_no_snapshot_is_said_to_be_none() {
+fn files_that_are_not_snapshots_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let empty = directory.path().join("empty");
     std::fs::write(&empty, []).unwrap();
@@ -144,7 +144,7 @@ fn pages_of_type(flags: u16) -> Vec<(u64, usize)> {
     starts.filter(own).collect()
 }
 
-/// Puts bytes into a raw file and returns what opening it says.
+/// Writes bytes into a raw file and returns the result of opening it.
 fn patched(offset: usize, bytes: &[u8]) -> Result<SnapshotStore, StoreError> {
     let mut content = raw();
     content[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -152,7 +152,7 @@ fn patched(offset: usize, bytes: &[u8]) -> Result<SnapshotStore, StoreError> {
 }
 
 #[test]
-fn a_branch_that_leads_back_is_found_with_page_and_offset() {
+fn branch_cycle_is_reported_with_page_and_offset() {
     let branches = pages_of_type(1);
     let mut found = 0;
     for (page, start) in branches {
@@ -166,12 +166,12 @@ fn a_branch_that_leads_back_is_found_with_page_and_offset() {
 }
 
 #[test]
-fn damaged_headers_and_elements_are_found() {
+fn damaged_headers_and_elements_are_detected() {
     let (mut used, mut found) = (0, 0);
     for (page, start) in pages_of_type(2) {
         let wrong_id = patched(start, &[0xff; 8]);
         if wrong_id.is_ok() {
-            // A page that no bucket of ours uses.
+            // A page outside the buckets that are read.
             continue;
         }
         used += 1;
@@ -188,8 +188,8 @@ fn damaged_headers_and_elements_are_found() {
 }
 
 #[test]
-fn elements_that_share_bytes_are_found() {
-    // Otherwise a small file could hold as much to read as its elements times their sizes.
+fn elements_that_share_bytes_are_detected() {
+    // Otherwise reading a small file could take as much work as its elements times their sizes.
     let content = raw();
     let mut found = 0;
     for (page, start) in pages_of_type(2) {
@@ -200,17 +200,17 @@ fn elements_that_share_bytes_are_found() {
         }
         match patched(start + 28, &(length + 1).to_le_bytes()) {
             Err(StoreError::Damaged { page: named, reason, .. }) if named == page => {
-                found += u32::from(reason.contains("within another one's"));
+                found += u32::from(reason.contains("overlaps another element's"));
             }
             other => panic!("page {page}: {other:?}"),
         }
     }
-    // In most pages the record that grew is refused before the next one is looked at.
+    // In most pages the enlarged record is refused before the next one is checked.
     assert!(found > 0, "{found}");
 }
 
 #[test]
-fn revisions_that_do_not_exist_are_told() {
+fn missing_revisions_are_reported() {
     let store = open(FILE.to_vec()).unwrap();
     let (oldest, newest) = (store.oldest_revision(), store.newest_revision());
     let at = |at: i64| store.visit(&[], Some(Revision(at)), |_| ControlFlow::Continue(()));
@@ -221,7 +221,7 @@ fn revisions_that_do_not_exist_are_told() {
 }
 
 #[test]
-fn a_record_is_parsed_or_refused_but_never_panics_over() {
+fn any_record_is_parsed_or_refused_without_panic() {
     let good = [0x0a, 1, b'k', 0x10, 2, 0x18, 0x83, 1, 0x20, 4, 0x2a, 2, b'v', b'w', 0x30, 6, 0x38, 9];
     let parsed = KeyValue::parse(&good).unwrap();
     assert_eq!((parsed.key, parsed.key_offset, parsed.value), (&b"k"[..], 2, &b"vw"[..]));
@@ -238,7 +238,7 @@ fn a_record_is_parsed_or_refused_but_never_panics_over() {
 }
 
 proptest! {
-    /// Whatever bits are flipped in a file without a checksum: an answer or an error, soon.
+    /// Flipped bits in a file without a checksum end in a result or an error, within short time.
     #[test]
     fn flipped_bits_never_panic_or_hang(
         flips in prop::collection::vec((any::<prop::sample::Index>(), 0..8_u32), 1..8),
@@ -247,7 +247,7 @@ proptest! {
         let mut content = raw();
         let length = content.len();
         for (position, bit) in flips {
-            // Half of the time near the start of some page, where headers and elements are.
+            // Half of the flips are near the start of a page, where headers and elements are.
             let position = if bit % 2 == 0 {
                 position.index(length)
             } else {
@@ -255,14 +255,14 @@ proptest! {
             };
             content[position] ^= 1 << bit;
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let _ = read_all(content);
-        prop_assert!(begun.elapsed() < Duration::from_secs(10));
+        prop_assert!(started.elapsed() < Duration::from_secs(10));
     }
 
-    /// Noise is refused.
+    /// Random bytes are refused.
     #[test]
-    fn noise_is_refused(mut content in prop::collection::vec(any::<u8>(), 0..3000)) {
+    fn random_bytes_are_refused(mut content in prop::collection::vec(any::<u8>(), 0..3000)) {
         prop_assert!(read_all(content.clone()).is_err());
         content.resize(content.len().next_multiple_of(512), 0);
         prop_assert!(read_all(content).is_err());

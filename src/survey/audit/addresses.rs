@@ -1,4 +1,4 @@
-//! Services against each other, against the ranges, and against the IPAddress objects.
+//! Checks Services against each other, against the ranges, and against the IPAddress objects.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,8 +8,8 @@ use crate::survey::{AddressRecord, Manager, ServiceRecord, Survey};
 use crate::wire::Text;
 use crate::wire::objects::{ALLOCATOR, MOVING};
 
-/// Services: both address fields agree, no address twice, every address in a range, the API servers' own
-/// Service at the first address.
+/// Checks the Services: both address fields agree, no address occurs twice, every address is in a range, and
+/// `default/kubernetes` has the first address.
 pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let ranges = survey.service_ranges();
     let mut owners: HashMap<IpAddr, &ServiceRecord> = HashMap::new();
@@ -19,7 +19,7 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
         if service.is_labelled_ours() && !ours.has(service) && !service.is_sentinel() {
             findings.push(
                 Finding::warning("labelled-stranger", subject())
-                    .says("has netsurgeon's label and belongs to no operation that has not ended: it is treated as any other \
+                    .says("has netsurgeon's label, but no unfinished operation has created it: it is treated as any other \
                            Service".to_string())
                     .values("app.kubernetes.io/managed-by: netsurgeon", "another label, or an operation"),
             );
@@ -27,7 +27,7 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
         deletion(service, ours, findings);
         for address in &service.addresses {
             let other = owners.get(address).copied();
-            // A shadow must not stand in the place of the Service whose address it has.
+            // The first owner must be the Service, not the shadow that has its address.
             if other.is_none_or(|other| ours.has(other)) {
                 owners.insert(*address, service);
             }
@@ -40,14 +40,14 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
             }
             if !ranges.iter().any(|range| range.is_usable(*address)) {
                 let known = ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                // The old address of a moved Service, until it is retired; with a bitmap the API server knows
-                // of one range only.
+                // The old address of a moved Service, until it is retired; with a bitmap the API server has
+                // one range only.
                 let finding = if ours.has(service) {
                     Finding::info("held-address", subject())
-                        .says(format!("holds `{address}`, which is in no Service range any more ({known})"))
+                        .says(format!("holds `{address}`, which is no longer in a Service range ({known})"))
                 } else {
                     Finding::error("address-out-of-range", subject())
-                        .says(format!("`{address}` is in none of the cluster's Service ranges ({known})"))
+                        .says(format!("`{address}` is not in any Service range of the cluster ({known})"))
                 };
                 findings.push(finding.values(address, &known));
             }
@@ -58,14 +58,14 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
     }
 }
 
-/// A Service that nobody can delete, or that was deleted and is there.
+/// Finds a Service whose deletion cannot complete, or was not completed.
 fn deletion(service: &ServiceRecord, ours: &Ours, findings: &mut Vec<Finding>) {
     let subject = || format!("Service {}", service.subject());
     if service.is_moving() && !ours.moves(service) {
         findings.push(
             Finding::warning("moving-finalizer", subject())
                 .says(format!(
-                    "has the finalizer `{MOVING}` and is moved by no operation: nobody can delete it"
+                    "has the finalizer `{MOVING}`, but no operation moves it: its deletion cannot complete"
                 ))
                 .values(MOVING, "no such finalizer, or an operation"),
         );
@@ -73,7 +73,7 @@ fn deletion(service: &ServiceRecord, ours: &Ours, findings: &mut Vec<Finding>) {
     if service.is_left_over() {
         findings.push(
             Finding::warning("deletion-unfinished", subject())
-                .says("was deleted, and no finalizer keeps it: it goes when it is deleted again".to_string())
+                .says("was deleted and has no finalizer, but still exists: delete it again".to_string())
                 .values("deletionTimestamp", "a finalizer, or no Service"),
         );
     }
@@ -87,7 +87,7 @@ fn mismatch(service: &ServiceRecord, findings: &mut Vec<Finding>) {
         findings.push(
             Finding::error("cluster-ip-mismatch", subject())
                 .says(
-                    "`clusterIP` and `clusterIPs[0]` differ: the API server refuses every update of it"
+                    "`clusterIP` and `clusterIPs[0]` differ: the API server rejects every update of it"
                         .to_string(),
                 )
                 .values(single, first.unwrap_or_default()),
@@ -98,12 +98,12 @@ fn mismatch(service: &ServiceRecord, findings: &mut Vec<Finding>) {
             Ok(address) if address.to_string() == *text => {}
             Ok(address) => findings.push(
                 Finding::warning("address-not-canonical", subject())
-                    .says(format!("`{text}` is not the usual way to write the address"))
+                    .says(format!("`{text}` is not the canonical form of the address"))
                     .values(text, address),
             ),
             Err(_) => findings.push(
                 Finding::error("address-invalid", subject())
-                    .says(format!("`{text}` in `clusterIPs` is no address"))
+                    .says(format!("`{text}` in `clusterIPs` is not an IP address"))
                     .values(text, "an IP address"),
             ),
         }
@@ -118,15 +118,15 @@ fn not_first(survey: &Survey, service: &ServiceRecord, findings: &mut Vec<Findin
         findings.push(
             Finding::warning("kubernetes-not-first", format!("Service {}", service.subject()))
                 .says(format!(
-                    "has `{address}`, not the first address of a range; a re-created one would get that"
+                    "has `{address}`, not the first address of a range; if it is recreated, it gets the first one"
                 ))
                 .values(address, expected),
         );
     }
 }
 
-/// IPAddress objects: one for every address of a Service, each for a Service that lists it, labelled as the
-/// allocator labels them. Those that an operation keeps are for a Service that does not list them.
+/// Checks that every address of a Service has an IPAddress object, and that each of these refers to a Service with the address
+/// and has the allocator's label. Objects that an operation keeps refer to a Service that does not list them.
 pub(super) fn ip_addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let by_name: HashMap<(&str, &str), &ServiceRecord> =
         survey.services.iter().map(|s| ((s.namespace.as_str(), s.name.as_str()), s)).collect();
@@ -135,7 +135,7 @@ pub(super) fn ip_addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Find
         let Some(address) = record.address else {
             findings.push(
                 Finding::error("ip-address-invalid", format!("IPAddress {}", record.name))
-                    .says("its name is no IP address".to_string())
+                    .says("its name is not an IP address".to_string())
                     .values(&record.name, "an IP address"),
             );
             continue;
@@ -164,14 +164,14 @@ fn reference(
     match parent {
         None => findings.push(
             Finding::error("ip-address-orphan", subject)
-                .says(format!("is for Service `{parent_name}`, which does not exist"))
+                .says(format!("refers to Service `{parent_name}`, which does not exist"))
                 .values(&parent_name, "an existing Service"),
         ),
         Some(service) if !service.addresses.contains(&address) => {
             let listed = service.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             findings.push(
                 Finding::error("ip-address-wrong-reference", subject)
-                    .says(format!("is for Service `{parent_name}`, which has other addresses ({listed})"))
+                    .says(format!("refers to Service `{parent_name}`, which has other addresses ({listed})"))
                     .values(&parent_name, "a Service that lists it"),
             );
         }
@@ -188,7 +188,7 @@ fn owned(
     let Some(object) = object else {
         findings.push(
             Finding::error("ip-address-missing", format!("Service {}", service.subject()))
-                .says(format!("there is no IPAddress `{address}`: the address can be given away again"))
+                .says(format!("IPAddress `{address}` is missing: the address can be allocated again"))
                 .values("no object", format!("IPAddress {address}")),
         );
         return;
@@ -197,14 +197,17 @@ fn owned(
     if (&object.parent.0, &object.parent.1) != (&service.namespace, &service.name) {
         findings.push(
             Finding::error("ip-address-wrong-reference", subject())
-                .says(format!("is the address of Service `{}` but refers to another", service.subject()))
+                .says(format!(
+                    "is an address of Service `{}`, but refers to another Service",
+                    service.subject()
+                ))
                 .values(format!("{}/{}", object.parent.0, object.parent.1), service.subject()),
         );
     } else if object.managed_by != Manager::Allocator {
         findings.push(
             Finding::error("ip-address-wrong-label", subject())
                 .says(
-                    "is in use but not labelled as the allocator's: the repair loop will make it anew"
+                    "is in use, but does not have the allocator's label: the repair loop will recreate it"
                         .to_string(),
                 )
                 .values(&object.managed_by, ALLOCATOR),

@@ -1,4 +1,4 @@
-//! RangeAllocations of addresses against the Services.
+//! Checks RangeAllocations of addresses against the Services.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use crate::ip::{Items, ServiceCidr};
 use crate::survey::{BitmapRecord, Era, Survey};
 use crate::wire::bitmap::Bitmap;
 
-/// Every address of a Service has its bit, every bit its Service, and the range is that of the ServiceCIDR. An operation keeps
-/// the bits of addresses that a Service leaves, or gets.
+/// Checks that every address of a Service has its bit, every bit its Service, and that the range is that of the ServiceCIDR. An
+/// operation keeps the bits of old and new addresses of the Services that it moves.
 pub(super) fn addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let bitmaps = survey.bitmaps.iter().filter(|bitmap| bitmap.name != "servicenodeports");
     for bitmap in bitmaps {
@@ -17,7 +17,7 @@ pub(super) fn addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding
             findings.push(
                 Finding::info("bitmap-leftover", subject)
                     .says(
-                        "is left over from an earlier Kubernetes version; nothing reads it any more"
+                        "is left over from an earlier Kubernetes version; no component reads it any more"
                             .to_string(),
                     )
                     .values(&bitmap.range, "no such key"),
@@ -36,7 +36,7 @@ pub(super) fn addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding
     if survey.era.era == Era::Bitmap && survey.bitmaps.iter().all(|bitmap| bitmap.name != "serviceips") {
         findings.push(
             Finding::error("bitmap-missing", "RangeAllocation serviceips")
-                .says("does not exist: the API server makes it at its start".to_string())
+                .says("does not exist: the API server creates it when it starts".to_string())
                 .values("no key", "a RangeAllocation"),
         );
     }
@@ -46,7 +46,7 @@ pub(super) fn addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding
 pub(super) fn readable(bitmap: &BitmapRecord) -> Result<(ServiceCidr, Bitmap), String> {
     let items = Items::parse(&bitmap.range);
     let Some(items @ Items::Addresses(range)) = items else {
-        return Err(format!("`{}` is no range of addresses that a bitmap can have", bitmap.range));
+        return Err(format!("`{}` is not a range of addresses that a bitmap can have", bitmap.range));
     };
     let bits = Bitmap::from_bytes(&bitmap.data, items.capacity()).map_err(|error| error.to_string())?;
     Ok((range, bits))
@@ -66,7 +66,7 @@ fn compare(
         findings.push(
             Finding::error("bitmap-range-differs", subject)
                 .says(
-                    "its range is that of no ServiceCIDR: every static allocation fails, where API servers write it (gate \
+                    "no ServiceCIDR has its range: every request of a specific address fails if API servers write it (gate \
                      `DisableAllocatorDualWrite` off, as up to 1.33 by default)"
                         .to_string(),
                 )
@@ -81,7 +81,7 @@ fn compare(
             if !bits.is_set(bit) {
                 findings.push(
                     Finding::error("service-without-bit", format!("Service {}", service.subject()))
-                        .says(format!("`{address}` is free in {subject}: it can be given away again"))
+                        .says(format!("`{address}` is free in {subject}: it can be allocated again"))
                         .values("free", "allocated"),
                 );
             }
@@ -95,7 +95,7 @@ fn compare(
         let address = address.map(|a| a.to_string()).unwrap_or_default();
         findings.push(
             Finding::error("bit-without-service", format!("{subject} {address}"))
-                .says(format!("`{address}` is allocated in it, but no Service has the address"))
+                .says(format!("`{address}` is allocated, but no Service has it"))
                 .values("allocated", "free"),
         );
     }

@@ -1,4 +1,4 @@
-//! The node ports of Services against each other and against their RangeAllocation, which is a bitmap in
+//! Checks the node ports of Services for duplicates and against their RangeAllocation, which is a bitmap in
 //! every era (`pkg/registry/core/service/portallocator/allocator.go`, v1.36.3: bit 0 is the first port).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use crate::ip::{Item, Items};
 use crate::survey::Survey;
 use crate::wire::bitmap::Bitmap;
 
-/// No node port in two Services, each with its bit, no bit without its Service.
+/// Checks that no two Services have the same node port, that each has its bit, and that each bit has its Service.
 pub(super) fn node_ports(survey: &Survey, findings: &mut Vec<Finding>) {
     let mut owners: BTreeMap<u16, String> = BTreeMap::new();
     for service in &survey.services {
@@ -17,7 +17,7 @@ pub(super) fn node_ports(survey: &Survey, findings: &mut Vec<Finding>) {
             if let Some(other) = owners.insert(port, service.subject()) {
                 findings.push(
                     Finding::error("duplicate-node-port", format!("Service {}", service.subject()))
-                        .says(format!("node port {port} is also one of Service `{other}`"))
+                        .says(format!("node port {port} is also a node port of Service `{other}`"))
                         .values(port, "a port of its own"),
                 );
             }
@@ -27,7 +27,7 @@ pub(super) fn node_ports(survey: &Survey, findings: &mut Vec<Finding>) {
     let Some((items, bits)) = read(&record.range, &record.data) else {
         findings.push(
             Finding::error("bitmap-unreadable", "RangeAllocation servicenodeports")
-                .says(format!("`{}` and its bits are no range of ports", record.range))
+                .says(format!("`{}` and its bits do not match a range of ports", record.range))
                 .values(&record.range, "as in 30000-32767"),
         );
         return;
@@ -46,7 +46,7 @@ fn compare(owners: &BTreeMap<u16, String>, items: &Items, bits: &Bitmap, finding
             Some(bit) if !bits.is_set(bit) => findings.push(
                 Finding::error("node-port-without-bit", format!("Service {owner}"))
                     .says(format!(
-                        "node port {port} is free in the RangeAllocation: it can be given away again"
+                        "node port {port} is free in the RangeAllocation: it can be allocated again"
                     ))
                     .values("free", "allocated"),
             ),

@@ -1,4 +1,4 @@
-//! The Service ranges against each other, against Pods and Nodes, and how full they are.
+//! Checks the Service ranges against each other, against Pods and Nodes, and how full they are.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use super::{Finding, Ours};
 use crate::ip::{ServiceCidr, is_link_local};
 use crate::survey::{CidrRecord, ServiceRecord, Survey, Usage};
 
-/// Ranges overlap neither each other nor the addresses of Pods and Nodes; kubeadm-config knows the range.
+/// Checks that ranges overlap neither each other nor the addresses of Pods and Nodes, and that kubeadm-config has them.
 pub(super) fn ranges(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let mut named: Vec<(&str, ServiceCidr)> = Vec::new();
     for cidr in &survey.service_cidrs {
@@ -16,7 +16,7 @@ pub(super) fn ranges(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) 
     for cidr in survey.service_cidrs.iter().filter(is_ending) {
         findings.push(
             Finding::warning("range-terminating", format!("ServiceCIDR {}", cidr.name))
-                .says("is being deleted: no new Service gets an address of it".to_string())
+                .says("is being deleted: it allocates no new addresses".to_string())
                 .values("deletion requested", "in use"),
         );
     }
@@ -50,19 +50,17 @@ fn kubeadm(survey: &Survey, findings: &mut Vec<Finding>) {
     for subnet in kubeadm.service_subnets.iter().filter(|subnet| !ranges.contains(subnet)) {
         findings.push(
             Finding::warning("kubeadm-config-differs", "ConfigMap kube-system/kubeadm-config")
-                .says(format!(
-                    "`serviceSubnet` is `{subnet}`: the next `kubeadm upgrade` would go back to it"
-                ))
+                .says(format!("`serviceSubnet` is `{subnet}`: the next `kubeadm upgrade` restores it"))
                 .values(subnet, ranges.join(", ")),
         );
     }
 }
 
-/// New nodes get the address of the cluster's DNS from here.
+/// Checks the address of the cluster's DNS that new nodes get.
 fn kubelets(survey: &Survey, findings: &mut Vec<Finding>) {
     let dns: Vec<&ServiceRecord> =
         survey.services.iter().filter(|service| service.is_named_as_dns()).collect();
-    // A shadow may hold the address, or an external IP.
+    // A shadow or an external IP can hold the address.
     let has = |service: &ServiceRecord, address: &IpAddr| {
         let mut external = service.spec.external_ips.iter().filter_map(|text| text.parse::<IpAddr>().ok());
         service.addresses.contains(address) || external.any(|external| external == *address)
@@ -79,14 +77,14 @@ fn kubelets(survey: &Survey, findings: &mut Vec<Finding>) {
     findings.push(
         Finding::warning("kubelet-config-differs", "ConfigMap kube-system/kubelet-config")
             .says(
-                "`clusterDNS` is no address of the cluster's DNS: Pods on new nodes could not resolve names"
+                "`clusterDNS` is not an address of the cluster's DNS: Pods on new nodes cannot resolve names"
                     .to_string(),
             )
             .values(survey.cluster_dns.join(", "), expected.collect::<Vec<_>>().join(", ")),
     );
 }
 
-/// How full the ranges are.
+/// Checks how full the ranges are.
 pub(super) fn capacity(survey: &Survey, findings: &mut Vec<Finding>) {
     for range in survey.service_ranges() {
         let usage = Usage::of(survey, &range);
@@ -101,8 +99,8 @@ pub(super) fn capacity(survey: &Survey, findings: &mut Vec<Finding>) {
             findings.push(
                 Finding::warning("static-band-exhausted", subject)
                     .says(format!(
-                        "all {} addresses of the static band are in use: an address asked for by name can clash \
-                         with one given at random",
+                        "all {} addresses of the static band are in use: a requested address can conflict \
+                         with one allocated at random",
                         usage.band
                     ))
                     .values(usage.band_used, format!("fewer than {}", usage.band)),

@@ -1,4 +1,4 @@
-//! One broken cluster for every rule. The healthy one is a real one: see `tests/it`.
+//! One broken cluster for every rule. The healthy one is a real cluster: see `tests/it`.
 
 use super::*;
 use crate::ip::ServiceCidr;
@@ -59,7 +59,7 @@ fn bitmap(name: &str, range: &str, capacity: u64, bits: &[u64]) -> BitmapRecord 
     }
 }
 
-/// kubernetes at .1 and web at .7 of 10.96.0.0/24, all in order, under dual write: every rule applies.
+/// kubernetes at .1 and web at .7 of 10.96.0.0/24, without errors, under dual write: every rule applies.
 fn healthy() -> Survey {
     Survey {
         revision: Revision(9),
@@ -96,7 +96,7 @@ fn healthy() -> Survey {
     }
 }
 
-/// The codes of what is found after one thing is broken.
+/// The codes of the findings after one change.
 fn codes(break_it: impl FnOnce(&mut Survey)) -> Vec<String> {
     let mut survey = healthy();
     break_it(&mut survey);
@@ -104,7 +104,7 @@ fn codes(break_it: impl FnOnce(&mut Survey)) -> Vec<String> {
 }
 
 #[test]
-fn a_healthy_cluster_has_no_findings() {
+fn healthy_cluster_has_no_findings() {
     assert_eq!(codes(|_| {}), Vec::<String>::new());
 }
 
@@ -128,7 +128,7 @@ fn services_are_checked() {
         }),
         ["address-out-of-range Service default/web"]
     );
-    // A label makes no Service ours; its operation's journal does, and then its address is known to be wanted.
+    // A label does not make a Service managed by netsurgeon; an operation's journal does, and then its address is expected.
     let mut survey = healthy();
     let mut shadow = service("netsurgeon-hold-1", "10.95.0.7");
     shadow.labels.insert("app.kubernetes.io/managed-by", NETSURGEON);
@@ -145,9 +145,9 @@ fn services_are_checked() {
     let ours = found(&Ours { services: services(), ..Ours::default() });
     assert_eq!(ours, ["held-address", "kept-by-operation"]);
     let told = audit_beside(&Ours { services: services(), ..Ours::default() }, &survey);
-    let says = |finding: &Finding| finding.message == "an operation that has not ended keeps 1 Service";
+    let says = |finding: &Finding| finding.message == "an unfinished operation keeps 1 Service";
     assert!(told.iter().any(says), "{told:?}");
-    // A shadow may have the address of the Service that it stands in for, and of no other one; and it hides no others.
+    // A shadow can have the address of its own Service, but not of another one; and it does not hide other duplicates.
     for (others, is_known) in [(&["web"][..], true), (&["stranger"], false), (&["web", "stranger"], false)] {
         let mut survey = survey.clone();
         survey.services.retain(|service| service.name != "web");
@@ -176,7 +176,7 @@ fn services_are_checked() {
 }
 
 #[test]
-fn services_that_nobody_can_delete_are_named() {
+fn services_with_unfinished_deletion_are_reported() {
     let mut survey = healthy();
     survey.services[1].finalizers = vec![MOVING.into()];
     survey.services[1].is_being_deleted = true;
@@ -187,7 +187,7 @@ fn services_that_nobody_can_delete_are_named() {
     let moves = [("10.200.0.7".parse().unwrap(), ("default".into(), "web".into()))].into();
     let ours = Ours { addresses: moves, ..Ours::default() };
     assert_eq!(found(&ours, &survey), [""; 0]);
-    // Nothing keeps it any more, and it is still there.
+    // No finalizer is left, and it still exists.
     survey.services[1].finalizers.clear();
     assert_eq!(found(&ours, &survey), ["deletion-unfinished"]);
     survey.services[1].finalizers = vec!["example.com/other".into()];
@@ -195,7 +195,7 @@ fn services_that_nobody_can_delete_are_named() {
 }
 
 #[test]
-fn a_bit_that_an_operation_keeps_is_no_finding() {
+fn bit_kept_by_an_operation_is_not_reported() {
     let mut survey = healthy();
     survey.bitmaps[0] = bitmap("serviceips", "10.96.0.0/24", 254, &[0, 6, 8, 9]);
     let kept = [("10.96.0.9".parse().unwrap(), ("default".into(), "web".into()))].into();
@@ -301,7 +301,7 @@ fn ranges_are_checked() {
 }
 
 #[test]
-fn what_kubelets_are_told_must_be_the_address_of_the_dns() {
+fn kubelet_config_must_have_the_address_of_the_dns() {
     let told = |address: &str| {
         codes(|s| {
             s.services[1].namespace = "kube-system".into();
@@ -318,7 +318,7 @@ fn what_kubelets_are_told_must_be_the_address_of_the_dns() {
 }
 
 #[test]
-fn a_full_range_and_a_full_static_band_are_named() {
+fn full_range_and_full_static_band_are_reported() {
     let fill = |count: u64| {
         codes(move |s| {
             s.services.truncate(1);

@@ -140,7 +140,7 @@ async fn with_a_request(cluster: &Cluster) {
     cluster.api.create(&request).await;
     comes_out(cluster, "csrs", "fail", "`node-3` (kubernetes.io/kube-apiserver-client-kubelet)").await;
     cluster.api.delete(&object_path(&request)).await;
-    comes_out(cluster, "csrs", "pass", "none waits").await;
+    comes_out(cluster, "csrs", "pass", "none is pending").await;
 }
 
 fn with_other_ranges(cluster: &Cluster) {
@@ -174,22 +174,22 @@ async fn with_settings(cluster: &Cluster) {
     };
     let whose = "`10.40.0.0/16` overlaps `10.32.0.0/12` (Pods: ConfigMap `kube-flannel-cfg`)";
     seen("pod-ranges", "--pod-cidr 10.40.0.0/16", "fail", whose);
-    seen("agent-ports", "", "skipped", "it is not said which CNI is to come (`--to`");
-    seen("agent-ports", "--to cilium", "fail", "8472/UDP is that of Flannel's tunnel");
+    seen("agent-ports", "", "skipped", "no new CNI given (`--to`");
+    seen("agent-ports", "--to cilium", "fail", "8472/UDP is used by the tunnel of Flannel");
     seen("agent-ports", "--to calico", "pass", "5473/TCP (Typha)");
     seen("mtu", "", "pass", "none is set");
     let conf = json!({"Network": "10.32.0.0/12", "Backend": {"Type": "vxlan", "Port": 4789, "MTU": 1400}});
     api.merge(&object_path(&config_map), &json!({"data": {"net-conf.json": conf.to_string()}})).await;
     seen("mtu", "", "warn", "1400 (`Backend.MTU` of ConfigMap `kube-flannel-cfg`)");
     seen("agent-ports", "--to cilium", "pass", "4240/TCP and ICMP");
-    seen("agent-ports", "--to calico", "fail", "4789/UDP is that of Flannel's tunnel");
+    seen("agent-ports", "--to calico", "fail", "4789/UDP is used by the tunnel of Flannel");
     define(api, "crd.projectcalico.org", "v1", ("IPPool", "ippools"), "Cluster").await;
     api.create(&json!({
         "apiVersion": "crd.projectcalico.org/v1", "kind": "IPPool", "metadata": {"name": "blue"},
         "spec": {"cidr": "10.48.0.0/16", "vxlanMode": "Never"},
     }))
     .await;
-    seen("pod-ranges", "--pod-cidr 10.48.3.0/24", "pass", "nothing is known to have addresses");
+    seen("pod-ranges", "--pod-cidr 10.48.3.0/24", "pass", "no other use of `10.48.3.0/24`");
     let calico = agent("calico-node", "calico-node");
     api.create(&calico).await;
     wait_until("Calico is to run on a node", DEADLINE, async || {
@@ -198,8 +198,8 @@ async fn with_settings(cluster: &Cluster) {
         if found["verdict"] == "fail" && says { Ok(()) } else { Err(found.to_string()) }
     })
     .await;
-    let own = "nobody is known to have one of Calico's";
-    seen("pod-ranges", "--pod-cidr 10.48.3.0/24 --to calico", "pass", "nothing is known to have addresses");
+    let own = "no Pod or tunnel uses a port of Calico";
+    seen("pod-ranges", "--pod-cidr 10.48.3.0/24 --to calico", "pass", "no other use of `10.48.3.0/24`");
     seen("agent-ports", "--to cilium", "pass", "4240/TCP and ICMP");
     api.delete(&object_path(&calico)).await;
     let conf = json!({"Network": "10.32.0.0/12", "Backend": {"Type": "host-gw"}});
@@ -226,18 +226,18 @@ async fn with_ports(cluster: &Cluster) {
         made["spec"]["containers"][0]["ports"] = json!([{"containerPort": port, "hostPort": port}]);
         made
     };
-    comes_out(cluster, "host-ports", "pass", "no Pod has a port").await;
+    comes_out(cluster, "host-ports", "pass", "no Pod uses `hostPort`").await;
     let mapped = with(8080, &json!({}));
     cluster.api.create(&mapped).await;
     comes_out(cluster, "host-ports", "warn", "`default/server` (8080/TCP)").await;
     cluster.api.delete(&object_path(&mapped)).await;
-    comes_out(cluster, "host-ports", "pass", "no Pod has a port").await;
+    comes_out(cluster, "host-ports", "pass", "no Pod uses `hostPort`").await;
     let on_the_host = with(4244, &json!({"hostNetwork": true}));
     cluster.api.create(&on_the_host).await;
     let found = only(cluster, "agent-ports", "--to cilium");
     assert!(
         found["verdict"] == "fail"
-            && found["observed"].as_str().unwrap().contains("4244/TCP is that of `default/server`"),
+            && found["observed"].as_str().unwrap().contains("4244/TCP is used by `default/server`"),
         "{found}"
     );
     assert_eq!(only(cluster, "host-ports", "")["verdict"], "pass", "nothing is mapped");
@@ -285,7 +285,7 @@ async fn with_little_room(cluster: &Cluster) {
     api.merge("/api/v1/nodes/node-1", &json!({"metadata": {"labels": {"role": "edge"}}})).await;
     let choosy = deployment("edge", "node-1", "1", &json!({"role": "edge"}));
     api.create(&choosy).await;
-    comes_out(cluster, "drain-room", "warn", "no other ready node takes `default/edge-").await;
+    comes_out(cluster, "drain-room", "warn", "no other ready node accepts `default/edge-").await;
     goes(&choosy).await;
     comes_out(cluster, "drain-room", "pass", "whichever of 2 nodes is drained").await;
 }
@@ -328,7 +328,7 @@ async fn with_workloads(cluster: &Cluster) {
     api.create(&deployment("web", 1)).await;
     api.create(&budget).await;
     comes_out(cluster, "single-pods", "warn", "1 of 1 have one replica: `default/web`").await;
-    comes_out(cluster, "budgets", "pass", "all 0 that have Pods").await;
+    comes_out(cluster, "budgets", "pass", "all 0 with Pods").await;
     let made = async || cluster.api.list(&format!("{PODS}?labelSelector=app%3Dweb")).await;
     let all_are_ready = async |expected: usize| {
         wait_until("there are so many", DEADLINE, async || {
@@ -347,7 +347,7 @@ async fn with_workloads(cluster: &Cluster) {
     api.merge(&object_path(&deployment("web", 1)), &json!({"spec": {"replicas": 2}})).await;
     comes_out(cluster, "single-pods", "pass", "all 1 have two replicas").await;
     all_are_ready(2).await;
-    comes_out(cluster, "budgets", "pass", "all 1 that have Pods allow one to go").await;
+    comes_out(cluster, "budgets", "pass", "all 1 with Pods allow an eviction").await;
 
     api.create(&deployment("cluster-autoscaler", 0)).await;
     comes_out(cluster, "autoscalers", "pass", "none").await;
@@ -359,7 +359,7 @@ async fn with_workloads(cluster: &Cluster) {
         "spec": {"containers": [container]},
     });
     api.create(&bare).await;
-    comes_out(cluster, "bare-pods", "warn", "1 have no controller: `default/alone`").await;
+    comes_out(cluster, "bare-pods", "warn", "1 Pod has no controller: `default/alone`").await;
 }
 
 /// A webhook that is asked about Pods: about all, about all but those of the CNI, and from the nodes' network.
@@ -391,7 +391,7 @@ async fn with_webhooks(cluster: &Cluster) {
     // Nobody makes a Pod meanwhile, and nobody would answer.
     let everywhere = configuration(json!({}), json!([]));
     api.create(&everywhere).await;
-    comes_out(cluster, "pod-webhooks", "fail", "for Pods of a CNI itself to be made: ").await;
+    comes_out(cluster, "pod-webhooks", "fail", "must admit the Pods of a CNI: ").await;
     api.delete(&object_path(&everywhere)).await;
     let all_but = |namespaces: &[&str]| {
         let expression =
@@ -399,7 +399,7 @@ async fn with_webhooks(cluster: &Cluster) {
         configuration(json!({"matchExpressions": [expression]}), json!([]))
     };
     api.create(&all_but(&["kube-system"])).await;
-    comes_out(cluster, "pod-webhooks", "fail", "for Pods of a CNI itself to be made: ").await;
+    comes_out(cluster, "pod-webhooks", "fail", "must admit the Pods of a CNI: ").await;
     api.delete(&object_path(&everywhere)).await;
     api.create(&configuration(json!({}), json!([{"name": "never", "expression": "false"}]))).await;
     comes_out(cluster, "pod-webhooks", "warn", "its `matchConditions` are not evaluated").await;
@@ -409,7 +409,7 @@ async fn with_webhooks(cluster: &Cluster) {
     comes_out(cluster, "pod-webhooks", "warn", "webhook `check.example.com`").await;
     api.delete(&object_path(&on_the_pods_network)).await;
     api.create(&slice(cluster.nodes[0].address().to_string())).await;
-    comes_out(cluster, "pod-webhooks", "pass", "none must answer over the Pods' network").await;
+    comes_out(cluster, "pod-webhooks", "pass", "no webhook that must admit Pods").await;
 }
 
 /// Somebody who may look, and change nothing.

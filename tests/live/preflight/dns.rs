@@ -225,19 +225,23 @@ async fn with_names(stage: &Stage) {
     }
     stage.comes_out("targets", "pass", "an address for all 2").await;
     stage.comes_out("external-dns", "pass", "no ExternalDNS runs").await;
-    stage.comes_out("owners", "fail", "`www.example.test` is `blue`'s").await;
+    stage.comes_out("owners", "fail", "`www.example.test` (owner `blue`)").await;
     stage.cluster.api.create(&external_dns("blue", 1, "create-only")).await;
-    stage.comes_out("owners", "pass", "1 are kept by this cluster's ExternalDNS, 1 by none").await;
+    stage.comes_out("owners", "pass", "owned by this cluster's ExternalDNS: 1, without an owner: 1").await;
 }
 
 /// What answers at the mirror's address: first nobody, then with a certificate for another name, then with the right one.
 async fn with_a_certificate(stage: &Stage) -> Answering {
     stage.comes_out("served-certificates", "fail", "`www.example.test` at 127.0.0.80: ").await;
     let other = Answering::start("default-backend.local");
-    stage.comes_out("served-certificates", "fail", "it is for `default-backend.local`").await;
+    stage
+        .comes_out("served-certificates", "fail", "the certificate covers only `default-backend.local`")
+        .await;
     drop(other);
     let right = Answering::start("www.example.test");
-    stage.comes_out("served-certificates", "pass", "all 1 that the mirror presents hold").await;
+    stage
+        .comes_out("served-certificates", "pass", "certificates presented by the mirror: 1, all valid")
+        .await;
     right
 }
 
@@ -271,8 +275,10 @@ async fn with_other_keys(stage: &Stage) {
     stage.comes_out_with("zone-updates", &by(2), "fail", "NOTAUTH BADKEY").await;
     stage.comes_out_with("zone-updates", &by(1), "fail", "REFUSED to an update of ").await;
     let theirs = format!("{} --name theirs.{ZONE}", by(1));
-    stage.comes_out_with("zone-updates", &theirs, "pass", "the key `other` may change every name").await;
-    stage.comes_out("zone-updates", "pass", "the key `mover` may change every name").await;
+    stage
+        .comes_out_with("zone-updates", &theirs, "pass", "the key `other` is allowed to change every name")
+        .await;
+    stage.comes_out("zone-updates", "pass", "the key `mover` is allowed to change every name").await;
     // Where the server says another secret than ours, by a key file of the same name.
     let forged = stage.cluster.write("forged.key", &key_file(("mover", "Zm9yZ2Vk")));
     let forged = with(&format!("--tsig-key-file {}", forged.display()));
@@ -281,7 +287,7 @@ async fn with_other_keys(stage: &Stage) {
     let words = format!("preflight dns --zone {ZONE} --tsig-key-file {}", empty.display());
     let refused = run(&words, command(&stage.cluster, &words)).expect(1);
     assert!(
-        refused.err.contains("this is no TSIG key") && refused.err.contains("tsig-keygen"),
+        refused.err.contains("this is not a TSIG key") && refused.err.contains("tsig-keygen"),
         "{}",
         refused.err
     );
@@ -297,15 +303,20 @@ async fn with_other_names(stage: &Stage) {
     stage
         .comes_out_with("targets", &named("slow.example.test"), "fail", "nothing on the mirror serves")
         .await;
-    stage.comes_out_with("owners", &named("theirs.example.test"), "fail", "is `red`'s").await;
-    stage.comes_out_with("names", &named("www.dev.example.test"), "fail", "is of `dev.example.test`").await;
+    stage.comes_out_with("owners", &named("theirs.example.test"), "fail", "(owner `red`)").await;
+    stage.comes_out_with("names", &named("www.dev.example.test"), "fail", "is in `dev.example.test`").await;
     let unsigned = format!("--zone {ZONE} --server {PRIMARY} --name a.wild.example.test");
     stage.comes_out_with("names", &unsigned, "warn", "a wildcard: `a.wild.example.test`").await;
     let words = format!("preflight dns --zone {ZONE} --name www.example.org");
     let refused = run(&words, command(&stage.cluster, &words)).expect(2);
     assert!(refused.err.contains("`www.example.org` is not in the zone"), "{}", refused.err);
     stage
-        .comes_out_with("owners", &named("*.wild.example.test"), "fail", "`*.wild.example.test` is `red`'s")
+        .comes_out_with(
+            "owners",
+            &named("*.wild.example.test"),
+            "fail",
+            "`*.wild.example.test` (owner `red`)",
+        )
         .await;
     let many = "www.example.test,shop.example.test,slow.example.test,theirs.example.test";
     stage
@@ -341,7 +352,14 @@ async fn with_other_resolvers(stage: &Stage) {
     stage.comes_out_with("twin-zones", &with(TWIN), "fail", "its primary is `inside.example.test`").await;
     stage.comes_out_with("twin-zones", &with(RESOLVER), "pass", "with its primary `ns1.example.test`").await;
     let itself = format!("--zone {ZONE} --resolver {RESOLVER}");
-    stage.comes_out_with("twin-zones", &itself, "warn", "but by it our own was found").await;
+    stage
+        .comes_out_with(
+            "twin-zones",
+            &itself,
+            "warn",
+            "but netsurgeon found the zone through the same resolver",
+        )
+        .await;
     let nobody = with("127.0.0.99");
     stage.comes_out_with("twin-zones", &nobody, "unknown", "127.0.0.99:53 cannot be reached").await;
 }
@@ -354,11 +372,11 @@ async fn with_external_dns(stage: &Stage) {
         .comes_out(
             "external-dns",
             "warn",
-            "as this cluster says: `kube-system/external-dns` (owner `blue`, policy `sync`",
+            "by the objects of this cluster: `kube-system/external-dns` (owner `blue`, policy `sync`",
         )
         .await;
     stage.mirror.api.create(&external_dns("blue", 1, "upsert-only")).await;
-    stage.comes_out("external-dns", "fail", "are one owner").await;
+    stage.comes_out("external-dns", "fail", "have the same owner").await;
     stage.mirror.api.delete(&path).await;
     stage.cluster.api.merge(&path, &json!({"spec": {"replicas": 0}})).await;
     stage.comes_out("external-dns", "pass", "no ExternalDNS runs").await;
@@ -369,7 +387,7 @@ async fn with_external_dns(stage: &Stage) {
 
 async fn with_an_unready_mirror(stage: &Stage) {
     let alone = format!("--zone {ZONE} --resolver {RESOLVER}");
-    stage.comes_out_with("targets", &alone, "unknown", "no mirror is named").await;
+    stage.comes_out_with("targets", &alone, "unknown", "no mirror given").await;
     let itself = format!("{alone} --mirror-kubeconfig {}", stage.cluster.kubeconfig().display());
     stage.comes_out_with("targets", &itself, "fail", "is this cluster itself").await;
     let gone = format!("{alone} --mirror-kubeconfig /nowhere/admin.conf");
@@ -404,7 +422,7 @@ async fn with_few_rights(stage: &Stage) {
         let checks = by(ROLE, &common);
         let forbidden = checks.iter().find(|check| {
             let seen = check["observed"].as_str().unwrap_or_default();
-            seen.contains("forbidden") || seen.contains("may not")
+            seen.contains("forbidden") || seen.contains("not allowed")
         });
         let rights = checks.iter().find(|check| check["name"] == "dns-rights").expect("it is listed");
         match forbidden {
@@ -435,7 +453,7 @@ async fn with_servers_that_are_gone(stage: &mut Stage) {
         )
         .await;
     stage.zone.secondary.start_again().await;
-    stage.comes_out("zone-servers", "pass", "all 2 answer for the zone, and agree").await;
+    stage.comes_out("zone-servers", "pass", "all 2 servers are authoritative, with the same serial").await;
     stage.zone.primary.stop();
     stage.comes_out("zone-updates", "fail", "127.0.0.53:53 cannot be reached").await;
     let by_resolver = format!("--zone {ZONE} --resolver {RESOLVER}");

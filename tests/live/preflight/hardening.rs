@@ -19,7 +19,7 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 const EDITOR: &str = "system:aggregate-to-edit";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
-/// Breaks one thing after the other, and mends it again.
+/// Breaks one thing after the other, and repairs it again.
 pub async fn each_in_turn(serving: &Serving) {
     with_a_zone(serving).await;
     with_a_secret(serving).await;
@@ -50,7 +50,7 @@ async fn with_a_secret(serving: &Serving) {
         &json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}}),
     )
     .await;
-    warns(serving, "secrets-at-rest", "1 of 1 are stored in the clear");
+    warns(serving, "secrets-at-rest", "1 of 1 are stored unencrypted");
     api.delete(&format!("{SECRETS}/token")).await;
 }
 

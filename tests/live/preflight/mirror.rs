@@ -198,11 +198,7 @@ async fn with_other_clusters(pair: &Pair) {
         run(&words, command(&pair.source, &words)).expect(code)
     };
     let none = of("", 2);
-    assert!(
-        none.err.contains("which cluster is the mirror?") && none.err.contains("--mirror-context"),
-        "{}",
-        none.err
-    );
+    assert!(none.err.contains("no mirror is given") && none.err.contains("--mirror-context"), "{}", none.err);
     let own = of(&format!("--mirror-kubeconfig {}", pair.source.kubeconfig().display()), 3);
     assert!(own.out.contains("the mirror is the source"), "{}", own.out);
     let gone = of("--mirror-kubeconfig /gone", 3);
@@ -211,7 +207,7 @@ async fn with_other_clusters(pair: &Pair) {
     let old = Cluster::start(options).await;
     let by = |path: &Path| of(&format!("--mirror-kubeconfig {} --strict", path.display()), 3);
     let older = by(old.kubeconfig());
-    assert!(older.out.contains("the source is v1.37.2, the mirror v1.32.2: older"), "{}", older.out);
+    assert!(older.out.contains("the source is v1.37.2, the mirror v1.32.2, which is older"), "{}", older.out);
 }
 
 async fn with_other_namespaces(pair: &Pair) {
@@ -253,7 +249,8 @@ async fn with_other_kinds(pair: &Pair) {
     undefine(api, "widgets.example.com").await;
     pair.comes_out("kinds", "fail", "the mirror does not serve example.com/v1 Widget, as `shop/web`").await;
     define(api, "example.com", "v2", WIDGET, "Namespaced").await;
-    pair.comes_out("kinds", "warn", "only in another version: example.com/v1 Widget (there in v2)").await;
+    pair.comes_out("kinds", "warn", "only in another version: example.com/v1 Widget (on the mirror: v2)")
+        .await;
     undefine(api, "widgets.example.com").await;
     define(api, "example.com", "v1", ("Widget", "things"), "Namespaced").await;
     let versions = json!([{
@@ -266,11 +263,11 @@ async fn with_other_kinds(pair: &Pair) {
         "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": versions},
     });
     api.create(&refused).await;
-    pair.comes_out("kinds", "fail", "(its CustomResourceDefinition is there and not Established: ").await;
+    pair.comes_out("kinds", "fail", "(its CustomResourceDefinition exists but is not Established: ").await;
     undefine(api, "widgets.example.com").await;
     undefine(api, "things.example.com").await;
     define(api, "example.com", "v1", WIDGET, "Namespaced").await;
-    pair.comes_out("kinds", "pass", "kinds of which there are objects").await;
+    pair.comes_out("kinds", "pass", "kinds with objects").await;
 
     let down = |group: &str| {
         json!({
@@ -283,14 +280,10 @@ async fn with_other_kinds(pair: &Pair) {
     };
     pair.source.api.create(&down("custom.metrics.k8s.io")).await;
     pair.source.api.create(&down("down.example.com")).await;
-    pair.comes_out(
-        "kinds",
-        "unknown",
-        "`down.example.com` of the source does not say what it serves: status 503",
-    )
-    .await;
+    pair.comes_out("kinds", "unknown", "discovery of `down.example.com` on the source failed: status 503")
+        .await;
     pair.source.api.delete(&object_path(&down("down.example.com"))).await;
-    pair.comes_out("kinds", "pass", "kinds of which there are objects").await;
+    pair.comes_out("kinds", "pass", "kinds with objects").await;
 }
 
 async fn with_other_classes(pair: &Pair) {
@@ -301,7 +294,7 @@ async fn with_other_classes(pair: &Pair) {
     api.delete("/apis/scheduling.k8s.io/v1/priorityclasses/high").await;
     pair.comes_out("classes", "fail", "PriorityClass `high` (Deployment `shop/web`)").await;
     api.create(&priority_class()).await;
-    pair.comes_out("classes", "pass", "all 2 that are named are there").await;
+    pair.comes_out("classes", "pass", "all 2 that are named exist on the mirror").await;
 }
 
 async fn without_secrets(pair: &Pair) {
@@ -317,7 +310,8 @@ async fn without_secrets(pair: &Pair) {
     idle["spec"]["template"]["spec"]["imagePullSecrets"] = json!([]);
     idle["spec"]["template"]["spec"]["nodeSelector"] = json!({"pool": "nowhere"});
     pair.source.api.create(&idle).await;
-    let placed = "each of 1 templates fits on one of 1 nodes; 1 of which nothing runs in the source";
+    let placed =
+        "every template matches a node (1 template, 1 node); skipped, because nothing runs in the source: 1";
     pair.comes_out("placement", "pass", placed).await;
     let account = "/api/v1/namespaces/shop/serviceaccounts/default";
     let with = |names: Value| json!({"imagePullSecrets": names});
@@ -356,8 +350,12 @@ async fn with_data(pair: &Pair) {
     });
     api.create(&claimed).await;
     api.create(&set).await;
-    pair.comes_out("stateless", "warn", "1 StatefulSets: `shop/db`; 1 PersistentVolumeClaims: `shop/data`")
-        .await;
+    pair.comes_out(
+        "stateless",
+        "warn",
+        "StatefulSets (1): `shop/db`; PersistentVolumeClaims (1): `shop/data`",
+    )
+    .await;
     pair.comes_out(
         "classes",
         "warn",
@@ -377,7 +375,7 @@ async fn with_data(pair: &Pair) {
     pair.comes_out(
         "stateless",
         "warn",
-        "1 Pods that no controller makes: `shop/bare`; 1 Services without a selector, whose endpoints are not copied: `shop/outside`",
+        "Pods without a controller (1): `shop/bare`; Services without a selector, whose endpoints are not copied (1): `shop/outside`",
     )
     .await;
     api.delete(&format!("{}?gracePeriodSeconds=0", object_path(&bare))).await;
@@ -395,7 +393,7 @@ async fn with_other_nodes(pair: &Pair) {
     pair.comes_out("placement", "fail", "Deployment `shop/web` (does not tolerate `only`, as on `mirror-1`)")
         .await;
     api.merge(NODE, &json!({"spec": {"taints": null}})).await;
-    pair.comes_out("placement", "pass", "each of 1 templates fits").await;
+    pair.comes_out("placement", "pass", "every template matches a node (1 template").await;
     api.merge(NODE, &json!({"spec": {"unschedulable": true}})).await;
     pair.comes_out("mirror-nodes", "warn", "`mirror-1` (cordoned)").await;
     api.merge(NODE, &json!({"spec": {"unschedulable": null}})).await;
@@ -408,9 +406,9 @@ async fn with_other_nodes(pair: &Pair) {
 async fn with_less_room(pair: &Pair) {
     let api = &pair.mirror.api;
     with_cpu(api, "600m").await;
-    pair.comes_out("capacity", "warn", "have 0.6 cores, 4 GiB, 110 Pods left: 84 % of its `cpu`").await;
+    pair.comes_out("capacity", "warn", "has 0.6 cores, 4 GiB, 110 Pods left: 84 % of its `cpu`").await;
     with_cpu(api, "400m").await;
-    pair.comes_out("capacity", "fail", "have 0.4 cores, 4 GiB, 110 Pods left: too little `cpu`").await;
+    pair.comes_out("capacity", "fail", "has 0.4 cores, 4 GiB, 110 Pods left: too little `cpu`").await;
     with_cpu(api, "2").await;
     let container =
         json!({"name": "a", "image": "registry.test/a:1", "resources": {"requests": {"cpu": "1600m"}}});
@@ -419,7 +417,7 @@ async fn with_less_room(pair: &Pair) {
         "spec": {"nodeName": "mirror-1", "containers": [container]},
     });
     api.create(&pod).await;
-    pair.comes_out("capacity", "fail", "have 0.4 cores, 4 GiB, 109 Pods left: too little `cpu`").await;
+    pair.comes_out("capacity", "fail", "has 0.4 cores, 4 GiB, 109 Pods left: too little `cpu`").await;
     // No kubelet would say that it has ended.
     api.delete(&format!("{}?gracePeriodSeconds=0", object_path(&pod))).await;
     // What an earlier copy has made is made way for.
@@ -428,7 +426,7 @@ async fn with_less_room(pair: &Pair) {
     let mut copy = pod.clone();
     copy["metadata"] = json!({"name": "there", "namespace": "shop", "ownerReferences": [owner]});
     api.create(&copy).await;
-    pair.comes_out("capacity", "pass", "have 2 cores, 4 GiB, 110 Pods left").await;
+    pair.comes_out("capacity", "pass", "has 2 cores, 4 GiB, 110 Pods left").await;
     api.delete(&format!("{}?gracePeriodSeconds=0", object_path(&copy))).await;
-    pair.comes_out("capacity", "pass", "have 2 cores, 4 GiB, 110 Pods left").await;
+    pair.comes_out("capacity", "pass", "has 2 cores, 4 GiB, 110 Pods left").await;
 }

@@ -16,7 +16,7 @@ const OTHER_NODE: &str = "/api/v1/nodes/node-x";
 /// Where no etcd is.
 const NO_ETCD: &str = "--etcd-endpoints http://127.0.0.1:1 --etcd-timeout 1";
 
-/// Breaks one thing after the other, and mends it again.
+/// Breaks one thing after the other, and repairs it again.
 pub async fn each_in_turn(serving: &mut Serving) {
     with_a_silent_proxy(serving);
     without_a_detector(serving).await;

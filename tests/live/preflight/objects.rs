@@ -13,7 +13,7 @@ const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookc
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 
-/// Breaks one thing after the other, and mends it again.
+/// Breaks one thing after the other, and repairs it again.
 pub async fn each_in_turn(serving: &Serving) {
     with_webhooks(serving).await;
     with_selectors(serving).await;
@@ -54,7 +54,7 @@ async fn with_webhooks(serving: &Serving) {
     let found = warns(serving, "webhooks", "1 must answer for the changes of a renumbering: ");
     let seen = found["observed"].as_str().unwrap();
     assert!(seen.contains("Services, its `matchConditions` are not evaluated)"), "{found}");
-    assert!(found["remedy"].as_str().unwrap().contains("Kyverno may refuse"), "{found}");
+    assert!(found["remedy"].as_str().unwrap().contains("Kyverno may reject"), "{found}");
     api.delete(&path).await;
     api.create(&webhook(json!({"url": "https://10.96.0.5:8443/check"}))).await;
     fails(serving, "webhooks", "is called at `10.96.0.5`");

@@ -1,4 +1,4 @@
-//! What a new certificate has that the old one has not.
+//! The difference between the new certificate and the old one.
 
 use std::path::PathBuf;
 
@@ -24,12 +24,12 @@ pub(super) struct Difference {
     new_key: bool,
     before: Certificate,
     after: Certificate,
-    /// Files that keep what was there.
+    /// Files that keep the old content.
     kept: Vec<PathBuf>,
 }
 
 impl Difference {
-    /// Nothing is different.
+    /// Returns one without any change.
     pub(super) fn none(loaded: &Loaded) -> Self {
         let (before, after) = (loaded.certificate.clone(), loaded.certificate.clone());
         Self::between(loaded, before, after, "unchanged")
@@ -60,12 +60,12 @@ impl Difference {
         }
     }
 
-    /// Takes note of its being so.
+    /// Records that the files are replaced.
     pub(super) fn replaced(&mut self, kept: Vec<PathBuf>) {
         (self.status, self.kept) = ("replaced", kept);
     }
 
-    /// Returns it for people.
+    /// Returns it as text.
     pub(super) fn text(&self, output: &Output) -> String {
         let (before, after) = (&self.before, &self.after);
         let mut lines = vec![
@@ -95,18 +95,18 @@ impl Difference {
         } else {
             stays.push("private key".to_string());
         }
-        lines.push(format!("  stays: {}", stays.join("; ")));
+        lines.push(format!("  unchanged: {}", stays.join("; ")));
         lines.join("\n")
     }
 
-    /// Says what to do now, and the way back: `command` is about the same files.
+    /// Returns the next step, and the rollback. `command` is a command with the same files.
     pub(super) fn what_next(&self, command: String) -> String {
         let mut back = command;
         for (option, file) in ["--cert-in", "--key-in"].iter().zip(&self.kept) {
             back = format!("{back} {option} {}", file.display());
         }
-        let next = "API servers take it within a minute; `netsurgeon certs verify --wait 120` sees it served";
-        format!("replaced {}; {next}\nto go back: `{back}`", self.file.display())
+        let next = "API servers load it within a minute; `netsurgeon certs verify --wait 120` waits until they serve it";
+        format!("replaced {}; {next}\nto restore the old one: `{back}`", self.file.display())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The files of a certificate: found, read, checked, and how those are called that keep what was in them.
+//! The files of a certificate and its CA: found, read and checked.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::cli::certs::places::{Serving, nowhere};
 use crate::cli::file::{Readers, create_file};
 use crate::session::Failure;
 
-/// Which files.
+/// The files to use.
 #[derive(Debug, Clone, Args)]
 pub(super) struct FileArgs {
     /// A folder with the layout of kubeadm, K3s, RKE2 or kOps [default: theirs, on this host]
@@ -37,21 +37,21 @@ pub(super) struct FileArgs {
 /// A certificate, its key, and where they are.
 pub(super) struct Loaded {
     pub(super) files: Serving,
-    /// What is in the certificate's file.
+    /// The content of the certificate's file.
     pub(super) text: String,
     pub(super) certificate: Certificate,
     pub(super) key: PrivateKey,
 }
 
 impl Loaded {
-    /// Makes a key of the same kind.
+    /// Creates a key of the same kind.
     pub(super) fn new_key(&self) -> Result<PrivateKey, Failure> {
         self.key.another(&self.certificate.key).map_err(|error| Failure::refused(error.to_string()))
     }
 }
 
 impl FileArgs {
-    /// Returns the beginning of a command about the same files.
+    /// Returns the start of a command with the same files.
     pub(super) fn command(&self) -> String {
         let given = [
             ("--pki", &self.pki),
@@ -65,7 +65,7 @@ impl FileArgs {
         words.fold("netsurgeon certs reissue".to_string(), |command, word| command + &word)
     }
 
-    /// Finds and reads the pair; refuses one that does not belong together.
+    /// Finds and reads the pair; refuses a key that does not match the certificate.
     pub(super) fn load(&self) -> Result<Loaded, Failure> {
         let files = self.serving()?;
         let (text, certificate) = first_certificate(&files.certificate)?;
@@ -90,8 +90,8 @@ impl FileArgs {
         }
         let found = Serving::find(self.pki.as_deref()).ok_or_else(|| match &self.pki {
             Some(folder) => {
-                let text = format!("there is no API server's certificate in `{}`", folder.display());
-                Failure::usage(text).hint("name the files: `--cert`, `--key`, `--ca-cert`, `--ca-key`")
+                let text = format!("no API server certificate in `{}`", folder.display());
+                Failure::usage(text).hint("give the files: `--cert`, `--key`, `--ca-cert`, `--ca-key`")
             }
             None => nowhere(),
         })?;
@@ -100,14 +100,14 @@ impl FileArgs {
         Ok(Serving { key: or(&self.key, found.key), authority, authority_key, ..found })
     }
 
-    /// Reads the authority.
+    /// Reads the CA.
     pub(super) fn authority(&self, loaded: &Loaded, now: OffsetDateTime) -> Result<Authority, Failure> {
         let (file, key_file) = (&loaded.files.authority, &loaded.files.authority_key);
         let (_, certificate) = first_certificate(file)?;
         if !key_file.exists() {
-            let text = format!("the key of the authority, `{}`, is not here", key_file.display());
+            let text = format!("the CA's private key `{}` does not exist", key_file.display());
             return Err(Failure::refused(text).hint(
-                "name it with `--ca-key`; is it kept elsewhere, `--csr-out` writes a request for a signature",
+                "give it with `--ca-key`; if the CA is elsewhere, `--csr-out` writes a signing request for it",
             ));
         }
         let password = self.ca_key_password_file.as_deref().map(read).transpose()?;
@@ -139,7 +139,7 @@ pub(super) fn first_certificate(file: &Path) -> Result<(String, Certificate), Fa
     let unreadable = |reason: String| Failure::refused(format!("`{}`: {reason}", file.display()));
     let found = certificates(&text).map_err(|error| unreadable(error.to_string()))?;
     let first = found.into_iter().next();
-    let first = first.ok_or_else(|| unreadable("there is no certificate in it".to_string()))?;
+    let first = first.ok_or_else(|| unreadable("it contains no certificate".to_string()))?;
     Ok((text.to_string(), first))
 }
 
@@ -151,7 +151,7 @@ pub(super) fn key(file: &Path) -> Result<(Zeroizing<String>, PrivateKey), Failur
     Ok((text, key))
 }
 
-/// Writes a new key that only its owner may read.
+/// Writes a new key that only its owner can read.
 pub(super) fn write_key(file: &Path, key: &PrivateKey) -> Result<(), Failure> {
     let text = key.to_pem().map_err(|error| Failure::refused(error.to_string()))?;
     create_file(file, text.as_bytes(), Readers::Owner)

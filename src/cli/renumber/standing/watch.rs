@@ -1,4 +1,4 @@
-//! `renumber status --watch`: looking again and again, until the renumbering has come to its end.
+//! `renumber status --watch`: checks repeatedly until the renumbering ends.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::session::Failure;
 use crate::session::LiveEtcd;
 use crate::survey::Survey;
 
-/// As many findings as fit on a screen beside everything else.
+/// Maximum number of findings on the screen.
 const SHOWN: usize = 12;
 
-/// Watches.
+/// Runs the command.
 pub(super) async fn run(context: &Context, args: &StandingArgs, every: Duration) -> Result<Outcome, Failure> {
     let store = args.etcd.connect().await?;
     if args.operation.is_none() {
@@ -28,7 +28,7 @@ pub(super) async fn run(context: &Context, args: &StandingArgs, every: Duration)
     let mut trouble = None;
     while !last.has_ended() {
         sleep(every).await;
-        let begun = Instant::now();
+        let started = Instant::now();
         match args.look(&store, Some(&last.operation)).await {
             Ok(look) if look == last && !(look.has_figures() && context.output.redraws()) => {}
             Ok(look) => {
@@ -38,12 +38,12 @@ pub(super) async fn run(context: &Context, args: &StandingArgs, every: Duration)
             Err(failure) => {
                 if is_gone(store.as_ref(), &last.operation).await.unwrap_or(false) {
                     context.output.progress(&format!(
-                        "{}: its journal is gone; a renumbering that was retired leaves none",
+                        "{}: its journal is deleted, as after `renumber retire`",
                         last.operation
                     ));
                     break;
                 }
-                // etcd may be away for a moment; whoever watches wants to go on watching.
+                // etcd may be unavailable for a moment: continue to watch.
                 let text = failure.error.to_string();
                 if trouble.replace(text.clone()).as_ref() != Some(&text) {
                     context.output.warn(&text);
@@ -52,8 +52,8 @@ pub(super) async fn run(context: &Context, args: &StandingArgs, every: Duration)
             }
         }
         trouble = None;
-        // A look reads every Service: at least half of the time the cluster is left alone.
-        sleep(begun.elapsed().saturating_sub(every)).await;
+        // A check reads every Service: it takes at most half of the time.
+        sleep(started.elapsed().saturating_sub(every)).await;
     }
     Ok(Outcome::Done)
 }

@@ -1,4 +1,4 @@
-//! The ConfigMaps of an operation: their names, their labels, and what is in them.
+//! The ConfigMaps of an operation: their names, labels and content.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::cluster::{Collection, MANAGED_BY, ObjectRef};
-use crate::operation::{Claim, OperationError};
+use crate::kube_api::{Collection, MANAGED_BY, ObjectRef};
+use crate::operation::{LeaseHolder, OperationError};
 use crate::store::Revision;
 
-/// Where they are: whoever may write there administers the cluster.
+/// Their namespace: clients with write permission there administer the cluster.
 pub(super) const NAMESPACE: &str = "kube-system";
 /// The label with an operation's id.
 const OPERATION: &str = "netsurgeon.io/operation";
-/// The label that tells what is in a ConfigMap.
+/// The label with the role of a ConfigMap.
 const PART: &str = "netsurgeon.io/part";
 
-/// What a ConfigMap is for; the name is the label's.
+/// The role of a ConfigMap; the label has its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The one by which the operation exists, and which owns the others.
+    /// The ConfigMap by which the operation exists; it owns the others.
     Head,
-    /// A piece of the plan.
+    /// A part of the plan.
     Plan,
     /// Records of steps.
     Records,
@@ -44,45 +44,45 @@ impl Role {
 pub(super) struct Stored {
     #[serde(rename = "r")]
     pub(super) revision: Revision,
-    /// Byte for byte what was written.
+    /// The written value, byte for byte.
     #[serde(rename = "v")]
     pub(super) value: Box<RawValue>,
 }
 
-/// Records by their names.
+/// Records by name.
 pub(super) type Records = BTreeMap<String, Stored>;
 
 /// A ConfigMap of records as it was read.
 #[derive(Debug, Clone)]
 pub(super) struct Kept {
-    /// All of it: what others have added stays.
+    /// The whole object: fields added by other clients stay.
     object: Value,
-    /// Of whoever may write it.
+    /// The epoch of the process that can write it.
     pub(super) epoch: u64,
     pub(super) records: Records,
 }
 
-/// What a head says beside its records.
+/// The fields of a head besides its records.
 #[derive(Debug, Clone)]
 pub(super) struct Head {
     pub(super) cluster: String,
     pub(super) operation: String,
-    /// Who has the operation, or had it last.
-    pub(super) holder: Claim,
-    /// How many ConfigMaps there are for records of steps.
+    /// The current or last holder of the operation.
+    pub(super) holder: LeaseHolder,
+    /// The number of ConfigMaps with records of steps.
     pub(super) shards: usize,
 }
 
 impl Kept {
     pub(super) fn of(object: Value) -> Result<Self, OperationError> {
         let epoch =
-            text(&object, "epoch")?.parse().map_err(|_| broken(&object, "its `epoch` is no number"))?;
+            text(&object, "epoch")?.parse().map_err(|_| broken(&object, "its `epoch` is not a number"))?;
         let records = serde_json::from_str(text(&object, "records")?);
         let records = records.map_err(|error| broken(&object, &format!("its `records`: {error}")))?;
         Ok(Self { object, epoch, records })
     }
 
-    /// What it becomes with these records, under an epoch.
+    /// Returns the object with these records and this epoch.
     pub(super) fn with(&self, epoch: u64, records: &Records) -> Value {
         let mut object = self.object.clone();
         if let Some(data) = object.get_mut("data").and_then(Value::as_object_mut) {
@@ -98,7 +98,7 @@ impl Kept {
         let holder = serde_json::from_str(read("holder")?);
         let holder = holder.map_err(|error| broken(&self.object, &format!("its `holder`: {error}")))?;
         let shards = read("shards")?.parse();
-        let shards = shards.map_err(|_| broken(&self.object, "its `shards` is no number"))?;
+        let shards = shards.map_err(|_| broken(&self.object, "its `shards` is not a number"))?;
         let (cluster, operation) = (read("cluster")?.to_string(), read("operation")?.to_string());
         Ok(Head { cluster, operation, holder, shards })
     }
@@ -112,8 +112,8 @@ impl Kept {
     }
 }
 
-/// The head of an operation whose record begins.
-pub(super) fn head(cluster: &str, by: &Claim, shards: usize) -> Value {
+/// The head of an operation that starts.
+pub(super) fn head(cluster: &str, by: &LeaseHolder, shards: usize) -> Value {
     let holder = json!(by).to_string();
     let data = json!({
         "cluster": cluster, "operation": by.operation, "holder": holder, "shards": shards.to_string(),
@@ -122,28 +122,28 @@ pub(super) fn head(cluster: &str, by: &Claim, shards: usize) -> Value {
     manifest(&by.operation, Role::Head, &head_name(&by.operation), json!({"data": data}))
 }
 
-/// Makes somebody the holder of a head.
-pub(super) fn held_by(mut head: Value, by: &Claim) -> Value {
+/// Sets the holder of a head.
+pub(super) fn held_by(mut head: Value, by: &LeaseHolder) -> Value {
     if let Some(data) = head.get_mut("data").and_then(Value::as_object_mut) {
         data.insert("holder".into(), json!(json!(by).to_string()));
     }
     head
 }
 
-/// The ConfigMap with this number for records of steps.
+/// The ConfigMap of records with this number.
 pub(super) fn shard(operation: &str, number: usize, owner: &str) -> Value {
     let data = json!({"epoch": "1", "records": "{}"});
     let name = shard_name(operation, number);
     owned(manifest(operation, Role::Records, &name, json!({"data": data})), operation, owner)
 }
 
-/// A piece of the plan, which is never changed.
+/// A part of the plan, which is never changed.
 pub(super) fn plan(operation: &str, number: usize, part: &[u8], owner: &str) -> Value {
     let more = json!({"immutable": true, "binaryData": {"part": BASE64.encode(part)}});
     owned(manifest(operation, Role::Plan, &plan_name(operation, number), more), operation, owner)
 }
 
-/// What a piece of the plan holds.
+/// Returns the content of a part of the plan.
 pub(super) fn plan_of(object: &Value) -> Result<Vec<u8>, OperationError> {
     let part = object.pointer("/binaryData/part").and_then(Value::as_str).unwrap_or_default();
     BASE64.decode(part.as_bytes()).map_err(|error| broken(object, &error.to_string()))
@@ -162,7 +162,7 @@ fn manifest(operation: &str, role: Role, name: &str, more: Value) -> Value {
     Value::Object(members)
 }
 
-/// The same as something that goes with the head.
+/// Returns the object with the head as its owner.
 fn owned(mut object: Value, operation: &str, uid: &str) -> Value {
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": head_name(operation), "uid": uid});
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -171,7 +171,7 @@ fn owned(mut object: Value, operation: &str, uid: &str) -> Value {
     object
 }
 
-/// A name in the API has small letters only (RFC 1123).
+/// A name in the API has only lowercase letters (RFC 1123).
 pub(super) fn head_name(operation: &str) -> String {
     format!("netsurgeon-{}", operation.to_ascii_lowercase())
 }
@@ -184,7 +184,7 @@ pub(super) fn plan_name(operation: &str, number: usize) -> String {
     format!("{}-plan-{number:05}", head_name(operation))
 }
 
-/// The ConfigMap of a name.
+/// The ConfigMap with this name.
 pub(super) fn named(name: &str) -> ObjectRef<'_> {
     ObjectRef::new("v1", "ConfigMap", Some(NAMESPACE), name)
 }
@@ -200,12 +200,12 @@ pub(super) fn selector(operation: Option<&str>, role: Role) -> String {
     format!("{PART}={}{of}", role.label())
 }
 
-/// Its name, for a message.
+/// The name of an object, for a message.
 pub(super) fn name_of(object: &Value) -> &str {
     object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The identity of an object of the API.
+/// The uid of an object.
 pub(super) fn uid_of(object: &Value) -> &str {
     object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default()
 }
@@ -219,7 +219,7 @@ fn broken(object: &Value, reason: &str) -> OperationError {
     OperationError::Journal { what: place(name_of(object)), reason: reason.to_string() }
 }
 
-/// Where something is, in words.
+/// Returns kind and name of a ConfigMap, for a message.
 pub(super) fn place(name: &str) -> String {
     format!("ConfigMap `{NAMESPACE}/{name}`")
 }

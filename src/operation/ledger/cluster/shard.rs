@@ -1,8 +1,8 @@
-//! One ConfigMap of records, and all who want to write into it at the same time.
+//! One ConfigMap of records, with its concurrent writers.
 //!
-//! Whoever comes first writes for everybody who waits (group commit): thousands of steps side by side cost a few writes. A
-//! write names the `resourceVersion` that it replaces. Whoever takes the operation over has written a higher epoch into the
-//! object before it acts, so that a write of the one before fails, and finds out why.
+//! The first writer writes for all waiting writers (group commit): thousands of concurrent steps cost a few writes. A write
+//! names the `resourceVersion` that it replaces. A process that takes the operation over writes a higher epoch into the
+//! object before it acts, so a write of the previous holder fails, and that holder finds the reason.
 
 use std::sync::Mutex as Queue;
 use std::sync::PoisonError;
@@ -14,19 +14,20 @@ use tokio::sync::{Mutex, MutexGuard, oneshot};
 use tokio::time::sleep;
 
 use super::objects::{Kept, Records, Stored, named, place};
-use crate::cluster::{Cluster, ClusterError};
+use crate::kube_api::{Cluster, ClusterError};
 use crate::operation::OperationError;
 use crate::store::{Action, CommitError, Expected, Key, Revision};
 
-/// How often is written again what others, or lost answers, have come in between.
+/// Attempts of a write after conflicts and lost answers.
 const MOST_ATTEMPTS: u32 = 5;
-/// While several want to write, whoever writes waits so long for more of them: a few times what a write takes.
+/// While there are several writers, the one that writes waits this long for more of them: a few times the duration of a
+/// write.
 const GATHER: Duration = Duration::from_millis(20);
-/// The records of a ConfigMap in bytes at most: it may hold 1 MiB in all (`MaxSecretSize` in `pkg/apis/core/types.go`, v1.36.3,
-/// which ConfigMaps share).
+/// The maximum size of the records of a ConfigMap, in bytes. A ConfigMap is limited to 1 MiB in all (`MaxSecretSize` in
+/// `pkg/apis/core/types.go`, v1.36.3, which ConfigMaps share).
 const MOST_BYTES: usize = 1_000_000;
 
-/// Who we are among those who had the operation one after the other, and what was written last.
+/// The epoch of this process among the successive holders of the operation, and the revision written last.
 pub(super) struct Fence {
     pub(super) epoch: u64,
     newest: AtomicI64,
@@ -37,7 +38,7 @@ impl Fence {
         Self { epoch, newest: AtomicI64::new(0) }
     }
 
-    /// Takes note of what others have written before.
+    /// Records the revisions that previous holders wrote.
     pub(super) fn saw(&self, kept: &Kept) {
         let newest = kept.records.values().map(|stored| stored.revision.0).max().unwrap_or_default();
         self.newest.fetch_max(newest, Ordering::SeqCst);
@@ -56,10 +57,10 @@ pub(super) struct RecordChange {
     pub(super) action: Action,
 }
 
-/// Somebody who waits for a write.
+/// A writer that waits.
 struct Waiting {
     changes: Vec<RecordChange>,
-    /// That of the write, once it was tried.
+    /// The revision of the write, once it was tried.
     revision: Option<Revision>,
     tell: oneshot::Sender<Result<Revision, OperationError>>,
 }
@@ -69,9 +70,9 @@ pub(super) struct Shard {
     cluster: Cluster,
     name: String,
     waiting: Queue<Vec<Waiting>>,
-    /// As it is by what we know; `None` while that has to be read.
+    /// The cached object; `None` if it has to be read.
     kept: Mutex<Option<Kept>>,
-    /// Whether several wanted to write at the same time when that was done last.
+    /// Whether the last write had several writers.
     is_busy: AtomicBool,
 }
 
@@ -90,7 +91,7 @@ impl Shard {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads it as it is now.
+    /// Reads the current object into the cache.
     pub(super) async fn read(&self) -> Result<Kept, OperationError> {
         let mut kept = self.kept.lock().await;
         *kept = None;
@@ -99,7 +100,7 @@ impl Shard {
         Ok(read)
     }
 
-    /// Reads it as it is now, whatever is being written.
+    /// Reads the current object, without waiting for a write.
     pub(super) async fn fetch(&self) -> Result<Kept, OperationError> {
         match self.cluster.get(&named(&self.name)).await? {
             Some(object) => Kept::of(object),
@@ -108,11 +109,11 @@ impl Shard {
     }
 
     fn gone(&self) -> OperationError {
-        let reason = "it is gone: without it the operation can neither be resumed nor rolled back";
+        let reason = "it is missing: without it the operation can be neither resumed nor rolled back";
         OperationError::Journal { what: place(&self.name), reason: reason.to_string() }
     }
 
-    /// Writes our epoch into it, before anything else is done with it.
+    /// Writes the epoch of this process into the object, before any other use of it.
     pub(super) async fn take(&self, fence: &Fence) -> Result<(), OperationError> {
         let mut kept = self.kept.lock().await;
         let mut last = None;
@@ -121,7 +122,7 @@ impl Shard {
             if found.epoch > fence.epoch {
                 return Err(self.lost());
             }
-            // Of an attempt whose answer was lost.
+            // From an attempt whose answer was lost.
             let outcome = if found.epoch == fence.epoch {
                 Ok(Ok(found))
             } else {
@@ -145,7 +146,7 @@ impl Shard {
         OperationError::Contended { what: place(&self.name), attempts: MOST_ATTEMPTS }
     }
 
-    /// Changes records: all of these or none.
+    /// Changes records, all or none.
     pub(super) async fn write(
         &self,
         changes: Vec<RecordChange>,
@@ -163,15 +164,15 @@ impl Shard {
         } else {
             self.commit(kept, all, fence).await;
         }
-        told.await.unwrap_or_else(|_| Err(unknown("whoever wrote it was cut off")))
+        told.await.unwrap_or_else(|_| Err(unknown("the task that wrote it was cancelled")))
     }
 
-    /// Writes what all of these want, and tells each what came of it.
+    /// Writes the changes of all these writers, and sends each its outcome.
     async fn commit(&self, mut kept: MutexGuard<'_, Option<Kept>>, mut all: Vec<Waiting>, fence: &Fence) {
         let mut lost = None;
         self.is_busy.store(all.len() > 1, Ordering::SeqCst);
         for _ in 0..MOST_ATTEMPTS {
-            // Until an answer comes nothing is known: whoever is cut off here leaves it so.
+            // The cache is empty until an answer comes, also if this task is cancelled here.
             let before = match kept.take() {
                 Some(before) => Ok(before),
                 None => self.fetch().await,
@@ -204,13 +205,13 @@ impl Shard {
                 Err(error) => return tell_failure(all, false, error.into()),
             }
         }
-        let reason =
-            lost.map_or_else(|| "it was changed again and again".to_string(), |error| error.to_string());
+        let conflicts = || "another client changed it before each attempt".to_string();
+        let reason = lost.map_or_else(conflicts, |error| error.to_string());
         tell(all, || unknown(&reason));
     }
 
     fn lost(&self) -> OperationError {
-        OperationError::LockLost { to: format!("another process, which says so in {}", place(&self.name)) }
+        OperationError::LockLost { to: format!("another process took over (epoch in {})", place(&self.name)) }
     }
 }
 
@@ -220,7 +221,7 @@ impl Waiting {
         let _ = self.tell.send(Ok(revision));
     }
 
-    /// Whether an earlier attempt of ours came through, whose answer was lost.
+    /// Whether an earlier attempt of this process, whose answer was lost, succeeded.
     fn is_there(&self, records: &Records) -> bool {
         self.revision.is_some_and(|revision| {
             self.changes.iter().all(|change| match (&change.action, records.get(&change.name)) {
@@ -231,7 +232,7 @@ impl Waiting {
         })
     }
 
-    /// Makes its changes, unless something is not as it expects.
+    /// Applies its changes, unless a record differs from the expected revision.
     fn apply(&mut self, records: &mut Records, fence: &Fence) -> Result<(), OperationError> {
         for RecordChange { name, expected, .. } in &self.changes {
             let found = records.get(name).map(|stored| stored.revision);
@@ -268,7 +269,7 @@ fn told_of_what_is_there(all: Vec<Waiting>, records: &Records) -> Vec<Waiting> {
     rest
 }
 
-/// Returns those whose changes were made.
+/// Returns the writers whose changes were applied.
 fn applied(all: Vec<Waiting>, records: &mut Records, fence: &Fence) -> Vec<Waiting> {
     let mut rest = Vec::with_capacity(all.len());
     for mut one in all {
@@ -286,7 +287,7 @@ fn tell(all: Vec<Waiting>, error: impl Fn() -> OperationError) {
     }
 }
 
-/// Tells the first what failed, and the others the same in words.
+/// Sends the error to the first writer, and its text to the others.
 fn tell_failure(all: Vec<Waiting>, is_in_doubt: bool, error: OperationError) {
     let reason = error.to_string();
     let mut first = Some(error).filter(|_| !is_in_doubt);
@@ -302,7 +303,7 @@ fn tell_failure(all: Vec<Waiting>, is_in_doubt: bool, error: OperationError) {
     }
 }
 
-/// Whether a change may have been carried out although this came back, or what is there now tells more.
+/// Whether a change may have succeeded despite this error, or the current object shows the reason.
 pub(super) fn may_have_happened(error: &ClusterError) -> bool {
     match error {
         ClusterError::Conflict { .. }
@@ -317,7 +318,7 @@ pub(super) fn may_have_happened(error: &ClusterError) -> bool {
 
 fn raw(value: &[u8]) -> Result<Box<RawValue>, OperationError> {
     serde_json::from_slice(value)
-        .map_err(|error| CommitError::Refused { reason: format!("the record is no JSON: {error}") }.into())
+        .map_err(|error| CommitError::Refused { reason: format!("the record is not JSON: {error}") }.into())
 }
 
 fn unknown(reason: &str) -> OperationError {
@@ -325,6 +326,6 @@ fn unknown(reason: &str) -> OperationError {
 }
 
 fn full(name: &str) -> OperationError {
-    let reason = format!("{} would hold more than {MOST_BYTES} bytes of records", place(name));
+    let reason = format!("{} would contain more than {MOST_BYTES} bytes of records", place(name));
     CommitError::Refused { reason }.into()
 }

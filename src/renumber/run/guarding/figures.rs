@@ -1,4 +1,4 @@
-//! What the guard has seen and done, for Prometheus, and whether it still turns, for a liveness probe.
+//! The guard's metrics for Prometheus, and whether it makes progress, for a liveness probe.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,22 +11,22 @@ use crate::operation::Status;
 use crate::renumber::guard::{MENDS, Watched};
 use crate::session::metrics::{Figures, Page};
 
-/// Without a sign of life for so long, beside what it rests between looks, it is thought to hang: every request to
-/// etcd and to the API ends much sooner.
+/// After so long without progress, besides the interval between checks, the guard counts as hanging: every request to etcd
+/// and to the API ends much sooner.
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// How a look ended, each with its name in the metrics.
+/// The outcome of a check, each with its name in the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Looked {
-    /// Everything is as it should be.
+    /// No finding and no repair is left.
     Fine,
-    /// There is something to look at, or to mend.
+    /// Findings or repairs are left.
     Wrong,
-    /// Another process carries an operation out.
+    /// Another process runs an operation.
     Busy,
-    /// There is no renumbering.
+    /// No renumbering is under way.
     Idle,
-    /// etcd could not be read, say.
+    /// It failed: for example etcd could not be read.
     Failed,
 }
 
@@ -43,10 +43,10 @@ impl Looked {
 #[derive(Debug)]
 struct Counts {
     operation: Option<String>,
-    /// How it stood at the last look.
+    /// Its status at the last check.
     status: Option<Status>,
     looks: BTreeMap<Looked, u64>,
-    mends: BTreeMap<String, u64>,
+    repairs: BTreeMap<String, u64>,
     held: usize,
     pending: usize,
     findings: BTreeMap<String, usize>,
@@ -54,23 +54,23 @@ struct Counts {
     alive: Instant,
 }
 
-/// The figures, as they are shared with the metrics.
+/// The figures, shared with the metrics server.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     counts: Arc<Mutex<Counts>>,
-    /// Whether it has the Lease; `None` where it needs none.
+    /// Whether it holds the Lease; `None` if it needs none.
     lease: Option<watch::Receiver<Standing>>,
     rest: Duration,
 }
 
 impl Ledger {
-    /// Begins at zero; `rest` is how long the guard rests between looks.
+    /// Starts at zero; `rest` is the interval between checks.
     pub fn new(lease: Option<watch::Receiver<Standing>>, rest: Duration) -> Self {
         let counts = Counts {
             operation: None,
             status: None,
             looks: Looked::ALL.into_iter().map(|(looked, _)| (looked, 0)).collect(),
-            mends: MENDS.iter().map(|code| ((*code).to_string(), 0)).collect(),
+            repairs: MENDS.iter().map(|code| ((*code).to_string(), 0)).collect(),
             held: 0,
             pending: 0,
             findings: BTreeMap::new(),
@@ -84,7 +84,7 @@ impl Ledger {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note that a look has ended.
+    /// Records the end of a check.
     pub fn looked(&self, how: Looked) {
         let mut counts = self.counts();
         let count = counts.looks.entry(how).or_default();
@@ -95,18 +95,18 @@ impl Ledger {
         }
     }
 
-    /// Takes note of how the renumbering stands.
+    /// Records the status of the renumbering.
     pub fn stands(&self, status: Status) {
         self.counts().status = Some(status);
     }
 
-    /// Takes note of what was seen of a renumbering.
+    /// Records what a check has found.
     pub fn saw(&self, watched: &Watched) {
         let mut counts = self.counts();
         counts.alive = Instant::now();
         counts.held = watched.held;
-        counts.pending = watched.mends.len().saturating_add(watched.follows.len());
-        // One that was there and is no more is 0, not gone.
+        counts.pending = watched.repairs.len().saturating_add(watched.follows.len());
+        // A code without findings keeps its metric, with 0.
         counts.findings.values_mut().for_each(|count| *count = 0);
         for finding in &watched.findings {
             let count = counts.findings.entry(finding.code.to_string()).or_default();
@@ -114,20 +114,20 @@ impl Ledger {
         }
     }
 
-    /// Takes note of what was put right.
-    pub fn mended(&self, code: &str) {
+    /// Records a repair.
+    pub fn repaired(&self, code: &str) {
         let mut counts = self.counts();
         counts.alive = Instant::now();
-        let count = counts.mends.entry(code.to_string()).or_default();
+        let count = counts.repairs.entry(code.to_string()).or_default();
         *count = count.saturating_add(1);
     }
 
-    /// Takes note that it gets on.
+    /// Records progress.
     pub fn alive(&self) {
         self.counts().alive = Instant::now();
     }
 
-    /// Begins with a renumbering, or is without one.
+    /// Records the renumbering that is guarded, if any.
     pub fn guards(&self, operation: Option<&str>) {
         let mut counts = self.counts();
         counts.operation = operation.map(str::to_string);
@@ -141,35 +141,31 @@ impl Figures for Ledger {
         let counts = self.counts();
         if let Some(operation) = &counts.operation {
             let labels = [("operation", operation.as_str()), ("goal", "guard")];
-            page.info("netsurgeon_operation_info", "The operation that is under way.", &labels);
+            page.info("netsurgeon_operation_info", "The current operation.", &labels);
             if let Some(status) = counts.status {
                 let labels = [("operation", operation.as_str()), ("status", status.name())];
                 page.info(
                     "netsurgeon_operation_status_info",
-                    "How the operation stood at the last look.",
+                    "Status of the operation at the last check.",
                     &labels,
                 );
             }
         }
-        page.family("netsurgeon_guard_looks_total", "counter", "Looks of this process, by how they ended.");
+        page.family("netsurgeon_guard_looks_total", "counter", "Checks by this process, by outcome.");
         for (looked, name) in Looked::ALL {
             let count = counts.looks.get(&looked).copied().unwrap_or_default();
             page.sample("netsurgeon_guard_looks_total", &[("outcome", name)], count);
         }
-        page.family(
-            "netsurgeon_guard_mends_total",
-            "counter",
-            "What this process has put right, by its kind.",
-        );
-        for (code, count) in &counts.mends {
-            page.sample("netsurgeon_guard_mends_total", &[("code", code)], count);
+        page.family("netsurgeon_guard_repairs_total", "counter", "Repairs by this process, by kind.");
+        for (code, count) in &counts.repairs {
+            page.sample("netsurgeon_guard_repairs_total", &[("code", code)], count);
         }
         let what = "Services whose old address is held, or should be.";
         page.gauge("netsurgeon_guard_held_services", what, counts.held);
-        let what = "What is to be put right and was not yet, at the last look.";
-        page.gauge("netsurgeon_guard_pending_mends", what, counts.pending);
+        let what = "Repairs needed at the last check, counted before any was made.";
+        page.gauge("netsurgeon_guard_pending_repairs", what, counts.pending);
         if !counts.findings.is_empty() {
-            let what = "What people must look at, by its code.";
+            let what = "Findings that people must check, by code.";
             page.family("netsurgeon_guard_findings", "gauge", what);
             for (code, count) in &counts.findings {
                 page.sample("netsurgeon_guard_findings", &[("code", code)], count);
@@ -177,10 +173,14 @@ impl Figures for Ledger {
         }
         if let Some(lease) = &self.lease {
             let held = u8::from(lease.borrow().is_ours());
-            page.gauge("netsurgeon_guard_lease_held", "Whether this process has the Lease, and mends.", held);
+            page.gauge(
+                "netsurgeon_guard_lease_held",
+                "Whether this process holds the Lease, and repairs.",
+                held,
+            );
         }
         if let Some(looked) = counts.looked {
-            let what = "How long ago the last look ended that did not fail.";
+            let what = "Seconds since the last successful check.";
             page.gauge("netsurgeon_guard_last_look_seconds", what, looked.elapsed().as_secs_f64());
         }
     }

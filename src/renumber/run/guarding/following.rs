@@ -1,34 +1,34 @@
-//! What the guard does through the API: shadows become as their Services are.
+//! The guard's changes through the API: shadows follow their Services.
 
 use super::Guarding;
-use crate::cluster::{Cluster, ClusterError, ObjectRef};
-use crate::operation::{SystemAmbient, mend};
+use crate::kube_api::{Cluster, ClusterError, ObjectRef};
+use crate::operation::{SystemAmbient, repair};
 use crate::renumber::guard::{Follow, Followed};
 use crate::renumber::run::Ongoing;
 use crate::session::Failure;
 
-/// What came of shadows that are behind.
+/// The outcome for shadows that differ from their Services.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Behind {
-    /// Some were changed: look again.
+    /// Some were changed: check again.
     pub again: bool,
-    /// Some were not.
+    /// Some were not changed.
     pub left: bool,
 }
 
-/// What came of one of them.
+/// The outcome for one shadow.
 enum Outcome {
-    /// It is as it should be.
+    /// It matches its Service.
     Same,
     Changed,
-    /// Somebody else was faster.
+    /// A concurrent change was first.
     Raced,
-    /// It may not be changed now.
+    /// This guard is not allowed to change it now.
     Left,
 }
 
 impl Guarding<'_> {
-    /// Changes shadows as their Services were changed.
+    /// Changes shadows so that they match their Services.
     pub(super) async fn follow_all(
         &mut self,
         ongoing: &Ongoing,
@@ -36,7 +36,7 @@ impl Guarding<'_> {
     ) -> Result<Behind, Failure> {
         let mut behind = Behind::default();
         for follow in follows {
-            let Follow { finding, mend: record, .. } = follow;
+            let Follow { finding, repair: record, .. } = follow;
             self.ledger.alive();
             match self.follow(ongoing, follow).await {
                 Ok(Outcome::Same) => {}
@@ -44,12 +44,13 @@ impl Guarding<'_> {
                 Ok(Outcome::Left) => behind.left = true,
                 Ok(Outcome::Changed) => {
                     behind.again = true;
-                    mend(self.store, &self.cluster, &ongoing.journal, record, &SystemAmbient).await?;
-                    self.mended(record)?;
+                    repair(self.store, &self.cluster, &ongoing.journal, record, &SystemAmbient).await?;
+                    self.repaired(record)?;
                 }
                 Err(failure) => {
                     behind.left = true;
-                    let text = format!("{}, and it cannot be changed: {:#}", finding.message, failure.error);
+                    let text =
+                        format!("{}, and the shadow cannot be changed: {:#}", finding.message, failure.error);
                     self.voice.say_once("wrong", (&record.subject, finding.code), &text)?;
                 }
             }
@@ -87,21 +88,21 @@ impl Guarding<'_> {
 
     fn may_follow(&mut self, follow: &Follow) -> Result<bool, Failure> {
         if self.terms.dry_run {
-            let record = &follow.mend;
-            self.voice.say_once("would-mend", (&record.subject, record.code), &record.says)?;
+            let record = &follow.repair;
+            self.voice.say_once("would-repair", (&record.subject, record.code), &record.says)?;
             return Ok(false);
         }
-        self.may_mend()
+        self.may_repair()
     }
 
-    /// The API, which must be that of the cluster whose etcd is watched.
+    /// The API, which must belong to the same cluster as etcd.
     async fn api(&mut self) -> Result<Cluster, Failure> {
         if let Some(api) = &self.api {
             return Ok(api.clone());
         }
         let api = self.terms.kube.connect().await?;
         if api.identity().await? != self.cluster {
-            return Err(Failure::refused("the kubeconfig is another cluster's than etcd"));
+            return Err(Failure::refused("the kubeconfig and etcd belong to different clusters"));
         }
         self.api = Some(api.clone());
         Ok(api)

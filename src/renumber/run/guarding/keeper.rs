@@ -1,5 +1,5 @@
-//! Keeps the Lease of the guards in the background, so that a look that takes long does not lose it, and tells
-//! the guard whether it may mend.
+//! Holds the Lease of the guards in the background, so that a long check does not lose it. Reports to the guard whether it may
+//! repair.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::cluster::{Lease, LeaseHolder};
+use crate::kube_api::{Lease, LeaseState};
 use crate::operation::{Stop, StopSwitch};
 use crate::session::{Connect, Failure};
 
@@ -16,37 +16,37 @@ const NAMESPACE: &str = "kube-system";
 /// The Lease's name.
 const NAME: &str = "netsurgeon-guard";
 
-/// How many attempts to renew it fit into its duration.
+/// How many attempts to renew the Lease fit into its duration.
 const ATTEMPTS: u32 = 4;
-/// For how long the end of the guard waits until the Lease is given back.
+/// How long the end of the guard waits until the Lease is released.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// Whether this guard has the Lease.
+/// Whether this guard holds the Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// Nobody knows yet.
+    /// Not known yet.
     Unknown,
-    /// It has it, until then if nothing more is heard.
+    /// This guard holds it, until then if it is not renewed.
     Ours(Instant),
-    /// Another has it, whose name this is.
+    /// Another guard with this name holds it.
     Other(String),
-    /// It cannot be had, and why.
+    /// It cannot be acquired, with the reason.
     Failed(String),
 }
 
 impl Standing {
-    /// Whether this guard may mend.
+    /// Whether this guard may repair.
     pub fn is_ours(&self) -> bool {
         matches!(self, Self::Ours(until) if Instant::now() < *until)
     }
 
-    /// Why it may not, in words.
+    /// Why it is not allowed to repair, as a message.
     fn words(&self) -> String {
         match self {
-            Self::Unknown => "it is not known yet who has the Lease; this guard only watches".to_string(),
-            Self::Ours(_) => "the Lease could not be renewed in time; this guard only watches".to_string(),
-            Self::Other(holder) => format!("`{holder}` has the Lease and mends; this guard only watches"),
-            Self::Failed(reason) => format!("this guard only watches, it cannot get the Lease: {reason}"),
+            Self::Unknown => "the holder of the Lease is not known yet; this guard only watches".to_string(),
+            Self::Ours(_) => "the Lease was not renewed in time; this guard only watches".to_string(),
+            Self::Other(holder) => format!("`{holder}` holds the Lease and repairs; this guard only watches"),
+            Self::Failed(reason) => format!("this guard only watches: it cannot acquire the Lease: {reason}"),
         }
     }
 
@@ -55,7 +55,7 @@ impl Standing {
     }
 }
 
-/// The Lease, kept by a task of its own until this is dropped or released.
+/// Holds the Lease in a task of its own until it is released.
 pub struct Keeper {
     standing: watch::Receiver<Standing>,
     stop: StopSwitch,
@@ -72,14 +72,14 @@ struct Keeping {
 }
 
 impl Keeper {
-    /// Begins to ask for it; `cluster` is that of etcd, and must be the API's.
+    /// Starts to acquire the Lease; `cluster` is the identity in etcd, which must be that of the API, too.
     pub fn start(kube: Arc<dyn Connect>, cluster: &str, duration: Duration) -> Self {
         let host = crate::host::name();
         let (sender, standing) = watch::channel(Standing::Unknown);
         let keeping = Keeping {
             kube,
             cluster: cluster.to_string(),
-            // A host may have several guards, and a restarted one is another.
+            // A host may run several guards, and a restarted guard is another holder.
             holder: format!("{host}_{}", uuid::Uuid::new_v4()),
             duration,
             lease: None,
@@ -89,31 +89,31 @@ impl Keeper {
         Self { standing, stop, task: tokio::spawn(keeping.keep(asked)) }
     }
 
-    /// Returns what tells how it stands.
+    /// Returns a receiver of changes of the standing.
     pub fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.clone()
     }
 
-    /// Whether this guard may mend, or why not.
-    pub fn may_mend(&self) -> Result<(), String> {
+    /// Whether this guard may repair, or why not.
+    pub fn may_repair(&self) -> Result<(), String> {
         let standing = self.standing.borrow();
         if standing.is_ours() { Ok(()) } else { Err(standing.words()) }
     }
 
-    /// Waits until it is known who has it.
+    /// Waits until the holder is known.
     pub async fn known(&mut self) {
-        // An error is the end of the task, which is not before this is dropped.
+        // An error means that the task has ended, which happens only when `self` is released.
         let _ = self.standing.wait_for(|standing| *standing != Standing::Unknown).await;
     }
 
-    /// Waits until it passes from one to another.
+    /// Waits until the holder changes.
     pub async fn passed(&mut self) {
         if self.standing.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Gives it back.
+    /// Releases the Lease.
     pub async fn release(self) {
         self.stop.ask();
         let mut task = self.task;
@@ -138,22 +138,22 @@ impl Keeping {
         if let Some(mut lease) = self.lease.take()
             && let Err(error) = lease.release().await
         {
-            tracing::debug!("the Lease was not given back: {error}");
+            tracing::debug!("the Lease was not released: {error}");
         }
     }
 
-    /// Takes or renews it; returns when to do so again.
+    /// Acquires or renews it; returns when to try again.
     async fn turn(&mut self) -> Duration {
         let share = self.duration.checked_div(ATTEMPTS).unwrap_or(self.duration);
-        let begun = Instant::now();
+        let start = Instant::now();
         let limit = if self.standing.borrow().is_ours() { share } else { self.duration };
         let (standing, pause) = match timeout(limit, self.attempt()).await {
-            // The others see the change after this instant: they wait longer than this guard counts on it.
-            Ok(Ok(LeaseHolder::Ours)) => {
-                let until = begun.checked_add(self.duration.saturating_sub(share)).unwrap_or(begun);
+            // Other guards observe the change after this instant, so they wait longer than this guard relies on the Lease.
+            Ok(Ok(LeaseState::Ours)) => {
+                let until = start.checked_add(self.duration.saturating_sub(share)).unwrap_or(start);
                 (Standing::Ours(until), share)
             }
-            Ok(Ok(LeaseHolder::Other { name, left })) => (Standing::Other(name), left.min(share)),
+            Ok(Ok(LeaseState::Other { name, left })) => (Standing::Other(name), left.min(share)),
             Ok(Err(failure)) => {
                 let words: Vec<String> = failure.lines().into_iter().map(|(_, text)| text).collect();
                 (Standing::Failed(words.join("; ")), share)
@@ -174,13 +174,13 @@ impl Keeping {
         pause
     }
 
-    async fn attempt(&mut self) -> Result<LeaseHolder, Failure> {
+    async fn attempt(&mut self) -> Result<LeaseState, Failure> {
         if let Some(lease) = &mut self.lease {
             return Ok(lease.hold().await?);
         }
         let api = self.kube.connect().await?;
         if api.identity().await? != self.cluster {
-            return Err(Failure::refused("the API is another cluster's than etcd"));
+            return Err(Failure::refused("the API and etcd belong to different clusters"));
         }
         let lease = self.lease.insert(Lease::new(api, NAMESPACE, NAME, &self.holder, self.duration));
         Ok(lease.hold().await?)

@@ -1,4 +1,4 @@
-//! What the guard says: a line for everything that it sees or does, each thing once.
+//! The output of the guard: a line for each observation and each repair, without repetition.
 
 use std::collections::BTreeSet;
 
@@ -7,52 +7,52 @@ use serde::Serialize;
 use crate::operation::{Ambient, SystemAmbient};
 use crate::session::Failure;
 
-/// A line of what it says.
+/// A line of output.
 #[derive(Debug, Serialize)]
 pub struct Line<'a> {
-    /// Of its form.
+    /// Version of the format.
     pub version: u8,
     /// Seconds since 1970.
     pub at: i64,
     /// The operation's id, or empty.
     pub operation: &'a str,
-    /// `watching`, `mended`, `would-mend`, `wrong`, `busy`, `failed`, `ended`, `waiting`, `holding` or `standby`.
+    /// `watching`, `repaired`, `would-repair`, `wrong`, `busy`, `failed`, `ended`, `waiting`, `holding` or `standby`.
     pub event: &'a str,
     /// `namespace/name`, or empty.
     pub subject: &'a str,
-    /// The kind of mend or finding, or empty.
+    /// The kind of repair or finding, or empty.
     pub code: &'a str,
-    /// What it is about, in words.
+    /// The message.
     pub message: &'a str,
 }
 
-/// Takes the lines.
+/// Prints the lines.
 pub trait Lines: Send + Sync {
-    /// Prints one.
+    /// Prints a line.
     fn line(&self, line: &Line<'_>) -> Result<(), Failure>;
 }
 
-/// What is said, and was.
+/// Prints lines, and remembers which were printed.
 pub struct Voice<'a> {
     lines: &'a dyn Lines,
-    /// Of which operation; empty without one.
+    /// The operation's id; empty without one.
     pub operation: String,
-    /// What was said already: said again only when it changes.
+    /// Lines that were printed, which are not repeated.
     said: BTreeSet<String>,
 }
 
 impl<'a> Voice<'a> {
-    /// Has said nothing yet.
+    /// Returns one that has printed nothing.
     pub fn new(lines: &'a dyn Lines) -> Self {
         Self { lines, operation: String::new(), said: BTreeSet::new() }
     }
 
-    /// Everything may be said again: things were in order meanwhile.
+    /// Allows all lines again: no finding was left in between.
     pub fn forget(&mut self) {
         self.said.clear();
     }
 
-    /// Says something unless it was said before.
+    /// Prints a line unless it was printed before.
     pub fn say_once(&mut self, event: &str, about: (&str, &str), message: &str) -> Result<(), Failure> {
         let (subject, code) = about;
         if self.said.insert(format!("{event} {subject} {code} {message}")) {
@@ -61,7 +61,7 @@ impl<'a> Voice<'a> {
         Ok(())
     }
 
-    /// Says something; `about` is a Service, `namespace/name`, and a code, each of which may be empty.
+    /// Prints a line; `about` is a Service, `namespace/name`, and a code; both may be empty.
     pub fn say(&self, event: &str, about: (&str, &str), message: &str) -> Result<(), Failure> {
         let (subject, code) = about;
         let at = SystemAmbient.now();

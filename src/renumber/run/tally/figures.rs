@@ -6,28 +6,24 @@ use crate::session::metrics::Page;
 pub(super) fn operation(page: &mut Page, tally: &Tally) {
     let goal = tally.goal.name();
     let labels = [("operation", tally.operation.as_str()), ("goal", goal)];
-    page.info("netsurgeon_operation_info", "The operation that is under way.", &labels);
+    page.info("netsurgeon_operation_info", "The current operation.", &labels);
     let stage = &tally.stage;
     let direction = if stage.back { "back" } else { "forward" };
     let labels = [("stage", stage.name.as_str()), ("direction", direction)];
-    page.info("netsurgeon_stage_info", "The stage that is under way.", &labels);
-    page.gauge("netsurgeon_batch", "The batch that is under way, from 1; 0 outside of batches.", stage.batch);
-    page.gauge("netsurgeon_batches", "How many batches the plan has.", tally.batches);
-    page.gauge(
-        "netsurgeon_paused",
-        "Whether the operation waits for something that a person or another component does.",
-        u8::from(tally.paused),
-    );
+    page.info("netsurgeon_stage_info", "The current stage.", &labels);
+    page.gauge("netsurgeon_batch", "The current batch, from 1; 0 outside of batches.", stage.batch);
+    page.gauge("netsurgeon_batches", "Number of batches of the plan.", tally.batches);
+    page.gauge("netsurgeon_paused", "Whether the operation waits for a manual step.", u8::from(tally.paused));
 }
 
 pub(super) fn counts(page: &mut Page, tally: &Tally) {
-    page.family("netsurgeon_services", "gauge", "Services of the plan, by where they are.");
+    page.family("netsurgeon_services", "gauge", "Services of the plan, by phase.");
     let phases = tally.phases;
     let states = [("waiting", phases.waiting), ("held", phases.held), ("retired", phases.retired)];
     for (state, count) in states {
         page.sample("netsurgeon_services", &[("state", state)], count);
     }
-    page.family("netsurgeon_steps_total", "counter", "Steps of this process, by what came of them.");
+    page.family("netsurgeon_steps_total", "counter", "Steps of this process, by outcome.");
     let steps = tally.steps;
     let outcomes = [
         ("done", steps.done),
@@ -43,10 +39,10 @@ pub(super) fn counts(page: &mut Page, tally: &Tally) {
 
 pub(super) fn barriers(page: &mut Page, tally: &Tally) {
     let waits = tally.barriers;
-    let what = "How long every API server and every kube-proxy was waited for.";
+    let what = "Time spent waiting for every API server and every kube-proxy.";
     page.family("netsurgeon_barrier_seconds", "summary", what);
     page.sample("netsurgeon_barrier_seconds_sum", &[], waits.sum.as_secs_f64());
     page.sample("netsurgeon_barrier_seconds_count", &[], waits.count);
-    let what = "How long they were waited for the last time; 0 before.";
+    let what = "Duration of the last wait; 0 before the first one.";
     page.gauge("netsurgeon_barrier_last_seconds", what, waits.last.as_secs_f64());
 }

@@ -12,7 +12,7 @@ pub async fn with_issuers(pair: &Pair) {
     let (source, mirror) = (&pair.source.api, &pair.mirror.api);
     pair.comes_out("issuers", "pass", "the source has no cert-manager").await;
     define(source, GROUP, "v1alpha2", ("Order", "orders"), "Namespaced").await;
-    pair.comes_out("issuers", "unknown", "the source serves `cert-manager.io`, and no Certificates of v1")
+    pair.comes_out("issuers", "unknown", "the source serves `cert-manager.io`, but no Certificates in v1")
         .await;
     define(source, GROUP, "v1", ("Certificate", "certificates"), "Namespaced").await;
     define(mirror, GROUP, "v1", ("Certificate", "certificates"), "Namespaced").await;
@@ -25,12 +25,7 @@ pub async fn with_issuers(pair: &Pair) {
             "spec": {"issuerRef": reference},
         }))
         .await;
-    pair.comes_out(
-        "issuers",
-        "fail",
-        "1 issuer is asked for certificates, and the mirror has no cert-manager",
-    )
-    .await;
+    pair.comes_out("issuers", "fail", "1 issuer is needed, but the mirror has no cert-manager").await;
     define(mirror, GROUP, "v1", ("ClusterIssuer", "clusterissuers"), "Cluster").await;
     pair.comes_out("issuers", "fail", "ClusterIssuer `acme` is not on the mirror (Certificate `shop/tls`)")
         .await;
@@ -44,9 +39,9 @@ pub async fn with_issuers(pair: &Pair) {
     pair.comes_out("issuers", "fail", "ClusterIssuer `acme` is not ready on the mirror").await;
     let path = object_path(&issuer("True", "http01"));
     mirror.merge(&path, &issuer("True", "http01")).await;
-    pair.comes_out("issuers", "warn", "only HTTP-01 is solved by ClusterIssuer `acme`").await;
+    pair.comes_out("issuers", "warn", "only HTTP-01 solvers: ClusterIssuer `acme`").await;
     mirror.merge(&path, &issuer("True", "dns01")).await;
-    pair.comes_out("issuers", "pass", "all 1 that are asked").await;
+    pair.comes_out("issuers", "pass", "all 1 that are needed").await;
     let reference = json!({"name": "vault", "kind": "Signer", "group": "pki.example.com"});
     let other = json!({
         "apiVersion": version, "kind": "Certificate", "metadata": {"name": "internal", "namespace": "shop"},
@@ -56,7 +51,7 @@ pub async fn with_issuers(pair: &Pair) {
     pair.comes_out(
         "issuers",
         "warn",
-        "1 of other groups were not looked at: Signer `vault` of `pki.example.com` (Certificate `shop/internal`)",
+        "1 not checked (other API groups): Signer `vault` of `pki.example.com` (Certificate `shop/internal`)",
     )
     .await;
     source.delete(&object_path(&other)).await;
@@ -66,12 +61,12 @@ pub async fn with_fixed_addresses(pair: &Pair) {
     let (source, mirror) = (&pair.source.api, &pair.mirror.api);
     let ports = |port: u16| json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
     source.create_service("shop", "door", ports(30080)).await;
-    pair.comes_out("fixed-addresses", "pass", "none is written down").await;
+    pair.comes_out("fixed-addresses", "pass", "none is set explicitly").await;
     mirror.create_service("default", "other", ports(30080)).await;
     pair.comes_out(
         "fixed-addresses",
         "fail",
-        "nodePort 30080 of `shop/door` is that of `default/other` there",
+        "nodePort 30080 of `shop/door` is used by `default/other` on the mirror",
     )
     .await;
     mirror.delete("/api/v1/namespaces/default/services/other").await;
@@ -81,7 +76,7 @@ pub async fn with_fixed_addresses(pair: &Pair) {
         source.create_service("shop", "door", json!({"type": "NodePort", "ports": [{"port": 80}]})).await;
     let port = chosen["spec"]["ports"][0]["nodePort"].as_u64().and_then(|port| u16::try_from(port).ok());
     mirror.create_service("default", "other", ports(port.expect("a port"))).await;
-    pair.comes_out("fixed-addresses", "pass", "none is written down").await;
+    pair.comes_out("fixed-addresses", "pass", "none is set explicitly").await;
     source
         .merge("/api/v1/namespaces/shop/services/door", &json!({"spec": {"externalIPs": ["198.51.100.7"]}}))
         .await;
@@ -100,7 +95,7 @@ pub async fn with_webhooks(pair: &Pair) {
             "admissionReviewVersions": ["v1"],
         }],
     });
-    pair.comes_out("mirror-webhooks", "pass", "0 must answer for what is copied").await;
+    pair.comes_out("mirror-webhooks", "pass", "webhooks that must admit copied objects: 0").await;
     api.create(&configuration).await;
     pair.comes_out(
         "mirror-webhooks",
@@ -116,7 +111,7 @@ pub async fn with_webhooks(pair: &Pair) {
         "endpoints": [{"addresses": ["10.244.1.9"]}], "ports": [{"port": 8443}],
     }))
     .await;
-    pair.comes_out("mirror-webhooks", "pass", "1 must answer for what is copied, and can").await;
+    pair.comes_out("mirror-webhooks", "pass", "webhooks that must admit copied objects: 1, all ready").await;
     let mut namespaces = configuration.clone();
     namespaces["metadata"]["name"] = json!("namespaces");
     let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["namespaces"]});
@@ -138,7 +133,7 @@ pub async fn with_webhooks(pair: &Pair) {
     pair.comes_out(
         "mirror-webhooks",
         "warn",
-        "1 must answer for what is copied, and can; 1 more must answer at a URL, which was not tried",
+        "webhooks that must admit copied objects: 1, all ready; 1 more with a URL, not tested",
     )
     .await;
     api.delete(&path).await;

@@ -1,0 +1,108 @@
+//! Completion at the prompt. The shell's script calls this program, which knows its options, and asks etcd and the cluster for the
+//! ids of operations. A question that fails completes nothing, and prints nothing.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Arg, Command, Parser};
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate, complete};
+use clap_complete::env::{CompleteEnv, Shells};
+use tokio::time::timeout;
+
+use super::operation::HomeArgs;
+use super::output::{Format, Output, When};
+use super::{Failure, command};
+use crate::preflight::{CNI, DNS, MIRROR, Named, RENUMBER};
+use crate::renumber::live::MANUAL_STEPS;
+
+/// Set by the shell's script when it asks.
+const ASKED: &str = "NETSURGEON_COMPLETE";
+/// What kubectl calls to complete the words after `kubectl netsurgeon`, with these words as its arguments
+/// (`SetupPluginCompletion`, k8s.io/kubectl/pkg/cmd/plugin/plugin_completion.go, v0.36.3).
+pub const KUBECTL: &str = "kubectl_complete-netsurgeon";
+/// How long a prompt may wait.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Tells kubectl to add no file names. `ShellCompDirectiveNoFileComp` of `spf13/cobra` (completions.go, v1.10.2).
+const NO_FILES: &str = ":4";
+/// Tells kubectl to complete file names: `ShellCompDirectiveDefault`.
+const FILES: &str = ":0";
+
+/// Answers the shell and ends the process, if it is the shell that asks.
+pub fn answer() {
+    CompleteEnv::with_factory(|| command("netsurgeon")).var(ASKED).complete();
+}
+
+/// Returns the script that a shell loads.
+pub fn script(shell: &str) -> Result<Vec<u8>, Failure> {
+    let mut script = Vec::new();
+    let shells = Shells::builtins();
+    let Some(shell) = shells.completer(shell) else {
+        return Err(Failure::usage(format!("there is no completion for `{shell}`")));
+    };
+    shell.write_registration(ASKED, "netsurgeon", "netsurgeon", "netsurgeon", &mut script)?;
+    Ok(script)
+}
+
+/// Prints what kubectl asks for: a candidate per line, its description behind a tab, and at the end a directive.
+pub fn answer_kubectl(arguments: Vec<OsString>) {
+    let last = arguments.len().saturating_sub(1);
+    let found = complete(&mut command("kubectl netsurgeon"), arguments, last, None).unwrap_or_default();
+    let mut lines = Vec::new();
+    for candidate in found.iter().filter(|candidate| !candidate.is_hide_set()) {
+        let help = candidate.get_help().map(|help| format!("\t{help}")).unwrap_or_default();
+        lines.push(format!("{}{help}", candidate.get_value().to_string_lossy()));
+    }
+    lines.push(if lines.is_empty() { FILES } else { NO_FILES }.to_string());
+    // A shell that stopped reading needs no error message.
+    let _ = Output::new(Format::Table, When::Never).text(&lines.join("\n"));
+}
+
+/// Returns the command with candidates for the values of its options, and so all commands below it.
+pub fn with_candidates(command: Command) -> Command {
+    let checks = match command.get_name() {
+        "renumber" => names(RENUMBER),
+        "mirror" => names(MIRROR),
+        "dns" => names(DNS),
+        "cni" => names(CNI),
+        _ => Vec::new(),
+    };
+    let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_string()).collect();
+    let command =
+        names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_candidates));
+    command.mut_args(|arg| match arg.get_id().as_str() {
+        "operation" => arg.add(ArgValueCandidates::new(operations)),
+        "confirm" => fixed(arg, MANUAL_STEPS.to_vec()),
+        "only" | "skip" => fixed(arg, checks.clone()),
+        _ => arg,
+    })
+}
+
+fn names<I>(checks: &[Named<I>]) -> Vec<&'static str> {
+    checks.iter().map(|check| check.name).collect()
+}
+
+fn fixed(arg: Arg, names: Vec<&'static str>) -> Arg {
+    arg.add(ArgValueCandidates::new(move || names.iter().map(CompletionCandidate::new).collect::<Vec<_>>()))
+}
+
+/// Where operations are recorded, from the environment alone: the words before the one that is completed are not known here.
+#[derive(Debug, Parser)]
+struct Homes {
+    #[command(flatten)]
+    homes: HomeArgs,
+}
+
+/// Returns the ids of operations, the newest first, each with its state.
+fn operations() -> Vec<CompletionCandidate> {
+    let Ok(Homes { homes }) = Homes::try_parse_from(["netsurgeon"]) else { return Vec::new() };
+    let Ok(runtime) = super::runtime() else { return Vec::new() };
+    let found = runtime.block_on(async { timeout(PATIENCE, homes.quietly()).await.unwrap_or_default() });
+    runtime.shutdown_background();
+    let mut found: Vec<_> = found.into_iter().map(|found| found.listed).collect();
+    found.sort_by_key(|listed| std::cmp::Reverse(listed.summary.started));
+    let candidate = |(at, listed): (usize, crate::operation::Listed)| {
+        let status = listed.summary.status.to_string();
+        CompletionCandidate::new(listed.operation).help(Some(status.into())).display_order(Some(at))
+    };
+    found.into_iter().enumerate().map(candidate).collect()
+}

@@ -1,0 +1,80 @@
+//! How the help of every command is arranged: its own options first, then those of etcd and the API, tuning under "Advanced",
+//! and what all commands share under "Global options". `-h` leaves tuning out.
+
+use clap::Command;
+
+/// Options that tune a command, by id. Their defaults fit most clusters.
+const ADVANCED: [&str; 11] = [
+    "barrier",
+    "etcd_prefix",
+    "etcd_timeout",
+    "linger",
+    "lock_ttl",
+    "metrics_listen",
+    "no_events",
+    "parallel",
+    "rate",
+    "tier_timeout",
+    "without_api_server",
+];
+
+/// Sections that `-h` leaves out, too: what they are for takes more than a line to explain.
+const LONG_ONLY: [&str; 2] = ["Gates between batches", "Tiers"];
+
+const MORE: &str = "`--help` also shows examples, tuning, and every option in full.";
+
+/// Returns the command with its options in sections, and so all commands below it.
+pub fn arranged(command: Command) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_string()).collect();
+    let command = names.into_iter().fold(command, |command, name| command.mut_subcommand(name, arranged));
+    let command = command.mut_args(|arg| {
+        let is_advanced = ADVANCED.contains(&arg.get_id().as_str());
+        let is_long_only = arg.get_help_heading().is_some_and(|heading| LONG_ONLY.contains(&heading));
+        match () {
+            () if arg.is_global_set() => arg.help_heading("Global options"),
+            () if is_advanced => arg.help_heading("Advanced").hide_short_help(true),
+            () if is_long_only => arg.hide_short_help(true),
+            () => arg,
+        }
+    });
+    if command.has_subcommands() { command } else { command.after_help(MORE) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    fn commands(command: &Command, all: &mut Vec<Command>) {
+        all.push(command.clone());
+        command.get_subcommands().for_each(|one| commands(one, all));
+    }
+
+    fn every_command() -> Vec<Command> {
+        let mut all = Vec::new();
+        commands(&arranged(Cli::command()), &mut all);
+        all
+    }
+
+    #[test]
+    fn every_advanced_option_exists() {
+        let all = every_command();
+        for id in ADVANCED {
+            let has = |command: &Command| command.get_arguments().any(|arg| arg.get_id() == id);
+            assert!(all.iter().any(has), "no command has `{id}`");
+        }
+    }
+
+    /// Help is at most 100 columns wide, and often 80: a line that is copied must not be broken by clap.
+    #[test]
+    fn examples_fit_in_eighty_columns() {
+        for command in every_command() {
+            let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            for line in help.lines() {
+                assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
+            }
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The deploy lock in a cluster: found, put in force, and removed, each verified on every API server.
+//!
+//! The first object of a deploy lock claims it: of two concurrent `lock` commands one creates it, and the other reads its holder.
+//! To complete an interrupted `lock` or `unlock`, run it again.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::{Freeze, Method, NAME, PART, policy, quota, timer};
+use crate::kube_api::{ApiServerClient, Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef};
+
+/// A new policy takes up to a second or two to reach an API server. API servers cache a deleted quota for 30 s (`liveTTL`,
+/// `apiserver/pkg/admission/plugin/resourcequota/resource_access.go`, v1.36.3).
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// The kinds of objects of a deploy lock. The object that puts it in force is created last and deleted first.
+const KINDS: [(&str, &str); 4] = [
+    (policy::API_VERSION, "ValidatingAdmissionPolicyBinding"),
+    (policy::API_VERSION, "ValidatingAdmissionPolicy"),
+    ("v1", "ResourceQuota"),
+    (timer::API_VERSION, timer::KIND),
+];
+
+/// Why a deploy lock was not put in force or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum FreezeError {
+    /// The API failed.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// Another holder has the deploy lock.
+    #[error("locked already: {0}")]
+    Held(String),
+    /// No namespace is in the scope.
+    #[error("the deploy lock would cover nothing: {0}")]
+    Nothing(String),
+    /// Not every API server has followed in time.
+    #[error("{what}, but not every API server followed within {seconds} s: {seen}")]
+    Behind {
+        /// The completed change.
+        what: &'static str,
+        /// The deadline.
+        seconds: u64,
+        /// The last result.
+        seen: String,
+    },
+}
+
+/// An object of a deploy lock, as stored in the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    api_version: &'static str,
+    kind: &'static str,
+    namespace: Option<String>,
+    name: String,
+    uid: String,
+    version: String,
+    freeze: Option<Freeze>,
+    leaving: bool,
+    /// Whether it is a timer that has expired.
+    ended: bool,
+}
+
+impl Object {
+    fn reference(&self) -> ObjectRef<'_> {
+        ObjectRef::new(self.api_version, self.kind, self.namespace.as_deref(), &self.name)
+    }
+
+    /// Returns its kind and name, as in `ResourceQuota `shop/netsurgeon-lock``.
+    pub fn name(&self) -> String {
+        self.reference().to_string()
+    }
+}
+
+/// The objects of a deploy lock that are in the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The objects; the one that puts a policy in force comes first.
+    pub objects: Vec<Object>,
+}
+
+impl Standing {
+    /// Returns their deploy lock, if an object has the annotation.
+    pub fn freeze(&self) -> Option<&Freeze> {
+        self.objects.iter().find_map(|object| object.freeze.as_ref())
+    }
+
+    /// Whether it has ended by itself: its timer has expired, or was deleted.
+    pub fn has_ended(&self) -> bool {
+        let Some(freeze) = self.freeze().filter(|freeze| freeze.seconds.is_some()) else { return false };
+        let name = timer::name(freeze);
+        let runs = |object: &Object| {
+            object.kind == timer::KIND && object.name == name && !object.ended && !object.leaving
+        };
+        !self.objects.iter().any(runs)
+    }
+
+    /// Whether the objects that refuse changes exist.
+    pub fn is_complete(&self) -> bool {
+        let has = |kind: &str| self.objects.iter().any(|object| object.kind == kind && !object.leaving);
+        has("ResourceQuota") || (has("ValidatingAdmissionPolicy") && has("ValidatingAdmissionPolicyBinding"))
+    }
+}
+
+/// Sets the deploy lock of one cluster, and removes it.
+pub struct Freezer<'a> {
+    /// Its API.
+    pub cluster: &'a Cluster,
+    /// How long the API servers may take to follow.
+    pub deadline: Duration,
+    /// Whether every API server is asked at its own address, or only the one that the kubeconfig points to.
+    pub each: bool,
+}
+
+impl Freezer<'_> {
+    /// Returns how this cluster can be locked.
+    pub async fn method(&self) -> Result<Method, FreezeError> {
+        let policies = Collection::new(policy::API_VERSION, "ValidatingAdmissionPolicy", None);
+        Ok(if self.cluster.serves(&policies).await? { Method::Policy } else { Method::Quota })
+    }
+
+    /// Finds all objects of deploy locks of netsurgeon.
+    pub async fn find(&self) -> Result<Standing, FreezeError> {
+        let selector = format!("{}={},{}={}", MANAGED_BY.0, MANAGED_BY.1, PART.0, PART.1);
+        let mut standing = Standing::default();
+        for (api_version, kind) in KINDS {
+            let namespace = (kind == timer::KIND).then_some(timer::NAMESPACE);
+            let collection = Collection::new(api_version, kind, namespace);
+            let list = match self.cluster.list(&collection, Some(&selector)).await {
+                // The API server does not serve such policies.
+                Err(ClusterError::NotFound { .. }) => Vec::new(),
+                outcome => outcome?,
+            };
+            standing.objects.extend(list.iter().filter_map(|found| object(api_version, kind, found)));
+        }
+        Ok(standing)
+    }
+
+    /// Returns the objects of a deploy lock, in the order of their creation.
+    pub async fn manifests(&self, freeze: &Freeze) -> Result<Vec<Value>, FreezeError> {
+        let namespaces = self.namespaces(freeze).await?;
+        Ok(match freeze.method {
+            Method::Policy => {
+                let timer = timer::timer(freeze);
+                timer.into_iter().chain([policy::policy(freeze), policy::binding(freeze)]).collect()
+            }
+            Method::Quota => namespaces.iter().map(|name| quota::quota(freeze, name)).collect(),
+        })
+    }
+
+    /// Creates or changes the objects of a deploy lock, and deletes those that it does not need.
+    pub async fn put(&self, freeze: &Freeze, standing: &Standing) -> Result<(), FreezeError> {
+        let manifests = self.manifests(freeze).await?;
+        let mut kept = BTreeSet::new();
+        for manifest in &manifests {
+            let wanted = ObjectRef::of(manifest)?;
+            kept.insert(wanted.to_string());
+            let present =
+                standing.objects.iter().find(|object| object.reference() == wanted && !object.leaving);
+            let outcome = match present {
+                Some(object) => {
+                    let mut change = manifest.clone();
+                    // A later change of the object must be a conflict.
+                    if let Some(metadata) = change.get_mut("metadata").and_then(Value::as_object_mut) {
+                        metadata.insert("resourceVersion".to_string(), object.version.as_str().into());
+                    }
+                    self.cluster.merge(&wanted, &change).await
+                }
+                None => self.cluster.create(manifest).await,
+            };
+            match outcome {
+                Ok(_) => {}
+                Err(ClusterError::AlreadyExists { .. }) => {
+                    let now = self.find().await?;
+                    let by = now.freeze().map_or_else(|| format!("{wanted} exists"), Freeze::says);
+                    return Err(FreezeError::Held(by));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for object in standing.objects.iter().filter(|object| !kept.contains(&object.name())) {
+            self.cluster.delete(&object.reference(), Some(&object.uid)).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the objects of a deploy lock.
+    pub async fn remove(&self, standing: &Standing) -> Result<(), FreezeError> {
+        for object in &standing.objects {
+            self.cluster.delete(&object.reference(), Some(&object.uid)).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every API server refuses changes; returns the API servers.
+    pub async fn wait_until_in_force(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
+        let namespaces = self.probed(freeze).await?;
+        let refused = match freeze.method {
+            Method::Policy => policy::in_force(freeze),
+            // Quotas are the last step of admission: this message does not appear while a policy of netsurgeon is in force.
+            Method::Quota => format!("quota: {NAME}"),
+        };
+        let judge = |outcome: Result<Value, ClusterError>| match outcome {
+            Err(ClusterError::Refused { reason, .. }) if reason.contains(&refused) => Ok(()),
+            Err(error) => Err(error.to_string()),
+            Ok(_) => Err("it still accepts the change".to_string()),
+        };
+        self.ask_all(freeze, &namespaces, judge, "the deploy lock is created").await
+    }
+
+    /// Waits until no API server refuses changes any more; returns the API servers.
+    pub async fn wait_until_gone(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
+        let namespaces = match self.probed(freeze).await {
+            // Deleted namespaces are not locked.
+            Err(FreezeError::Nothing(_)) => return Ok(Vec::new()),
+            outcome => outcome?,
+        };
+        let judge = |outcome: Result<Value, ClusterError>| match outcome {
+            Err(ClusterError::Refused { reason, .. }) if reason.contains(NAME) => Err(reason),
+            Err(error) if error.is_transient() => Err(error.to_string()),
+            // Another component refuses it, not the deploy lock.
+            _ => Ok(()),
+        };
+        self.ask_all(freeze, &namespaces, judge, "the deploy lock is deleted").await
+    }
+
+    /// Sends the probe as a dry run in these namespaces, to every API server, until each passes.
+    async fn ask_all(
+        &self,
+        freeze: &Freeze,
+        namespaces: &[String],
+        judge: impl Fn(Result<Value, ClusterError>) -> Result<(), String>,
+        what: &'static str,
+    ) -> Result<Vec<String>, FreezeError> {
+        let started = Instant::now();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let seen = match self.ask_once(freeze, namespaces, &judge).await {
+                Ok(servers) => return Ok(servers),
+                Err(seen) => seen,
+            };
+            if started.elapsed().saturating_add(pause) >= self.deadline {
+                return Err(FreezeError::Behind { what, seconds: self.deadline.as_secs(), seen });
+            }
+            sleep(pause).await;
+            pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn ask_once(
+        &self,
+        freeze: &Freeze,
+        namespaces: &[String],
+        judge: &impl Fn(Result<Value, ClusterError>) -> Result<(), String>,
+    ) -> Result<Vec<String>, String> {
+        if !self.each {
+            for namespace in namespaces {
+                judge(self.cluster.try_create(&freeze.probe(namespace)).await)?;
+            }
+            return Ok(vec![self.cluster.server().to_string()]);
+        }
+        let mut servers = Vec::new();
+        for client in self.clients().await.map_err(|error| error.to_string())? {
+            let server = client.server().to_string();
+            for namespace in namespaces {
+                judge(client.try_create(&freeze.probe(namespace)).await)
+                    .map_err(|seen| format!("API server `{server}`: {seen}"))?;
+            }
+            servers.push(server);
+        }
+        Ok(servers)
+    }
+
+    async fn clients(&self) -> Result<Vec<ApiServerClient>, ClusterError> {
+        let mut clients = Vec::new();
+        for server in self.cluster.api_servers().await? {
+            clients.push(self.cluster.dial(server).await?);
+        }
+        Ok(clients)
+    }
+
+    /// Returns the namespaces of the probe: all that have a quota, or any one that the policy covers.
+    async fn probed(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
+        let mut namespaces = self.namespaces(freeze).await?;
+        if freeze.method == Method::Policy {
+            let one = namespaces.iter().position(|name| name == "default").unwrap_or_default();
+            namespaces = namespaces.into_iter().skip(one).take(1).collect();
+        }
+        Ok(namespaces)
+    }
+
+    /// Returns the namespaces of a deploy lock that are not being deleted, in the order of their names.
+    async fn namespaces(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
+        let staying = |Namespace { metadata, .. }| {
+            if metadata.deletion_timestamp.is_none() { metadata.name } else { None }
+        };
+        let present = self.cluster.objects_as(None, &staying).await?;
+        let present: BTreeSet<String> = present.into_iter().collect();
+        let missing = freeze.scope.only.iter().find(|name| !present.contains(*name));
+        if let Some(missing) = missing {
+            return Err(FreezeError::Nothing(format!("there is no namespace `{missing}`")));
+        }
+        let namespaces: Vec<String> = present.into_iter().filter(|name| freeze.scope.has(name)).collect();
+        if namespaces.is_empty() {
+            return Err(FreezeError::Nothing(format!("no namespace matches {}", freeze.scope)));
+        }
+        Ok(namespaces)
+    }
+}
+
+/// Reads an item of a list. Only objects with netsurgeon's name count, whatever their labels.
+fn object(api_version: &'static str, kind: &'static str, found: &Value) -> Option<Object> {
+    let metadata = found.get("metadata")?;
+    let text = |name: &str| metadata.get(name).and_then(Value::as_str).map(str::to_string);
+    let (name, freeze) = (text("name").unwrap_or_default(), Freeze::of(found));
+    let is_timer = kind == timer::KIND && freeze.as_ref().is_some_and(|freeze| timer::name(freeze) == name);
+    let conditions = found.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    let has_ended = |condition: &Value| {
+        let is = |name: &str, values: &[&str]| {
+            condition.get(name).and_then(Value::as_str).is_some_and(|value| values.contains(&value))
+        };
+        is("type", &["Failed", "FailureTarget", "Complete"]) && is("status", &["True"])
+    };
+    let ended = is_timer && conditions.into_iter().any(has_ended);
+    (name == NAME || is_timer).then(|| Object {
+        api_version,
+        kind,
+        namespace: text("namespace"),
+        name,
+        uid: text("uid").unwrap_or_default(),
+        version: text("resourceVersion").unwrap_or_default(),
+        freeze,
+        leaving: text("deletionTimestamp").is_some(),
+        ended,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::tests::freeze;
+    use super::*;
+
+    fn standing(kinds: &[usize]) -> Standing {
+        let found = policy::policy(&freeze());
+        let objects = kinds.iter().filter_map(|index| object(KINDS[*index].0, KINDS[*index].1, &found));
+        Standing { objects: objects.collect() }
+    }
+
+    #[test]
+    fn a_policy_without_its_binding_refuses_nothing() {
+        assert!(standing(&[0, 1]).is_complete());
+        assert!(!standing(&[1]).is_complete() && !standing(&[0]).is_complete());
+        assert!(standing(&[2]).is_complete() && !standing(&[]).is_complete());
+        assert_eq!(standing(&[1]).freeze(), Some(&freeze()));
+    }
+
+    #[test]
+    fn object_with_another_name_is_ignored() {
+        let mut found = policy::policy(&freeze());
+        found["metadata"]["name"] = json!("netsurgeon-lock-2");
+        assert_eq!(object("v1", "ResourceQuota", &found), None);
+    }
+
+    #[test]
+    fn lock_has_ended_once_its_timer_has_expired_or_is_deleted() {
+        let freeze = Freeze { seconds: Some(60), ..freeze() };
+        let timer = timer::timer(&freeze).unwrap();
+        let standing = |timer: Option<&Value>| {
+            let policy = policy::policy(&freeze);
+            let objects = [Some((&policy, KINDS[1])), timer.map(|timer| (timer, KINDS[3]))];
+            let objects = objects.into_iter().flatten();
+            Standing {
+                objects: objects
+                    .filter_map(|(found, (version, kind))| object(version, kind, found))
+                    .collect(),
+            }
+        };
+        assert!(!standing(Some(&timer)).has_ended());
+        let mut failed = timer.clone();
+        failed["status"] = json!({"conditions": [{"type": "Failed", "status": "True"}]});
+        assert!(standing(Some(&failed)).has_ended() && standing(None).has_ended());
+        assert!(!super::tests::standing(&[0, 1]).has_ended(), "a lock without an end does not end");
+    }
+}

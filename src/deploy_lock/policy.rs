@@ -1,0 +1,222 @@
+//! The ValidatingAdmissionPolicy of a deploy lock. Pure.
+//!
+//! It refuses to create, change and delete locked objects, to all users except the holder, the exempt ones, and the cluster's own
+//! components. For all users it permits:
+//!
+//! * subresources, which no rule names: `services/status` (load-balancer controllers), `*/scale` (autoscalers),
+//!   `pods/eviction` (drains);
+//! * changes outside `spec`: finalizers, owner references, annotations and labels that controllers write, and
+//!   unchanged objects;
+//! * everything that is not Services (or workloads): EndpointSlices, ConfigMaps, namespaces. A user with permission
+//!   to delete a namespace deletes its objects.
+//!
+//! A deploy lock that ends by itself has its timer ([`super::timer`]) as parameter: once the timer has expired, or is deleted,
+//! nothing is refused.
+//!
+//! It fails closed: an expression that fails refuses the request, and the expressions are total. The API server evaluates it, so
+//! it depends on no other component. It does not cover policies and bindings themselves, so a user with permission to delete them
+//! can unlock.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{Freeze, NAME, PROBE, timer};
+
+/// The API version of policies; GA in 1.30.
+pub const API_VERSION: &str = "admissionregistration.k8s.io/v1";
+
+/// The user names of the cluster's own components (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`, v1.36.3, and the loopback
+/// client of `apiserver/pkg/authentication/user`).
+const OWN_USERS: [&str; 4] = [
+    "system:apiserver",
+    "system:cloud-controller-manager",
+    "system:kube-controller-manager",
+    "system:kube-scheduler",
+];
+
+/// Kubelets, and the service accounts of `kube-system`: with `--use-service-account-credentials` each
+/// controller of the controller manager is one.
+const OWN_GROUPS: [&str; 2] = ["system:nodes", "system:serviceaccounts:kube-system"];
+
+/// Returns the policy.
+pub fn policy(freeze: &Freeze) -> Value {
+    // Unused fields are null, so that an existing policy loses them (RFC 7386).
+    let timer = freeze.seconds.map(|_| json!({"apiVersion": timer::API_VERSION, "kind": timer::KIND}));
+    let ended = if freeze.seconds.is_some() { timer::HAS_ENDED } else { "false" };
+    json!({
+        "apiVersion": API_VERSION, "kind": "ValidatingAdmissionPolicy",
+        "metadata": freeze.metadata(NAME, None),
+        "spec": {
+            "failurePolicy": "Fail",
+            "paramKind": timer,
+            "variables": [{"name": "ended", "expression": ended}],
+            "matchConstraints": {
+                "matchPolicy": "Equivalent",
+                "namespaceSelector": {"matchExpressions": namespaces(freeze)},
+                "resourceRules": rules(freeze),
+            },
+            "matchConditions": [{"name": "locked-out", "expression": locked_out(freeze)}],
+            "validations": [
+                {
+                    "expression": format!("variables.ended || !({})", probe()),
+                    "message": in_force(freeze),
+                    "reason": "Forbidden",
+                },
+                {
+                    "expression": format!("variables.ended || {} || ({HARMLESS})", probe()),
+                    "messageExpression": message(freeze),
+                    "message": format!("locked by netsurgeon: {}", freeze.says()),
+                    "reason": "Forbidden",
+                },
+            ],
+        },
+    })
+}
+
+/// Returns the binding, which puts the policy in force and every refusal into the audit log.
+pub fn binding(freeze: &Freeze) -> Value {
+    let timer = freeze.seconds.map(|_| {
+        json!({"name": timer::name(freeze), "namespace": timer::NAMESPACE, "parameterNotFoundAction": "Allow"})
+    });
+    json!({
+        "apiVersion": API_VERSION, "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": freeze.metadata(NAME, None),
+        "spec": {"policyName": NAME, "validationActions": ["Deny", "Audit"], "paramRef": timer},
+    })
+}
+
+/// Returns the message of a refused probe, which also the holder receives.
+pub fn in_force(freeze: &Freeze) -> String {
+    format!("netsurgeon lock {} is in force", freeze.id)
+}
+
+const HARMLESS: &str = "request.operation == \"UPDATE\" && object.spec == oldObject.spec";
+
+/// The probe, which shows whether the policy is in force, is refused to every user.
+fn probe() -> String {
+    let name = text(PROBE);
+    format!(
+        "(request.operation == \"CREATE\" && has(request.dryRun) && request.dryRun && has(object.metadata.name) \
+         && object.metadata.name == {name})"
+    )
+}
+
+fn locked_out(freeze: &Freeze) -> String {
+    let merged = |given: &BTreeSet<String>, own: &[&str]| {
+        let all: BTreeSet<&str> = given.iter().map(String::as_str).chain(own.iter().copied()).collect();
+        let list: Vec<String> = all.into_iter().map(text).collect();
+        format!("[{}]", list.join(", "))
+    };
+    let users = merged(&freeze.exempt.users, &OWN_USERS);
+    let groups = merged(&freeze.exempt.groups, &OWN_GROUPS);
+    format!(
+        "{} || !(request.userInfo.username in {users} || (has(request.userInfo.groups) && \
+         request.userInfo.groups.exists(group, group in {groups})))",
+        probe()
+    )
+}
+
+/// Every namespace has its name as a label (`NamespaceDefaultLabelName`, 1.21 and later), which cannot be removed.
+fn namespaces(freeze: &Freeze) -> Vec<Value> {
+    let requirement = |operator: &str, names: &BTreeSet<String>| {
+        let key = "kubernetes.io/metadata.name";
+        json!({"key": key, "operator": operator, "values": names})
+    };
+    let mut requirements = Vec::new();
+    if !freeze.scope.only.is_empty() {
+        requirements.push(requirement("In", &freeze.scope.only));
+    }
+    if !freeze.scope.without.is_empty() {
+        requirements.push(requirement("NotIn", &freeze.scope.without));
+    }
+    requirements
+}
+
+fn rules(freeze: &Freeze) -> Vec<Value> {
+    const ALL: &[&str] = &["CREATE", "UPDATE", "DELETE"];
+    let rule = |group: &str, resources: &[&str], operations: &[&str]| {
+        json!({
+            "apiGroups": [group], "apiVersions": ["v1"], "operations": operations, "resources": resources,
+            "scope": "Namespaced",
+        })
+    };
+    let mut rules = Vec::new();
+    if freeze.what.services() {
+        rules.push(rule("", &["services"], ALL));
+    }
+    if freeze.what.deploys() {
+        rules.push(rule("apps", &["deployments", "statefulsets", "daemonsets", "replicasets"], ALL));
+        rules.push(rule("batch", &["jobs", "cronjobs"], ALL));
+        // Deleting a Pod is everyday work, and its controller creates another one.
+        rules.push(rule("", &["pods"], &["CREATE"]));
+    }
+    rules
+}
+
+/// The message for clients: the refused action, the reason, the time, and how the lock ends.
+fn message(freeze: &Freeze) -> String {
+    let end = text(&format!(
+        ": {}; ask the holder, or run `netsurgeon unlock` (with `--force` if you are not the holder)",
+        freeze.says()
+    ));
+    format!(
+        "\"locked by netsurgeon: user \" + request.userInfo.username + \" is not allowed to \" + \
+         request.operation.lowerAscii() + \" \" + request.resource.resource + \" in namespace \" + \
+         request.namespace + {end}"
+    )
+}
+
+/// A string literal of CEL (<https://github.com/google/cel-spec/blob/master/doc/langdef.md>, "Strings").
+fn text(value: &str) -> String {
+    let mut literal = String::from("\"");
+    for c in value.chars() {
+        match c {
+            '"' | '\\' => literal.extend(['\\', c]),
+            '\n' => literal.push_str("\\n"),
+            '\r' => literal.push_str("\\r"),
+            c => literal.push(c),
+        }
+    }
+    literal.push('"');
+    literal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::freeze;
+    use super::super::{Scope, What};
+    use super::*;
+
+    #[test]
+    fn text_is_quoted_for_cel() {
+        assert_eq!(text("a\"b\\c\nd"), r#""a\"b\\c\nd""#);
+        let freeze = Freeze { reason: "\" + request.name + \"".into(), ..freeze() };
+        assert!(message(&freeze).contains(r#"\" + request.name + \""#), "{}", message(&freeze));
+    }
+
+    #[test]
+    fn cluster_components_and_holder_are_exempt() {
+        let condition = locked_out(&freeze());
+        for name in OWN_USERS.iter().chain(&OWN_GROUPS).chain(&["kubernetes-admin"]) {
+            assert!(condition.contains(&text(name)), "{name}: {condition}");
+        }
+        assert!(!condition.contains("system:masters"), "{condition}");
+    }
+
+    #[test]
+    fn rules_and_namespaces_match_the_scope() {
+        let resources = |what| {
+            let list = rules(&Freeze { what, ..freeze() });
+            list.iter().flat_map(|rule| rule["resources"].as_array().cloned().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(resources(What::Services), ["services"]);
+        assert!(!resources(What::Deploys).contains(&json!("services")));
+        assert_eq!(resources(What::All).len(), resources(What::Deploys).len() + 1);
+        let scope = Scope::new(&["shop".to_string()], &[]);
+        let selected = namespaces(&Freeze { scope, ..freeze() });
+        assert_eq!(selected.len(), 1);
+        assert_eq!((&selected[0]["operator"], &selected[0]["values"]), (&json!("In"), &json!(["shop"])));
+        assert_eq!(namespaces(&freeze())[0]["values"], json!(["kube-system"]));
+    }
+}

@@ -1,0 +1,63 @@
+//! The ResourceQuotas of a deploy lock, for API servers without admission policies. Pure.
+//!
+//! A quota of zero prevents the creation of more objects, and nothing else: it does not know users, so no user is exempt, and it
+//! ignores changes and deletions. Running Pods are not affected.
+
+use serde_json::{Value, json};
+
+use super::{Freeze, NAME, What};
+
+/// The counted workloads. Pods and objects that controllers create are not counted: a failed node must not take them along.
+const WORKLOADS: [&str; 4] =
+    ["count/deployments.apps", "count/statefulsets.apps", "count/daemonsets.apps", "count/cronjobs.batch"];
+
+/// Returns the quota of a namespace. Clients see only its name in the error.
+pub fn quota(freeze: &Freeze, namespace: &str) -> Value {
+    // Kinds that are not locked are null, so that an existing quota loses them (RFC 7386).
+    let limit = |frozen: bool| if frozen { Value::from("0") } else { Value::Null };
+    let mut hard = serde_json::Map::new();
+    hard.insert("services".to_string(), limit(freeze.what.services()));
+    hard.extend(WORKLOADS.iter().map(|name| ((*name).to_string(), limit(freeze.what.deploys()))));
+    json!({
+        "apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": freeze.metadata(NAME, Some(namespace)),
+        "spec": {"hard": hard},
+    })
+}
+
+/// Returns what a deploy lock by quotas does not cover.
+pub fn not_covered(what: What) -> Vec<String> {
+    let mut list = vec![
+        format!("changes and deletions: a ResourceQuota refuses only the creation of {what}"),
+        "namespaces created later".to_string(),
+        "exemptions: no user is exempt, netsurgeon included; a renumbering that needs shadow Services to hold \
+         addresses stops"
+            .to_string(),
+        "the message: clients see `exceeded quota: netsurgeon-lock`, without reason and holder".to_string(),
+    ];
+    if what.deploys() {
+        list.push("Pods, Jobs and ReplicaSets".to_string());
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::freeze;
+    use super::*;
+
+    #[test]
+    fn quota_counts_the_locked_kinds() {
+        let hard = |what| quota(&Freeze { what, ..freeze() }, "shop")["spec"]["hard"].clone();
+        let frozen = |what| {
+            let hard = hard(what);
+            hard.as_object().unwrap().values().filter(|limit| **limit == json!("0")).count()
+        };
+        assert_eq!((frozen(What::Services), frozen(What::Deploys), frozen(What::All)), (1, 4, 5));
+        assert_eq!(
+            (&hard(What::All)["services"], &hard(What::Deploys)["services"]),
+            (&json!("0"), &Value::Null)
+        );
+        assert_eq!(quota(&freeze(), "shop")["metadata"]["namespace"], "shop");
+    }
+}

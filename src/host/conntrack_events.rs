@@ -1,0 +1,255 @@
+//! New connections, from the kernel's own events: they include connections that end before the table is read.
+//!
+//! A netlink socket in the group of new connections (`NF_NETLINK_CONNTRACK_NEW`,
+//! `include/uapi/linux/netfilter/nfnetlink_compat.h`) receives an event for each accepted connection; listening changes nothing
+//! on the host. It needs CAP_NET_ADMIN, and covers the network namespace of this process. Messages are a `nlmsghdr`, a `nfgenmsg`
+//! and attributes (`nfnetlink.h`, `nfnetlink_conntrack.h`, Linux 6.12).
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use super::conntrack::is_probe;
+use rustix::io::Errno;
+use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
+use rustix::net::sockopt::{
+    Timeout, set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_timeout,
+};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
+
+/// The group of new connections, as a bit.
+const NEW: u32 = 1;
+/// Size of the kernel's queue: some ten thousand connections at once.
+const BUFFER: usize = 8 << 20;
+/// More than a message; several may come at once.
+const MESSAGES: usize = 64 << 10;
+/// How long to wait for the event of a test connection.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A new connection.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Begun {
+    /// The address that opened it.
+    pub client: IpAddr,
+    /// The destination address, before any translation.
+    pub to: IpAddr,
+    /// `tcp`, `udp`, `sctp`, or a number.
+    pub protocol: String,
+    /// The destination port, if the protocol has ports.
+    pub port: Option<u16>,
+}
+
+/// Result of a wait.
+#[derive(Debug)]
+pub enum Heard {
+    /// These connections were opened.
+    Begun(Vec<Begun>),
+    /// No event in the given time.
+    Silence,
+    /// The queue overflowed, and some events were lost.
+    Lost,
+}
+
+/// The kernel's events.
+pub struct Beginnings(OwnedFd);
+
+impl Beginnings {
+    /// Starts to listen, and checks that events arrive: it sends a datagram to each of these addresses of this host, for example
+    /// loopback's in each address family.
+    ///
+    /// Fails without CAP_NET_ADMIN, and if no event arrives: the kernel has no such events (`CONFIG_NF_CT_NETLINK`), they are
+    /// switched off (`net.netfilter.nf_conntrack_events`), or it tracks no connections of the family in this network namespace.
+    pub fn listen(here: &[IpAddr]) -> io::Result<Self> {
+        let socket =
+            socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(NETFILTER))?;
+        // Exceeds the limit for users (`net.core.rmem_max`), which allows some hundred connections.
+        set_socket_recv_buffer_size_force(&socket, BUFFER)
+            .or_else(|_| set_socket_recv_buffer_size(&socket, BUFFER))?;
+        bind(&socket, &SocketAddrNetlink::new(0, NEW))?;
+        let ears = Self(socket);
+        here.iter().try_for_each(|address| ears.try_out(*address))?;
+        Ok(ears)
+    }
+
+    fn try_out(&self, here: IpAddr) -> io::Result<()> {
+        let (from, to) = (UdpSocket::bind((here, 0))?, UdpSocket::bind((here, 0))?);
+        let port = to.local_addr()?.port();
+        from.send_to(&[0], (here, port))?;
+        let start = Instant::now();
+        while let Some(left) = PATIENCE.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
+            if let Heard::Begun(found) = self.next(left)?
+                && found.iter().any(|one| one.to == here && one.port == Some(port))
+            {
+                return Ok(());
+            }
+        }
+        Err(io::Error::other(format!(
+            "the kernel reports no event for a connection to {here}: `net.netfilter.nf_conntrack_events` is 0, or none are \
+             tracked in this network namespace"
+        )))
+    }
+
+    /// Waits for the next events, at most this long. Blocks.
+    pub fn next(&self, within: Duration) -> io::Result<Heard> {
+        // A timeout of zero would mean for ever.
+        set_socket_timeout(&self.0, Timeout::Recv, Some(within.max(Duration::from_millis(1))))?;
+        let mut buffer = vec![0; MESSAGES];
+        match recv(&self.0, &mut buffer, RecvFlags::empty()) {
+            Ok((length, _)) => Ok(Heard::Begun(messages(buffer.get(..length).unwrap_or_default()))),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(Heard::Silence),
+            Err(Errno::NOBUFS) => Ok(Heard::Lost),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Size of a `nlmsghdr`, and of a `nfgenmsg`, in bytes.
+const HEADER: usize = 16;
+const GENERIC: usize = 4;
+/// `IPCTNL_MSG_CT_NEW` of `NFNL_SUBSYS_CTNETLINK`.
+const CONNTRACK_NEW: u16 = 1 << 8;
+/// Attributes: `CTA_TUPLE_ORIG`; in it `CTA_TUPLE_IP` and `CTA_TUPLE_PROTO`.
+const ORIGINAL: u16 = 1;
+const ADDRESSES: u16 = 1;
+const PROTOCOL: u16 = 2;
+/// In the addresses: source and destination, of IPv4 and of IPv6 (`CTA_IP_V4_SRC`, ...).
+const SOURCE: [u16; 2] = [1, 3];
+const DESTINATION: [u16; 2] = [2, 4];
+/// In the protocol: its number, and the ports of source and destination (`CTA_PROTO_NUM`, `CTA_PROTO_SRC_PORT`,
+/// `CTA_PROTO_DST_PORT`).
+const NUMBER: u16 = 1;
+const FROM: u16 = 2;
+const PORT: u16 = 3;
+/// The bits of an attribute's type without its flags.
+const TYPE: u16 = 0x3fff;
+
+fn messages(mut bytes: &[u8]) -> Vec<Begun> {
+    let mut opened = Vec::new();
+    while let Some((message, rest)) = part(bytes, 4) {
+        let kind = message.get(4..6).map(native);
+        if kind == Some(CONNTRACK_NEW) {
+            opened.extend(message.get(HEADER.saturating_add(GENERIC)..).and_then(connection));
+        }
+        bytes = rest;
+    }
+    opened
+}
+
+fn connection(attributes: &[u8]) -> Option<Begun> {
+    let tuple = attribute(attributes, ORIGINAL)?;
+    let (addresses, protocol) = (attribute(tuple, ADDRESSES)?, attribute(tuple, PROTOCOL)?);
+    let address = |kinds: [u16; 2]| kinds.iter().find_map(|kind| ip(attribute(addresses, *kind)?));
+    let port = |kind| Some(u16::from_be_bytes(attribute(protocol, kind)?.try_into().ok()?));
+    let name = match attribute(protocol, NUMBER)?.first()? {
+        6 => "tcp".to_string(),
+        17 => "udp".to_string(),
+        132 => "sctp".to_string(),
+        number => number.to_string(),
+    };
+    if is_probe(&name, port(FROM)) {
+        return None;
+    }
+    Some(Begun { client: address(SOURCE)?, to: address(DESTINATION)?, protocol: name, port: port(PORT) })
+}
+
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    let of_four = |bytes: [u8; 4]| Ipv4Addr::from(bytes).into();
+    let of_sixteen = |bytes: [u8; 16]| Ipv6Addr::from(bytes).into();
+    bytes.try_into().map(of_four).or_else(|_| bytes.try_into().map(of_sixteen)).ok()
+}
+
+/// Finds an attribute: a length, a type, and its value.
+fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+    while let Some((one, rest)) = part(bytes, 2) {
+        if native(one.get(2..4)?) & TYPE == wanted {
+            return one.get(4..);
+        }
+        bytes = rest;
+    }
+    None
+}
+
+/// Splits off a part that starts with its own length, of this width; the next part is aligned to four bytes.
+fn part(bytes: &[u8], width: usize) -> Option<(&[u8], &[u8])> {
+    let length = match width {
+        2 => usize::from(native(bytes.get(..2)?)),
+        _ => usize::try_from(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?)).ok()?,
+    };
+    let one = bytes.get(..length).filter(|one| one.len() >= 4)?;
+    let rest = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    Some((one, rest))
+}
+
+fn native(bytes: &[u8]) -> u16 {
+    bytes.try_into().map(u16::from_ne_bytes).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn attribute(kind: u16, content: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(content.len() + 4).unwrap();
+        let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+        bytes.extend_from_slice(content);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    fn message(client: IpAddr, to: IpAddr, protocol: u8, port: u16) -> Vec<u8> {
+        message_from(client, 40_000, to, protocol, port)
+    }
+
+    fn message_from(client: IpAddr, from: u16, to: IpAddr, protocol: u8, port: u16) -> Vec<u8> {
+        let octets = |address: IpAddr| match address {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        };
+        let [source, destination] = if to.is_ipv4() { [1, 2] } else { [3, 4] };
+        let addresses = [attribute(source, &octets(client)), attribute(destination, &octets(to))].concat();
+        let ports = [
+            attribute(NUMBER, &[protocol]),
+            attribute(FROM, &from.to_be_bytes()),
+            attribute(PORT, &port.to_be_bytes()),
+        ];
+        let tuple = [attribute(1 | 0x8000, &addresses), attribute(2 | 0x8000, &ports.concat())].concat();
+        let content =
+            [vec![2, 0, 0, 0], attribute(ORIGINAL | 0x8000, &tuple), attribute(3, &[0; 4])].concat();
+        let mut header = u32::try_from(HEADER + content.len()).unwrap().to_ne_bytes().to_vec();
+        header.extend_from_slice(&CONNTRACK_NEW.to_ne_bytes());
+        header.resize(HEADER, 0);
+        [header, content].concat()
+    }
+
+    #[test]
+    fn client_and_destination_are_parsed() {
+        let [client, to]: [IpAddr; 2] = ["10.244.1.5", "10.96.0.10"].map(|text| text.parse().unwrap());
+        let [client6, to6]: [IpAddr; 2] = ["fd00::5", "fd00:96::a"].map(|text| text.parse().unwrap());
+        let bytes = [message(client, to, 6, 443), message(client6, to6, 17, 53)].concat();
+        let of = |client, to, protocol: &str, port| Begun {
+            client,
+            to,
+            protocol: protocol.into(),
+            port: Some(port),
+        };
+        assert_eq!(messages(&bytes), [of(client, to, "tcp", 443), of(client6, to6, "udp", 53)]);
+        assert_eq!(messages(bytes.get(..70).unwrap()), []);
+        assert_eq!(messages(&message_from(client, 300, to, 6, 443)), [], "an own probe");
+        assert_eq!(messages(&message_from(client, 300, to, 17, 443)).len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = messages(&bytes);
+            let mut long = message("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap(), 6, 1);
+            long.truncate(HEADER + GENERIC);
+            long.extend_from_slice(&bytes);
+            long[..4].copy_from_slice(&u32::try_from(HEADER + GENERIC + bytes.len()).unwrap().to_ne_bytes());
+            let _ = messages(&long);
+        }
+    }
+}

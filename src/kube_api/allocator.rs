@@ -1,0 +1,49 @@
+//! Creates objects while the allocator of Service addresses in an API server lags behind: for milliseconds after a new
+//! ServiceCIDR, after a start until its caches are filled, or while the requested address is being released by a process that has
+//! lost its lock.
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::{Cluster, ClusterError};
+
+/// How long the allocator may lag behind. After that its answer counts: a range can really be full.
+const LAG: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(200);
+
+impl Cluster {
+    /// Creates an object like [`Self::create`]. Retries while the allocator does not know the ranges yet, or has the address
+    /// allocated.
+    pub async fn create_once_allocated<K: DeserializeOwned>(
+        &self,
+        manifest: &Value,
+    ) -> Result<K, ClusterError> {
+        let started = Instant::now();
+        loop {
+            match self.connection.create(manifest, false).await {
+                Err(error) if is_behind(&error) && started.elapsed() < LAG => sleep(PAUSE).await,
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+/// Whether an allocator might not know a range yet: `ErrMismatchedNetwork`, `ErrNotReady`, the last error of a dual-write
+/// allocator, or `ErrFull`, which an allocator without any range returns, too (`AllocateNextService`). Or whether the
+/// address might not be free yet: `ErrAllocated` (`pkg/registry/core/service/ipallocator/{interfaces,cidrallocator}.go`, v1.36.3).
+fn is_behind(error: &ClusterError) -> bool {
+    let words = [
+        "does not match the current range",
+        "not ready",
+        "not in the valid range",
+        "range is full",
+        "already allocated",
+    ];
+    let (ClusterError::Invalid { reason, .. } | ClusterError::Server { reason, .. }) = error else {
+        return false;
+    };
+    words.iter().any(|word| reason.contains(word))
+}

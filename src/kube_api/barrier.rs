@@ -1,0 +1,532 @@
+//! Waits until every kube-proxy has applied all earlier writes.
+//!
+//! kube-proxy's own `/healthz` does not show this: while it is healthy, its `lastUpdated` is the time of the request
+//! (`pkg/proxy/healthcheck/proxy_health.go`, v1.36.3). But events of Services reach a kube-proxy in order, and it opens the
+//! health check port of a Service with `externalTrafficPolicy: Local` only after the rules of that round are in force
+//! (`syncProxyRules`, `pkg/proxy/{iptables,nftables}/proxier.go`). So a Service that is written last, the *sentinel*, is the
+//! proof: a node whose kube-proxy answers with its name has applied everything before it.
+//!
+//! The sentinel has no endpoints, so the answer is 503. Through the API server a closed port is a 503 as well: only namespace and
+//! name in the body count.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::endpoints::name_of;
+use super::error::{excerpt, is_forbidden};
+use super::health::{NoAnswer, ask};
+use super::node_proxy::node_proxy_refusal;
+use super::{Cluster, ClusterError, MANAGED_BY, Node, ObjectRef};
+use crate::ip::Family;
+
+/// Distinguishes sentinels from shadows, which netsurgeon manages, too.
+const PART: (&str, &str) = ("netsurgeon.io/part", "barrier");
+const OPERATION: &str = "netsurgeon.io/operation";
+
+/// An older sentinel was left behind by a killed process: no barrier takes so long.
+const LEFT_BEHIND: Duration = Duration::from_hours(1);
+
+/// Timeout of one question. A kube-proxy answers from memory.
+const QUESTION: Duration = Duration::from_secs(2);
+/// A kube-proxy applies changes at once, then at most once a second (`minSyncPeriod`).
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// Pause between two questions through the API server about one node, to spare the API server.
+const DETOUR: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Each additional node makes all pauses longer by this: a thousand nodes get no more questions a second than ten thousand.
+const PAUSE_PER_NODE: Duration = Duration::from_micros(250);
+/// How often the sentinel's existence is checked; few barriers wait so long.
+const LOOK: Duration = Duration::from_secs(1);
+/// Most concurrent questions, so that thousands of nodes do not overload the API server.
+const MOST_QUESTIONS: usize = 64;
+
+/// How the nodes are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Directly; if that fails, through the API server.
+    Auto,
+    /// At `http://INTERNAL-IP:PORT/healthz`.
+    Direct,
+    /// Through the API server: `/api/v1/nodes/NAME:PORT/proxy/healthz`.
+    NodeProxy,
+    /// Not at all: wait this long. This proves nothing.
+    Wait(Duration),
+}
+
+/// What to wait for, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Barrier {
+    /// Namespace of the sentinel; usually `kube-system`.
+    pub namespace: String,
+    /// Id of the operation, as the value of a label: sentinels that a killed process of the same operation left behind are
+    /// deleted.
+    pub operation: String,
+    /// Address family: in effect, each family has its own kube-proxy.
+    pub family: Family,
+    /// How the nodes are asked.
+    pub reach: Reach,
+    /// Deadline for all nodes.
+    pub deadline: Duration,
+    /// Names of nodes to leave out: they are down for good, or have no kube-proxy.
+    pub without: BTreeSet<String>,
+}
+
+/// The nodes whose kube-proxies have applied everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Crossed {
+    /// One for each node, in the order of the names.
+    pub nodes: Vec<Passage>,
+}
+
+/// When and how a node answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Passage {
+    /// The node.
+    pub node: String,
+    /// Time since the sentinel was created.
+    pub after: Duration,
+    /// Whether the answer came through the API server.
+    pub through_api_server: bool,
+}
+
+/// A node that did not answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SilentNode {
+    /// Its name.
+    pub node: String,
+    /// The last result.
+    pub seen: String,
+}
+
+impl fmt::Display for SilentNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` ({})", self.node, self.seen)
+    }
+}
+
+/// Why a barrier was not crossed.
+#[derive(Debug, thiserror::Error)]
+pub enum BarrierError {
+    /// The API failed.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// Nodes did not answer in time.
+    #[error(
+        "the kube-proxy of {count} of {of} nodes has not applied the changes within {seconds} s: {}",
+        named(silent)
+    )]
+    NotCrossed {
+        /// How many.
+        count: usize,
+        /// Of how many.
+        of: usize,
+        /// The deadline.
+        seconds: u64,
+        /// Which ones, in the order of their names.
+        silent: Vec<SilentNode>,
+    },
+}
+
+fn named(silent: &[SilentNode]) -> String {
+    silent.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// A sentinel as the API server created it.
+#[derive(Debug, Clone)]
+pub(super) struct Sentinel {
+    namespace: String,
+    name: String,
+    /// Its health check port.
+    pub(super) port: u16,
+    family: Family,
+    made: Instant,
+}
+
+impl Cluster {
+    /// Waits until the kube-proxy of every node has applied all writes before this call.
+    ///
+    /// Creates a Service and deletes it again, also on failure. If this process is killed, the next barrier of the operation
+    /// deletes it, and any other barrier after an hour.
+    pub async fn barrier(&self, barrier: &Barrier) -> Result<Crossed, BarrierError> {
+        if let Reach::Wait(time) = barrier.reach {
+            sleep(time).await;
+            return Ok(Crossed::default());
+        }
+        let started = Instant::now();
+        self.remove_leftovers(&barrier.namespace, &barrier.operation).await?;
+        loop {
+            if let Some(crossed) = self.with_a_sentinel(barrier, started).await? {
+                return Ok(crossed);
+            }
+            tracing::warn!("another client deleted the sentinel; creating it again");
+        }
+    }
+
+    /// Creates a sentinel and waits for it; `None` if it was deleted meanwhile: another process of the operation, which has lost
+    /// the lock and has not noticed yet, regards it as left behind.
+    async fn with_a_sentinel(
+        &self,
+        barrier: &Barrier,
+        started: Instant,
+    ) -> Result<Option<Crossed>, BarrierError> {
+        let manifest = sentinel(&barrier.operation, &barrier.namespace, barrier.family);
+        let _waited_for = WaitedFor::new(&self.sentinels, name_of(&manifest));
+        let made: Service = self.create_once_allocated(&manifest).await?;
+        let outcome = match Sentinel::of(&made, barrier.family, self.server()) {
+            Ok(sentinel) => tokio::select! {
+                crossed = self.cross(barrier, &sentinel, started) => crossed.map(Some),
+                () = self.is_gone(&made) => Ok(None),
+            },
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = self.remove(&made).await {
+            tracing::warn!(%error, "a sentinel is left behind; the next barrier removes it");
+        }
+        outcome
+    }
+
+    /// Checks regularly whether a sentinel exists; returns once it does not.
+    async fn is_gone(&self, sentinel: &Service) {
+        loop {
+            sleep(LOOK).await;
+            // The questions to the nodes report other failures.
+            if let Ok(None) = self.get(&reference(sentinel)).await {
+                return;
+            }
+        }
+    }
+
+    pub(super) async fn remove(&self, sentinel: &Service) -> Result<(), ClusterError> {
+        match self.delete(&reference(sentinel), sentinel.metadata.uid.as_deref()).await {
+            // It was replaced or changed: names are unique, so it no longer exists.
+            Err(ClusterError::Conflict { .. }) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Deletes the leftovers of killed processes: sentinels and trial Services. Only for the holder of the operation lease: no
+    /// other process runs a barrier then.
+    pub async fn remove_sentinels(&self, namespace: &str) -> Result<(), ClusterError> {
+        self.remove_those(namespace, |_| true).await
+    }
+
+    /// Deletes the leftovers of killed processes, but no sentinel of a concurrent barrier.
+    async fn remove_leftovers(&self, namespace: &str, operation: &str) -> Result<(), ClusterError> {
+        let is_waited_for = |service: &Service| locked(&self.sentinels).contains(&service.name_any());
+        self.remove_those(namespace, |service| {
+            !is_waited_for(service) && is_left_behind(service, operation, SystemTime::now())
+        })
+        .await
+    }
+
+    async fn remove_those(
+        &self,
+        namespace: &str,
+        is_one: impl Fn(&Service) -> bool,
+    ) -> Result<(), ClusterError> {
+        let selector = format!("{}={},{}={}", MANAGED_BY.0, MANAGED_BY.1, PART.0, PART.1);
+        let services = self.objects::<Service>(Some(namespace), Some(&selector)).await?;
+        for service in services.iter().filter(|service| is_one(service)) {
+            self.remove(service).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks every node until it answers. Lists the nodes after the sentinel was created: a node that joins later starts with all
+    /// changes.
+    async fn cross(
+        &self,
+        barrier: &Barrier,
+        sentinel: &Sentinel,
+        started: Instant,
+    ) -> Result<Crossed, BarrierError> {
+        let mut nodes = self.nodes().await?;
+        nodes.retain(|node| !barrier.without.contains(&node.name));
+        let of = nodes.len();
+        let questions = Arc::new(Semaphore::new(MOST_QUESTIONS));
+        let mut asked = JoinSet::new();
+        for node in nodes {
+            let asking = Asking {
+                cluster: self.clone(),
+                sentinel: sentinel.clone(),
+                reach: barrier.reach,
+                questions: questions.clone(),
+                longest_pause: longest_pause(of),
+                node,
+            };
+            asked.spawn(asking.until(started, barrier.deadline));
+        }
+        let (mut crossed, mut silent) = (Crossed::default(), Vec::new());
+        while let Some(outcome) = asked.join_next().await {
+            match outcome {
+                Ok(Ok(passage)) => crossed.nodes.push(passage),
+                Ok(Err(node)) => silent.push(node),
+                Err(error) => {
+                    silent.push(SilentNode { node: "(unknown)".to_string(), seen: error.to_string() });
+                }
+            }
+        }
+        crossed.nodes.sort_by(|a, b| a.node.cmp(&b.node));
+        silent.sort_by(|a, b| a.node.cmp(&b.node));
+        if silent.is_empty() {
+            return Ok(crossed);
+        }
+        let seconds = barrier.deadline.as_secs();
+        Err(BarrierError::NotCrossed { count: silent.len(), of, seconds, silent })
+    }
+}
+
+/// A sentinel that a barrier of this process waits for, until this is dropped.
+struct WaitedFor<'a> {
+    all: &'a Mutex<BTreeSet<String>>,
+    name: String,
+}
+
+impl<'a> WaitedFor<'a> {
+    fn new(all: &'a Mutex<BTreeSet<String>>, name: &str) -> Self {
+        locked(all).insert(name.to_string());
+        Self { all, name: name.to_string() }
+    }
+}
+
+impl Drop for WaitedFor<'_> {
+    fn drop(&mut self) {
+        locked(self.all).remove(&self.name);
+    }
+}
+
+/// Returns the reference to a sentinel.
+fn reference(sentinel: &Service) -> ObjectRef<'_> {
+    let ObjectMeta { namespace, name, .. } = &sentinel.metadata;
+    ObjectRef::new("v1", "Service", namespace.as_deref(), name.as_deref().unwrap_or_default())
+}
+
+fn locked(all: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
+    all.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns a Service that no controller handles and every kube-proxy serves: of type LoadBalancer with a class that no controller
+/// has (`pkg/proxy/serviceport.go` checks only type, policy and port).
+pub fn sentinel(operation: &str, namespace: &str, family: Family) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": passing("barrier", namespace, operation),
+        "spec": {
+            "type": "LoadBalancer",
+            "loadBalancerClass": "netsurgeon.io/none",
+            "externalTrafficPolicy": "Local",
+            "allocateLoadBalancerNodePorts": false,
+            "ipFamilyPolicy": "SingleStack",
+            "ipFamilies": [family.to_string()],
+            "ports": [{"port": 1, "protocol": "TCP"}],
+        },
+    })
+}
+
+/// Returns the metadata of a temporary Service: a unique name, and labels by which [`Cluster::barrier`] finds leftovers.
+pub fn passing(purpose: &str, namespace: &str, operation: &str) -> ObjectMeta {
+    let unique: String = uuid::Uuid::new_v4().simple().to_string().chars().take(16).collect();
+    let labels = [MANAGED_BY, PART, (OPERATION, operation)];
+    ObjectMeta {
+        name: Some(format!("netsurgeon-{purpose}-{unique}")),
+        namespace: Some(namespace.to_string()),
+        labels: Some(labels.map(|(name, value)| (name.to_string(), value.to_string())).into()),
+        ..ObjectMeta::default()
+    }
+}
+
+fn is_left_behind(service: &Service, operation: &str, now: SystemTime) -> bool {
+    let made = service.creation_timestamp().map(|made| SystemTime::from(made.0));
+    let is_old = made.zip(now.checked_sub(LEFT_BEHIND)).is_some_and(|(made, before)| made < before);
+    service.labels().get(OPERATION).is_some_and(|of| of == operation) || is_old
+}
+
+impl Sentinel {
+    pub(super) fn of(made: &Service, family: Family, server: &str) -> Result<Self, ClusterError> {
+        let (namespace, name) = (made.namespace().unwrap_or_default(), made.name_any());
+        let port = made.spec.as_ref().and_then(|spec| spec.health_check_node_port);
+        let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
+        let port = port.ok_or_else(|| ClusterError::Answer {
+            server: server.to_string(),
+            subject: format!("Service `{name}`"),
+            reason: "it was given no `healthCheckNodePort`".to_string(),
+        })?;
+        Ok(Self { namespace, name, port, family, made: Instant::now() })
+    }
+
+    /// Whether an answer is a kube-proxy's about this sentinel (`hcHandler.ServeHTTP`, `pkg/proxy/healthcheck/service_health.go`,
+    /// v1.36.3). On some node another program may listen at the port.
+    pub(super) fn is_named_in(&self, answer: &str) -> bool {
+        let from = answer.find('{').unwrap_or(answer.len());
+        let Some(Ok(body)) = answer.get(from..).map(serde_json::from_str::<Value>) else { return false };
+        let is = |name: &str, value: &str| {
+            body.pointer(&format!("/service/{name}")).and_then(Value::as_str) == Some(value)
+        };
+        is("namespace", &self.namespace) && is("name", &self.name)
+    }
+}
+
+/// Returns the longest pause between two questions to one of this many nodes.
+fn longest_pause(nodes: usize) -> Duration {
+    PAUSE_PER_NODE.saturating_mul(u32::try_from(nodes).unwrap_or(u32::MAX)).clamp(FIRST_PAUSE, LONGEST_PAUSE)
+}
+
+/// The questions to one node.
+struct Asking {
+    cluster: Cluster,
+    sentinel: Sentinel,
+    reach: Reach,
+    questions: Arc<Semaphore>,
+    longest_pause: Duration,
+    node: Node,
+}
+
+impl Asking {
+    /// Asks until the node answers, or until the deadline.
+    async fn until(self, started: Instant, deadline: Duration) -> Result<Passage, SilentNode> {
+        let mut direct = self.reach != Reach::NodeProxy;
+        let (mut pause, mut by_detour, mut due) = (FIRST_PAUSE, None, Instant::now());
+        loop {
+            let mut seen = Vec::new();
+            if direct {
+                match self.directly().await {
+                    Ok(()) => return Ok(self.passage(false)),
+                    Err(failure) => {
+                        // Nothing gets through: only the API server is left, if it may be used.
+                        direct = !failure.silent || self.reach == Reach::Direct;
+                        seen.push(failure.reason);
+                    }
+                }
+            }
+            if self.reach != Reach::Direct && due <= Instant::now() {
+                match self.through_api_server().await {
+                    Ok(()) => return Ok(self.passage(true)),
+                    Err(failure) => {
+                        // The API server is no option: a node that did not answer before may answer now.
+                        direct |= failure.silent && self.reach == Reach::Auto;
+                        by_detour = Some(format!("through the API server: {}", failure.reason));
+                    }
+                }
+                due = Instant::now().checked_add(self.longest_pause.max(DETOUR)).unwrap_or(due);
+            }
+            seen.extend(by_detour.clone());
+            if started.elapsed().saturating_add(pause) >= deadline {
+                let unready = if self.node.ready { "" } else { "the node is not ready; " };
+                let seen = format!("{unready}{}", seen.join("; "));
+                return Err(SilentNode { node: self.node.name, seen });
+            }
+            sleep(pause).await;
+            pause = pause.saturating_mul(2).min(self.longest_pause);
+        }
+    }
+
+    fn passage(&self, through_api_server: bool) -> Passage {
+        Passage { node: self.node.name.clone(), after: self.sentinel.made.elapsed(), through_api_server }
+    }
+
+    /// Kube-proxies listen in one family only (`newServiceHealthServer`, `service_health.go`, v1.36.3).
+    async fn directly(&self) -> Result<(), NoAnswer> {
+        let family = self.sentinel.family;
+        let mut last = NoAnswer { silent: true, reason: format!("it has no InternalIP of {family}") };
+        for address in self.node.internal_ips.iter().filter(|address| Family::of(**address) == family) {
+            let _permit = self.questions.acquire().await;
+            let address = SocketAddr::new(*address, self.sentinel.port);
+            match ask(address, "/healthz", QUESTION).await {
+                Ok(answer) if self.sentinel.is_named_in(&answer) => return Ok(()),
+                Ok(answer) => {
+                    let reason = format!("{address}: another answer: {}", excerpt(answer.as_bytes()));
+                    last = NoAnswer { silent: false, reason };
+                }
+                Err(failure) => last = failure,
+            }
+        }
+        Err(last)
+    }
+
+    /// Silent: the user is not allowed to ask this way.
+    async fn through_api_server(&self) -> Result<(), NoAnswer> {
+        let _permit = self.questions.acquire().await;
+        let failed = |reason| NoAnswer { silent: false, reason };
+        let asked = (self.node.name.as_str(), Some(self.sentinel.port));
+        let answer = self.cluster.ask_node(asked, "healthz", QUESTION).await.map_err(failed)?;
+        if self.sentinel.is_named_in(&String::from_utf8_lossy(&answer.body)) {
+            return Ok(());
+        }
+        Err(NoAnswer { silent: is_forbidden(&answer), reason: node_proxy_refusal(&answer) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use time::OffsetDateTime;
+    use time::format_description::well_known::Rfc3339;
+
+    use super::*;
+
+    fn sentinel() -> Sentinel {
+        Sentinel {
+            namespace: "kube-system".into(),
+            name: "netsurgeon-barrier-1".into(),
+            port: 30_000,
+            family: Family::V4,
+            made: Instant::now(),
+        }
+    }
+
+    #[tokio::test]
+    async fn only_an_answer_with_both_names_counts() {
+        let answer = |namespace: &str, name: &str| {
+            format!(
+                "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n\r\n{{\n\t\"service\": \
+                 {{\n\t\t\"namespace\": \"{namespace}\",\n\t\t\"name\": \"{name}\"\n\t}},\n\t\"localEndpoints\": 0\n}}"
+            )
+        };
+        assert!(sentinel().is_named_in(&answer("kube-system", "netsurgeon-barrier-1")));
+        assert!(!sentinel().is_named_in(&answer("kube-system", "netsurgeon-barrier-2")));
+        assert!(!sentinel().is_named_in(&answer("default", "netsurgeon-barrier-1")));
+        // The API server's error for a closed port; the names are in the URL.
+        let closed =
+            r#"{"kind":"Status","message":"error trying to reach service: netsurgeon-barrier-1","code":503}"#;
+        assert!(!sentinel().is_named_in(closed));
+        assert!(!sentinel().is_named_in("") && !sentinel().is_named_in("{"));
+    }
+
+    #[test]
+    fn leftovers_differ_from_sentinels_in_use() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let service = |operation: &str, seconds: u64| {
+            let made = OffsetDateTime::from(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+            let made = made.format(&Rfc3339).unwrap();
+            let metadata = json!({"labels": {OPERATION: operation}, "creationTimestamp": made});
+            serde_json::from_value(json!({"metadata": metadata})).unwrap()
+        };
+        assert!(is_left_behind(&service("mine", 999_999), "mine", now));
+        assert!(!is_left_behind(&service("other", 999_999), "mine", now));
+        assert!(is_left_behind(&service("other", 990_000), "mine", now));
+    }
+
+    #[test]
+    fn pause_grows_with_the_number_of_nodes() {
+        let pauses = [1, 200, 1000, 10_000].map(|nodes| longest_pause(nodes).as_millis());
+        assert_eq!(pauses, [50, 50, 250, 2000]);
+    }
+
+    #[test]
+    fn error_names_silent_nodes_with_their_last_result() {
+        let silent = ["a", "b"].map(|node| SilentNode { node: node.into(), seen: format!("{node} said no") });
+        let error = BarrierError::NotCrossed { count: 2, of: 3, seconds: 60, silent: silent.to_vec() };
+        let text = error.to_string();
+        assert!(text.contains("2 of 3") && text.contains("`a` (a said no), `b` (b said no)"), "{text}");
+    }
+}

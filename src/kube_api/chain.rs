@@ -1,0 +1,41 @@
+//! Messages of client errors, without the secrets that they repeat.
+
+use kube::client::AuthError;
+
+/// An error with its causes, each printed once; without them if they would repeat a secret.
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    if let Some(text) = causes.find_map(without_secrets) {
+        return text;
+    }
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Messages for errors of the client that repeat the output of an exec plugin (a token), its environment, or the password in a
+/// proxy's URL.
+fn without_secrets(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let text = match (error.downcast_ref::<AuthError>(), error.downcast_ref::<kube::Error>()) {
+        (Some(AuthError::AuthExecRun { out, .. }), _) => {
+            return Some(format!("auth error: the exec plugin of the kubeconfig failed: {}", out.status));
+        }
+        (Some(AuthError::AuthExecParse(_)), _) => {
+            "auth error: the exec plugin of the kubeconfig did not print an ExecCredential"
+        }
+        (
+            _,
+            Some(kube::Error::ProxyProtocolUnsupported { .. } | kube::Error::ProxyProtocolDisabled { .. }),
+        ) => "its `proxy-url` is neither `http://` nor `socks5://`",
+        _ => return None,
+    };
+    Some(text.to_string())
+}

@@ -1,0 +1,353 @@
+//! Requests to one address of the API, each with a deadline.
+//!
+//! `kube` builds and sends them, but without its `Api`, which promises less. Here a read is retried while that can help. A change
+//! is sent again only when the first one was certainly not executed. An answer without end is not read to its end. No answer is
+//! logged (`Client::request` of kube 5 logs an answer that it cannot parse: it may be a Secret).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Request, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use kube::client::Body;
+use kube::{Client, Config};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc2822;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::ClusterError;
+use super::answer::Answer;
+use super::chain::chain;
+use super::error::{About, excerpt, refusal};
+use super::kinds::Kinds;
+
+/// Timeout for a connection: twice a SYN's retransmissions (1 s, then 2 s).
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(6);
+/// After this time a read is retried on a new connection, which a load balancer may route to another server.
+const READ_ATTEMPT: Duration = Duration::from_secs(10);
+/// Longest answer of an API server, in bytes: the metrics of one with many kinds.
+const LARGEST: usize = 64 << 20;
+/// Longest answer to a single question: a word, a number or a short list. Programs other than API servers may answer, too.
+const LARGEST_ONCE: usize = 1 << 20;
+/// If a page of a list is larger, it is requested again with fewer objects.
+const LARGEST_PAGE: usize = 8 << 20;
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Kubelets, and proxies on the way, answer in plain text.
+const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json, text/plain;q=0.9");
+const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("netsurgeon/", env!("CARGO_PKG_VERSION")));
+
+/// One request.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    verb: Verb,
+    request: Request<Vec<u8>>,
+    /// Object of the request, for error messages.
+    subject: String,
+}
+
+impl Call {
+    /// `request` is what `kube` has built; `subject` is its object, for error messages.
+    pub(super) fn new(
+        verb: Verb,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+        subject: impl Into<String>,
+    ) -> Result<Self, ClusterError> {
+        let unusable = |error| ClusterError::Manifest { reason: chain(&error) };
+        Ok(Self { verb, request: request.map_err(unusable)?, subject: subject.into() })
+    }
+
+    /// Reads a path that does not belong to an object, such as `/version`.
+    pub(super) fn read(path: &str) -> Result<Self, ClusterError> {
+        let request = Request::get(path).body(Vec::new()).map_err(kube::core::request::Error::BuildRequest);
+        Self::new(Verb::Get, request, format!("`{path}`"))
+    }
+}
+
+/// The verb of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    Get,
+    List,
+    Create,
+    Replace,
+    Patch,
+    Delete,
+}
+
+impl Verb {
+    fn is_read(self) -> bool {
+        matches!(self, Self::Get | Self::List)
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Create => "create",
+            Self::Replace => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// Why no answer came.
+#[derive(Debug, Clone)]
+pub(super) struct Fault {
+    kind: FaultKind,
+    reason: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FaultKind {
+    /// The request was never sent.
+    NotSent,
+    /// The connection broke.
+    Lost,
+    TimedOut,
+    Untrusted,
+    /// The answer is longer than the limit.
+    TooLarge,
+    /// No credentials, for example because a plugin failed.
+    Credentials,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+/// A client of one address.
+pub(super) struct Connection {
+    client: Client,
+    config: Config,
+    timeout: Duration,
+    server: String,
+    kinds: Arc<Kinds>,
+}
+
+impl Connection {
+    /// Creates a client. It does not connect yet.
+    pub(super) fn new(config: Config, timeout: Duration) -> Result<Self, ClusterError> {
+        Self::knowing(config, timeout, Arc::default())
+    }
+
+    /// Creates a client of another API server of the cluster, which serves the same kinds.
+    pub(super) fn beside(&self, config: Config) -> Result<Self, ClusterError> {
+        Self::knowing(config, self.timeout, self.kinds.clone())
+    }
+
+    fn knowing(mut config: Config, timeout: Duration, kinds: Arc<Kinds>) -> Result<Self, ClusterError> {
+        config.connect_timeout = Some(CONNECT_TIMEOUT.min(timeout));
+        // It retries on 503, which is an answer here, for minutes.
+        config.default_retry = false;
+        let server = config.cluster_url.to_string().trim_end_matches('/').to_string();
+        let client = Client::try_from(config.clone()).map_err(|error| ClusterError::Configuration {
+            what: format!("the kubeconfig's entry for `{server}`"),
+            reason: chain(&error),
+        })?;
+        Ok(Self { client, config, timeout, server, kinds })
+    }
+
+    /// Returns the URL.
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Returns the kinds that were discovered so far.
+    pub(super) fn kinds(&self) -> &Kinds {
+        &self.kinds
+    }
+
+    fn about<'a>(&'a self, call: &'a Call) -> About<'a> {
+        About { server: &self.server, verb: call.verb.word(), subject: &call.subject }
+    }
+
+    /// Sends a request and reads the returned object.
+    pub(super) async fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ClusterError> {
+        let answer = self.request(call).await?;
+        self.object(call, &answer.body)
+    }
+
+    /// Reads an object. Go writes an unset time as `null`, which the type of a condition rejects (`lastTransitionTime` of
+    /// `metav1.Condition`). API servers do not check the conditions of a Service, which any controller may write
+    /// (`ValidateServiceStatusUpdate`, `pkg/apis/core/validation/validation.go`, v1.36.3): such an object is read without its
+    /// conditions.
+    pub(super) fn object<T: DeserializeOwned>(&self, call: &Call, body: &[u8]) -> Result<T, ClusterError> {
+        self.read(call, body).or_else(|error| without_conditions(body).ok_or(error))
+    }
+
+    /// Reads an answer, or the requested part of it.
+    pub(super) fn read<'a, T: Deserialize<'a>>(
+        &self,
+        call: &Call,
+        body: &'a [u8],
+    ) -> Result<T, ClusterError> {
+        serde_json::from_slice(body).map_err(|error| ClusterError::Answer {
+            server: self.server.clone(),
+            subject: call.subject.clone(),
+            reason: format!("{error}: {}", excerpt(body)),
+        })
+    }
+
+    /// Sends a request, retries while that is safe and can help, and returns the answer if it is a success.
+    pub(super) async fn request(&self, call: &Call) -> Result<Answer, ClusterError> {
+        let started = Instant::now();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let left = self.timeout.saturating_sub(started.elapsed());
+            let limit = if call.verb.is_read() { left.min(READ_ATTEMPT) } else { left };
+            let most = if call.verb == Verb::List { LARGEST_PAGE } else { LARGEST };
+            let (again, asked, error) = match self.within(call, limit, most).await {
+                Ok(answer) if (200..300).contains(&answer.code) => return Ok(answer),
+                Ok(answer) => {
+                    // The API server answers 429 before it does anything (API priority and fairness).
+                    let again = match answer.code {
+                        429 => true,
+                        500 | 502..=504 => call.verb.is_read(),
+                        _ => false,
+                    };
+                    (again, answer.retry_after, refusal(self.about(call), &answer))
+                }
+                Err(fault) => {
+                    let again = match fault.kind {
+                        FaultKind::NotSent => true,
+                        FaultKind::Lost | FaultKind::TimedOut => call.verb.is_read(),
+                        FaultKind::Untrusted | FaultKind::TooLarge | FaultKind::Credentials => false,
+                    };
+                    (again, None, self.error(call, &fault))
+                }
+            };
+            let wait = asked.unwrap_or_default().max(pause);
+            if !again || started.elapsed().saturating_add(wait) >= self.timeout {
+                return Err(error);
+            }
+            tracing::debug!(%error, "a request to the API failed, retrying");
+            sleep(wait).await;
+            pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Sends a request once, and returns any answer that comes in time, of at most 1 MiB.
+    pub(super) async fn once(&self, call: &Call, limit: Duration) -> Result<Answer, Fault> {
+        self.within(call, limit, LARGEST_ONCE).await
+    }
+
+    async fn within(&self, call: &Call, limit: Duration, most: usize) -> Result<Answer, Fault> {
+        match timeout(limit, self.exchange(call, most)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Fault {
+                kind: FaultKind::TimedOut,
+                reason: format!("no answer within {} ms", limit.as_millis()),
+            }),
+        }
+    }
+
+    /// `most`: the longest accepted answer, in bytes.
+    async fn exchange(&self, call: &Call, most: usize) -> Result<Answer, Fault> {
+        let mut request = call.request.clone().map(Body::from);
+        request.headers_mut().entry(header::ACCEPT).or_insert(ACCEPTED);
+        request.headers_mut().insert(header::USER_AGENT, USER_AGENT);
+        tracing::debug!(server = self.server, method = %request.method(), path = %request.uri(), "request to the API");
+        let response = self.client.send(request).await.map_err(|error| Fault::of(&error))?;
+        let code = response.status().as_u16();
+        let retry_after = response.headers().get("Retry-After").and_then(|value| value.to_str().ok());
+        let retry_after = retry_after.and_then(|text| text.parse().ok()).map(Duration::from_secs);
+        let date = response.headers().get("Date").and_then(|value| value.to_str().ok());
+        let date = date.and_then(|text| OffsetDateTime::parse(text, &Rfc2822).ok());
+        let body = Limited::new(response.into_body(), most).collect().await.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                return Fault {
+                    kind: FaultKind::TooLarge,
+                    reason: format!("it has more than {} MiB", most >> 20),
+                };
+            }
+            Fault { kind: FaultKind::Lost, reason: chain(error.as_ref()) }
+        })?;
+        Ok(Answer { code, body: body.to_bytes().into(), retry_after, date })
+    }
+
+    /// Returns the error of a request without an answer.
+    pub(super) fn error(&self, call: &Call, fault: &Fault) -> ClusterError {
+        let (server, reason) = (self.server.clone(), fault.reason.clone());
+        let seconds = self.timeout.as_secs();
+        match fault.kind {
+            FaultKind::NotSent | FaultKind::Lost => ClusterError::Unreachable { server, seconds, reason },
+            FaultKind::Untrusted => ClusterError::Untrusted { server, reason },
+            FaultKind::TooLarge => ClusterError::TooLarge { server, subject: call.subject.clone(), reason },
+            FaultKind::Credentials => ClusterError::Configuration {
+                what: format!("the kubeconfig's credentials for `{server}`"),
+                reason,
+            },
+            FaultKind::TimedOut => ClusterError::TimedOut {
+                server,
+                verb: call.verb.word(),
+                subject: call.subject.clone(),
+                seconds,
+            },
+        }
+    }
+}
+
+impl Fault {
+    /// Classifies a failure of the transport by the text of its causes: hyper and rustls offer no other way.
+    fn of(error: &kube::Error) -> Self {
+        let reason = chain(error);
+        let has = |words: &[&str]| words.iter().any(|word| reason.contains(word));
+        let kind = if has(&["invalid peer certificate"]) {
+            FaultKind::Untrusted
+        } else if matches!(error, kube::Error::Auth(_)) || has(&["auth error", "auth exec"]) {
+            FaultKind::Credentials
+        } else if has(&["tcp connect error", "dns error", "Connection refused", "client error (Connect)"]) {
+            FaultKind::NotSent
+        } else {
+            FaultKind::Lost
+        };
+        Self { kind, reason }
+    }
+}
+
+fn without_conditions<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    let mut object: Value = serde_json::from_slice(body).ok()?;
+    object.pointer_mut("/status")?.as_object_mut()?.remove("conditions")?;
+    serde_json::from_value(object).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Service;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn service_with_a_null_condition_time_is_read() {
+        let service = |time: Value| {
+            let condition = json!({"type": "a/b", "status": "True", "reason": "R", "message": "", "lastTransitionTime": time});
+            json!({"metadata": {"name": "web"}, "status": {"conditions": [condition]}}).to_string()
+        };
+        let read = |text: String| {
+            let typed = serde_json::from_str::<Service>(&text);
+            (typed.is_ok(), without_conditions::<Service>(text.as_bytes()).and_then(|one| one.metadata.name))
+        };
+        assert_eq!(read(service(json!("2026-11-26T10:00:00Z"))), (true, Some("web".into())));
+        assert_eq!(read(service(Value::Null)), (false, Some("web".into())));
+        assert_eq!(read(json!({"status": {}}).to_string()), (true, None));
+        assert_eq!(read(json!({"metadata": 1, "status": {"conditions": []}}).to_string()), (false, None));
+    }
+}

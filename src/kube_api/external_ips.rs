@@ -1,0 +1,351 @@
+//! Tests with a Service whether nodes route external IPs, before anything depends on it. A barrier does not show that: a
+//! kube-proxy that ignores external IPs applies every change all the same.
+//!
+//! Two temporary Services are created, both like the sentinel of a barrier, so that every kube-proxy answers at the health check
+//! port of each with its name. The *tried* one has, at the number of its own health check port, the addresses of the nodes as
+//! external IPs, and as endpoints the health check ports of the *answering* one. A node that routes external IPs then forwards
+//! traffic for that port to the answering Service's health check; on any other node the tried Service's own health check answers.
+//! No other Service has the port: API servers allocate it cluster-wide.
+//!
+//! If the asking machine is a node, its own kube-proxy forwards the questions to all nodes. The test asks an address, too, that
+//! only rules of a kube-proxy can answer. If it answers, the answers count for this node only.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
+use k8s_openapi::api::core::v1::Service;
+use serde_json::{Value, json};
+use tokio::net::UdpSocket;
+use tokio::time::{Instant, sleep};
+
+use super::barrier::{Barrier, BarrierError, Reach, Sentinel, SilentNode, sentinel};
+use super::endpoints::slice_of_nodes;
+use super::error::is_forbidden;
+use super::health::ask;
+use super::node_proxy::node_proxy_refusal;
+use super::{Cluster, ClusterError, Node};
+use crate::ip::Family;
+
+/// The label's value that prevents barriers of an operation from deleting these Services. [`Cluster::remove_sentinels`] deletes
+/// those that a killed process leaves behind; barriers do after an hour.
+const TRIAL: &str = "external-ips";
+/// As many endpoints as an EndpointSlice may have (`pkg/apis/discovery/validation/validation.go`, v1.36.3).
+const MOST_NODES: usize = 1000;
+const AT_ONCE: usize = 64;
+const QUESTION: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(250);
+/// Connections to the address that only a kube-proxy answers: each is forwarded to any node.
+const TRIES: usize = 3;
+
+/// What to test, and how.
+#[derive(Debug, Clone)]
+pub struct ExternalIpTrial {
+    /// Namespace of the Services; usually `kube-system`.
+    pub namespace: String,
+    /// Id of the operation, for its barrier.
+    pub operation: String,
+    /// Address family.
+    pub family: Family,
+    /// How the nodes are asked.
+    pub reach: Reach,
+    /// An unused address, to be routed in addition to those of the nodes.
+    pub address: IpAddr,
+    /// How long a kube-proxy may take to apply the Services, and then to answer.
+    pub deadline: Duration,
+}
+
+/// Result of the test.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExternalIpsTried {
+    /// Nodes that route external IPs.
+    pub routing: Vec<String>,
+    /// Nodes that do not.
+    pub not_routing: Vec<String>,
+    /// Nodes that cannot be asked from here, with the reason.
+    pub unknown: Vec<SilentNode>,
+    /// Whether the test address answers here: traffic of this machine, or of the Pod that this runs in, passes a kube-proxy.
+    pub answers_here: bool,
+}
+
+/// A node's answer.
+#[derive(Debug)]
+struct Answer {
+    node: String,
+    heard: Heard,
+    /// Whether the node is this machine.
+    is_here: bool,
+}
+
+/// The result for a node.
+#[derive(Debug, PartialEq, Eq)]
+enum Heard {
+    Routed,
+    NotRouted,
+    Nothing(String),
+}
+
+impl Cluster {
+    /// Tests on every node whether it routes external IPs. Creates two Services and an EndpointSlice, and deletes them, also on
+    /// failure.
+    pub async fn try_external_ips(&self, trial: &ExternalIpTrial) -> Result<ExternalIpsTried, ClusterError> {
+        self.remove_sentinels(&trial.namespace).await?;
+        let manifest = sentinel(TRIAL, &trial.namespace, trial.family);
+        let answering = self.create_once_allocated(&manifest).await?;
+        let outcome = self.try_beside(trial, &answering).await;
+        self.put_away(&answering).await;
+        outcome
+    }
+
+    async fn try_beside(
+        &self,
+        trial: &ExternalIpTrial,
+        answering: &Service,
+    ) -> Result<ExternalIpsTried, ClusterError> {
+        let answering = Sentinel::of(answering, trial.family, self.server())?;
+        let (nodes, unknown) = with_addresses(self.nodes().await?, trial.family);
+        let port = self.free_port(trial).await?;
+        let external = nodes.iter().map(|(_, address)| *address).chain([trial.address]);
+        let tried = self.create_once_allocated(&tried(trial, port, external)).await?;
+        let outcome = self.try_with(trial, answering, &tried, &nodes).await;
+        self.put_away(&tried).await;
+        outcome.map(|(heard, answers_here)| sorted(heard, answers_here, unknown))
+    }
+
+    /// Returns a port that no Service has: creates a Service that gets it, and deletes the Service.
+    async fn free_port(&self, trial: &ExternalIpTrial) -> Result<u16, ClusterError> {
+        let made = self.create_once_allocated(&sentinel(TRIAL, &trial.namespace, trial.family)).await?;
+        let port = Sentinel::of(&made, trial.family, self.server()).map(|sentinel| sentinel.port);
+        self.put_away(&made).await;
+        port
+    }
+
+    async fn put_away(&self, service: &Service) {
+        if let Err(error) = self.remove(service).await {
+            tracing::warn!(%error, "a test Service is left behind; a later barrier removes it");
+        }
+    }
+
+    async fn try_with(
+        &self,
+        trial: &ExternalIpTrial,
+        answering: Sentinel,
+        tried: &Service,
+        nodes: &[(Node, IpAddr)],
+    ) -> Result<(Vec<Answer>, bool), ClusterError> {
+        let pair = Pair { answering, tried: Sentinel::of(tried, trial.family, self.server())? };
+        let addresses: Vec<(&str, IpAddr)> =
+            nodes.iter().map(|(node, address)| (node.name.as_str(), *address)).collect();
+        self.create(&slice_of_nodes(tried, trial.family, &addresses, pair.answering.port)).await?;
+        let silent = self.silent(trial).await?;
+        let (pair, silent) = (&pair, &silent);
+        let heard = nodes.iter().map(async |(node, address)| {
+            let heard = match silent.iter().find(|one| one.node == node.name) {
+                Some(one) => Heard::Nothing(one.seen.clone()),
+                None => self.hear(trial, pair, node, *address).await,
+            };
+            let is_here = UdpSocket::bind((*address, 0)).await.is_ok();
+            Answer { node: node.name.clone(), heard, is_here }
+        });
+        let heard: Vec<_> = stream::iter(heard).buffered(AT_ONCE).collect().await;
+        // If no node routes the address, a packet to it would leave for the network around this machine.
+        if !heard.iter().any(|answer| answer.heard == Heard::Routed) {
+            return Ok((heard, false));
+        }
+        let here = join_all((0..TRIES).map(|_| pair.answers_at(trial.address))).await;
+        Ok((heard, here.contains(&true)))
+    }
+
+    /// Waits until the kube-proxies have applied the Services; returns the nodes whose kube-proxies have not.
+    async fn silent(&self, trial: &ExternalIpTrial) -> Result<Vec<SilentNode>, ClusterError> {
+        let barrier = Barrier {
+            namespace: trial.namespace.clone(),
+            operation: trial.operation.clone(),
+            family: trial.family,
+            reach: trial.reach,
+            deadline: trial.deadline,
+            without: std::collections::BTreeSet::new(),
+        };
+        match self.barrier(&barrier).await {
+            Ok(_) => Ok(Vec::new()),
+            Err(BarrierError::NotCrossed { silent, .. }) => Ok(silent),
+            Err(BarrierError::Cluster(error)) => Err(error),
+        }
+    }
+
+    /// Asks a node until its answer is conclusive, or until the deadline.
+    async fn hear(&self, trial: &ExternalIpTrial, pair: &Pair, node: &Node, address: IpAddr) -> Heard {
+        let started = Instant::now();
+        loop {
+            let mut seen = Vec::new();
+            if trial.reach != Reach::NodeProxy {
+                match pair.ask(address).await {
+                    Heard::Nothing(reason) => seen.push(reason),
+                    clear => return clear,
+                }
+            }
+            if trial.reach != Reach::Direct {
+                match self.hear_through_api_server(pair, node).await {
+                    // An API server on a node sends its traffic through a kube-proxy as well.
+                    Heard::Routed => {
+                        seen.push("only the API server reaches it, through its own kube-proxy".to_string());
+                        return Heard::Nothing(seen.join("; "));
+                    }
+                    Heard::NotRouted => return Heard::NotRouted,
+                    Heard::Nothing(reason) => seen.push(format!("through the API server: {reason}")),
+                }
+            }
+            if started.elapsed() >= trial.deadline {
+                return Heard::Nothing(seen.join("; "));
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn hear_through_api_server(&self, pair: &Pair, node: &Node) -> Heard {
+        let asked = (node.name.as_str(), Some(pair.tried.port));
+        match self.ask_node(asked, "healthz", QUESTION).await {
+            Ok(answer) if is_forbidden(&answer) => Heard::Nothing(node_proxy_refusal(&answer)),
+            Ok(answer) => pair.judge(&String::from_utf8_lossy(&answer.body)),
+            Err(reason) => Heard::Nothing(reason),
+        }
+    }
+}
+
+/// Returns the tried Service.
+fn tried(trial: &ExternalIpTrial, port: u16, external: impl Iterator<Item = IpAddr>) -> Value {
+    let mut service = sentinel(TRIAL, &trial.namespace, trial.family);
+    if let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.insert("healthCheckNodePort".to_string(), port.into());
+        spec.insert("ports".to_string(), json!([{"port": port, "protocol": "TCP"}]));
+        spec.insert("externalIPs".to_string(), external.map(|address| address.to_string()).collect());
+    }
+    service
+}
+
+/// The two Services.
+struct Pair {
+    answering: Sentinel,
+    tried: Sentinel,
+}
+
+impl Pair {
+    async fn ask(&self, address: IpAddr) -> Heard {
+        match ask(SocketAddr::new(address, self.tried.port), "/healthz", QUESTION).await {
+            Ok(answer) => self.judge(&answer),
+            Err(failure) => Heard::Nothing(failure.reason),
+        }
+    }
+
+    async fn answers_at(&self, address: IpAddr) -> bool {
+        self.ask(address).await == Heard::Routed
+    }
+
+    /// An answer of the tried Service's own health check counts once it shows the endpoint of its node: then the rules of that
+    /// round are in force, for Services and endpoints.
+    fn judge(&self, answer: &str) -> Heard {
+        if self.answering.is_named_in(answer) {
+            return Heard::Routed;
+        }
+        if !self.tried.is_named_in(answer) {
+            return Heard::Nothing("another answer".to_string());
+        }
+        match local_endpoints(answer) {
+            0 => Heard::Nothing("it has not applied the EndpointSlice".to_string()),
+            _ => Heard::NotRouted,
+        }
+    }
+}
+
+/// `localEndpoints` of a health check's answer (`hcHandler.ServeHTTP`, `pkg/proxy/healthcheck/service_health.go`, v1.36.3).
+fn local_endpoints(answer: &str) -> u64 {
+    let body = answer.get(answer.find('{').unwrap_or(answer.len())..).unwrap_or_default();
+    let body: Value = serde_json::from_str(body).unwrap_or_default();
+    body.get("localEndpoints").and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// Pairs each node with the address to ask; the others cannot be asked.
+fn with_addresses(nodes: Vec<Node>, family: Family) -> (Vec<(Node, IpAddr)>, Vec<SilentNode>) {
+    let (mut asked, mut unknown) = (Vec::new(), Vec::new());
+    for node in nodes {
+        let address = node.internal_ips.iter().copied().find(|address| Family::of(*address) == family);
+        match address.filter(|_| asked.len() < MOST_NODES) {
+            Some(address) => asked.push((node, address)),
+            None if address.is_some() => {
+                unknown
+                    .push(SilentNode { node: node.name, seen: format!("only {MOST_NODES} nodes are asked") });
+            }
+            None => unknown
+                .push(SilentNode { node: node.name, seen: format!("it has no InternalIP of {family}") }),
+        }
+    }
+    (asked, unknown)
+}
+
+/// Sorts the answers by what they prove.
+fn sorted(answers: Vec<Answer>, test_address_answers: bool, unknown: Vec<SilentNode>) -> ExternalIpsTried {
+    let own = answers.iter().any(|answer| answer.is_here && answer.heard == Heard::Routed);
+    let answers_here = test_address_answers || own;
+    let mut tried = ExternalIpsTried { unknown, answers_here, ..ExternalIpsTried::default() };
+    for Answer { node, heard, is_here } in answers {
+        match heard {
+            Heard::NotRouted => tried.not_routing.push(node),
+            Heard::Routed if is_here || !answers_here => tried.routing.push(node),
+            Heard::Routed => {
+                let seen = "this machine's own kube-proxy answers in its place".to_string();
+                tried.unknown.push(SilentNode { node, seen });
+            }
+            Heard::Nothing(seen) => tried.unknown.push(SilentNode { node, seen }),
+        }
+    }
+    tried
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(nodes: [(Heard, bool); 2]) -> Vec<Answer> {
+        let answer = |(at, (heard, is_here))| Answer { node: format!("node-{}", at + 1), heard, is_here };
+        nodes.into_iter().enumerate().map(answer).collect()
+    }
+
+    #[test]
+    fn answers_count_for_every_node_without_a_local_kube_proxy() {
+        let tried = sorted(heard([(Heard::Routed, false), (Heard::NotRouted, false)]), false, Vec::new());
+        assert_eq!(tried.routing, ["node-1"]);
+        assert_eq!(tried.not_routing, ["node-2"]);
+        assert_eq!((tried.unknown, tried.answers_here), (Vec::new(), false));
+    }
+
+    #[test]
+    fn answers_on_a_node_count_for_that_node_alone() {
+        for answers in [true, false] {
+            let tried = sorted(heard([(Heard::Routed, true), (Heard::Routed, false)]), answers, Vec::new());
+            assert_eq!(tried.routing, ["node-1"]);
+            assert!(tried.answers_here);
+            assert_eq!(tried.unknown.len(), 1, "{tried:?}");
+        }
+        let in_a_pod = sorted(heard([(Heard::Routed, false), (Heard::Routed, false)]), true, Vec::new());
+        assert_eq!((in_a_pod.routing.len(), in_a_pod.unknown.len()), (0, 2));
+    }
+
+    #[test]
+    fn health_check_shows_the_number_of_local_endpoints() {
+        assert_eq!(local_endpoints("HTTP/1.1 200 OK\r\n\r\n{\"localEndpoints\": 1}"), 1);
+        assert_eq!(local_endpoints("HTTP/1.1 503 x\r\n\r\n{\"localEndpoints\": 0}"), 0);
+        assert_eq!(local_endpoints("nothing"), 0);
+    }
+
+    #[test]
+    fn nodes_without_an_address_of_the_family_cannot_be_asked() {
+        let node = |name: &str, address: &str| Node {
+            name: name.into(),
+            internal_ips: vec![address.parse().unwrap()],
+            ready: true,
+        };
+        let (asked, unknown) = with_addresses(vec![node("a", "192.0.2.1"), node("b", "fd00::1")], Family::V4);
+        assert_eq!((asked.len(), unknown[0].node.as_str()), (1, "b"));
+    }
+}

@@ -1,0 +1,244 @@
+//! A Lease of the API: one process at a time is its holder, as among the replicas of a controller.
+//!
+//! The Lease reduces contention; it is not a fencing token. A holder that was suspended may believe for a moment that it still
+//! holds the Lease. Every write of a holder must be safe without it.
+//!
+//! The rules are those of `tools/leaderelection` of client-go, v1.36.3: clocks are not compared. A waiting process records when
+//! it observed the last change of the Lease. It takes the Lease once it has been unchanged for its duration. Every write has the
+//! version that it replaces as a precondition.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease as Record;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use super::event::micro_time;
+use super::{Cluster, ClusterError, MANAGED_BY, ObjectRef};
+
+const API_VERSION: &str = "coordination.k8s.io/v1";
+
+/// How often one attempt reads again because another process was faster.
+const MOST_READS: u32 = 3;
+
+/// The holder of a Lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaseState {
+    /// This process holds it, renewed just now.
+    Ours,
+    /// Another process holds it.
+    Other {
+        /// Its name.
+        name: String,
+        /// When it can be taken over if it is not renewed.
+        left: Duration,
+    },
+}
+
+/// A Lease that this process requests, and keeps once it holds it.
+pub struct Lease {
+    cluster: Cluster,
+    namespace: String,
+    name: String,
+    holder: String,
+    duration: Duration,
+    seen: Option<Seen>,
+    /// The `leaseTransitions` at which this process took it.
+    ours: Option<i32>,
+}
+
+/// The Lease of another process, as first observed.
+struct Seen {
+    version: String,
+    at: Instant,
+}
+
+/// What to do with an existing Lease.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Renew,
+    Take,
+    Leave(Duration),
+}
+
+impl Lease {
+    /// Sends nothing yet. `holder` must be unique to this process. `duration`, in whole seconds, is how long other processes
+    /// respect a Lease that is not renewed.
+    pub fn new(cluster: Cluster, namespace: &str, name: &str, holder: &str, duration: Duration) -> Self {
+        let (namespace, name, holder) = (namespace.to_string(), name.to_string(), holder.to_string());
+        Self { cluster, namespace, name, holder, duration, seen: None, ours: None }
+    }
+
+    fn object(&self) -> ObjectRef<'_> {
+        ObjectRef::new(API_VERSION, "Lease", Some(&self.namespace), &self.name)
+    }
+
+    /// Takes the Lease if it is free, or renews it. Call it well before the Lease expires.
+    pub async fn hold(&mut self) -> Result<LeaseState, ClusterError> {
+        self.attempts(Self::judge).await
+    }
+
+    /// Renews the Lease of this process, and never takes it over: once another process has taken it, it is lost.
+    pub async fn renew(&mut self) -> Result<LeaseState, ClusterError> {
+        self.attempts(|lease, found, now| match lease.judge(found, now) {
+            Verdict::Renew if lease.ours == Some(transitions_of(found)) => Verdict::Renew,
+            Verdict::Leave(left) => Verdict::Leave(left),
+            Verdict::Renew | Verdict::Take => Verdict::Leave(Duration::ZERO),
+        })
+        .await
+    }
+
+    /// Takes the Lease over from this holder only.
+    pub async fn seize(&mut self, from: &str) -> Result<LeaseState, ClusterError> {
+        self.attempts(|lease, found, now| match holder_of(found) {
+            holder if holder == from => Verdict::Take,
+            _ => lease.judge(found, now),
+        })
+        .await
+    }
+
+    async fn attempts(
+        &mut self,
+        judge: impl Fn(&mut Self, &Record, Instant) -> Verdict,
+    ) -> Result<LeaseState, ClusterError> {
+        let mut reads = 1;
+        loop {
+            match self.attempt(&judge).await {
+                Err(ClusterError::Conflict { .. } | ClusterError::AlreadyExists { .. })
+                    if reads < MOST_READS =>
+                {
+                    reads = reads.saturating_add(1);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn attempt(
+        &mut self,
+        judge: &impl Fn(&mut Self, &Record, Instant) -> Verdict,
+    ) -> Result<LeaseState, ClusterError> {
+        let Some(found) = self.read().await? else {
+            self.cluster.create(&self.manifest()).await?;
+            self.ours = Some(0);
+            return Ok(LeaseState::Ours);
+        };
+        let transitions = transitions_of(&found);
+        let (change, ours) = match judge(self, &found, Instant::now()) {
+            Verdict::Leave(left) => {
+                let name = holder_of(&found).to_string();
+                return Ok(LeaseState::Other { name, left });
+            }
+            Verdict::Renew => {
+                (json!({"renewTime": now(), "leaseDurationSeconds": self.duration.as_secs()}), transitions)
+            }
+            Verdict::Take => {
+                let next = transitions.saturating_add(1);
+                (self.spec(next), next)
+            }
+        };
+        self.change(&found, change).await?;
+        self.ours = Some(ours);
+        Ok(LeaseState::Ours)
+    }
+
+    /// When it expires, by its holder's clock.
+    fn until(&self, found: &Record) -> OffsetDateTime {
+        let renewed = found.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
+        let renewed = renewed.map(|time| time.0.as_nanosecond()).unwrap_or_default();
+        OffsetDateTime::from_unix_timestamp_nanos(renewed)
+            .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+            .saturating_add(time::Duration::try_from(self.given(found)).unwrap_or_default())
+    }
+
+    fn given(&self, found: &Record) -> Duration {
+        let given = found.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+        given.and_then(|seconds| seconds.try_into().ok()).map_or(self.duration, Duration::from_secs)
+    }
+
+    async fn read(&self) -> Result<Option<Record>, ClusterError> {
+        self.cluster.object(Some(&self.namespace), &self.name).await
+    }
+
+    /// Returns the holder that it names, and the time left by this machine's clock; `None` if it is free.
+    pub async fn holder(&self) -> Result<Option<(String, Duration)>, ClusterError> {
+        let Some(found) = self.read().await? else { return Ok(None) };
+        let name = holder_of(&found).to_string();
+        let (until, now) = (self.until(&found).unix_timestamp(), OffsetDateTime::now_utc().unix_timestamp());
+        let left = u64::try_from(until.saturating_sub(now)).ok().filter(|left| *left > 0 && !name.is_empty());
+        Ok(left.map(|left| (name, Duration::from_secs(left))))
+    }
+
+    /// Releases it, if this process holds it, so that no other process has to wait until it expires.
+    pub async fn release(&mut self) -> Result<(), ClusterError> {
+        match self.read().await? {
+            Some(found) if holder_of(&found) == self.holder => {
+                self.change(&found, json!({"holderIdentity": "", "renewTime": now()})).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn change(&self, found: &Record, spec: Value) -> Result<(), ClusterError> {
+        let version = version_of(found);
+        let change = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+        self.cluster.merge(&self.object(), &change).await.map(drop)
+    }
+
+    fn judge(&mut self, found: &Record, now: Instant) -> Verdict {
+        let holder = holder_of(found);
+        if holder == self.holder {
+            return Verdict::Renew;
+        }
+        if holder.is_empty() {
+            return Verdict::Take;
+        }
+        let version = version_of(found);
+        let since = match &self.seen {
+            Some(seen) if seen.version == version => seen.at,
+            _ => {
+                self.seen = Some(Seen { version: version.to_string(), at: now });
+                now
+            }
+        };
+        match self.given(found).saturating_sub(now.saturating_duration_since(since)) {
+            Duration::ZERO => Verdict::Take,
+            left => Verdict::Leave(left),
+        }
+    }
+
+    fn spec(&self, transitions: i32) -> Value {
+        let now = now();
+        json!({
+            "holderIdentity": self.holder, "leaseDurationSeconds": self.duration.as_secs(),
+            "acquireTime": now, "renewTime": now, "leaseTransitions": transitions,
+        })
+    }
+
+    fn manifest(&self) -> Value {
+        json!({
+            "apiVersion": API_VERSION, "kind": "Lease",
+            "metadata": {
+                "namespace": self.namespace, "name": self.name, "labels": {MANAGED_BY.0: MANAGED_BY.1},
+            },
+            "spec": self.spec(0),
+        })
+    }
+}
+
+fn holder_of(found: &Record) -> &str {
+    found.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
+}
+
+fn transitions_of(found: &Record) -> i32 {
+    found.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default()
+}
+
+fn version_of(found: &Record) -> &str {
+    found.metadata.resource_version.as_deref().unwrap_or_default()
+}
+
+fn now() -> String {
+    micro_time(OffsetDateTime::now_utc())
+}

@@ -1,0 +1,227 @@
+//! Lists: page by page, at one revision, and only the needed part of each object is kept. An object in memory takes many times
+//! the size of its JSON, and a list can have many objects.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::ListParams;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::connection::{Call, Verb};
+use super::objects::{Place, Typed};
+use super::{Cluster, ClusterError, Collection, ServedKind};
+
+/// Objects in a page of a list: as many as kubectl requests (`--chunk-size`).
+const PAGE: u32 = 500;
+
+/// How often a list is restarted because the API server no longer has the revision of its pages. It keeps them for five minutes
+/// (etcd's compaction interval), so one restart is rare.
+const MOST_LISTS: usize = 4;
+
+/// What to keep of an object of a list, if anything.
+pub type Keep<'k, K, T> = &'k (dyn Fn(K) -> Option<T> + Sync);
+
+/// A page of a list, whose objects are read one by one.
+#[derive(Deserialize)]
+struct Page<'a> {
+    /// `null` where there are none.
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
+    #[serde(default)]
+    metadata: PageMetadata,
+}
+
+#[derive(Default, Deserialize)]
+struct PageMetadata {
+    /// Token for the next page; empty on the last one.
+    #[serde(rename = "continue", default)]
+    next: String,
+}
+
+/// Which objects of a place are read, and how many at most.
+struct Wanted {
+    options: ListParams,
+    /// The most objects in a page.
+    page: u32,
+    /// Metadata only (`PartialObjectMetadataList`, 1.15 and later): the content of objects is not sent.
+    is_metadata: bool,
+    /// Stop after this many kept objects.
+    enough: usize,
+}
+
+impl Wanted {
+    fn all(labels: Option<&str>) -> Self {
+        let options = ListParams { label_selector: labels.map(str::to_string), ..ListParams::default() };
+        Self { options, page: PAGE, is_metadata: false, enough: usize::MAX }
+    }
+
+    fn metadata() -> Self {
+        Self { is_metadata: true, ..Self::all(None) }
+    }
+}
+
+impl Cluster {
+    /// Reads all objects of a kind, page by page, at one revision; `labels` is a selector, as in
+    /// `app=web,tier!=db`.
+    pub async fn list(
+        &self,
+        collection: &Collection<'_>,
+        labels: Option<&str>,
+    ) -> Result<Vec<Value>, ClusterError> {
+        self.each(&self.connection.place(collection).await?, Wanted::all(labels), &Some).await
+    }
+
+    /// Reads all objects of a kind like [`list`](Self::list), and keeps the result of `keep` for each.
+    pub async fn list_as<T>(
+        &self,
+        collection: &Collection<'_>,
+        keep: Keep<'_, Value, T>,
+    ) -> Result<Vec<T>, ClusterError> {
+        self.each(&self.connection.place(collection).await?, Wanted::all(None), keep).await
+    }
+
+    /// Reads all objects of a type, in one namespace or everywhere, like [`list`](Self::list).
+    pub async fn objects<K: Typed>(
+        &self,
+        namespace: Option<&str>,
+        labels: Option<&str>,
+    ) -> Result<Vec<K>, ClusterError> {
+        self.each(&Place::of::<K>(namespace)?, Wanted::all(labels), &Some).await
+    }
+
+    /// Reads all objects of a type like [`objects`](Self::objects), and keeps the result of `keep` for each.
+    pub async fn objects_as<K: Typed, T>(
+        &self,
+        namespace: Option<&str>,
+        keep: Keep<'_, K, T>,
+    ) -> Result<Vec<T>, ClusterError> {
+        self.each(&Place::of::<K>(namespace)?, Wanted::all(None), keep).await
+    }
+
+    /// Reads only the metadata of all objects of a kind: the way to list Secrets. It keeps names, uid, labels and owners, and of
+    /// the annotations the one that marks tokens of ServiceAccounts. The annotation of `kubectl apply`
+    /// (`kubectl.kubernetes.io/last-applied-configuration`) contains the whole Secret; it is dropped with its page.
+    pub async fn list_metadata(&self, collection: &Collection<'_>) -> Result<Vec<ObjectMeta>, ClusterError> {
+        let place = self.connection.place(collection).await?;
+        self.each(&place, Wanted::metadata(), &|found: Bare| Some(found.kept())).await
+    }
+
+    /// Returns the first object of a kind that is wanted, in the form of [`Cluster::list_metadata`]: in one namespace, or
+    /// everywhere except in the namespaces that are left out. It reads pages of a hundred until it finds one.
+    pub async fn first_of(
+        &self,
+        kind: &ServedKind,
+        namespace: Option<&str>,
+        without: &[&str],
+        is_wanted: impl Fn(&ObjectMeta) -> bool + Sync,
+    ) -> Result<Option<ObjectMeta>, ClusterError> {
+        let place = Place { requests: kind.requests(namespace)?, subject: format!("{} objects", kind.kind) };
+        let mut wanted = Wanted { page: 100, enough: 1, ..Wanted::metadata() };
+        if !without.is_empty() {
+            // Every kind can be selected by namespace, custom resources too.
+            let others = without.iter().map(|name| format!("metadata.namespace!={name}"));
+            wanted.options = wanted.options.fields(&others.collect::<Vec<_>>().join(","));
+        }
+        let keep = |found: Bare| Some(found.kept()).filter(|kept| is_wanted(kept));
+        Ok(self.each(&place, wanted, &keep).await?.into_iter().next())
+    }
+
+    async fn each<K: DeserializeOwned, T>(
+        &self,
+        place: &Place,
+        wanted: Wanted,
+        keep: Keep<'_, K, T>,
+    ) -> Result<Vec<T>, ClusterError> {
+        let mut attempts = 1;
+        loop {
+            match self.each_once(place, &wanted, keep).await {
+                // 410: the revision of the earlier pages was compacted.
+                Err(ClusterError::Server { code: 410, .. }) if attempts < MOST_LISTS => {
+                    attempts = attempts.saturating_add(1);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn each_once<K: DeserializeOwned, T>(
+        &self,
+        place: &Place,
+        wanted: &Wanted,
+        keep: Keep<'_, K, T>,
+    ) -> Result<Vec<T>, ClusterError> {
+        let mut options = wanted.options.clone();
+        let (mut items, mut page_size) = (Vec::new(), wanted.page);
+        loop {
+            options.limit = Some(page_size);
+            let request = if wanted.is_metadata {
+                place.requests.list_metadata(&options)
+            } else {
+                place.requests.list(&options)
+            };
+            let call = Call::new(Verb::List, request, &place.subject)?;
+            let answer = match self.connection.request(&call).await {
+                Err(ClusterError::TooLarge { .. }) if page_size > 1 => {
+                    page_size = page_size.saturating_div(4).max(1);
+                    continue;
+                }
+                outcome => outcome?,
+            };
+            let page: Page<'_> = self.connection.read(&call, &answer.body)?;
+            page_size = page_size.saturating_mul(2).min(wanted.page);
+            for item in page.items.unwrap_or_default() {
+                items.extend(keep(self.connection.object(&call, item.get().as_bytes())?));
+            }
+            if page.metadata.next.is_empty() || items.len() >= wanted.enough {
+                return Ok(items);
+            }
+            options.continue_token = Some(page.metadata.next);
+        }
+    }
+}
+
+/// An object of which only the metadata is read.
+#[derive(Deserialize)]
+struct Bare {
+    metadata: ObjectMeta,
+}
+
+/// `ServiceAccountNameKey`, `k8s.io/api/core/v1/types.go`, v1.36.3.
+const ACCOUNT: &str = "kubernetes.io/service-account.name";
+
+impl Bare {
+    /// Returns the part of the metadata that is kept.
+    fn kept(self) -> ObjectMeta {
+        let ObjectMeta { namespace, name, uid, labels, owner_references, annotations, .. } = self.metadata;
+        let account = annotations.unwrap_or_default().remove_entry(ACCOUNT);
+        let annotations = account.map(|account| [account].into());
+        ObjectMeta { namespace, name, uid, labels, owner_references, annotations, ..ObjectMeta::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn annotations_with_secret_content_are_dropped() {
+        let annotations = json!({
+            "kubectl.kubernetes.io/last-applied-configuration": "{\"data\": \"planted\"}", ACCOUNT: "web", "note": "planted",
+        });
+        let owners =
+            json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "2", "controller": true}]);
+        let kept = json!({"namespace": "shop", "name": "x", "uid": "1", "labels": {"a": "b"}, "ownerReferences": owners});
+        let mut metadata = kept.clone();
+        metadata["annotations"] = annotations;
+        metadata["managedFields"] = json!([{"fieldsV1": {"f:data": {"f:planted": {}}}}]);
+        let mut expected = kept.clone();
+        expected["annotations"] = json!({ACCOUNT: "web"});
+        let bare =
+            |object| serde_json::to_value(serde_json::from_value::<Bare>(object).unwrap().kept()).unwrap();
+        assert_eq!(bare(json!({"kind": "x", "metadata": metadata})), expected);
+        assert_eq!(bare(json!({"metadata": kept})), kept);
+    }
+}

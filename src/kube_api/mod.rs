@@ -1,0 +1,128 @@
+//! The Kubernetes API, as far as this program needs it.
+//!
+//! ```text
+//! Cluster ─ whichever API server the kubeconfig leads to: create, get, list, apply, delete; identity; nodes
+//!   ├ ApiServers, each dialled at its own address: readiness, caches, gates   (server)
+//!   ├ barrier: every kube-proxy has applied what was written before           (barrier)
+//!   └ trial: which nodes route external IPs                                    (external_ips)
+//! Probe ─ something beside the cluster that speaks HTTP                        (probe)
+//! ```
+//!
+//! `kube` and `k8s-openapi` carry the API; only this room uses `kube`. Objects that are read have the types of `k8s-openapi`;
+//! objects that are written are JSON. Every request has a deadline and a descriptive error.
+
+mod access;
+mod allocator;
+mod answer;
+mod barrier;
+mod chain;
+mod connection;
+mod dial;
+mod discovery;
+mod endpoints;
+mod error;
+mod event;
+mod external_ips;
+mod health;
+mod kinds;
+mod lease;
+mod lists;
+mod node;
+mod node_proxy;
+mod objects;
+mod options;
+mod probe;
+mod proxy;
+mod resource;
+mod served;
+mod server;
+mod shell;
+mod trial;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::api::core::v1::Namespace;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+
+pub use access::User;
+pub use barrier::{Barrier, BarrierError, Crossed, Passage, Reach, SilentNode, passing, sentinel};
+pub use dial::dial;
+pub use discovery::ServedKinds;
+pub use endpoints::SliceChange;
+pub use error::ClusterError;
+pub use event::ServiceEvent;
+pub use external_ips::{ExternalIpTrial, ExternalIpsTried};
+pub use kinds::ServedKind;
+pub use lease::{Lease, LeaseState};
+pub use node::Node;
+pub use objects::Typed;
+pub use options::ClusterOptions;
+pub use probe::{Probe, Response, escaped};
+pub use proxy::ProxyFault;
+pub use resource::{Collection, ObjectRef};
+pub use served::served;
+pub use server::{ApiServer, ApiServerClient, ApiServerLease, Version};
+
+use connection::Connection;
+
+/// The label of every object that netsurgeon creates in a cluster, and its value.
+pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "netsurgeon");
+
+/// A cluster's API, through the API server that the kubeconfig points to. Cheap to clone.
+#[derive(Clone)]
+pub struct Cluster {
+    connection: Arc<Connection>,
+    /// Names of the sentinels that barriers of this process wait for.
+    sentinels: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Cluster {
+    /// Finds the API and checks that it answers and accepts the credentials.
+    pub async fn connect(options: &ClusterOptions) -> Result<Self, ClusterError> {
+        let connection = Connection::new(options.config().await?, options.timeout)?;
+        let cluster = Self { connection: Arc::new(connection), sentinels: Arc::default() };
+        cluster.identity().await?;
+        Ok(cluster)
+    }
+
+    /// Returns the URL, for headings and errors.
+    pub fn server(&self) -> &str {
+        self.connection.server()
+    }
+
+    /// Whether the kubeconfig switches verification of certificates off (`insecure-skip-tls-verify`).
+    pub fn is_unverified(&self) -> bool {
+        self.connection.config().accept_invalid_certs
+    }
+
+    /// Returns the authorities that the kubeconfig trusts, as DER; none if it trusts those of this machine.
+    pub fn authorities(&self) -> Result<Vec<Vec<u8>>, ClusterError> {
+        let config = self.connection.config();
+        let Some(file) = &config.root_cert_file else {
+            return Ok(config.root_cert.clone().unwrap_or_default());
+        };
+        let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let read = read.map_err(|error| ClusterError::Configuration {
+            what: format!("the authorities in `{}`", file.display()),
+            reason: error.to_string(),
+        })?;
+        Ok(read.into_iter().map(|one| one.to_vec()).collect())
+    }
+
+    /// Returns the cluster's identity: the uid of the namespace `kube-system`, which lives as long as the
+    /// cluster does.
+    pub async fn identity(&self) -> Result<String, ClusterError> {
+        let namespace =
+            self.object::<Namespace>(None, "kube-system").await?.ok_or_else(|| ClusterError::NotFound {
+                subject: "Namespace `kube-system`".to_string(),
+                reason: "every cluster has it".to_string(),
+            })?;
+        namespace.metadata.uid.ok_or_else(|| ClusterError::Answer {
+            server: self.server().to_string(),
+            subject: "Namespace `kube-system`".to_string(),
+            reason: "it has no `metadata.uid`".to_string(),
+        })
+    }
+}

@@ -1,0 +1,97 @@
+//! The nodes: where kube-proxies run.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1;
+use serde::Deserialize;
+
+use super::node_proxy::node_proxy_refusal;
+use super::{Cluster, ClusterError};
+
+/// Timeout for a kubelet, which may be down.
+const QUESTION: Duration = Duration::from_secs(5);
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its addresses of type InternalIP, in order.
+    pub internal_ips: Vec<IpAddr>,
+    /// Whether its kubelet reports ready, and did so recently.
+    pub ready: bool,
+}
+
+impl Node {
+    /// Reads a node from its API object.
+    pub fn of(object: &v1::Node) -> Self {
+        let status = object.status.as_ref();
+        let addresses = status.into_iter().flat_map(|status| status.addresses.iter().flatten());
+        let internal = addresses.filter(|address| address.type_ == "InternalIP");
+        let conditions = status.into_iter().flat_map(|status| status.conditions.iter().flatten());
+        let is_ready =
+            |condition: &v1::NodeCondition| condition.type_ == "Ready" && condition.status == "True";
+        Self {
+            name: object.metadata.name.clone().unwrap_or_default(),
+            internal_ips: internal.filter_map(|address| address.address.parse().ok()).collect(),
+            ready: conditions.into_iter().any(is_ready),
+        }
+    }
+}
+
+impl Cluster {
+    /// Lists the nodes as they are now.
+    pub async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {
+        Ok(self.objects(None, None).await?.iter().map(Node::of).collect())
+    }
+
+    /// Asks a node's kubelet, once, which DNS addresses it gives to Pods: `clusterDNS` of its running configuration (`/configz`,
+    /// `pkg/kubelet/server/server.go`, v1.36.3). The error is the reason why it did not answer: without the optional ClusterRole
+    /// `netsurgeon-nodes` no kubelet can be asked.
+    pub async fn kubelet_dns(&self, node: &str) -> Result<Vec<String>, String> {
+        let answer = self.ask_node((node, None), "configz", QUESTION).await?;
+        if answer.code != 200 {
+            return Err(node_proxy_refusal(&answer));
+        }
+        let found: Configz = serde_json::from_slice(&answer.body).map_err(|error| error.to_string())?;
+        Ok(found.kubeletconfig.cluster_dns)
+    }
+}
+
+/// The used part of a kubelet's configuration.
+#[derive(Deserialize)]
+struct Configz {
+    kubeletconfig: KubeletConfig,
+}
+
+#[derive(Deserialize)]
+struct KubeletConfig {
+    #[serde(rename = "clusterDNS", default)]
+    cluster_dns: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_has_addresses_of_several_types() {
+        let node = json!({
+            "metadata": {"name": "a"},
+            "status": {
+                "addresses": [
+                    {"type": "Hostname", "address": "10.0.0.9"},
+                    {"type": "InternalIP", "address": "10.0.0.1"},
+                    {"type": "InternalIP", "address": "fd00::1"},
+                ],
+                "conditions": [{"type": "Ready", "status": "Unknown"}],
+            },
+        });
+        let node = Node::of(&serde_json::from_value(node).unwrap());
+        let internal_ips = vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()];
+        assert_eq!(node, Node { name: "a".into(), internal_ips, ready: false });
+    }
+}

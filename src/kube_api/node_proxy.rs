@@ -1,0 +1,70 @@
+//! Asks a program on a node through the API server, once: kubelets, and kube-proxy's health checks.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::core::{Request, Resource as _};
+
+use super::Cluster;
+use super::answer::Answer;
+use super::connection::{Call, Verb};
+use super::error::{is_forbidden, message};
+use super::resource::segment;
+
+impl Cluster {
+    /// Asks the kubelet of a node, or the program at another port; the error is the reason why no answer came. A refusal is an
+    /// answer, too.
+    pub(super) async fn ask_node(
+        &self,
+        (node, port): (&str, Option<u16>),
+        path: &str,
+        within: Duration,
+    ) -> Result<Answer, String> {
+        let name = segment(node).map_err(|error| error.to_string())?;
+        let name = port.map_or_else(|| name.to_string(), |port| format!("{name}:{port}"));
+        let request =
+            Request::new(Node::url_path(&(), None)).get_subresource(&format!("proxy/{path}"), &name);
+        let call =
+            Call::new(Verb::Get, request, format!("Node `{node}`")).map_err(|error| error.to_string())?;
+        self.connection.once(&call, within).await.map_err(|fault| fault.to_string())
+    }
+}
+
+/// Returns the message for an answer of the API server's node proxy that is not a success.
+///
+/// The API server checks `get` of `nodes/proxy` for every path below it (`pkg/endpoints/request/requestinfo.go`, apiserver
+/// v0.36.3: the subresource is the segment after the name). Only kubelets check the finer `nodes/configz` and `nodes/healthz` of
+/// KEP-2862, for requests that reach them directly (`pkg/kubelet/server/auth.go`, v1.36.3): here they have no effect.
+pub(super) fn node_proxy_refusal(answer: &Answer) -> String {
+    if is_forbidden(answer) {
+        return "the user is not allowed to `get nodes/proxy`, which the optional ClusterRole `netsurgeon-nodes` of deploy/rbac.yaml \
+                permits"
+            .to_string();
+    }
+    format!("status {}: {}", answer.code, message(&answer.body))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_proxy_that_rbac_refuses_names_the_role() {
+        let of =
+            |code, body: &str| Answer { code, body: body.as_bytes().to_vec(), retry_after: None, date: None };
+        let message = r#"nodes "a" is forbidden: User "eve" cannot get resource "nodes/proxy" in API group "" at the cluster scope"#;
+        let refused = of(403, &json!({"kind": "Status", "message": message}).to_string());
+        assert!(is_forbidden(&refused));
+        assert!(node_proxy_refusal(&refused).contains("`netsurgeon-nodes`"));
+        // The user is allowed to, but the kubelet rejects the API server's client certificate.
+        let by_kubelet = of(
+            403,
+            "Forbidden (user=kube-apiserver, verb=get, resource=nodes, subresource(s)=[configz proxy])",
+        );
+        assert!(!is_forbidden(&by_kubelet));
+        assert!(node_proxy_refusal(&by_kubelet).starts_with("status 403: Forbidden"));
+        assert_eq!(node_proxy_refusal(&of(503, "no")), "status 503: no");
+    }
+}

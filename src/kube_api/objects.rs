@@ -1,0 +1,177 @@
+//! Creates, reads, changes and deletes objects. Objects that are read have the types of `k8s-openapi`. Objects that are written,
+//! or copied as a whole, are JSON: fields that this program does not know must not be lost.
+
+use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Request;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::connection::{Call, Connection, Verb};
+use super::resource::segment;
+use super::{Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef};
+
+/// A type of `k8s-openapi` for objects of one kind.
+pub trait Typed: kube::Resource<DynamicType = ()> + DeserializeOwned + 'static {}
+
+impl<K: kube::Resource<DynamicType = ()> + DeserializeOwned + 'static> Typed for K {}
+
+/// The path of objects, and their name in errors.
+pub(super) struct Place {
+    pub(super) requests: Request,
+    pub(super) subject: String,
+}
+
+impl Place {
+    /// Returns the place of all objects of a type, in one namespace or everywhere.
+    pub(super) fn of<K: Typed>(namespace: Option<&str>) -> Result<Self, ClusterError> {
+        let namespace = namespace.map(segment).transpose()?;
+        let subject = Collection::new("", &K::kind(&()), namespace).to_string();
+        Ok(Self { requests: Request::new(K::url_path(&(), namespace)), subject })
+    }
+}
+
+impl Connection {
+    /// Returns the path of the objects of a collection; this asks the API.
+    pub(super) async fn place(&self, collection: &Collection<'_>) -> Result<Place, ClusterError> {
+        let requests = self.kind(collection).await?.requests(collection.namespace)?;
+        Ok(Place { requests, subject: collection.to_string() })
+    }
+
+    /// Returns the path for an object, and checks its name.
+    async fn place_of(&self, object: &ObjectRef<'_>) -> Result<Place, ClusterError> {
+        let kind = self.kind(&object.collection).await?;
+        segment(object.name)?;
+        if kind.is_namespaced && object.collection.namespace.is_none() {
+            let reason = format!("the namespace of {} `{}` is not given", kind.kind, object.name);
+            return Err(ClusterError::Manifest { reason });
+        }
+        Ok(Place { requests: kind.requests(object.collection.namespace)?, subject: object.to_string() })
+    }
+
+    /// Creates an object, or runs the create as a dry run.
+    pub(super) async fn create<K: DeserializeOwned>(
+        &self,
+        manifest: &Value,
+        dry_run: bool,
+    ) -> Result<K, ClusterError> {
+        let Place { requests, subject } = self.place_of(&ObjectRef::of(manifest)?).await?;
+        let options = PostParams { dry_run, ..PostParams::default() };
+        let request = requests.create(&options, manifest.to_string().into_bytes());
+        self.json(&Call::new(Verb::Create, request, subject)?).await
+    }
+
+    /// Reads an object; `None` if it does not exist, or the API does not serve its kind.
+    pub(super) async fn get(
+        &self,
+        object: &ObjectRef<'_>,
+        options: &GetParams,
+    ) -> Result<Option<Value>, ClusterError> {
+        let found = async {
+            let Place { requests, subject } = self.place_of(object).await?;
+            self.json(&Call::new(Verb::Get, requests.get(object.name, options), subject)?).await
+        };
+        unless_missing(found.await)
+    }
+}
+
+fn unless_missing<T>(found: Result<T, ClusterError>) -> Result<Option<T>, ClusterError> {
+    match found {
+        Err(ClusterError::NotFound { .. }) => Ok(None),
+        outcome => outcome.map(Some),
+    }
+}
+
+impl Cluster {
+    /// Creates an object and returns it as the API server stored it.
+    pub async fn create(&self, manifest: &Value) -> Result<Value, ClusterError> {
+        self.connection.create(manifest, false).await
+    }
+
+    /// Dry run of a create (`dryRun=All`): the API server checks everything, admission included, and stores nothing.
+    pub async fn try_create(&self, manifest: &Value) -> Result<Value, ClusterError> {
+        self.connection.create(manifest, true).await
+    }
+
+    /// Reads an object as it is stored now; `None` if it does not exist.
+    pub async fn get(&self, object: &ObjectRef<'_>) -> Result<Option<Value>, ClusterError> {
+        self.connection.get(object, &GetParams::default()).await
+    }
+
+    /// Reads an object of a type as it is stored now; `None` if it does not exist.
+    pub async fn object<K: Typed>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<K>, ClusterError> {
+        let requests = Place::of::<K>(namespace)?.requests;
+        let kind = K::kind(&());
+        let subject = ObjectRef::new("", &kind, namespace, segment(name)?).to_string();
+        let call = Call::new(Verb::Get, requests.get(name, &GetParams::default()), subject)?;
+        unless_missing(self.connection.json(&call).await)
+    }
+
+    /// Replaces an object by a changed copy; a [`ClusterError::Conflict`] if it has changed since it was read.
+    pub async fn replace(&self, manifest: &Value) -> Result<Value, ClusterError> {
+        let object = ObjectRef::of(manifest)?;
+        let Place { requests, subject } = self.connection.place_of(&object).await?;
+        let request =
+            requests.replace(object.name, &PostParams::default(), manifest.to_string().into_bytes());
+        self.connection.json(&Call::new(Verb::Replace, request, subject)?).await
+    }
+
+    /// Changes an object by a JSON merge patch (RFC 7386) and returns the result.
+    pub async fn merge(&self, object: &ObjectRef<'_>, change: &Value) -> Result<Value, ClusterError> {
+        self.patch(object, &PatchParams::default(), &Patch::Merge(change)).await
+    }
+
+    /// Creates or changes an object to match a manifest (server-side apply, as `netsurgeon`). netsurgeon takes over fields of
+    /// other owners. Fields that it owned before and that the manifest does not have are removed.
+    pub async fn apply(&self, manifest: &Value) -> Result<Value, ClusterError> {
+        let options = PatchParams::apply(MANAGED_BY.1).force();
+        self.patch(&ObjectRef::of(manifest)?, &options, &Patch::Apply(manifest)).await
+    }
+
+    async fn patch(
+        &self,
+        object: &ObjectRef<'_>,
+        options: &PatchParams,
+        patch: &Patch<&Value>,
+    ) -> Result<Value, ClusterError> {
+        let Place { requests, subject } = self.connection.place_of(object).await?;
+        let request = requests.patch(object.name, options, patch);
+        self.connection.json(&Call::new(Verb::Patch, request, subject)?).await
+    }
+
+    /// Deletes an object, and its dependents in the background. A missing object is no error. With `uid` only the object with
+    /// this uid is deleted; another one of the same name is a [`ClusterError::Conflict`].
+    ///
+    /// An object with finalizers exists until they are removed.
+    pub async fn delete(&self, object: &ObjectRef<'_>, uid: Option<&str>) -> Result<(), ClusterError> {
+        self.delete_if(object, uid.map(str::to_string), None).await
+    }
+
+    /// Deletes an object, given as it was read, like [`Self::delete`]; a [`ClusterError::Conflict`] if it has changed since.
+    pub async fn delete_unchanged(&self, object: &ObjectRef<'_>, read: &Value) -> Result<(), ClusterError> {
+        let of = |name: &str| {
+            read.pointer(&format!("/metadata/{name}")).and_then(Value::as_str).unwrap_or_default().to_string()
+        };
+        self.delete_if(object, Some(of("uid")), Some(of("resourceVersion"))).await
+    }
+
+    async fn delete_if(
+        &self,
+        object: &ObjectRef<'_>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+    ) -> Result<(), ClusterError> {
+        let deleted = async {
+            let Place { requests, subject } = self.connection.place_of(object).await?;
+            let has_one = uid.is_some() || resource_version.is_some();
+            let preconditions = has_one.then_some(Preconditions { uid, resource_version });
+            let options = DeleteParams { preconditions, ..DeleteParams::background() };
+            let call = Call::new(Verb::Delete, requests.delete(object.name, &options), subject)?;
+            self.connection.request(&call).await
+        };
+        unless_missing(deleted.await).map(drop)
+    }
+}

@@ -1,0 +1,304 @@
+//! The API servers one by one.
+//!
+//! They share etcd, but not their caches: one may have observed a change that another has not. A step that depends on a change
+//! must ask each. So each is dialled at its advertised address, with the credentials of the kubeconfig.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::version::Info;
+use kube::api::GetParams;
+use serde_json::Value;
+use time::OffsetDateTime;
+
+use super::connection::{Call, Connection};
+use super::endpoints::SERVICE_NAME;
+use super::error::excerpt;
+use super::{Cluster, ClusterError, ObjectRef};
+
+/// The advertised address of an API server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ApiServer {
+    /// Its address, as advertised.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
+}
+
+impl fmt::Display for ApiServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        SocketAddr::new(self.address, self.port).fmt(f)
+    }
+}
+
+/// The version of an API server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    /// As in `v1.36.3`.
+    pub git: String,
+    /// The version that it emulates, as in `1.33`; `None` before 1.33, which cannot emulate.
+    pub emulated: Option<String>,
+}
+
+/// The Lease by which an API server shows that it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiServerLease {
+    /// The Lease's name.
+    pub name: String,
+    /// The API server's host name, as it reports it.
+    pub host: String,
+    /// When it was renewed last, by the API server's clock.
+    pub renewed: Option<OffsetDateTime>,
+    /// How long it lasts from then on.
+    pub duration: time::Duration,
+}
+
+impl ApiServerLease {
+    /// Whether it has expired by the time at which the newest of all Leases was renewed. The API servers delete it then.
+    pub fn has_expired(&self, newest: Option<OffsetDateTime>) -> bool {
+        let expires = self.renewed.and_then(|renewed| renewed.checked_add(self.duration));
+        expires.is_none_or(|expires| newest.is_some_and(|newest| newest > expires))
+    }
+
+    fn of(lease: &Lease) -> Self {
+        let name = lease.metadata.name.clone().unwrap_or_default();
+        let host = lease.metadata.labels.as_ref().and_then(|labels| labels.get(HOST)).cloned();
+        let spec = lease.spec.as_ref();
+        let renewed = spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0.as_nanosecond());
+        let seconds = spec.and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
+        Self {
+            host: host.unwrap_or_else(|| name.clone()),
+            name,
+            renewed: renewed.and_then(|time| OffsetDateTime::from_unix_timestamp_nanos(time).ok()),
+            duration: time::Duration::seconds(seconds.into()),
+        }
+    }
+}
+
+/// Labels of those Leases (`pkg/controlplane/apiserver/server.go`, v1.36.3; since 1.26).
+const IDENTITY: &str = "apiserver.kubernetes.io/identity=kube-apiserver";
+const HOST: &str = "kubernetes.io/hostname";
+/// The name that the certificate of every API server covers.
+const NAME: &str = "kubernetes.default.svc";
+
+impl Cluster {
+    /// Lists the Leases of API servers: each renews its own every 10 s and deletes it at a normal shutdown. The Lease of a killed
+    /// or suspended one stays for an hour. Before Kubernetes 1.26 there are none.
+    pub async fn api_server_leases(&self) -> Result<Vec<ApiServerLease>, ClusterError> {
+        let leases = self.objects::<Lease>(Some("kube-system"), Some(IDENTITY)).await?;
+        Ok(leases.iter().map(ApiServerLease::of).collect())
+    }
+
+    /// Lists the API servers that take requests now: the endpoints of the Service `default/kubernetes`. Each adds itself, and is
+    /// removed when it stops or has not renewed its entry for 15 s (`pkg/controlplane/reconcilers/lease.go` and `instance.go`,
+    /// v1.36.3).
+    ///
+    /// They all write the EndpointSlice of that name (`endpointsadapter.go`, there). Any client may create another one with its
+    /// label.
+    pub async fn api_servers(&self) -> Result<Vec<ApiServer>, ClusterError> {
+        let selector = format!("{SERVICE_NAME}=kubernetes");
+        let slices = self.objects::<EndpointSlice>(Some("default"), Some(&selector)).await?;
+        let theirs = slices.iter().filter(|slice| slice.metadata.name.as_deref() == Some("kubernetes"));
+        let mut servers: Vec<ApiServer> = theirs.flat_map(of_slice).collect();
+        servers.sort_unstable();
+        servers.dedup();
+        if servers.is_empty() {
+            return Err(ClusterError::NotReady {
+                server: self.server().to_string(),
+                reason:
+                     "EndpointSlice `kubernetes` in namespace `default` has no endpoint. Every API server adds itself a \
+                      moment after it starts (unless it has `--endpoint-reconciler-type=none`)"
+                        .to_string(),
+            });
+        }
+        Ok(servers)
+    }
+
+    /// Returns a client of one API server, whose certificate must cover `kubernetes.default.svc` (`GetAPIServerAltNames`,
+    /// `cmd/kubeadm/app/util/pkiutil/pki_helpers.go`, v1.36.3), or the host name in the kubeconfig.
+    ///
+    /// The address is not checked, because writers of EndpointSlices choose it: each kubelet may have a certificate of the
+    /// cluster's authority for the address of its node (`kubernetes.io/kubelet-serving`), and would receive the credentials.
+    pub async fn dial(&self, server: ApiServer) -> Result<ApiServerClient, ClusterError> {
+        let own = self.connection.config();
+        let host =
+            own.cluster_url.host().filter(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().is_err());
+        let known = own.tls_server_name.as_deref().or(host);
+        match (self.dial_as(server, NAME).await, known) {
+            (Err(ClusterError::Untrusted { .. }), Some(name)) => self.dial_as(server, name).await,
+            (outcome, _) => outcome,
+        }
+    }
+
+    async fn dial_as(&self, server: ApiServer, name: &str) -> Result<ApiServerClient, ClusterError> {
+        let mut config = self.connection.config().clone();
+        let scheme = config.cluster_url.scheme_str().unwrap_or("https").to_string();
+        let url = format!("{scheme}://{server}/");
+        config.cluster_url = url.parse().map_err(|error| ClusterError::Configuration {
+            what: format!("the API server's address `{url}`"),
+            reason: format!("{error}"),
+        })?;
+        config.tls_server_name = Some(name.to_string());
+        let connection = self.connection.beside(config)?;
+        let client = ApiServerClient { server, connection: Arc::new(connection) };
+        client.version().await.map_err(|error| match error {
+            ClusterError::Untrusted { server, reason } => ClusterError::Untrusted {
+                server,
+                reason: format!(
+                    "{reason}; it must cover `{NAME}`, or the `tls-server-name` of the kubeconfig"
+                ),
+            },
+            other => other,
+        })?;
+        Ok(client)
+    }
+}
+
+fn of_slice(slice: &EndpointSlice) -> Vec<ApiServer> {
+    let port_of = |port: &EndpointPort| u16::try_from(port.port?).ok();
+    let Some(port) = slice.ports.iter().flatten().find_map(port_of) else { return Vec::new() };
+    let is_ready = |endpoint: &&Endpoint| {
+        endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) != Some(false)
+    };
+    let addresses =
+        slice.endpoints.iter().flatten().filter(is_ready).flat_map(|endpoint| &endpoint.addresses);
+    addresses.filter_map(|address| address.parse().ok()).map(|address| ApiServer { address, port }).collect()
+}
+
+/// A client of one API server. Cheap to clone.
+#[derive(Clone)]
+pub struct ApiServerClient {
+    server: ApiServer,
+    connection: Arc<Connection>,
+}
+
+impl ApiServerClient {
+    /// Returns its address.
+    pub fn server(&self) -> ApiServer {
+        self.server
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Asks it once for its time, which every answer has in its head, in whole seconds, rounded down; `None` if no answer comes.
+    pub async fn time(&self) -> Option<OffsetDateTime> {
+        self.connection.once(&Call::read("/version").ok()?, self.connection.timeout()).await.ok()?.date
+    }
+
+    /// Asks it once whether it is ready (`/readyz`). If not, the answer names the failed checks.
+    pub async fn ready(&self) -> Result<(), ClusterError> {
+        let call = Call::read("/readyz")?;
+        let limit = self.connection.timeout();
+        let answer = self.connection.once(&call, limit).await;
+        let answer = answer.map_err(|fault| self.connection.error(&call, &fault))?;
+        match answer.code {
+            200 => Ok(()),
+            401 | 403 => self.connection.request(&call).await.map(drop),
+            _ => Err(ClusterError::NotReady {
+                server: self.connection.server().to_string(),
+                reason: excerpt(&answer.body),
+            }),
+        }
+    }
+
+    /// Reads an object from this server's own cache once the cache has reached that revision (0: any): the state that the
+    /// server's controllers receive. `None` if the object is not in the cache.
+    ///
+    /// A cache that does not reach it within 3 s is an error, which may be transient (`blockTimeout`,
+    /// `apiserver/pkg/storage/cacher/watch_cache.go`, v1.36.3). The revision must be one of the object's kind, such as its own
+    /// `resourceVersion`: the cache might not receive those of other kinds. On a single object `resourceVersion` always means "not
+    /// older than"; `resourceVersionMatch` is for lists.
+    pub async fn get_not_older(
+        &self,
+        object: &ObjectRef<'_>,
+        revision: i64,
+    ) -> Result<Option<Value>, ClusterError> {
+        self.connection.get(object, &GetParams::at(&revision.to_string())).await
+    }
+
+    /// Returns its feature gates: the metric `kubernetes_feature_enabled`
+    /// (`component-base/metrics/prometheus/feature/metrics.go`, v1.36.3).
+    pub async fn feature_gates(&self) -> Result<BTreeMap<String, bool>, ClusterError> {
+        let answer = self.connection.request(&Call::read("/metrics")?).await?;
+        Ok(gates(&String::from_utf8_lossy(&answer.body)))
+    }
+
+    /// Returns its version.
+    pub async fn version(&self) -> Result<Version, ClusterError> {
+        version(&self.connection).await
+    }
+}
+
+impl Cluster {
+    /// Returns the version of the API server that answers.
+    pub async fn version(&self) -> Result<Version, ClusterError> {
+        version(&self.connection).await
+    }
+}
+
+async fn version(connection: &Connection) -> Result<Version, ClusterError> {
+    let Info { git_version, emulation_major, emulation_minor, .. } =
+        connection.json(&Call::read("/version")?).await?;
+    if git_version.is_empty() {
+        return Err(ClusterError::Answer {
+            server: connection.server().to_string(),
+            subject: "`/version`".to_string(),
+            reason: "it has no `gitVersion`".to_string(),
+        });
+    }
+    let emulated =
+        emulation_major.zip(emulation_minor).filter(|(major, minor)| !major.is_empty() && !minor.is_empty());
+    Ok(Version { git: git_version, emulated: emulated.map(|(major, minor)| format!("{major}.{minor}")) })
+}
+
+/// Reads the lines `kubernetes_feature_enabled{name="X",stage="BETA"} 1`.
+fn gates(metrics: &str) -> BTreeMap<String, bool> {
+    let gate = |line: &str| {
+        let rest = line.strip_prefix("kubernetes_feature_enabled{")?;
+        let (labels, value) = rest.rsplit_once("} ")?;
+        let (_, name) = labels.split_once("name=\"")?;
+        let (name, _) = name.split_once('"')?;
+        Some((name.to_string(), value.trim().starts_with('1')))
+    };
+    metrics.lines().filter_map(gate).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn gates_are_read_from_metrics() {
+        let metrics = "# TYPE kubernetes_feature_enabled gauge\n\
+            kubernetes_feature_enabled{name=\"MultiCIDRServiceAllocator\",stage=\"BETA\"} 0\n\
+            kubernetes_feature_enabled{name=\"APIListChunking\",stage=\"\"} 1\nother{name=\"x\"} 1\n";
+        let expected =
+            [("APIListChunking".to_string(), true), ("MultiCIDRServiceAllocator".to_string(), false)];
+        assert_eq!(gates(metrics), BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn ready_endpoints_are_api_servers() {
+        let slice = json!({
+            "addressType": "IPv4",
+            "ports": [{"name": "https", "port": 6443, "protocol": "TCP"}],
+            "endpoints": [
+                {"addresses": ["192.0.2.10"], "conditions": {"ready": true}},
+                {"addresses": ["192.0.2.11"], "conditions": {"ready": false}},
+                {"addresses": ["2001:db8::1"]},
+            ],
+        });
+        let of = |slice| of_slice(&serde_json::from_value(slice).unwrap());
+        let names: Vec<String> = of(slice).iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["192.0.2.10:6443", "[2001:db8::1]:6443"]);
+        assert_eq!(of(json!({"addressType": "IPv4", "endpoints": []})), []);
+    }
+}

@@ -1,0 +1,365 @@
+//! Runs steps concurrently, forward and back.
+//!
+//! They are futures of one task: they wait for the network, not for the processor, and one at a time they run in the
+//! same order every time.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+
+use super::lock;
+use super::read_ahead;
+use super::schedule::{Schedule, groups};
+use super::step::StepRunner;
+use super::{Failure, Report, Stuck};
+use crate::operation::OperationError;
+use crate::operation::journal::{Noted, State};
+use crate::operation::observer::Event;
+use crate::operation::step::{Action, Effect, Step, Swap, Wait, WaitKind};
+use crate::store::Revision;
+
+/// The direction of a run.
+pub(super) enum Direction {
+    Forward(Mutex<Skipped>),
+    Back(Mutex<Rollback>),
+}
+
+/// The subjects with a step that could not be executed.
+#[derive(Default)]
+pub(super) struct Skipped {
+    subjects: HashSet<String>,
+    /// How many of them had not been skipped before.
+    new: usize,
+    /// The revision at which the last step of each batch was done, without waits: a batch's waits are for its own steps.
+    newest: HashMap<Option<usize>, Revision>,
+}
+
+impl Skipped {
+    /// Records a skip; false once `most` new subjects are skipped.
+    fn add<E: Effect>(&mut self, step: &Step<E>, before: Option<State>, most: usize) -> bool {
+        let is_fresh = before != Some(State::Failed);
+        if is_fresh && self.new >= most {
+            return false;
+        }
+        self.new = self.new.saturating_add(usize::from(is_fresh));
+        self.subjects.insert(step.subject.clone())
+    }
+}
+
+/// The progress of a rollback.
+pub(super) struct Rollback {
+    /// Whether any step was undone, now or before.
+    begun: bool,
+    /// The waits that ended since a step was undone last: their names and subjects.
+    waited_for: HashSet<(&'static str, Option<String>)>,
+    /// The subjects with a step that could not be undone.
+    stuck: HashSet<String>,
+}
+
+impl Rollback {
+    pub(super) fn new(begun: bool) -> Self {
+        Self { begun, waited_for: HashSet::new(), stuck: HashSet::new() }
+    }
+
+    /// Whether a step was undone since the last wait for this condition.
+    fn needs_wait<K: WaitKind>(&self, wait: &Wait<K>) -> bool {
+        self.begun && !self.waited_for.contains(&awaited(wait))
+    }
+
+    /// Records that a step was undone.
+    fn undone<E: Effect>(&mut self, step: &Step<E>) {
+        self.begun = true;
+        match &step.action {
+            Action::Wait(wait) => {
+                self.waited_for.insert(awaited(wait));
+            }
+            _ => self.waited_for.clear(),
+        }
+    }
+
+    /// Whether a step must stay done because a later step, which depends on it, could not be undone.
+    fn is_built_upon<E: Effect>(&self, step: &Step<E>) -> bool {
+        match &step.action {
+            Action::Wait(_) if step.subject.is_empty() => false,
+            _ if step.subject.is_empty() => !self.stuck.is_empty(),
+            _ => self.stuck.contains(&step.subject),
+        }
+    }
+}
+
+fn awaited<K: WaitKind>(wait: &Wait<K>) -> (&'static str, Option<String>) {
+    (wait.kind.name(), wait.subject.clone())
+}
+
+/// The outcome of a step.
+enum Outcome {
+    Done,
+    /// It had been executed, or undone, before.
+    Skipped,
+    /// There was nothing to undo, or it must stay done.
+    Nothing,
+    /// It could not be executed, or undone, and was skipped.
+    Stuck(String),
+}
+
+/// Runs the steps of a stage.
+pub(super) struct StageRunner<'e, E: Effect> {
+    pub(super) step_runner: StepRunner<'e, E>,
+    /// How many run concurrently; at least 1.
+    pub(super) parallel: usize,
+    /// How many subjects may be skipped forward.
+    pub(super) max_failures: usize,
+}
+
+impl<E: Effect> StageRunner<'_, E> {
+    /// Runs the steps of one stage, given in their sequential order.
+    pub(super) async fn carry_out(
+        &self,
+        steps: &[&Step<E>],
+        batch: Option<usize>,
+        direction: &Direction,
+        report: &mut Report,
+    ) -> Result<(), Failure> {
+        for group in groups(steps) {
+            let mut stuck = Vec::new();
+            let outcome = self.carry_out_group(group, (direction, batch), report, &mut stuck).await;
+            stuck.sort_by_key(|(index, _)| *index);
+            report.stuck.extend(stuck.into_iter().map(|(_, stuck)| stuck));
+            outcome?;
+        }
+        Ok(())
+    }
+
+    async fn carry_out_group(
+        &self,
+        group: &[&Step<E>],
+        (direction, batch): (&Direction, Option<usize>),
+        report: &mut Report,
+        stuck: &mut Vec<(usize, Stuck)>,
+    ) -> Result<(), Failure> {
+        let mut schedule = Schedule::new(group);
+        let mut under_way = FuturesUnordered::new();
+        let (mut failure, mut stopped) = (None, None);
+        let mut windows = group.chunks(read_ahead::STEPS);
+        let mut begun: usize = 0;
+        loop {
+            while failure.is_none() && stopped.is_none() && under_way.len() < self.parallel {
+                let Some((index, step)) = schedule.begin() else { break };
+                if begun.is_multiple_of(read_ahead::STEPS) {
+                    self.read_ahead(windows.next().unwrap_or_default(), direction).await;
+                }
+                begun = begun.saturating_add(1);
+                if self.step_runner.stop.is_asked() {
+                    stopped = Some(Failure { step: step.id.clone(), source: OperationError::Stopped });
+                } else {
+                    under_way.push(self.one(index, step, (direction, batch)));
+                }
+            }
+            let Some((index, step, outcome)) = under_way.next().await else { break };
+            schedule.ended(index);
+            match outcome {
+                Ok(Outcome::Stuck(reason)) => stuck.push((index, Stuck { step: step.id.clone(), reason })),
+                Ok(outcome) => self.count(step, &outcome, report),
+                Err(source) => {
+                    self.step_runner.tell(Event::StepFailed { step: step.into(), error: &source });
+                    let later = Failure { step: step.id.clone(), source };
+                    if failure.is_some() {
+                        tracing::warn!(%later, "another running step failed, too");
+                    }
+                    failure.get_or_insert(later);
+                }
+            }
+        }
+        failure.or(stopped).map_or(Ok(()), Err)
+    }
+
+    /// Reads the keys of these steps, if there is more than one step.
+    async fn read_ahead(&self, steps: &[&Step<E>], direction: &Direction) {
+        let is_open = |step: &&&Step<E>| self.is_to_be_carried_out(step, direction);
+        let swaps: Vec<&Swap> = steps
+            .iter()
+            .filter(is_open)
+            .filter_map(|step| match (&step.action, direction) {
+                (Action::Swap { forward, .. }, Direction::Forward(_)) => {
+                    Some(forward).filter(|_| !step.is_for_the_way_back())
+                }
+                (Action::Swap { backward, .. }, Direction::Back(_)) => backward.as_ref(),
+                _ => None,
+            })
+            .collect();
+        if swaps.len() > 1 {
+            self.step_runner.ahead.read(&swaps).await;
+        }
+    }
+
+    async fn one<'s>(
+        &self,
+        index: usize,
+        step: &'s Step<E>,
+        (direction, batch): (&Direction, Option<usize>),
+    ) -> (usize, &'s Step<E>, Result<Outcome, OperationError>) {
+        let outcome = match direction {
+            Direction::Forward(left) => self.carry(step, batch, left).await,
+            Direction::Back(rollback) => self.undo(step, direction, rollback).await,
+        };
+        (index, step, outcome)
+    }
+
+    /// Executes a step, unless an earlier step of the same subject failed.
+    async fn carry(
+        &self,
+        step: &Step<E>,
+        batch: Option<usize>,
+        left: &Mutex<Skipped>,
+    ) -> Result<Outcome, OperationError> {
+        if lock(left).subjects.contains(&step.subject) {
+            return Ok(Outcome::Nothing);
+        }
+        let is_wait = matches!(step.action, Action::Wait(_)) && !step.is_for_the_way_back();
+        // A retried step is done later than the waits that the steps after it rely on: these waits are repeated.
+        let is_owed = is_wait && self.step_runner.done_at(&step.id) < lock(left).newest.get(&batch).copied();
+        if !step.is_for_the_way_back() && (is_owed || self.step_runner.state(&step.id) != Some(State::Done)) {
+            self.step_runner.tell_started(step, false);
+        }
+        let before = self.step_runner.state(&step.id);
+        let outcome = self.step_runner.forward(step, is_owed).await;
+        if !is_wait {
+            let (mut left, done_at) = (lock(left), self.step_runner.done_at(&step.id));
+            let newest = left.newest.entry(batch).or_default();
+            *newest = done_at.unwrap_or_default().max(*newest);
+        }
+        match outcome {
+            Ok(true) => Ok(Outcome::Done),
+            Ok(false) => Ok(Outcome::Skipped),
+            Err(error) if error.is_about_one_object() && !step.subject.is_empty() => {
+                if !lock(left).add(step, before, self.max_failures) {
+                    return Err(error);
+                }
+                self.leave_alone(step, &error, State::Failed).await.map(Outcome::Stuck)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Records that a step was skipped because another client changed its object, and returns the reason.
+    async fn leave_alone(
+        &self,
+        step: &Step<E>,
+        error: &OperationError,
+        state: State,
+    ) -> Result<String, OperationError> {
+        let reason = error.to_string();
+        self.step_runner.tell(Event::LeftAlone { step: &step.id, reason: &reason });
+        self.step_runner.note(step, state, Noted::error(reason.clone())).await?;
+        Ok(reason)
+    }
+
+    fn count(&self, step: &Step<E>, outcome: &Outcome, report: &mut Report) {
+        match outcome {
+            Outcome::Done => {
+                report.done = report.done.saturating_add(1);
+                self.step_runner.tell(Event::StepDone { step: step.into() });
+            }
+            Outcome::Skipped => {
+                report.skipped = report.skipped.saturating_add(1);
+                self.step_runner.tell(Event::StepSkipped { step: step.into() });
+            }
+            Outcome::Nothing | Outcome::Stuck(_) => {}
+        }
+    }
+
+    /// Whether a step is to be executed (or undone). A rollback repeats a wait even if it was undone already, when a step
+    /// was undone since the last wait for the same condition.
+    pub(super) fn is_to_be_carried_out(&self, step: &Step<E>, direction: &Direction) -> bool {
+        let state = self.step_runner.state(&step.id);
+        let Direction::Back(rollback) = direction else { return state != Some(State::Done) };
+        let was_begun = |state| !matches!(state, None | Some(State::UndoDone | State::Failed));
+        let was_carried_out = |other| !matches!(self.step_runner.state(other), None | Some(State::Failed));
+        match (&step.action, step.is_for_the_way_back()) {
+            (Action::Wait(wait), true) => {
+                lock(rollback).needs_wait(wait) && step.back_of.iter().any(was_carried_out)
+            }
+            (_, true) => state != Some(State::UndoDone) && step.back_of.iter().any(was_carried_out),
+            (Action::Wait(wait), false) => {
+                (state.is_some() && lock(rollback).needs_wait(wait)) || was_begun(state)
+            }
+            (_, false) => was_begun(state),
+        }
+    }
+
+    /// Returns the steps of a stage in the order of the rollback, without waits that are over.
+    pub(super) fn way_back<'s>(&self, steps: &'s [Step<E>], direction: &Direction) -> Vec<&'s Step<E>> {
+        let mut order = Vec::with_capacity(steps.len());
+        for (index, step) in steps.iter().enumerate() {
+            let (later, rest) = steps.split_at_checked(index).unwrap_or_default();
+            let earlier = rest.get(1..).unwrap_or_default();
+            if !self.is_over(step, (earlier, later), direction) {
+                order.push(step);
+            }
+        }
+        order.reverse();
+        order
+    }
+
+    /// Whether a rollback need not repeat a wait, given the steps of its stage that are undone before it and after it. The
+    /// steps after it can delete the object that it waits for. So it must not be repeated once their undo is done, or has
+    /// started, if no step before it was undone since.
+    fn is_over(
+        &self,
+        wait: &Step<E>,
+        (earlier, later): (&[Step<E>], &[Step<E>]),
+        direction: &Direction,
+    ) -> bool {
+        // Waits that run only in a rollback are checked separately.
+        let is_wait = |step: &&Step<E>| matches!(step.action, Action::Wait(_)) && !step.is_for_the_way_back();
+        let was_waited_for = matches!(self.step_runner.state(&wait.id), None | Some(State::UndoDone));
+        if !is_wait(&wait) || !was_waited_for {
+            return false;
+        }
+        let is_open = |step: &Step<E>| self.is_to_be_carried_out(step, direction);
+        let mut later = later.iter().filter(|step| !is_wait(step)).peekable();
+        if later.peek().is_none() {
+            return false;
+        }
+        let (mut open, mut begun) = (false, false);
+        for step in later {
+            open |= is_open(step);
+            begun |= self.step_runner.state(&step.id).is_some_and(State::is_of_the_way_back);
+        }
+        let waited_at = self.step_runner.changed_at(&wait.id);
+        let is_before = |step: &Step<E>| !is_open(step) && self.step_runner.changed_at(&step.id) <= waited_at;
+        !open || (begun && earlier.iter().filter(|step| !is_wait(step)).all(is_before))
+    }
+
+    async fn undo(
+        &self,
+        step: &Step<E>,
+        direction: &Direction,
+        rollback: &Mutex<Rollback>,
+    ) -> Result<Outcome, OperationError> {
+        if !self.is_to_be_carried_out(step, direction) {
+            let begun = self.step_runner.state(&step.id).is_some();
+            return Ok(if begun { Outcome::Skipped } else { Outcome::Nothing });
+        }
+        if lock(rollback).is_built_upon(step) {
+            return Ok(Outcome::Nothing);
+        }
+        self.step_runner.tell_started(step, true);
+        match self.step_runner.backward(step).await {
+            Ok(()) => {
+                lock(rollback).undone(step);
+                Ok(Outcome::Done)
+            }
+            Err(error) if error.is_about_one_object() => {
+                let reason = self.leave_alone(step, &error, State::UndoFailed).await?;
+                if !step.independent {
+                    lock(rollback).stuck.insert(step.subject.clone());
+                }
+                Ok(Outcome::Stuck(reason))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Executes or undoes one step, with its record.
+//!
+//! Several steps can run concurrently: journal and observer are locked for a moment each, never while a step waits for
+//! the store or the environment.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::lock;
+use super::rate_limit::RateLimit;
+use super::read_ahead::ReadAhead;
+use crate::operation::OperationError;
+use crate::operation::environment::{Ambient, Answer, Environment, Fault};
+use crate::operation::journal::{Journal, Noted, State};
+use crate::operation::ledger::Ledger;
+use crate::operation::observer::{Event, Observer};
+use crate::operation::step::{Action, Effect, Manual, Step, StepId, Swap, Wait};
+use crate::operation::stop::Stop;
+use crate::operation::swap::prepare;
+use crate::store::{CommitError, Revision, Transaction};
+
+/// Attempts of a step to change an object that other clients keep changing.
+pub(super) const MOST_ATTEMPTS: u32 = 20;
+
+/// What the steps of one run have in common.
+pub(super) struct StepRunner<'e, E: Effect> {
+    pub(super) ledger: &'e dyn Ledger,
+    pub(super) ahead: ReadAhead<'e>,
+    pub(super) environment: &'e dyn Environment<E>,
+    pub(super) ambient: &'e dyn Ambient,
+    pub(super) observer: Mutex<&'e mut dyn Observer>,
+    pub(super) journal: Mutex<&'e mut Journal>,
+    pub(super) rate_limit: RateLimit,
+    pub(super) stop: &'e Stop,
+}
+
+impl<E: Effect> StepRunner<'_, E> {
+    pub(super) fn tell(&self, event: Event<'_>) {
+        lock(&self.observer).event(event);
+    }
+
+    pub(super) fn state(&self, step: &StepId) -> Option<State> {
+        lock(&self.journal).state(step)
+    }
+
+    /// The revision at which the record of a step changed last, `None` if it has none.
+    pub(super) fn changed_at(&self, step: &StepId) -> Option<Revision> {
+        lock(&self.journal).changed_at(step)
+    }
+
+    /// Whether a step is to run again because its batch was rolled back.
+    pub(super) fn was_reset(&self, step: &StepId) -> bool {
+        lock(&self.journal).was_reset(step)
+    }
+
+    /// Returns the revision at which a step was done, `None` if it is not.
+    pub(super) fn done_at(&self, step: &StepId) -> Option<Revision> {
+        lock(&self.journal).done_at(step)
+    }
+
+    /// Executes one step; a step that is done already only if `is_owed`. Returns whether there was anything to do.
+    pub(super) async fn forward(&self, step: &Step<E>, is_owed: bool) -> Result<bool, OperationError> {
+        let is_done = self.state(&step.id) == Some(State::Done);
+        if (is_done && !is_owed) || step.is_for_the_way_back() {
+            return Ok(false);
+        }
+        match &step.action {
+            Action::Swap { forward, .. } => self.swap(step, Some(forward), State::Done).await?,
+            Action::Do(effect) => self.effect(step, effect, false).await?,
+            Action::Wait(wait) => {
+                self.wait(step, wait, false).await?;
+                self.note(step, State::Done, Noted::default()).await?;
+            }
+            Action::Manual(manual) => self.manual(step, manual, false).await?,
+            Action::PointOfNoReturn => self.note(step, State::Done, Noted::default()).await?,
+        }
+        Ok(true)
+    }
+
+    /// Undoes one step.
+    pub(super) async fn backward(&self, step: &Step<E>) -> Result<(), OperationError> {
+        match &step.action {
+            Action::Swap { backward, .. } => self.swap(step, backward.as_ref(), State::UndoDone).await,
+            Action::Do(effect) if effect.has_way_back() => self.effect(step, effect, true).await,
+            Action::Wait(wait) => {
+                self.wait(step, wait, true).await?;
+                if self.state(&step.id) == Some(State::UndoDone) {
+                    Ok(())
+                } else {
+                    self.note(step, State::UndoDone, Noted::default()).await
+                }
+            }
+            Action::Manual(manual) if manual.undo.is_some() => self.manual(step, manual, true).await,
+            Action::Do(_) | Action::Manual(_) | Action::PointOfNoReturn => {
+                self.note(step, State::UndoDone, Noted::default()).await
+            }
+        }
+    }
+
+    /// Waits until the condition holds or a stop is requested.
+    async fn wait(&self, step: &Step<E>, wait: &Wait<E::Wait>, back: bool) -> Result<(), OperationError> {
+        self.make_sure_of_guards().await?;
+        let left = self.left(step, back);
+        if left.is_some() {
+            self.begin_to_wait(step, back).await?;
+        }
+        let waited = async {
+            match left {
+                Some(left) => {
+                    sleep(left).await;
+                    Ok(())
+                }
+                None => self.environment.wait(wait).await,
+            }
+        };
+        let outcome = tokio::select! {
+            biased;
+            () = self.stop.asked() => return Err(OperationError::Stopped),
+            outcome = waited => outcome.map_err(OperationError::from),
+        };
+        self.unless_lost(outcome).await
+    }
+
+    /// How long a step still takes, if it only lets time pass.
+    fn left(&self, step: &Step<E>, back: bool) -> Option<Duration> {
+        let Action::Wait(wait) = &step.action else { return None };
+        let lasts = self.environment.lasts(wait)?;
+        let since = lock(&self.journal).begun_last(&step.id, in_direction(back).0);
+        let passed = since.and_then(|since| u64::try_from(self.ambient.now().saturating_sub(since)).ok());
+        Some(lasts.saturating_sub(Duration::from_secs(passed.unwrap_or_default())))
+    }
+
+    /// Records the start of a wait that only lets time pass. A repeated wait that was over before is not recorded again.
+    async fn begin_to_wait(&self, step: &Step<E>, back: bool) -> Result<(), OperationError> {
+        let (begun, over) = in_direction(back);
+        let is_recorded = lock(&self.journal).begun_last(&step.id, begun).is_some();
+        if is_recorded || self.state(&step.id) == Some(over) {
+            return Ok(());
+        }
+        self.note(step, begun, Noted::default()).await
+    }
+
+    /// Reports that a step starts, or its undo.
+    pub(super) fn tell_started(&self, step: &Step<E>, back: bool) {
+        self.tell(Event::StepStarted { step: step.into(), left: self.left(step, back) });
+    }
+
+    /// A failure outside the store can be a conflict with the new holder of the operation lease: then returns that the
+    /// lease is lost.
+    pub(super) async fn unless_lost<T>(
+        &self,
+        outcome: Result<T, OperationError>,
+    ) -> Result<T, OperationError> {
+        if outcome.is_err()
+            && let Err(lost @ OperationError::LockLost { .. }) = self.make_sure_of_guards().await
+        {
+            return Err(lost);
+        }
+        outcome
+    }
+
+    /// Asks for a manual step. The request is recorded first: people act before they answer, or without an answer, and a
+    /// rollback must then ask for the opposite.
+    async fn manual(&self, step: &Step<E>, manual: &Manual, back: bool) -> Result<(), OperationError> {
+        let (intention, outcome) = in_direction(back);
+        self.make_sure_of_guards().await?;
+        if self.state(&step.id) != Some(intention) {
+            self.note(step, intention, Noted::default()).await?;
+        }
+        let answer = self.environment.manual(manual, back).await.map_err(|error| self.given_up(error));
+        match self.unless_lost(answer).await? {
+            Answer::Confirmed => self.note(step, outcome, Noted::default()).await,
+            Answer::Changes(swap) => self.swap(step, Some(&swap), outcome).await,
+            Answer::Open => {
+                let Manual { name, what, why, undo } = manual.clone();
+                let what = if back { undo.unwrap_or(what) } else { what };
+                Err(OperationError::Paused { name, what, why })
+            }
+        }
+    }
+
+    /// A stop request interrupts a long wait of the environment; that is not a failure.
+    fn given_up(&self, error: Fault) -> OperationError {
+        if self.stop.is_asked() { OperationError::Stopped } else { error.into() }
+    }
+
+    /// Fails if the operation lease is lost: the store does not guarantee this for a step outside it.
+    pub(super) async fn make_sure_of_guards(&self) -> Result<(), OperationError> {
+        self.ledger.still_ours().await
+    }
+
+    /// Writes only a record.
+    pub(super) async fn note(&self, step: &Step<E>, to: State, noted: Noted) -> Result<(), OperationError> {
+        for _ in 0..MOST_ATTEMPTS {
+            if self.commit(step, Transaction::default(), to, noted.clone()).await? {
+                return Ok(());
+            }
+        }
+        Err(Self::contended(step))
+    }
+
+    /// Changes keys and writes the record, in one transaction; on a conflict, reads and tries again.
+    pub(super) async fn swap(
+        &self,
+        step: &Step<E>,
+        swap: Option<&Swap>,
+        to: State,
+    ) -> Result<(), OperationError> {
+        for attempt in 0..MOST_ATTEMPTS {
+            let is_ahead = attempt == 0;
+            let transaction = match swap {
+                Some(swap) if is_ahead => prepare(&self.ahead, swap, self.ambient).await,
+                Some(swap) => prepare(self.ledger.store(), swap, self.ambient).await,
+                None => Ok(Transaction::default()),
+            };
+            let done = match transaction {
+                // The cached keys may be out of date.
+                Err(error) if is_ahead && error.is_about_one_object() => false,
+                Ok(transaction) => self.commit(step, transaction, to, Noted::default()).await?,
+                // The objects differ from the expected state. The change may have been made already, by a commit of this
+                // process whose answer was lost, or by another process: then the record shows it. Or the new holder of
+                // the operation lease changed them, and may have changed them back.
+                Err(error) if error.is_about_one_object() => {
+                    self.reread(step).await?;
+                    self.make_sure_of_guards().await?;
+                    if self.state(&step.id) != Some(to) {
+                        return Err(error);
+                    }
+                    true
+                }
+                Err(error) => return Err(error),
+            };
+            if done {
+                return Ok(());
+            }
+        }
+        Err(Self::contended(step))
+    }
+
+    fn contended(step: &Step<E>) -> OperationError {
+        OperationError::Contended {
+            what: format!("the record of step `{}`", step.id),
+            attempts: MOST_ATTEMPTS,
+        }
+    }
+
+    /// Reads the record of a step again, after a commit whose answer was lost.
+    async fn reread(&self, step: &Step<E>) -> Result<(), OperationError> {
+        let found = Journal::read_record(self.ledger, &step.id).await?;
+        lock(&self.journal).replace(&step.id, found);
+        Ok(())
+    }
+
+    /// Commits a transaction with the step's record in it. Returns `false` if it must be computed again.
+    async fn commit(
+        &self,
+        step: &Step<E>,
+        transaction: Transaction,
+        to: State,
+        noted: Noted,
+    ) -> Result<bool, OperationError> {
+        self.rate_limit.turn().await;
+        let (change, record) = lock(&self.journal).record(&step.id, to, self.ambient.now(), noted)?;
+        self.ahead.forget(&transaction);
+        match self.ledger.write(vec![change], transaction).await {
+            Ok(revision) => {
+                lock(&self.journal).recorded(&step.id, record, revision);
+                Ok(true)
+            }
+            // Another client changed one of the objects, or an earlier commit of this process, whose answer was lost,
+            // succeeded. Then the record shows it, as long as this process holds the operation lease.
+            Err(OperationError::Commit(
+                CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. },
+            )) => {
+                self.reread(step).await?;
+                self.make_sure_of_guards().await?;
+                Ok(self.state(&step.id) == Some(to))
+            }
+            Err(other) => Err(other),
+        }
+    }
+}
+
+/// The states of a step that is started, and that is done, in a direction.
+pub(super) fn in_direction(back: bool) -> (State, State) {
+    if back { (State::UndoStarted, State::UndoDone) } else { (State::Started, State::Done) }
+}

@@ -1,0 +1,73 @@
+//! The holder of an operation lease, as other clients read it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::{Ambient as _, SystemAmbient};
+
+/// The process that runs an operation: stored in the operation lease as its holder, and in the journal as its starter.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseHolder {
+    /// `USER@HOST`.
+    pub holder: String,
+    /// The process there.
+    pub pid: u32,
+    /// The operation's id.
+    pub operation: String,
+    /// What it does, for people: `renumber to 10.200.0.0/16`.
+    pub purpose: String,
+    /// Since when, in seconds since 1970.
+    pub since: i64,
+}
+
+impl LeaseHolder {
+    /// Returns the holder for this process: the user name from the environment (else the uid) at the host name, which in
+    /// a Pod is the Pod's name.
+    pub fn of_this_process(operation: &str, purpose: &str, now: i64) -> Self {
+        let name = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
+        let user = name
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Self {
+            holder: format!("{user}@{host}"),
+            pid: std::process::id(),
+            operation: operation.to_string(),
+            purpose: purpose.to_string(),
+            since: now,
+        }
+    }
+}
+
+impl LeaseHolder {
+    /// Returns operation, purpose and start: ``operation `ID` (renumber to 10.200.0.0/16) since 2027-01-15T08:00:00Z``.
+    pub(super) fn matter(&self) -> String {
+        let Self { operation, purpose, since, .. } = self;
+        let time = OffsetDateTime::from_unix_timestamp(*since).ok().and_then(|t| t.format(&Rfc3339).ok());
+        let since = time.unwrap_or_else(|| since.to_string());
+        let purpose = if purpose.is_empty() { String::new() } else { format!(" ({purpose})") };
+        format!("operation `{operation}`{purpose} since {since}")
+    }
+}
+
+impl fmt::Display for LeaseHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` (pid {}) for {}", self.holder, self.pid, self.matter())
+    }
+}
+
+/// Returns the current time in the form used in names: `YYYYMMDDTHHMMSSZ`.
+pub fn moment() -> String {
+    let format = time::macros::format_description!("[year][month][day]T[hour][minute][second]Z");
+    OffsetDateTime::now_utc().format(&format).unwrap_or_default()
+}
+
+/// Returns an id for an operation, without its kind, `YYYYMMDDTHHMMSSZ-xxxx`: it sorts by time, and differs for two
+/// operations of the same second.
+pub fn new_id() -> String {
+    let unique: String = SystemAmbient.uid().chars().take(4).collect();
+    format!("{}-{unique}", moment())
+}

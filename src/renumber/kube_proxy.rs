@@ -1,0 +1,450 @@
+//! The data plane that routes Services in the cluster, and the holds that it supports. Pure: judged from a survey, or from
+//! a configuration that the operator gives.
+//!
+//! A hold by external IP needs a kube-proxy that routes external IPs and detects local traffic of the address's family.
+//! Only then does it route traffic of Pods and nodes to an external IP with `externalTrafficPolicy: Local` like traffic to
+//! a ClusterIP.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde_json::Value;
+
+use crate::ip::{Family, ServiceCidr};
+use crate::survey::{NodeRecord, ProxyContainer, Survey};
+
+/// The data plane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DataPlane {
+    /// kube-proxy in a supported (tested) mode.
+    KubeProxy {
+        /// Mode, detector and source, as text.
+        about: String,
+        /// Why a Service cannot be held by an external IP; `None` if it can.
+        no_external_ip: Option<Obstacle>,
+    },
+    /// Unknown, with the reason.
+    Unknown(String),
+    /// Not supported (not tested), with the reason.
+    Unsupported(String),
+}
+
+/// Why no address can be held by an external IP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The feature gate is off: kube-proxy has no rules for external IPs.
+    Gate,
+    /// kube-proxy cannot distinguish traffic of Pods and nodes from other traffic.
+    Detector,
+    /// A bug of older versions.
+    OldNftables,
+}
+
+impl Obstacle {
+    /// The reason, as text.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Gate => {
+                "kube-proxy routes no external IPs (its feature gate `AllowServiceExternalIPs` is off)"
+            }
+            Self::Detector => {
+                "kube-proxy has no local-traffic detector for this address family (`clusterCIDR` or `detectLocalMode`)"
+            }
+            Self::OldNftables => {
+                "kube-proxy before 1.36 in mode nftables drops what a node without endpoints sends to an external IP"
+            }
+        }
+    }
+
+    /// What the operator can change so that external IPs work; `None` if only an upgrade helps.
+    pub fn remedy(self) -> Option<&'static str> {
+        match self {
+            Self::Gate => Some("enable kube-proxy's feature gate `AllowServiceExternalIPs`"),
+            Self::Detector => Some("set `clusterCIDR` or `detectLocalMode` of kube-proxy"),
+            Self::OldNftables => None,
+        }
+    }
+}
+
+/// One configuration of kube-proxy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Proxy {
+    mode: String,
+    detector: String,
+    /// The range, bridge or prefix by which it detects local traffic.
+    detects_by: String,
+    /// The feature gate `AllowServiceExternalIPs`, where it is set.
+    gate: Option<bool>,
+}
+
+/// The feature gate that makes kube-proxy route external IPs (`pkg/proxy/serviceport.go`, v1.36.3).
+const GATE: &str = "AllowServiceExternalIPs";
+
+/// The first minor version in which the gate is planned to be off by default (KEP-5707).
+const OFF_BY_DEFAULT: u32 = 40;
+
+/// Judges the data plane for Services of a family. `given` is the text of a KubeProxyConfiguration from the operator.
+pub fn judge(survey: &Survey, family: Family, given: Option<&str>) -> DataPlane {
+    let windows = survey.nodes.iter().find(|node| node.operating_system == "windows");
+    if let Some(node) = windows {
+        return DataPlane::Unsupported(format!(
+            "node `{}` runs Windows, whose kube-proxy was not tested",
+            node.name
+        ));
+    }
+    let replacement = survey.routing.cilium_replacement.as_deref().unwrap_or("false");
+    if !matches!(replacement, "false" | "disabled" | "") {
+        return DataPlane::Unsupported(
+            "Cilium routes Services (`kube-proxy-replacement` in ConfigMap `kube-system/cilium-config`), which was not \
+             tested"
+                .to_string(),
+        );
+    }
+    let found = match given {
+        Some(text) => parse(text).map(|proxy| vec![(proxy, "the configuration given".to_string())]),
+        None => configurations(survey),
+    };
+    let found = match found {
+        Ok(found) => found,
+        Err(reason) => return DataPlane::Unknown(reason),
+    };
+    let versions = versions(survey);
+    combine(&found, &Around { family, nodes: &survey.nodes, minors: &versions })
+}
+
+/// Every kube-proxy's own configuration: the arguments of its container, or the ConfigMap that they refer to.
+fn configurations(survey: &Survey) -> Result<Vec<(Proxy, String)>, String> {
+    let shared = || match &survey.routing.proxy_config {
+        Some(text) => parse(text).map(|proxy| (proxy, "ConfigMap `kube-system/kube-proxy`".to_string())),
+        None => Err("there is no ConfigMap `kube-system/kube-proxy`".to_string()),
+    };
+    if survey.routing.proxies.is_empty() {
+        return shared()
+            .map(|found| vec![found])
+            .map_err(|reason| format!("{reason}, and no Pod of `kube-system` has a container `kube-proxy`"));
+    }
+    let mut found: Vec<(Proxy, String)> = Vec::new();
+    for container in &survey.routing.proxies {
+        let (proxy, source) = match of_arguments(container) {
+            Some(proxy) => (proxy, format!("the arguments of Pod `{}`", container.pod)),
+            None => shared()?,
+        };
+        if !found.iter().any(|(known, _)| *known == proxy) {
+            found.push((proxy, source));
+        }
+    }
+    Ok(found)
+}
+
+/// The minor versions of kube-proxies or, if their image tags are no versions, of kubelets.
+fn versions(survey: &Survey) -> Vec<u32> {
+    let images = survey.routing.proxies.iter().filter_map(|container| container.image.rsplit_once(':'));
+    let from_images: Vec<u32> = images.filter_map(|(_, tag)| minor(tag)).collect();
+    if !from_images.is_empty() {
+        return from_images;
+    }
+    survey.nodes.iter().filter_map(|node| minor(&node.kubelet_version)).collect()
+}
+
+fn minor(version: &str) -> Option<u32> {
+    version.strip_prefix("v1.")?.split(['.', '-', '+']).next()?.parse().ok()
+}
+
+/// The context in which configurations are judged.
+struct Around<'a> {
+    family: Family,
+    nodes: &'a [NodeRecord],
+    /// Minor versions of kube-proxy.
+    minors: &'a [u32],
+}
+
+fn combine(found: &[(Proxy, String)], around: &Around<'_>) -> DataPlane {
+    let tested = ["iptables", "nftables"];
+    if let Some((proxy, source)) = found.iter().find(|(proxy, _)| !tested.contains(&proxy.mode.as_str())) {
+        return DataPlane::Unsupported(format!(
+            "kube-proxy runs in mode `{}` ({source}), which was not tested",
+            proxy.mode
+        ));
+    }
+    let (oldest, newest) = (around.minors.iter().min(), around.minors.iter().max());
+    let is_old = oldest.is_none_or(|minor| *minor < 36);
+    let by_default = newest.is_none_or(|minor| *minor < OFF_BY_DEFAULT);
+    let proxies = || found.iter().map(|(proxy, _)| proxy);
+    let no_external_ip = match () {
+        () if proxies().any(|proxy| !proxy.gate.unwrap_or(by_default)) => Some(Obstacle::Gate),
+        () if proxies().any(|proxy| !proxy.detects(around)) => Some(Obstacle::Detector),
+        () if is_old && proxies().any(|proxy| proxy.mode == "nftables") => Some(Obstacle::OldNftables),
+        () => None,
+    };
+    let words = |(proxy, source): &(Proxy, String)| format!("{} ({source})", proxy.words(around));
+    let about = found.iter().map(words).collect::<Vec<_>>().join("; ");
+    DataPlane::KubeProxy { about: format!("kube-proxy: {about}"), no_external_ip }
+}
+
+/// Reads a KubeProxyConfiguration (`kube-proxy/config/v1alpha1/types.go`, v0.36.3). An empty mode is iptables on
+/// Linux, an empty detector `ClusterCIDR` (`cmd/kube-proxy/app/server_linux.go`, v1.36.3).
+fn parse(text: &str) -> Result<Proxy, String> {
+    let config: Value =
+        serde_saphyr::from_str(text).map_err(|error| format!("kube-proxy's configuration: {error}"))?;
+    let get = |path: &str| config.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    if get("/kind") != "KubeProxyConfiguration" {
+        return Err("kube-proxy's configuration is not a KubeProxyConfiguration".to_string());
+    }
+    let gate = config.pointer("/featureGates").and_then(|gates| gates.get(GATE)).and_then(Value::as_bool);
+    let interfaces = [get("/detectLocal/bridgeInterface"), get("/detectLocal/interfaceNamePrefix")];
+    Ok(Proxy::of(get("/mode"), get("/detectLocalMode"), get("/clusterCIDR"), interfaces, gate))
+}
+
+/// The health port of kube-proxies: that of `healthzBindAddress`, by default 10256 on every address
+/// (`pkg/proxy/apis/config/v1alpha1/defaults.go`, v1.36.3); `None` if it is off, or on loopback as in K3s. The first
+/// configuration found is used for all.
+pub fn health_port(survey: &Survey, given: Option<&str>) -> Option<u16> {
+    const DEFAULT: u16 = 10256;
+    let of_text = |text: &str| {
+        let config: Value = serde_saphyr::from_str(text).ok()?;
+        config.get("healthzBindAddress").and_then(Value::as_str).map(str::to_string)
+    };
+    let of_container = || {
+        let container = survey.routing.proxies.first()?;
+        argument(&words(container), "healthz-bind-address").map(str::to_string)
+    };
+    let text = match given {
+        Some(text) => of_text(text),
+        None => of_container().or_else(|| of_text(survey.routing.proxy_config.as_deref()?)),
+    };
+    let text = text.unwrap_or_default();
+    match (text.parse::<SocketAddr>(), text.parse::<IpAddr>()) {
+        (Ok(at), _) => (at.port() != 0 && !at.ip().is_loopback()).then_some(at.port()),
+        (_, Ok(address)) => (!address.is_loopback()).then_some(DEFAULT),
+        _ => Some(DEFAULT),
+    }
+}
+
+/// Splits arguments into words: a shell may start kube-proxy with one argument, `/bin/sh -c "kube-proxy --flag ..."`.
+fn words(container: &ProxyContainer) -> Vec<&str> {
+    container.arguments.iter().flat_map(|argument| argument.split_whitespace()).collect()
+}
+
+fn argument<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
+    let at = words.iter().position(|word| word.strip_prefix("--").is_some_and(|word| word == name));
+    let inline = words.iter().find_map(|word| word.strip_prefix("--")?.strip_prefix(name)?.strip_prefix('='));
+    let apart = at.and_then(|at| words.get(at.saturating_add(1)).copied());
+    inline.or(apart).map(|value| value.trim_matches(['"', '\'']))
+}
+
+/// Reads the flags; `None` if there is a configuration file, which overrides them.
+fn of_arguments(container: &ProxyContainer) -> Option<Proxy> {
+    let words = words(container);
+    let flag = |name: &str| argument(&words, name);
+    if flag("config").is_some() {
+        return None;
+    }
+    let text = |name| flag(name).unwrap_or_default();
+    let interfaces = [text("pod-bridge-interface"), text("pod-interface-name-prefix")];
+    let (mode, detector) = (text("proxy-mode"), text("detect-local-mode"));
+    Some(Proxy::of(mode, detector, text("cluster-cidr"), interfaces, gate_in(&words)))
+}
+
+/// Reads `--feature-gates=A=true,B=false`, which may be given several times; the last value counts
+/// (`MapStringBool.Set`, component-base `cli/flag/map_string_bool.go`, v0.36.3).
+fn gate_in(words: &[&str]) -> Option<bool> {
+    let flags = words.iter().enumerate().filter_map(|(at, word)| {
+        let rest = word.strip_prefix("--feature-gates")?;
+        rest.strip_prefix('=')
+            .or_else(|| words.get(at.saturating_add(1)).copied().filter(|_| rest.is_empty()))
+    });
+    let pairs = flags.flat_map(|flag| flag.trim_matches(['"', '\'']).split(','));
+    let own = pairs.filter_map(|pair| pair.trim().strip_prefix(GATE)?.trim_start().strip_prefix('='));
+    // As Go's `strconv.ParseBool` reads it.
+    own.filter_map(|value| match value.trim() {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    })
+    .next_back()
+}
+
+impl Proxy {
+    fn of(
+        mode: &str,
+        detector: &str,
+        cluster_cidr: &str,
+        [bridge, prefix]: [&str; 2],
+        gate: Option<bool>,
+    ) -> Self {
+        let detector = if detector.is_empty() { "ClusterCIDR" } else { detector };
+        let detects_by = match detector {
+            "ClusterCIDR" => cluster_cidr,
+            "BridgeInterface" => bridge,
+            "InterfaceNamePrefix" => prefix,
+            _ => "",
+        };
+        let mode = if mode.is_empty() { "iptables" } else { mode }.to_string();
+        Self { mode, detector: detector.to_string(), detects_by: detects_by.to_string(), gate }
+    }
+
+    /// Whether it detects local traffic of the family. A range detects only its own family (`getLocalDetectors`,
+    /// `cmd/kube-proxy/app/server_linux.go`, v1.36.3).
+    fn detects(&self, around: &Around<'_>) -> bool {
+        let is_own = |range: &ServiceCidr| range.family() == around.family;
+        match self.detector.as_str() {
+            // A range with host bits counts, too: only the family matters.
+            "ClusterCIDR" => self.detects_by.split(',').any(|text| {
+                let address = text.split('/').next().and_then(|address| address.trim().parse().ok());
+                address.is_some_and(|address| Family::of(address) == around.family)
+            }),
+            "NodeCIDR" => around.nodes.iter().all(|node| node.pod_cidrs.iter().any(is_own)),
+            "BridgeInterface" | "InterfaceNamePrefix" => !self.detects_by.is_empty(),
+            _ => false,
+        }
+    }
+
+    fn words(&self, around: &Around<'_>) -> String {
+        let Self { mode, detector, detects_by, .. } = self;
+        let detector = match (self.detects(around), detects_by.as_str()) {
+            (false, "") => "without a local-traffic detector".to_string(),
+            (false, value) => {
+                format!("local traffic by {detector} {value}, without a detector for {}", around.family)
+            }
+            (true, "") => format!("local traffic by {detector}"),
+            (true, value) => format!("local traffic by {detector} {value}"),
+        };
+        let gate = match self.gate {
+            Some(false) => format!(", feature gate `{GATE}` off"),
+            _ => String::new(),
+        };
+        format!("{mode}, {detector}{gate}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(arguments: &[&str]) -> ProxyContainer {
+        let arguments = arguments.iter().map(ToString::to_string).collect();
+        ProxyContainer { pod: "kube-proxy-1".into(), image: "kube-proxy:v1.36.3".into(), arguments }
+    }
+
+    fn judged_for(text: &str, minor: u32, family: Family, nodes: &[NodeRecord]) -> DataPlane {
+        let around = Around { family, nodes, minors: &[minor] };
+        combine(&[(parse(text).unwrap(), "test".to_string())], &around)
+    }
+
+    fn obstacle(plane: &DataPlane) -> Option<Obstacle> {
+        match plane {
+            DataPlane::KubeProxy { no_external_ip, .. } => *no_external_ip,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+
+    #[test]
+    fn configuration_is_read_with_its_defaults() {
+        for (more, minor, wanted) in [
+            ("clusterCIDR: 10.244.0.0/16\nmode: ''", 24, Some(None)),
+            ("clusterCIDR: ''\nmode: iptables", 36, Some(Some(Obstacle::Detector))),
+            ("detectLocalMode: NodeCIDR\nmode: nftables", 36, Some(None)),
+            ("detectLocalMode: BridgeInterface\nmode: nftables", 36, Some(Some(Obstacle::Detector))),
+            ("detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: cni0}", 36, Some(None)),
+            ("clusterCIDR: 10.244.0.0/16\nmode: nftables", 32, Some(Some(Obstacle::OldNftables))),
+            ("clusterCIDR: 10.244.0.0/16\nmode: ipvs", 36, None),
+        ] {
+            let found = match judged_for(&format!("{HEAD}{more}"), minor, Family::V4, &[]) {
+                DataPlane::KubeProxy { no_external_ip, .. } => Some(no_external_ip),
+                DataPlane::Unsupported(_) => None,
+                DataPlane::Unknown(reason) => panic!("{reason}"),
+            };
+            assert_eq!(found, wanted, "{more}");
+        }
+        assert!(parse("kind: ConfigMap").is_err());
+        assert!(parse("[").is_err());
+    }
+
+    #[test]
+    fn external_ips_are_ruled_out_if_the_feature_gate_is_off() {
+        for (gates, minor, wanted) in [
+            ("featureGates: {AllowServiceExternalIPs: false}", 36, Some(Obstacle::Gate)),
+            ("featureGates: {AllowServiceExternalIPs: true}", 36, None),
+            ("featureGates: {Other: false}", 36, None),
+            ("featureGates: null", 36, None),
+            ("featureGates: {}", OFF_BY_DEFAULT, Some(Obstacle::Gate)),
+            ("featureGates: {AllowServiceExternalIPs: true}", OFF_BY_DEFAULT, None),
+        ] {
+            let text = format!("{HEAD}clusterCIDR: 10.244.0.0/16\n{gates}");
+            let plane = judged_for(&text, minor, Family::V4, &[]);
+            assert_eq!(obstacle(&plane), wanted, "{gates} {minor}");
+        }
+        let off =
+            format!("{HEAD}clusterCIDR: 10.244.0.0/16\nfeatureGates: {{AllowServiceExternalIPs: false}}");
+        let DataPlane::KubeProxy { about, .. } = judged_for(&off, 36, Family::V4, &[]) else { panic!() };
+        assert!(about.contains("feature gate `AllowServiceExternalIPs` off"), "{about}");
+    }
+
+    #[test]
+    fn cluster_cidr_detects_only_its_own_family() {
+        let of = |text: &str, family| obstacle(&judged_for(&format!("{HEAD}{text}"), 36, family, &[]));
+        for (text, v4, v6) in [
+            ("clusterCIDR: 10.244.0.0/16", true, false),
+            ("clusterCIDR: fd00:10:244::/56", false, true),
+            ("clusterCIDR: 10.244.0.0/16,fd00:10:244::/56", true, true),
+            ("clusterCIDR: 10.244.1.2/16", true, false),
+            ("clusterCIDR: x", false, false),
+            ("detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: cni0}", true, true),
+        ] {
+            for (family, detects) in [(Family::V4, v4), (Family::V6, v6)] {
+                let wanted = (!detects).then_some(Obstacle::Detector);
+                assert_eq!(of(text, family), wanted, "{text} {family}");
+            }
+        }
+        let node = |cidr: &str| NodeRecord {
+            name: "node-1".into(),
+            pod_cidrs: vec![cidr.parse().unwrap()],
+            addresses: Vec::new(),
+            operating_system: String::new(),
+            kubelet_version: String::new(),
+        };
+        let (text, nodes) = (format!("{HEAD}detectLocalMode: NodeCIDR"), [node("10.244.1.0/24")]);
+        assert_eq!(obstacle(&judged_for(&text, 36, Family::V4, &nodes)), None);
+        assert_eq!(obstacle(&judged_for(&text, 36, Family::V6, &nodes)), Some(Obstacle::Detector));
+    }
+
+    #[test]
+    fn feature_gate_is_read_from_arguments() {
+        let of = |arguments: &[&str]| of_arguments(&container(arguments)).expect("flags").gate;
+        assert_eq!(of(&["kube-proxy"]), None);
+        assert_eq!(of(&["kube-proxy", "--feature-gates=AllowServiceExternalIPs=false"]), Some(false));
+        assert_eq!(
+            of(&["kube-proxy", "--feature-gates", "Other=true,AllowServiceExternalIPs=False"]),
+            Some(false)
+        );
+        let shell =
+            ["/bin/sh", "-c", "kube-proxy --feature-gates=\"AllowServiceExternalIPs=false,Other=true\" 2>&1"];
+        assert_eq!(of(&shell), Some(false));
+        let twice =
+            ["--feature-gates=AllowServiceExternalIPs=false", "--feature-gates=AllowServiceExternalIPs=true"];
+        assert_eq!(of(&twice), Some(true));
+    }
+
+    #[test]
+    fn arguments_count_unless_a_configuration_file_exists() {
+        assert_eq!(of_arguments(&container(&["kube-proxy", "--config=/x", "--proxy-mode=ipvs"])), None);
+        let shell = ["/bin/sh", "-c", "kube-proxy --proxy-mode \"nftables\" --cluster-cidr=10.0.0.0/8 2>&1"];
+        for arguments in
+            [&shell[..], &["kube-proxy", "--proxy-mode=nftables", "--cluster-cidr", "10.0.0.0/8"]]
+        {
+            let proxy = of_arguments(&container(arguments)).expect("flags");
+            let around = Around { family: Family::V4, nodes: &[], minors: &[36] };
+            assert_eq!((proxy.mode.as_str(), proxy.detects(&around)), ("nftables", true), "{arguments:?}");
+            let bare = of_arguments(&container(&["kube-proxy"])).expect("flags");
+            assert!(!bare.detects(&around));
+        }
+    }
+
+    #[test]
+    fn versions_are_read_from_image_tags() {
+        assert_eq!(minor("v1.32.2"), Some(32));
+        assert_eq!(minor("v1.36.0-rc.1"), Some(36));
+        assert_eq!(minor("latest"), None);
+    }
+}

@@ -1,0 +1,197 @@
+//! Services of the plan that were deleted or recreated meanwhile: the plan's own steps would not find them, neither in a
+//! rollback nor at the end. Repairs remove what was created for them, in the place of those steps.
+
+use k8s_openapi::api::core::v1::Namespace;
+
+use super::{Direction, Ongoing, RenumberSession};
+use crate::operation::{
+    Ambient as _, Lock, Record, RepairOutcome, Report, State, StepId, SystemAmbient, settle,
+};
+use crate::renumber::live::delete_again;
+use crate::renumber::{Move, Renumbering, current, guard};
+use crate::session::{Arrival, Failure};
+use crate::survey::{ServiceRecord, Survey};
+
+/// Why the steps of a Service that can no longer move are skipped. The journal stores this text, and it is compared.
+pub const DELETED: &str = "since it was planned its Service or its namespace was deleted, or the Service has another ClusterIP or none";
+
+/// How many times the Services are checked, because clients may delete them concurrently.
+const MOST_LOOKS: u32 = 10;
+
+impl RenumberSession {
+    /// Retires the holds of Services that are deleted.
+    pub async fn retire_strays(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<(), Failure> {
+        self.outlast_requests(ongoing).await;
+        if self.settle_all_gone(ongoing, lock, State::Done).await? {
+            return Ok(());
+        }
+        Err(keeps_changing("retire"))
+    }
+
+    /// Settles deleted Services until there is none left: a transaction changes one object of a kind of each. Returns false if
+    /// clients continue to delete Services.
+    async fn settle_all_gone(&self, ongoing: &mut Ongoing, lock: &Lock, to: State) -> Result<bool, Failure> {
+        for _ in 0..MOST_LOOKS {
+            if self.settle_gone(ongoing, lock, to).await? == 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Undoes everything. Deleted Services have nothing to undo: what was created for them is given up first, and again if some
+    /// were deleted meanwhile. Without the API, only the moves are undone: every Service gets its old address.
+    pub async fn roll_back(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<Report, Failure> {
+        let way = if self.cluster().is_none() { Direction::MovesBack } else { Direction::Back };
+        self.outlast_requests(ongoing).await;
+        let mut done: usize = 0;
+        for _ in 0..MOST_LOOKS {
+            // Past the point of no return, the rollback is refused and nothing is given up.
+            if !ongoing.has_begun_to_retire() {
+                self.settle_all_gone(ongoing, lock, State::UndoDone).await?;
+            }
+            let Arrival::There(report) = self.carry(ongoing, lock, way).await? else {
+                continue;
+            };
+            done = done.saturating_add(report.done);
+            if report.stuck.is_empty()
+                || (self.settle_gone(ongoing, lock, State::UndoDone).await? == 0
+                    && !self.replan(ongoing, lock, true).await?)
+            {
+                return Ok(Report { done, ..report });
+            }
+        }
+        Err(keeps_changing("roll back"))
+    }
+
+    /// Skips a step that failed because its Service was deleted or recreated after it was planned: it cannot move, and the
+    /// others continue. The step's record has the reason; a step that failed before is retried and not counted.
+    pub(super) async fn skip_deleted(
+        &self,
+        ongoing: &mut Ongoing,
+        lock: &Lock,
+        step: &StepId,
+    ) -> Result<bool, Failure> {
+        let store = self.store.as_ref();
+        let survey = Survey::read(store, &self.layout, None).await?;
+        let work = &ongoing.plan.work;
+        let Some(moved) = work.moves.iter().find(|moved| moved.has_step(step)) else { return Ok(false) };
+        let is_moved = moved.has_moved(|step| ongoing.journal.state(step));
+        let is_its = |service: &ServiceRecord| service.uid == moved.uid && service.is_going();
+        let is_deleted = current::deleted(work, &survey).any(|other| other.uid == moved.uid)
+            || (!is_moved && survey.services.iter().any(is_its));
+        if !is_deleted && !self.is_namespace_ending(&moved.namespace).await? {
+            return Ok(false);
+        }
+        let subject = moved.subject();
+        let now = SystemAmbient.now();
+        let ledger = self.ledger(&ongoing.journal, lock);
+        ongoing.journal.fail(&ledger, step, DELETED, now).await?;
+        self.voice.note(&format!("{subject}: skipped, {DELETED}"));
+        self.drop_deserted(ongoing, lock).await?;
+        Ok(true)
+    }
+
+    /// Records [`DELETED`] as the reason of all skipped steps whose Service was deleted, whatever the recorded reason was, and
+    /// removes their shadows.
+    pub(super) async fn settle_deleted(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<(), Failure> {
+        let is_failed = |(_, record): &(&StepId, &Record)| record.state == State::Failed;
+        let failed: Vec<_> = ongoing.journal.records().into_iter().filter(is_failed).collect();
+        if failed.is_empty() {
+            return Ok(());
+        }
+        let open = failed.iter().filter(|(_, record)| record.error.as_deref() != Some(DELETED));
+        let open: Vec<StepId> = open.map(|(step, _)| (*step).clone()).collect();
+        let store = self.store.as_ref();
+        let survey = Survey::read(store, &self.layout, None).await?;
+        let work = &ongoing.plan.work;
+        let deleted: Vec<&Move> = current::deleted(work, &survey).collect();
+        let ledger = self.ledger(&ongoing.journal, lock);
+        for step in open.iter().filter(|step| deleted.iter().any(|moved| moved.has_step(step))) {
+            ongoing.journal.fail(&ledger, step, DELETED, SystemAmbient.now()).await?;
+        }
+        self.drop_deserted(ongoing, lock).await
+    }
+
+    /// Removes the shadows of Services that were deleted before they moved, because the API server may allocate their addresses;
+    /// and their finalizers.
+    async fn drop_deserted(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<(), Failure> {
+        let store = self.store.as_ref();
+        for _ in 0..MOST_LOOKS {
+            let survey = Survey::read(store, &self.layout, None).await?;
+            let repairs = guard::deserted(
+                &ongoing.plan.work,
+                &survey,
+                |step| ongoing.journal.state(step),
+                SystemAmbient.now(),
+            );
+            if repairs.is_empty() {
+                return self.end_deletions(&ongoing.plan.work, &survey).await;
+            }
+            for repair in &repairs {
+                let (ledger, none) = (self.ledger(&ongoing.journal, lock), (&[][..], State::Done));
+                settle(&ledger, &mut ongoing.journal, none, repair, &SystemAmbient).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes Services that were deleted while their finalizer kept them, and that no finalizer keeps now. Reports those whose
+    /// deletion is refused.
+    async fn end_deletions(&self, work: &Renumbering, survey: &Survey) -> Result<(), Failure> {
+        let Some(cluster) = self.cluster() else { return Ok(()) };
+        for moved in guard::left_over(work, survey) {
+            if let Some(refusal) = delete_again(cluster, moved).await? {
+                self.voice.warn(&format!(
+                    "{} was deleted, and still exists: {refusal}; repair that, then: `kubectl delete service {} -n {}`",
+                    moved.subject(),
+                    moved.name,
+                    moved.namespace
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Self::end_deletions`], with the current Services, if the plan has shadows.
+    pub(super) async fn end_all_deletions(&self, work: &Renumbering) -> Result<(), Failure> {
+        if work.shadows().next().is_none() {
+            return Ok(());
+        }
+        let survey = Survey::read(self.store.as_ref(), &self.layout, None).await?;
+        self.end_deletions(work, &survey).await
+    }
+
+    /// Whether a namespace is deleted or terminating: no object can be created in it, and its Services are deleted.
+    async fn is_namespace_ending(&self, name: &str) -> Result<bool, Failure> {
+        let Some(cluster) = self.cluster() else { return Ok(false) };
+        let found = cluster.object::<Namespace>(None, name).await?;
+        Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()))
+    }
+
+    /// Checks once for deleted Services, and sets their steps to an end state: [`State::Done`] retires them, [`State::UndoDone`]
+    /// gives them up. Returns how many there were.
+    async fn settle_gone(&self, ongoing: &mut Ongoing, lock: &Lock, to: State) -> Result<usize, Failure> {
+        let store = self.store.as_ref();
+        let survey = Survey::read(store, &self.layout, None).await?;
+        let (state, now) = (|step: &_| ongoing.journal.state(step), SystemAmbient.now());
+        let gone = match to {
+            State::Done => guard::strays(&ongoing.plan.work, &survey, state, now),
+            _ => guard::given_up(&ongoing.plan.work, &survey, state, now),
+        };
+        for (steps, repair) in &gone {
+            let (ledger, steps) = (self.ledger(&ongoing.journal, lock), (steps.as_slice(), to));
+            let settled = settle(&ledger, &mut ongoing.journal, steps, repair, &SystemAmbient).await?;
+            if settled == RepairOutcome::Done {
+                self.voice
+                    .note(&format!("{} was deleted, recreated or changed: {}", repair.subject, repair.says));
+            }
+        }
+        Ok(gone.len())
+    }
+}
+
+fn keeps_changing(what: &str) -> Failure {
+    Failure::refused("Services of the plan are deleted and recreated continuously")
+        .hint(format!("stop the clients that do this (`netsurgeon lock`), then {what} again"))
+}
