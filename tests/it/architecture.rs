@@ -1,9 +1,9 @@
-//! The house rules that a compiler does not know: who may import whom, who may name which library, and how
-//! long a function and a file may be.
+//! Rules that the compiler does not check: which room may import which, which library belongs to which room, and how long a
+//! function and a file may be.
 
 use std::path::{Path, PathBuf};
 
-/// Each room and the rooms below it that it may name (`src/lib.rs` draws the ladder).
+/// Each room and the rooms below it that it may import (`src/lib.rs` draws the order).
 const LADDER: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
     ("lib", &[]),
@@ -84,7 +84,7 @@ const LADDER: &[(&str, &[&str])] = &[
     ("words", &[]),
 ];
 
-/// What only one place may name, or each of several, with a bar between them.
+/// Names that only one place may use, or several places, separated by `|`.
 const OWNED: &[(&str, &str)] = &[
     ("etcd_client", "store/etcd"),
     ("kube::", "kube_api"),
@@ -112,9 +112,9 @@ const LONGEST_FUNCTION: usize = 60;
 const LONGEST_FILE: usize = 500;
 
 pub struct Source {
-    /// Below `src/`.
+    /// The path below `src/`.
     pub path: String,
-    /// The lines before the unit tests, comments left empty.
+    /// The lines before the unit tests; comment lines are empty.
     pub code: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Manual steps: what was asked for is asked back on rollback, whether or not somebody said that it was done.
+//! Manual steps: a rollback asks for the opposite of each step that was asked for, confirmed or not.
 
 use std::sync::Mutex;
 
@@ -15,13 +15,13 @@ use crate::harness::{Bench, Constant, keys};
 use crate::loops::picks;
 use crate::saboteur::{Fault, Saboteur};
 
-/// A rehearsal in which people answer for the flags, and a range that is deleted is never ready.
+/// A rehearsal with its own answer for the flags, in which a deleted range never becomes ready.
 struct Asking<'a> {
     simulation: Simulation<'a>,
     store: &'a Saboteur,
-    /// The answer for `flags`; `None` for that of the rehearsal.
+    /// The answer for `flags`; `None`: the answer of the rehearsal.
     flags: Option<Answer>,
-    /// In which direction the flags were asked for: `true` for back.
+    /// The directions in which the flags were asked for; `true` is a rollback.
     asked: Mutex<Vec<bool>>,
 }
 
@@ -96,7 +96,7 @@ async fn rollback_asks_for_the_opposite_of_a_manual_step_that_was_asked_for() {
         let world = Asking::new(&bench, &store, Some(Answer::Open));
         assert!(is_paused(&go(&bench, &store, &world, false).await), "{fixture}");
         assert_eq!(bench.journal(&store).await.state(&flags()), Some(State::Started), "{fixture}");
-        // The operator changes flags, and rolls back without a word of it.
+        // The operator changes the flags, does not confirm the step, and rolls back.
         let back = go(&bench, &store, &world, true).await;
         assert!(is_paused(&back), "{fixture}: {back:?}");
         assert_eq!(world.asked(), [false, true], "{fixture}");
@@ -134,7 +134,7 @@ async fn rollback_does_not_ask_for_a_manual_step_that_was_never_asked_for() {
 }
 
 /// The range of the new addresses is deleted near the end of a rollback. A rollback that is stopped after that does not
-/// wait for it to be ready again.
+/// wait until it is ready again.
 #[tokio::test]
 async fn a_rollback_stopped_at_each_write_waits_for_no_deleted_range() {
     for (fixture, to) in [("objects", "10.200.0.0/16"), ("dualwrite", "10.200.0.0/16")] {
@@ -144,7 +144,7 @@ async fn a_rollback_stopped_at_each_write_waits_for_no_deleted_range() {
         reference.arm(Fault::None);
         bench.unwind(&reference).await.expect("a rollback");
         let total = reference.commits();
-        // The last ones by themselves: that is where the range goes.
+        // All of the last commits: the range is deleted among them.
         let last = total.saturating_sub(40)..=total + 1;
         for at in picks(total).into_iter().chain(last) {
             let store = bench.fresh().await;
@@ -162,7 +162,7 @@ async fn a_rollback_stopped_at_each_write_waits_for_no_deleted_range() {
     }
 }
 
-/// What is asked of people can be confirmed by its name, and nothing else.
+/// Every manual step can be confirmed by its name; no other name is accepted.
 #[tokio::test]
 async fn every_manual_step_has_a_name_that_can_be_confirmed() {
     let mut found = std::collections::BTreeSet::new();

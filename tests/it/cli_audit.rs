@@ -1,4 +1,4 @@
-//! `audit` on snapshots that real API servers filled, and on files and processes of this machine.
+//! `audit` on snapshots of etcd that real API servers filled, and on files and processes of this machine.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::program::{run, tell};
 
-/// The fixtures with the ranges that their Services are in.
+/// The fixtures and the ranges of their Services.
 const FIXTURES: [(&str, &str); 5] = [
     ("objects", "--old 10.96.0.0/16"),
     ("dualwrite", "--old 10.96.0.0/16"),
@@ -130,7 +130,7 @@ fn every_place_is_documented() {
     assert_eq!(codes.len(), PLACES.len(), "codes are unique");
 }
 
-/// Files of a node, each with an address, the line that it is in, and what it is.
+/// Files of a node: path, content, and the line and the place of the finding.
 const FILES: [(&str, &str, u64, &str); 13] = [
     (
         "etc/cni/net.d/calico-kubeconfig",
@@ -175,7 +175,7 @@ fn files_and_processes_of_this_machine_are_looked_at() {
         fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
         fs::write(path, content).expect("a file");
     }
-    // It ends when its stdin does.
+    // It exits when its stdin is closed.
     let mut process = Command::new("cat")
         .env_clear()
         .env("CART_SERVICE_HOST", "10.96.0.77")
@@ -209,7 +209,7 @@ fn files_and_processes_of_this_machine_are_looked_at() {
     assert!(table.contains(&format!("process cat ({pid})")) && table.contains("line 3"), "{table}");
 }
 
-/// Whoever starts a process writes its environment, and each child of it has that as well.
+/// Every child process inherits its parent's environment, which any user can fill.
 #[test]
 fn of_a_process_ten_variables_are_listed() {
     let root = tempfile::tempdir().expect("a folder");

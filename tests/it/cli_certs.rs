@@ -1,4 +1,4 @@
-//! `netsurgeon certs` on certificates that OpenSSL made, of every kind of key, and on ones whose time is over.
+//! `netsurgeon certs` on certificates that OpenSSL created: every kind of key, expired, and not yet valid.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::program::run_in;
 
 const NAMES: &str = "DNS:kubernetes,DNS:kubernetes.default.svc,IP:10.96.0.1,IP:fd00:96::1,URI:spiffe://a/b";
 
-/// Makes a certificate as an API server has it.
+/// Creates a certificate like that of an API server.
 fn openssl(folder: &Path, file: &str, key: &[&str]) {
     let mut command = Command::new("openssl");
     command.args([
@@ -36,7 +36,7 @@ fn openssl(folder: &Path, file: &str, key: &[&str]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Asks OpenSSL about a certificate.
+/// Runs `openssl x509` on a certificate.
 fn asked(folder: &Path, file: &str, question: &str) -> String {
     let arguments = ["x509", "-noout", "-in", file, question];
     let output = Command::new("openssl").args(arguments).current_dir(folder).output().expect("openssl");
@@ -121,7 +121,7 @@ fn what_an_api_servers_certificate_lacks_is_found() {
     );
 }
 
-/// Whoever may write into a folder may make a file there that nobody ever writes into.
+/// A user with write access to a folder can create a FIFO there that no process ever writes to.
 #[test]
 fn what_is_no_file_holds_up_nothing() {
     let folder = tempfile::tempdir().expect("a folder");

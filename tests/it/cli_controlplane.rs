@@ -1,4 +1,4 @@
-//! `netsurgeon controlplane` on manifests as kubeadm writes them, and as people do.
+//! `netsurgeon controlplane` on manifests as kubeadm writes them, and as administrators edit them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::program::run_in;
 
-/// The order of words, the indentation and the neighbours of the flag in manifests of kubeadm 1.24 to 1.36, and things that
-/// people do to them.
+/// Order, indentation and neighbours of the flag in the manifests of kubeadm 1.24 to 1.36, and in manifests edited by
+/// hand.
 const STYLES: [(&str, &str); 5] = [
     (
         "1.24",
@@ -38,7 +38,7 @@ fn controller_manager(flags: &str) -> String {
     api_server(flags).replace("kube-apiserver", "kube-controller-manager")
 }
 
-/// A host with these manifests, and one that is none of the control plane's.
+/// A host with these manifests, and one manifest that is not of the control plane.
 fn host(api: &str, manager: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let manifests = folder.path().join("manifests");
@@ -150,7 +150,7 @@ fn what_cannot_be_changed_is_refused_and_nothing_is() {
 #[test]
 fn show_says_what_differs() {
     let folder = host(&api_server(STYLES[0].1), &controller_manager(STYLES[0].1));
-    // Processes of other tests are seen, too.
+    // Processes of other tests are found, too.
     let of_files = |shown: &Value| -> Vec<Value> {
         let all = shown["components"].as_array().unwrap().iter();
         all.filter(|one| one["source"] == "manifest").map(|one| one["range"].clone()).collect()

@@ -1,4 +1,4 @@
-//! What netsurgeon says when something is wrong: with what was typed, or with the file.
+//! What netsurgeon prints when the command line or a file is wrong.
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -320,7 +320,7 @@ fn a_reader_that_goes_away_is_no_failure() {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
-/// What depends on the API is named in one line, and does not repeat why it cannot be used.
+/// Each check that depends on the API is one line, and does not repeat why the API is not available.
 #[test]
 fn preflight_blames_a_bad_kubeconfig_once() {
     let words = "preflight renumber --to 10.200.0.0/16 --kubeconfig /nowhere.conf --etcd-endpoints http://127.0.0.1:1";
@@ -339,7 +339,7 @@ fn preflight_blames_a_bad_kubeconfig_once() {
     assert!(out.lines().count() < 40, "it fits on a screen: {out}");
 }
 
-/// What it holds of a cluster goes with it, however it ends.
+/// Memory with data of a cluster is never written to disk, however the process ends.
 #[test]
 fn it_leaves_no_core() {
     let etcd = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -353,7 +353,7 @@ fn it_leaves_no_core() {
         .expect("the binary");
     etcd.set_nonblocking(true).expect("a socket");
     let begun = Instant::now();
-    // Once it has connected it waits for an answer.
+    // It is connected, and waits for an answer.
     let _silent = loop {
         match etcd.accept() {
             Ok(connection) => break connection,

@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use crate::program::{run, run_in, scrub, tell};
 
-/// The part before the picture, which has random addresses.
+/// The part before the map, whose addresses are random.
 fn overview(fixture: &str) -> String {
     let output = run(&format!("ranges show --snapshot testdata/{fixture}.snapshot.db"));
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");

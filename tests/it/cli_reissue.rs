@@ -1,4 +1,4 @@
-//! `netsurgeon certs reissue` on certificates that OpenSSL made and judges: every kind of key, every form of its file.
+//! `netsurgeon certs reissue` on certificates that OpenSSL creates and verifies: every kind of key, every format of its file.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +13,7 @@ use crate::program::run_in;
 const NAMES: &str = "DNS:kubernetes,DNS:kubernetes.default.svc,IP:10.96.0.1,IP:192.0.2.10,URI:spiffe://a/b";
 const PASSWORD: &str = "a password of tests";
 
-/// Runs OpenSSL; returns what it says.
+/// Runs OpenSSL; returns its stdout.
 fn openssl(folder: &Path, arguments: &str) -> String {
     let arguments: Vec<String> = arguments.split_whitespace().map(|word| word.replace('~', " ")).collect();
     let output = Command::new("openssl").args(&arguments).current_dir(folder).output().expect("openssl");
@@ -22,7 +22,7 @@ fn openssl(folder: &Path, arguments: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// How OpenSSL makes a private key, and how its file begins.
+/// How OpenSSL creates a private key, and how its file starts.
 struct Kind {
     name: &'static str,
     make: &'static str,
@@ -51,7 +51,7 @@ const KINDS: [Kind; 8] = [
         make: "genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out FILE",
         begins: "-----BEGIN PRIVATE KEY",
     },
-    // With a block of parameters before the key, as `ecparam` does unless told not to.
+    // With EC parameters before the key, as `ecparam` writes them without `-noout`.
     Kind {
         name: "ECDSA P-384",
         make: "ecparam -name secp384r1 -genkey -out FILE",
@@ -65,7 +65,7 @@ const KINDS: [Kind; 8] = [
     Kind { name: "Ed25519", make: "genpkey -algorithm ED25519 -out FILE", begins: "-----BEGIN PRIVATE KEY" },
 ];
 
-/// Makes an authority, and an API server's pair as kubeadm names them, with an extension that nobody knows.
+/// Creates an authority, and an API server's pair with the file names of kubeadm and an unknown extension.
 fn made(authority: &Kind, server: &Kind) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
@@ -109,7 +109,7 @@ fn reissue(folder: &Path, arguments: &str) -> (Option<i32>, Value, String) {
     (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_default(), said)
 }
 
-/// Reissues, and lets OpenSSL say whether the pair is one, signed by the authority, and good for these addresses.
+/// Reissues, and verifies with OpenSSL that key and certificate match, and that the authority signed it for these addresses.
 fn reissued(folder: &Path, arguments: &str, addresses: &[&str]) -> Value {
     let (code, shown, said) = reissue(folder, &format!("--yes {arguments}"));
     assert_eq!((code, &shown["status"]), (Some(0), &json!("replaced")), "{said}");
@@ -138,7 +138,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Everything that OpenSSL says of a certificate, but for what must change.
+/// All that OpenSSL prints of a certificate, except for what must change.
 fn text(folder: &Path) -> String {
     openssl(folder, "x509 -noout -text -certopt no_serial,no_sigdump,no_pubkey,no_signame -in apiserver.crt")
 }
@@ -170,7 +170,7 @@ fn every_kind_of_key_in_every_form() {
     }
 }
 
-/// Whoever can write the certificate, and not the authority's key, does not get names of their own signed with it.
+/// A user who can write the certificate, but has not the authority's key, cannot get names of their choice signed.
 #[test]
 fn what_another_authority_of_that_name_signed_is_not_signed_again() {
     let [folder, other] = [0, 1].map(|_| made(&KINDS[3], &KINDS[3]));
@@ -305,7 +305,7 @@ fn what_cannot_be_is_refused_and_nothing_changes() {
         &["10.200.0.1"],
     );
     openssl(at, "x509 -in apiserver.crt -noout -checkend 0");
-    // It expires with the second in which it was made.
+    // It expires in the second in which it is created.
     sign(at, "apiserver", 0);
     let begun = Instant::now();
     let said = loop {
@@ -337,7 +337,7 @@ fn on_a_file_system(options: &str, then: &str) -> (Option<i32>, String) {
 
 #[test]
 fn a_full_disk_and_a_read_only_one_change_nothing() {
-    // Eight pages: four files, and not twice as many.
+    // Seven pages: enough for the four files, not for their copies.
     let (code, said) = on_a_file_system("size=28k", "true");
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("No space left on device"), "{said}");
@@ -363,7 +363,7 @@ fn killed_at_any_instant_there_is_one_valid_pair() {
             .stderr(std::process::Stdio::null())
             .spawn()
             .expect("the binary");
-        // Instants are what is tried here; whatever comes of them is judged alike.
+        // The kill can hit any instant: the same must hold after each.
         std::thread::sleep(whole * number / instants);
         child.kill().expect("it is ours");
         killed += i32::from(child.wait().expect("an end").code().is_none());

@@ -1,5 +1,5 @@
-//! `rehearse` and `renumber plan` as users meet them: the README's own example, the documented JSON, plan
-//! files, and what is refused.
+//! `rehearse` and `renumber plan` from the command line: the README's example, the documented JSON, plan files, and
+//! rejected targets.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ fn json_of(arguments: &str) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// What the first screen of the README shows is what the program prints.
+/// The first screen of the README shows the real output.
 #[test]
 fn the_readme_shows_real_output() {
     let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();

@@ -1,4 +1,4 @@
-//! Tiers as an operator gives them: the flags, the file, the program that is asked, and what is said of mistakes.
+//! Tiers on the command line: the flags, the file, the program that is run, and the messages for mistakes.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn script(folder: &Path, body: &str) -> PathBuf {
     path
 }
 
-/// Plans with a program for tiers, and returns exit status, stdout and what was said.
+/// Plans with a program for tiers; returns exit status, stdout and stderr.
 fn planned(body: &str, more: &str) -> (Option<i32>, Vec<u8>, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = script(folder.path(), body);
@@ -109,7 +109,7 @@ fn a_rehearsal_goes_by_tiers_as_well() {
     assert_eq!((value["rollback"].as_str(), value["batches"].as_u64()), (Some("identical"), Some(4)));
 }
 
-/// Plans with a file of tiers, and returns exit status, stdout and what was said.
+/// Plans with a file of tiers; returns exit status, stdout and stderr.
 fn listed(lines: &str, more: &str) -> (Option<i32>, Vec<u8>, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tiers.txt");
@@ -173,7 +173,7 @@ fn a_saved_plan_carries_its_tiers_under_its_digest() {
         let read = netsurgeon::operation::Plan::<netsurgeon::renumber::Renumbering>::read(&file);
         assert!(read.is_err(), "{from} was changed");
     }
-    // A plan is carried out as it is: flags of tiers beside it would mean another one.
+    // A saved plan is applied as it is: tier flags beside it would change it.
     let output = run("renumber apply --plan p.json --tiers dev --tier-label x");
     assert_eq!(output.status.code(), Some(2));
     assert!(told(&output).contains("cannot be used with"), "{}", told(&output));

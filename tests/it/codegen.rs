@@ -1,4 +1,4 @@
-//! `src/wire/generated.rs` is what `proto/` says: regenerated here, compared, and rewritten on request.
+//! `src/wire/generated.rs` matches `proto/`: it is generated here, compared, and rewritten on request.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -68,7 +68,7 @@ fn attributes(config: &mut Config, message: &protox_types::DescriptorProto) {
     }
 }
 
-/// The name of a field in Rust, as prost has it: `clusterIP` is `cluster_ip`.
+/// The name of a field in Rust, as prost writes it: `clusterIP` is `cluster_ip`.
 fn snake_case(name: &str) -> String {
     let mut made = String::new();
     let mut after_lowercase = false;
@@ -82,7 +82,7 @@ fn snake_case(name: &str) -> String {
     made
 }
 
-/// What serde's `camelCase` makes of it.
+/// The same as serde's `camelCase`.
 fn camel_case(name: &str) -> String {
     let mut words = name.split('_');
     let first = words.next().unwrap_or_default().to_owned();
@@ -92,7 +92,7 @@ fn camel_case(name: &str) -> String {
     })
 }
 
-/// Writes the table of names: messages of the same name in several files are one.
+/// Writes the table of names: messages of the same name in several files are merged.
 fn describe_all(schema: &mut String, files: &prost_types::FileDescriptorSet) {
     let mut messages: BTreeMap<&str, Vec<(i32, String)>> = BTreeMap::new();
     for message in files.file.iter().flat_map(|file| &file.message_type) {

@@ -1,5 +1,5 @@
-//! Inside a room, too, imports lead one way: no two files name each other, over whatever others. A file and those in its own
-//! folder (`a.rs`, `a/b.rs`) count as one thing that may.
+//! Inside a room, too, imports have one direction: no two files import each other, directly or through others. A file and those
+//! in its own folder (`a.rs`, `a/b.rs`) count as one, and may.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ fn module(source: &Source) -> String {
     path.trim_end_matches("::mod").to_string()
 }
 
-/// Takes a tree of a `use` apart: `a::{b, c::{d, e}}` into `a::b`, `a::c::d`, `a::c::e`.
+/// Splits a tree of a `use`: `a::{b, c::{d, e}}` into `a::b`, `a::c::d`, `a::c::e`.
 fn flatten(prefix: &str, tree: &str, found: &mut BTreeSet<String>) {
     let (mut depth, mut start) = (0_usize, 0);
     let mut parts = Vec::new();
@@ -42,7 +42,7 @@ fn flatten(prefix: &str, tree: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Returns the paths that a file names: those of its imports, and those that it writes out.
+/// Returns the paths that a file names: in its imports, and written out.
 fn paths(source: &Source) -> BTreeSet<String> {
     let code = source.code.join(" ");
     let mut found = BTreeSet::new();
@@ -56,7 +56,7 @@ fn paths(source: &Source) -> BTreeSet<String> {
     found
 }
 
-/// Returns the module that a path of a file leads into, if it is one of ours.
+/// Returns the module that a path in a file refers to, if it is one of this crate.
 fn target(from: &str, path: &str, edges: &Edges) -> Option<String> {
     let (mut up, mut rest) = (from.split("::").collect::<Vec<_>>(), path);
     if let Some(absolute) = rest.strip_prefix("crate::") {
@@ -90,7 +90,7 @@ fn no_two_files_of_a_room_name_each_other() {
         edges.insert(from, named);
     }
     assert!(edges.values().map(BTreeSet::len).sum::<usize>() > 500, "the imports are found");
-    // What leads nowhere is in no circle; what nothing leads to neither.
+    // A file without imports is in no cycle, and neither is a file that no other imports.
     loop {
         let known: BTreeSet<String> = edges.keys().cloned().collect();
         let reached: BTreeSet<String> = edges.values().flatten().cloned().collect();

@@ -1,10 +1,10 @@
-//! The roles and manifests of `deploy/`: what no role may give, and what every container has.
+//! The roles and manifests of `deploy/`: permissions that no role may grant, and fields that every container has.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Roles that change nothing, as their label says.
+/// Roles that change nothing, as their label states.
 const READ_ONLY: [&str; 9] = [
     "netsurgeon-cni",
     "netsurgeon-dns",
@@ -16,13 +16,13 @@ const READ_ONLY: [&str; 9] = [
     "netsurgeon-mirror-source-more",
     "netsurgeon-preflight",
 ];
-/// Roles that are optional: no manifest binds them.
+/// Optional roles: no manifest binds them.
 const OPTIONAL: [&str; 3] = ["netsurgeon-lock-timer", "netsurgeon-mirror-secrets", "netsurgeon-nodes"];
-/// The one role with the node proxy, the one with Secrets, and the one that may run something: in kube-system, a Job.
+/// The only role with the node proxy, the only one with Secrets, and the only one that may create a workload: a Job in kube-system.
 const NODES: &str = "netsurgeon-nodes";
 const SECRETS: &str = "netsurgeon-mirror-secrets";
 const TIMER: &str = "netsurgeon-lock-timer";
-/// Whoever makes or changes one of these runs what they like, with any ServiceAccount of the namespace, on any node.
+/// Permission to create or change one of these runs any container, with any ServiceAccount of the namespace, on any node.
 const RUNNING: [&str; 8] = [
     "pods",
     "jobs",
@@ -33,7 +33,7 @@ const RUNNING: [&str; 8] = [
     "replicasets",
     "replicationcontrollers",
 ];
-/// What may be aggregated into a role: both labels mark roles that read, without Secrets.
+/// Labels that may be aggregated into a role: both mark roles that read, without Secrets.
 const AGGREGATED: [&str; 2] =
     ["rbac.authorization.k8s.io/aggregate-to-view", "netsurgeon.io/aggregate-to-mirror-source"];
 
@@ -68,7 +68,7 @@ fn texts(value: &Value) -> Vec<&str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// What a rule gives that no role may give, or not this one.
+/// The permissions of a rule that no role may grant, or not this one.
 fn excess(holder: &str, is_reader: bool, rule: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let (resources, verbs) = (texts(&rule["resources"]), texts(&rule["verbs"]));
@@ -95,7 +95,7 @@ fn excess(holder: &str, is_reader: bool, rule: &Value) -> Vec<String> {
         if ["escalate", "bind", "impersonate"].contains(verb) {
             found.push(format!("`{verb}`"));
         }
-        // Reviews are answers: nothing is stored.
+        // Access reviews store nothing.
         let is_review = *verb == "create" && resources == ["subjectaccessreviews"];
         if is_reader && !["get", "list"].contains(verb) && !is_review {
             found.push(format!("`{verb}` of {resources:?} in a role that reads"));

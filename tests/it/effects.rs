@@ -1,5 +1,5 @@
-//! Effects outside the store, of another kind of operation than a renumbering: places that hold a value each. What was there
-//! before and what was made is in the journal; faults are retried, looked for, skipped or final, as their class says.
+//! Effects outside the store, by an operation of another kind than a renumbering: places with one value each. The journal keeps
+//! the value before and what was created. The class of a fault decides: retry, look the outcome up, skip, or fail.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use netsurgeon::store::{Guard, Revision};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Puts a value into a place.
+/// Writes a value into a place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Put {
     place: String,
@@ -27,7 +27,7 @@ impl Effect for Put {
     type Wait = NoWait;
 }
 
-/// Values for places; each step is about its own place.
+/// Values for places; the subject of each step is its place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Puts {
     puts: Vec<Put>,
@@ -61,15 +61,15 @@ fn step_of(place: &str) -> StepId {
     StepId(format!("put/{place}"))
 }
 
-/// What the next call does.
+/// The outcome of the next call.
 enum Next {
-    /// Fails, and nothing was done.
+    /// It fails, and nothing was changed.
     Fail(Fault),
-    /// Is done, and the answer is lost.
+    /// It succeeds, and the answer is lost.
     Lose,
 }
 
-/// The places, and what calls do before they work.
+/// The places, and the outcomes of the next calls.
 #[derive(Default)]
 struct Places {
     there: Mutex<BTreeMap<String, i64>>,
@@ -251,7 +251,7 @@ async fn a_lost_answer_is_looked_for() {
 async fn what_others_have_changed_meanwhile_is_skipped() {
     let bench = Bench::new(&[("a", 1), ("b", 2)]).await;
     let places = Places::of(&[("a", 7)]);
-    // A process that was killed between its record and its call.
+    // The process was killed between the record of its intention and the call.
     let halted = bench.run(&Places::of(&[("a", 7)]).then([Next::Fail(Fault::Halt("killed".into()))])).await;
     assert!(halted.is_err() && bench.state("a").await == Some(State::Started));
     places.there.lock().unwrap().insert("a".into(), 8);
@@ -261,7 +261,7 @@ async fn what_others_have_changed_meanwhile_is_skipped() {
     assert_eq!(places.there(), [("a".to_string(), 8), ("b".to_string(), 2)]);
 }
 
-/// Is asked to stop while the effect is under way.
+/// Receives a stop request while the effect is running.
 struct Stopping<'a>(&'a Places, StopSwitch);
 
 #[async_trait]
@@ -303,7 +303,7 @@ async fn what_is_refused_while_it_stops_is_recorded() {
 #[tokio::test]
 async fn what_was_there_is_looked_at_once() {
     let bench = Bench::new(&[("a", 1)]).await;
-    // It was done, but the process did not live to hear of it.
+    // The call succeeded, but the process was killed before its answer.
     let places = Places::of(&[("a", 7)]).then([Next::Fail(Fault::Halt("killed".into()))]);
     bench.run(&places).await.expect_err("it is killed");
     places.there.lock().unwrap().insert("a".into(), 1);
@@ -327,7 +327,7 @@ async fn asked_to_stop_it_does_not_wait_for_the_next_attempt() {
     assert!(begun.elapsed() < Duration::from_mins(1));
 }
 
-/// Somebody takes the lock over while an effect is under way, and perhaps comes to the end of the step.
+/// Another process takes the operation lease over while an effect is running, and perhaps completes the step.
 struct Late<'a> {
     places: &'a Places,
     bench: &'a Bench,
@@ -382,7 +382,7 @@ async fn what_is_made_after_the_lock_was_lost_is_taken_back() {
         let mut executor = Executor::new(&ledger, &late, &SystemAmbient, &mut silent, &mut journal);
         let failure = executor.run(&bench.plan.work, None).await.expect_err("it is fenced");
         assert!(matches!(failure.source, OperationError::LockLost { .. }), "{failure}");
-        // Where they have not come to its end it is left to them: they look for it first.
+        // If the new holder has not completed the step, the object is left to it: it looks the outcome up first.
         let expected = if goes_on { vec![json!({"id": 10})] } else { Vec::new() };
         assert_eq!(*places.taken_back.lock().unwrap(), expected);
     }

@@ -1,4 +1,4 @@
-//! Every code of a finding is explained in `docs/findings.md`, and nothing else is.
+//! `docs/findings.md` explains every code of a finding, and no other code.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -57,7 +57,7 @@ fn every_check_is_explained() {
     let all = all.chain(MIRROR.iter().map(|check| check.name)).chain(DNS.iter().map(|check| check.name));
     let mut named: Vec<&str> = Vec::new();
     for name in all {
-        // What is looked at before several things is explained once.
+        // A check that runs before several commands is explained once.
         if !named.contains(&name) {
             named.push(name);
         }

@@ -1,4 +1,4 @@
-//! Gates between batches: when the executor asks, when it does not, and what comes of a closed one.
+//! Gates between batches: when the executor asks a gate, when it does not, and what a closed gate stops.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,12 +10,12 @@ use netsurgeon::operation::{
 use crate::harness::{Bench, CASES, Settings, keys};
 use crate::saboteur::Fault;
 
-/// Notes before what it was asked, and is closed before some.
+/// Records the batches before which it was asked; it is closed before some.
 #[derive(Default)]
 struct Gate {
     asked: Mutex<Vec<Option<usize>>>,
     closed_before: Mutex<Vec<Option<usize>>>,
-    /// Asks to stop, and never answers.
+    /// If set, the gate requests a stop and never answers.
     stops: Mutex<Option<StopSwitch>>,
 }
 
@@ -54,7 +54,7 @@ fn behind(bench: &Bench, gate: &Arc<Gate>, stop: Stop) -> Bench {
     bench.with(Settings { checkpoint: Some(checkpoint), parallel: 4, stop, ..Settings::default() })
 }
 
-/// Where the gate is asked in a whole run: before each batch but the first, and before what comes after one.
+/// Where the gate is asked in a whole run: before each batch but the first, and after the last one.
 fn boundaries(bench: &Bench) -> Vec<Option<usize>> {
     let mut batches: Vec<_> = bench.plan.work.stages().into_iter().map(|stage| stage.batch).collect();
     batches.dedup();
@@ -63,7 +63,7 @@ fn boundaries(bench: &Bench) -> Vec<Option<usize>> {
     boundaries
 }
 
-/// All cases, and some in which Services are swept after everything that was planned.
+/// All cases, and some in which Services are swept after all planned ones.
 async fn all() -> Vec<Bench> {
     let mut all = Vec::new();
     for (fixture, to) in CASES {
@@ -90,7 +90,7 @@ async fn it_is_asked_once_between_batches_and_never_of_what_is_done() {
         assert_eq!(gate.take(), boundaries(&bench), "{}", bench.name);
         bench.run(&store, None).await.expect("nothing to do");
         assert_eq!(gate.take(), [], "{}", bench.name);
-        // Beyond where it was told to go nothing begins, so nothing is asked about it.
+        // No gate is asked beyond the stage at which the run ends.
         let store = bench.fresh().await;
         bench.run(&store, bench.plan.work.flip_stage(1)).await.expect("a run");
         assert_eq!(gate.take(), [Some(1)], "{}", bench.name);
@@ -100,7 +100,7 @@ async fn it_is_asked_once_between_batches_and_never_of_what_is_done() {
     }
 }
 
-/// What was begun.
+/// The stages that were started.
 #[derive(Default)]
 struct Begun(Vec<(Option<usize>, String)>);
 
@@ -142,7 +142,7 @@ async fn a_batch_that_has_begun_is_finished_whatever_the_gate_says() {
         let gate = Gate::closed_before(&[]);
         let bench = behind(&bench, &gate, Stop::never());
         let store = bench.fresh().await;
-        // The second batch is killed after its first commit.
+        // The process is killed after the first commit of the second batch.
         let first_of_second = bench.plan.work.stages().iter().position(|s| s.batch == Some(1)).unwrap();
         bench.run(&store, Some(first_of_second)).await.expect("the first batch");
         store.arm(Fault::Stop(2));
@@ -158,8 +158,8 @@ async fn a_batch_that_has_begun_is_finished_whatever_the_gate_says() {
     }
 }
 
-/// The first batch has no gate before it, unless it is to be done anew; and a gate before such a batch does not say
-/// that the one before has just been done.
+/// The first batch has no gate before it, unless the batch was rolled back. A gate before such a batch does not report that the
+/// batch before it is just complete.
 #[tokio::test]
 async fn before_a_batch_is_done_anew_it_is_asked() {
     for bench in all().await {

@@ -1,4 +1,4 @@
-//! Services that are gone, or were made anew, since they were planned: what was made for them goes, and nothing else.
+//! Services that were deleted, or recreated, since the plan: what was created for them is deleted, and nothing else.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::guarding::{delete, held_by, service_of, set, settle, soaking, text, w
 use crate::harness::{Bench, Constant, keys};
 use crate::saboteur::{Fault, Saboteur};
 
-/// Retires what belongs to nobody any more, as `renumber retire` does first, until there is nothing; returns whose it was.
+/// Retires what has no owner any more, as `renumber retire` does first, until nothing is left; returns the subjects.
 async fn settle_strays(bench: &Bench, store: &Saboteur, guards: &[Guard]) -> BTreeSet<String> {
     let mut subjects = BTreeSet::new();
     loop {
@@ -39,8 +39,7 @@ async fn settle_strays(bench: &Bench, store: &Saboteur, guards: &[Guard]) -> BTr
     }
 }
 
-/// Services that are gone, or were made anew, do not keep the rest from being retired, and nothing of theirs is
-/// left.
+/// Deleted and recreated Services do not prevent the others from being retired, and leave nothing behind.
 #[tokio::test]
 async fn a_week_of_deletions_can_be_retired() {
     for bench in Bench::all().await {
@@ -74,8 +73,7 @@ async fn a_week_of_deletions_can_be_retired() {
     }
 }
 
-/// Services that are gone, or were made anew, do not keep the rest from going back, and nothing of theirs is left;
-/// wherever the operation stands.
+/// Deleted Services do not prevent the rollback of the others, and leave nothing behind, at any stage.
 #[tokio::test]
 async fn what_is_gone_is_given_up_on_the_way_back() {
     for bench in Bench::all().await.into_iter().filter(|bench| !bench.name.starts_with("bitmap")) {
@@ -90,7 +88,7 @@ async fn what_is_gone_is_given_up_on_the_way_back() {
                 .filter_map(|hold| batch.iter().find(|candidate| candidate.hold == *hold))
                 .collect();
             for one in &lost {
-                // Through the API, which releases the addresses that it has.
+                // Through the API, which releases the Service's addresses.
                 let has = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
                 let has = has.services.into_iter().find(|s| s.uid == one.uid).expect("it is there");
                 delete(&store, &service_of(one)).await;
@@ -125,7 +123,7 @@ async fn what_is_gone_is_given_up_on_the_way_back() {
             let differ = bench.differences(&store).await;
             let mut others: Vec<&String> = differ.iter().filter(|key| !theirs.contains(key)).collect();
             if bench.plan.work.era == Era::DualWrite && !others.is_empty() {
-                // Their bits went with them.
+                // Their bits were freed with them.
                 assert_eq!(others, ["/registry/ranges/serviceips"], "{context}");
                 let before = old_bits(&bench, &bench.fresh().await).await;
                 assert_eq!(old_bits(&bench, &store).await, without(&bench, &before, &lost), "{context}");
@@ -136,7 +134,7 @@ async fn what_is_gone_is_given_up_on_the_way_back() {
     }
 }
 
-/// Returns of how many Services something was given up.
+/// Returns the number of Services for which something was given up.
 async fn settle_given_up(bench: &Bench, store: &Saboteur, guards: &[Guard]) -> usize {
     let survey = Survey::read(store, &Layout::default(), None).await.expect("a survey");
     let mut journal = bench.journal(store).await;
@@ -152,7 +150,7 @@ async fn settle_given_up(bench: &Bench, store: &Saboteur, guards: &[Guard]) -> u
     count
 }
 
-/// An API server creates the IPAddress of a Service before the Service: one that it creates just now stays.
+/// An API server creates the IPAddress of a Service before the Service: an IPAddress that was just created stays.
 #[tokio::test]
 async fn an_address_that_an_api_server_allocates_just_now_is_not_freed() {
     for bench in Bench::all().await.into_iter().filter(|bench| bench.plan.work.era != Era::Bitmap) {
@@ -183,8 +181,8 @@ async fn an_address_that_an_api_server_allocates_just_now_is_not_freed() {
     }
 }
 
-/// On the way back under dual write the RangeAllocation has the bits of the old addresses before every Service has its own:
-/// that of one which is deleted in between goes with it.
+/// In a rollback under dual write, the RangeAllocation has the bits of the old addresses before every Service has moved back.
+/// If a Service is deleted in between, its bit is freed with it.
 #[tokio::test]
 async fn the_bit_of_a_service_that_is_deleted_before_it_moves_back_is_freed() {
     let bench = Bench::of("dualwrite", "10.200.0.0/16").await;
@@ -194,7 +192,7 @@ async fn the_bit_of_a_service_that_is_deleted_before_it_moves_back_is_freed() {
         if bench.journal(&store).await.state(&restore) == Some(State::UndoDone) {
             break;
         }
-        // An effect is two commits: its intention, and what it changes.
+        // An effect is two commits: its intention, and its change.
         store.arm(Fault::Stop(3));
         bench.unwind(&store).await.expect_err("it stops");
         store.arm(Fault::None);
@@ -219,7 +217,7 @@ async fn old_bits(bench: &Bench, store: &Saboteur) -> Vec<u64> {
     Bitmap::from_bytes(&bitmap.data, capacity).expect("a bitmap").iter_set().collect()
 }
 
-/// The same without those of the old addresses of some Services, all of which are among them.
+/// The bits without those of the old addresses of some Services, all of which must be among them.
 fn without(bench: &Bench, bits: &[u64], lost: &[&Move]) -> Vec<u64> {
     let of = |one: &&Move| Items::Addresses(bench.plan.work.from[0]).bit(Item::Address(one.old_address));
     let gone: Vec<u64> = lost.iter().filter_map(of).collect();
@@ -227,8 +225,8 @@ fn without(bench: &Bench, bits: &[u64], lost: &[&Move]) -> Vec<u64> {
     bits.iter().copied().filter(|bit| !gone.contains(bit)).collect()
 }
 
-/// Shadows that have their addresses go with a Service that is deleted before it moves: the API server has released its old
-/// address, and may allocate it to another one.
+/// If a Service is deleted before it moves, its shadows are deleted with it: the API server has released its old address, and
+/// may allocate it to another Service.
 #[tokio::test]
 async fn shadows_of_a_service_that_never_moved_go_with_it() {
     let mut seen = 0;
@@ -261,7 +259,7 @@ async fn shadows_of_a_service_that_never_moved_go_with_it() {
     assert!(seen > 0, "there are such Services");
 }
 
-/// No shadow is given an address that is not its Service's any more.
+/// No shadow gets the address of a deleted Service.
 #[tokio::test]
 async fn a_shadow_gets_no_address_of_a_service_that_is_gone() {
     let mut seen = 0;
@@ -280,7 +278,7 @@ async fn a_shadow_gets_no_address_of_a_service_that_is_gone() {
     assert!(seen > 0, "there are such Services");
 }
 
-/// One that has yet another address is not waited for: it cannot move.
+/// Nothing waits for a Service at a third address: it cannot move.
 #[tokio::test]
 async fn a_service_at_another_address_keeps_nobody_waiting() {
     for bench in Bench::all().await {
@@ -301,7 +299,7 @@ async fn a_service_at_another_address_keeps_nobody_waiting() {
         if bench.plan.work.era == Era::Bitmap {
             continue;
         }
-        // What is reserved for it is kept until then, and not reserved again afterwards: nobody would free it.
+        // Its reservation is kept until it is retired, and not repaired afterwards: nothing would free it.
         let lost = |done: &[&str]| {
             let state = |step: &operation::StepId| {
                 done.iter().any(|name| *step == one.step(name)).then_some(State::Done)

@@ -1,5 +1,5 @@
-//! The soak's guard: silent while everything stands, and what clients undo is put right, once, by whoever comes
-//! first, and never while somebody carries the operation out.
+//! The guard during the soak: it does nothing while every hold is in place, repairs what clients undo, once even if two guards
+//! run, and never while a process holds the operation lease.
 
 use std::borrow::Cow;
 
@@ -32,7 +32,7 @@ fn codes(watched: &Watched) -> Vec<String> {
     repairs.chain(watched.findings.iter().map(|found| format!("{} {}", found.code, found.subject))).collect()
 }
 
-/// Everything has moved and is held.
+/// Returns a store in which every Service has moved and is held.
 pub async fn soaking(bench: &Bench) -> Saboteur {
     let store = bench.fresh().await;
     bench.run(&store, bench.no_return()).await.expect("a run");
@@ -55,7 +55,7 @@ pub fn text(text: &str) -> Value {
     Value::Text(text.into())
 }
 
-/// Changes an object as somebody else would.
+/// Changes an object as another client would.
 pub async fn set(store: &Saboteur, key: &Key, fields: &[(Field, Value)]) {
     let value = store.get(key).await.expect("a read").unwrap_or_else(|| panic!("no `{key}`")).value;
     let edits: Vec<FieldEdit> = fields
@@ -84,7 +84,7 @@ fn kind() -> Field {
     Field { path: path.to_vec(), kind: FieldKind::Text }
 }
 
-/// Repairs until there is nothing more; returns what was done and what is left.
+/// Repairs until nothing is left to repair; returns the repairs, and what is left.
 pub async fn settle(bench: &Bench, store: &Saboteur) -> (Vec<String>, Vec<String>) {
     let mut done = Vec::new();
     for _ in 0..5 {
@@ -117,7 +117,7 @@ async fn nothing_is_done_wherever_a_renumbering_stops() {
     }
 }
 
-/// A `replace` without an address drops the hold and its policy; what comes back is what was there, to the byte.
+/// A `replace` without an address drops the hold and its policy; the repair restores every byte.
 #[tokio::test]
 async fn a_dropped_hold_comes_back() {
     for bench in Bench::all().await {
@@ -149,7 +149,7 @@ async fn a_lost_reservation_is_made_again() {
     set(&store, &service_of(one), &dropped()).await;
     let both = ["address-kept", "hold-put-back"].map(|code| format!("{code} {}", one.subject()));
     assert_eq!(settle(&bench, &store).await, (both.to_vec(), vec![]));
-    // Time goes by.
+    // Time passes.
     set(&store, &key, &[(Field::creation_timestamp(), Value::Time(Constant.now()))]).await;
     assert_eq!(settle(&bench, &store).await, (vec![format!("address-kept {}", one.subject())], vec![]));
     let survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
@@ -161,8 +161,8 @@ async fn a_lost_reservation_is_made_again() {
     assert_eq!(settle(&bench, &store).await, (vec![], about.to_vec()));
 }
 
-/// `replace --force`: deleted, refused because of our reservation, and after that is given up made again, by
-/// whichever uid and address; then held again by its name.
+/// `replace --force`: the Service is deleted, and cannot be recreated while its old address is reserved. Once the reservation
+/// is given up, it is recreated, with any uid and address, and held again by its name.
 #[tokio::test]
 async fn a_service_that_is_gone_frees_its_old_address_and_is_held_again_by_name() {
     let bench = objects().await;
@@ -190,7 +190,7 @@ async fn a_service_that_is_gone_frees_its_old_address_and_is_held_again_by_name(
     assert_eq!(edit::read(&held, &Field::external_ips()).unwrap(), Value::Texts(vec![address.clone()]));
     assert!(store.get(&old).await.unwrap().is_some(), "and reserved");
 
-    // Made anew with the old address pinned: it is its own, and somebody must know.
+    // Recreated with the old address pinned: the address is its own, and a finding reports it.
     let pinned =
         [(Field::cluster_ip(), text(&address)), (Field::cluster_ips(), Value::Texts(vec![address.clone()]))];
     set(&store, &service, &pinned).await;
@@ -213,7 +213,7 @@ async fn an_external_name_gives_its_old_address_up() {
     assert_eq!(store.get(&Layout::default().ip_address(one.old_address)).await.unwrap(), None);
 }
 
-/// What a client has decided otherwise is named, and stays.
+/// A client's own decision is reported, and stays.
 #[tokio::test]
 async fn what_a_client_wants_is_left_alone() {
     let bench = objects().await;
@@ -241,8 +241,8 @@ async fn what_a_client_wants_is_left_alone() {
     assert_eq!(settle(&bench, &store).await, told("moved-service-elsewhere"));
 }
 
-/// A shadow that was deleted through the API, which releases its address, comes back in two transactions: the
-/// address first, dated ahead, then the Service.
+/// If a shadow was deleted through the API, which releases its address, the repair takes two transactions: the address first,
+/// dated ahead, then the Service.
 #[tokio::test]
 async fn a_shadow_comes_back_and_goes_with_its_service() {
     for bench in Bench::all().await {
@@ -271,7 +271,7 @@ async fn a_shadow_comes_back_and_goes_with_its_service() {
     }
 }
 
-/// Whoever carries the operation out, even if he came after the look, is not interfered with.
+/// The guard does not interfere with the holder of the lease, even if it acquired the lease after the check.
 #[tokio::test]
 async fn nothing_is_written_while_somebody_is_at_work_or_things_move() {
     let bench = objects().await;
@@ -291,11 +291,11 @@ async fn nothing_is_written_while_somebody_is_at_work_or_things_move() {
     assert_eq!(keys(&store, "/").await, before);
     delete(&store, &lock).await;
 
-    // Between look and repair the client comes again: its change is not overwritten unseen.
+    // Between check and repair the client changes the Service again: its change is not overwritten.
     set(&store, &service_of(one), &[(Field::label("release"), text("2026.4"))]).await;
     assert_eq!(attempt().await, RepairOutcome::Stale);
     let again = watched(&bench, &store).await;
-    // Or the client puts it back itself, and the whole operation is undone.
+    // Or the client restores the hold itself, and the whole operation is rolled back.
     let held = Value::Texts(vec![one.old_address.to_string()]);
     let put_back = [(Field::external_ips(), held), (Field::external_traffic_policy(), text("Local"))];
     set(&store, &service_of(one), &put_back).await;
@@ -311,7 +311,7 @@ async fn nothing_is_written_while_somebody_is_at_work_or_things_move() {
     assert_eq!(watched(&bench, &store).await, Watched::default(), "what is being undone is left alone");
 }
 
-/// Two guards repair the same thing once.
+/// Of two guards with the same repair one makes it.
 #[tokio::test]
 async fn two_guards_repair_once() {
     let bench = objects().await;

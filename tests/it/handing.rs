@@ -1,5 +1,5 @@
-//! An operation that was interrupted for so long that API servers have deleted what it keeps: IPAddress objects are
-//! recreated and dated ahead again; where allocations are bits, those that were freed are set again.
+//! An operation that was interrupted for so long that API servers have deleted its reservations: IPAddress objects are
+//! recreated and dated ahead again; in the bitmap era, freed bits are set again.
 
 use netsurgeon::ip::{Item, Items};
 use netsurgeon::operation::{self, Ambient as _, RepairOutcome, State};
@@ -17,7 +17,7 @@ use crate::saboteur::{Fault, Saboteur};
 
 const MONTH: i64 = 30 * 24 * 60 * 60;
 
-/// Undoes everything up to a commit; `None` if it comes to the end before.
+/// Rolls back up to a commit; `None` if the rollback ends before it.
 async fn stopped_on_the_way_back(bench: &Bench, at: usize) -> Option<Saboteur> {
     let store = bench.fresh().await;
     bench.run(&store, bench.no_return()).await.expect("a run");
@@ -27,14 +27,14 @@ async fn stopped_on_the_way_back(bench: &Bench, at: usize) -> Option<Saboteur> {
     Some(store)
 }
 
-/// What is to be put right so many seconds after the last write, and what is lost.
+/// What must be repaired so many seconds after the last write, and which addresses are lost.
 async fn checked(bench: &Bench, store: &Saboteur, later: i64) -> (Vec<Kept>, Vec<Taken>) {
     let (journal, survey) = (bench.journal(store).await, bits(store).await);
     kept(&bench.plan.work, &survey, |step| journal.state(step), Constant.now() + later)
 }
 
-/// Deletes every second address that is kept, as an API server does that has seen things in another order, and puts
-/// everything right a month later.
+/// Deletes every second reserved IPAddress, as an API server does that read objects in another order, and repairs all of them
+/// a month later.
 async fn lost_and_renewed(bench: &Bench, store: &Saboteur) -> usize {
     let (all, taken) = checked(bench, store, 2 * MONTH).await;
     assert_eq!(taken, [], "{}", bench.name);
@@ -108,7 +108,7 @@ async fn a_rollback_that_was_interrupted_keeps_addresses_too() {
     }
 }
 
-/// Issued to another Service while nobody was there: neither its owner nor ours loses anything.
+/// The address was allocated to another Service during the interruption: neither that Service nor the moving one loses anything.
 #[tokio::test]
 async fn an_address_that_another_service_has_by_now_is_never_taken_from_it() {
     for (fixture, to) in [("objects", "10.200.0.0/16"), ("dualwrite", "10.200.0.0/16")] {
@@ -149,13 +149,13 @@ async fn bits(store: &Saboteur) -> Survey {
     Survey::read(store, &Layout::default(), None).await.expect("a survey")
 }
 
-/// The Services whose bits alone are reserved.
+/// The Services for which only bits are reserved.
 async fn waiting<'b>(bench: &'b Bench, store: &Saboteur) -> Vec<&'b Move> {
     let journal = bench.journal(store).await;
     reserved(&bench.plan.work, |step| journal.state(step))
 }
 
-/// Frees bits, as an API server does that has seen them without a Service three times.
+/// Frees bits, as an API server does that found them without a Service three times.
 async fn freed(bench: &Bench, store: &Saboteur, moves: &[&Move]) {
     let items = Items::Addresses(bench.plan.work.to);
     let bit = |candidate: &&Move| items.bit(Item::Address(candidate.new_address)).expect("in the range");
@@ -209,7 +209,7 @@ async fn bits_that_were_freed_are_set_again() {
     }
 }
 
-/// On the way back, after a moved Service has its old address again, and its bit is free.
+/// During a rollback, once a moved Service has its old address again, its new address's bit is without a Service.
 #[tokio::test]
 async fn bits_that_were_freed_on_the_way_back_are_set_again() {
     let bench = Bench::of("bitmap", "10.200.0.0/16").await;
@@ -230,7 +230,7 @@ async fn bits_that_were_freed_on_the_way_back_are_set_again() {
     assert!(points > 20, "{points}");
 }
 
-/// A Service that was deleted has freed its bit with it; the rest of its batch is rolled back all the same.
+/// The bit of a deleted Service is freed with it; the rest of its batch is rolled back all the same.
 #[tokio::test]
 async fn a_deleted_service_does_not_keep_the_bits_of_its_batch_from_being_freed() {
     let bench = Bench::of("bitmap", "10.200.0.0/16").await;
@@ -248,7 +248,7 @@ async fn a_deleted_service_does_not_keep_the_bits_of_its_batch_from_being_freed(
             operation::settle(&journal.in_store(&store, &[]), &mut journal, steps, &repair, &Constant).await;
         assert_eq!(settled.expect("a commit"), RepairOutcome::Done);
     }
-    // Nothing is set for it again.
+    // Its bit is not set again.
     let moves = waiting(&bench, &store).await;
     assert!(moves.iter().any(|moved| moved.uid == gone.uid));
     assert_eq!(reserve_again(&bench.plan.work, &bits(&store).await, &moves), Ok(None));
@@ -258,7 +258,7 @@ async fn a_deleted_service_does_not_keep_the_bits_of_its_batch_from_being_freed(
     assert_eq!(differ, [Layout::default().service(&gone.namespace, &gone.name).to_string()]);
 }
 
-/// A bit does not say whose it is: an address that was given to somebody else is not taken from them.
+/// A bit does not name its owner: an address that was allocated to another Service is not taken from it.
 #[tokio::test]
 async fn an_address_that_was_given_away_meanwhile_is_named() {
     let bench = Bench::of("bitmap", "10.200.0.0/16").await;

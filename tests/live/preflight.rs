@@ -56,7 +56,7 @@ fn warns(serving: &Serving, name: &str, reason: &str) -> Value {
 #[tokio::test]
 async fn a_cluster_is_ready_or_it_says_what_is_missing() {
     let (mut serving, hosts) = certificates::start(Era::Objects, ProxyMode::Nftables).await;
-    fails(&serving, "certificates", "does not carry `10.200.0.1`");
+    fails(&serving, "certificates", "does not cover `10.200.0.1`");
     hosts.reissue(&serving, &format!("--for-cidr {NEW_RANGE}"), &format!("--cidr {NEW_RANGE}"));
     let keys = async |serving: &Serving| {
         let mut keys = serving.cluster.etcd.keys("/registry/services/specs/").await;

@@ -161,7 +161,7 @@ fn preflights(serving: &Serving) {
     let reader = read_all(&by(serving, "netsurgeon-preflight", None, &words));
     let seen = "this user can read, and cannot change anything: missing: create services, delete services";
     comes_out(&reader, "rights", "warn", seen, "`netsurgeon-renumber`");
-    let seen = "admission is not asked: a dry run needs the permission for what it tries, and this user lacks create services";
+    let seen = "admission is not asked: a dry run needs the permission to create its object, and this user lacks create services";
     comes_out(&reader, "policies", "unknown", seen, "`--skip policies`");
     for found in &reader {
         let name = found["name"].as_str().expect("a name");

@@ -76,7 +76,7 @@ async fn a_mirror_can_take_over_or_it_says_what_is_missing() {
     pair.comes_out(
         "capacity",
         "pass",
-        "0.5 cores, 64 MiB, 1 Pods requested in the source; 1 nodes of the mirror",
+        "0.5 cores, 64 MiB, 1 Pod requested in the source; 1 node of the mirror has",
     )
     .await;
     for chosen in ["-n shop", ""] {
