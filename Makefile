@@ -1,7 +1,7 @@
-# The words that people and CI share. `make` alone lists them.
+# The commands that people and CI share. `make` without arguments lists them.
 
 # The real components that the tests run: built once per version, shared by all checkouts that name the
-# same folder in NETSURGEON_RIG. To build one anew, delete its folder.
+# same folder in NETSURGEON_RIG. To build one again, delete its folder.
 RIG := $(abspath $(or $(NETSURGEON_RIG),.rig))
 export NETSURGEON_RIG := $(RIG)
 
@@ -12,41 +12,41 @@ ETCD := $(addprefix $(RIG)/etcd-$(ETCD_VERSION)/,etcd etcdctl etcdutl)
 CONTROL_PLANES := $(KUBERNETES_VERSIONS:%=$(RIG)/k8s-%/controlplane)
 GO_BUILD := GOWORK=off go build -trimpath -buildvcs=false
 
-# A pipe fails with whatever fails in it.
+# A pipe fails if any command in it fails.
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
 .PHONY: help demo test soak lint bench notices fmt rig fixtures prerequisites-build prerequisites-rig
 .DELETE_ON_ERROR:
 
-help: ## list these words
+help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 demo: prerequisites-build ## renumber a copy of a small cluster, offline
 	cargo build --release --locked
 	target/release/netsurgeon rehearse testdata/objects.snapshot.db --to 10.200.0.0/16
 
-test: rig ## everything: format, lints, and all tests, those on real etcd and real clusters included
+test: rig ## everything: format, lints, and all tests, including those on real etcd and real clusters
 	cargo fmt --check
 	cargo clippy --all-targets --locked -- -D warnings
 	$(CHECK_FUZZ)
 	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --no-fail-fast 2>&1 | tee target/test.log || $(WHY)
 
-# Why tests failed, once more and last: what their components logged is long.
+# Repeats at the end why tests failed, because the logs of their components are long.
 WHY := { grep -A6 ' panicked at ' target/test.log; exit 1; }
 
-# Tests on real components wait for most of their time: more of them than cores, and not so many that a component starves.
+# Tests on real components mostly wait: run more of them than there are cores, but not so many that a component starves.
 TEST_THREADS := $(or $(RUST_TEST_THREADS),3)
 
-# The fuzz targets are a workspace of their own, which follows what it calls only when it is built.
+# The fuzz targets are a separate workspace: only a build of it finds calls that no longer compile.
 CHECK_FUZZ := cargo check --locked --manifest-path tests/fuzz/Cargo.toml --target-dir target
 
-# The fuzzer wants a nightly compiler's switches; the stable one has them too, behind this variable. Without
-# a sanitizer: the only unsafe code of ours is a memory map.
+# The fuzzer needs options of the nightly compiler; this variable enables them in the stable one. Without
+# a sanitizer: the only unsafe code of this crate is a memory map.
 FUZZ := RUSTC_BOOTSTRAP=1 cargo fuzz
 FUZZ_TARGETS := $(patsubst tests/fuzz/fuzz_targets/%.rs,%,$(wildcard tests/fuzz/fuzz_targets/*.rs))
 SOAK_SECONDS ?= 60
-# What a target has found lately, which the next run begins with. It is not a part of the repository.
+# The inputs that a target found in earlier runs; the next run starts with them. They are not part of the repository.
 CORPUS := $(abspath $(or $(NETSURGEON_CORPUS),$(HOME)/.cache/netsurgeon/corpus))
 
 soak: rig ## every fuzz target for SOAK_SECONDS (60), then all tests with far more cases
@@ -60,17 +60,17 @@ soak: rig ## every fuzz target for SOAK_SECONDS (60), then all tests with far mo
 	CARGO_PROFILE_DEV_OPT_LEVEL=1 NETSURGEON_SOAK=1 PROPTEST_CASES=4000 \
 		cargo test --locked --no-fail-fast -- --include-ignored --nocapture
 
-lint: prerequisites-build ## format, lints, and what is known of the dependencies
+lint: prerequisites-build ## format, lints, and the checks of the dependencies
 	cargo fmt --check
 	cargo clippy --all-targets --locked -- -D warnings
 	$(CHECK_FUZZ)
 	cargo deny --version >/dev/null 2>&1 || cargo install cargo-deny --locked
 	cargo deny --locked check $(DENY)
 
-# Advisories are fetched from a repository of their own; where that is out of reach: DENY="bans licenses sources".
+# Advisories are downloaded from a separate repository; without access to it: DENY="bans licenses sources".
 DENY ?= advisories bans licenses sources
 
-notices: prerequisites-build ## the licences of what is in the binary, to be passed on with it
+notices: prerequisites-build ## the licences of the code in the binary, to be distributed with it
 	cargo about --version >/dev/null 2>&1 || cargo install cargo-about --locked --features cli
 	mkdir -p target
 	cargo about generate --locked --fail about.hbs --output-file target/THIRD-PARTY-NOTICES
@@ -82,7 +82,7 @@ bench: rig ## time and memory of plan and rehearse on large clusters; BENCH=--js
 fmt: ## format the sources
 	cargo fmt
 
-fixtures: rig ## make the snapshots in testdata/ anew, from real clusters
+fixtures: rig ## create the snapshots in testdata/ again, from real clusters
 	cargo run --locked --example fixtures
 
 rig: $(ETCD) $(CONTROL_PLANES) $(RIG)/etcd-debian/etcd $(RIG)/bind9-debian/usr/sbin/named | prerequisites-rig ## build the components that tests run
@@ -90,13 +90,13 @@ rig: $(ETCD) $(CONTROL_PLANES) $(RIG)/etcd-debian/etcd $(RIG)/bind9-debian/usr/s
 prerequisites-build prerequisites-rig: prerequisites-%:
 	@tests/prerequisites.sh $*
 
-# A program appears whole: a build that is cut off leaves only a `.new` behind.
+# A program appears only when it is complete: an interrupted build leaves only a `.new`.
 $(RIG)/k8s-%/controlplane: | prerequisites-rig
 	mkdir -p $(@D)
 	cd tests/controlplane && $(GO_BUILD) -modfile=k8s-$*.mod -ldflags "$(version_flags)" -o $@.new .
 	mv $@.new $@
 
-# Without these the components say that they are v0.0.0.
+# Without these the components report version v0.0.0.
 version_flags = -s -w \
 	-X k8s.io/component-base/version.gitVersion=v$* \
 	-X k8s.io/component-base/version.gitMajor=1 \
@@ -116,7 +116,7 @@ $(RIG)/etcd-debian/etcd: | prerequisites-rig
 	cd $(@D).new && apt-get download etcd-server && dpkg-deb --extract etcd-server_*.deb .
 	mkdir -p $(@D) && mv $(@D).new/usr/bin/etcd $@ && rm -rf $(@D).new
 
-# The same for BIND. Its libraries come along, so that both are of one version.
+# The same for BIND, with its libraries, so that both have one version.
 $(RIG)/bind9-debian/usr/sbin/named: | prerequisites-rig
 	rm -rf $(RIG)/bind9-debian.new && mkdir -p $(RIG)/bind9-debian.new
 	cd $(RIG)/bind9-debian.new && apt-get download bind9 bind9-libs && \

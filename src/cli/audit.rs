@@ -35,13 +35,21 @@ const SHOWN: usize = 20;
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon audit --old 10.96.0.0/16                          # on a kubeadm control-plane host
-  netsurgeon audit --old 10.96.0.0/16 --old fd00:10:96::/112 --snapshot backup.db
-  netsurgeon audit --old 10.96.0.0/16 -o json | jq -r '.findings[] | select(.severity == \"breaks-at-retirement\").key'
-  netsurgeon audit --old 10.96.0.0/16 --host                   # on each node, as root
-  netsurgeon audit --old 10.96.0.0/16 --host --root /host      # from a Pod with the host's / and PID namespace
-  netsurgeon audit --old 10.96.0.0/16 --host --flows --for 600 -o json > node-1.json   # remaining clients, for `retire`
-  netsurgeon audit --old 10.96.0.0/16 --gather                 # from all nodes that run deploy/evidence.yaml")]
+  # on a kubeadm control-plane host
+  netsurgeon audit --old 10.96.0.0/16
+  netsurgeon audit --old 10.96.0.0/16 --old fd00:10:96::/112 \\
+      --snapshot backup.db
+  netsurgeon audit --old 10.96.0.0/16 -o json \\
+      | jq -r '.findings[] | select(.severity == \"breaks-at-retirement\").key'
+  # on each node, as root
+  netsurgeon audit --old 10.96.0.0/16 --host
+  # from a Pod with the host's / and PID namespace
+  netsurgeon audit --old 10.96.0.0/16 --host --root /host
+  # remaining clients, for `retire`
+  netsurgeon audit --old 10.96.0.0/16 --host --flows --for 600 \\
+      -o json > node-1.json
+  # from all nodes that run deploy/evidence.yaml
+  netsurgeon audit --old 10.96.0.0/16 --gather")]
 pub struct AuditArgs {
     /// A range that Services have left or will leave; can be repeated
     #[arg(long, value_name = "CIDR", required = true)]

@@ -16,7 +16,8 @@ Examples:
   source <(netsurgeon completions bash)        # in ~/.bashrc
   source <(netsurgeon completions zsh)         # in ~/.zshrc
   netsurgeon completions fish | source         # in ~/.config/fish/config.fish
-  ln -s netsurgeon /usr/local/bin/kubectl_complete-netsurgeon   # where kubectl-netsurgeon is")]
+  # where kubectl-netsurgeon is
+  ln -s netsurgeon /usr/local/bin/kubectl_complete-netsurgeon")]
 pub struct CompletionsArgs {
     /// The shell
     #[arg(value_enum, value_name = "SHELL")]

@@ -33,8 +33,10 @@ use crate::session::{Failure, Kind};
 Examples:
   netsurgeon lock --reason 'Services are being renumbered'
   netsurgeon lock --reason 'maintenance, ops on call' --for 2h
-  netsurgeon lock --reason 'shop moves' -n shop -n cart --what all --exempt-group sre
-  netsurgeon lock --reason trial --exempt-service-account flux-system/source-controller --dry-run
+  netsurgeon lock --reason 'shop moves' -n shop -n cart --what all \\
+      --exempt-group sre
+  netsurgeon lock --reason trial \\
+      --exempt-service-account flux-system/source-controller --dry-run
   netsurgeon lock status
   netsurgeon unlock")]
 pub struct LockArgs {
@@ -99,7 +101,8 @@ struct MakeArgs {
 #[command(after_long_help = "\
 Examples:
   netsurgeon unlock
-  netsurgeon unlock --force       # after you asked its holder: `netsurgeon lock status`")]
+  # after you asked its holder: `netsurgeon lock status`
+  netsurgeon unlock --force")]
 pub struct UnlockArgs {
     /// Remove a deploy lock of another holder
     #[arg(long)]

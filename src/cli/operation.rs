@@ -55,7 +55,8 @@ enum OperationCommand {
 #[command(after_long_help = "\
 Examples:
   netsurgeon operation list
-  netsurgeon operation list -o json | jq -r '.operations[] | select(.status == \"interrupted\").operation'")]
+  netsurgeon operation list -o json \\
+      | jq -r '.operations[] | select(.status == \"interrupted\").operation'")]
 struct ListArgs {
     #[command(flatten)]
     homes: HomeArgs,
@@ -66,7 +67,8 @@ struct ListArgs {
 #[command(after_long_help = "\
 Examples:
   netsurgeon operation show renumber-20261121T083915Z-3f2a
-  netsurgeon operation show renumber-20261121T083915Z-3f2a -o json | jq '.steps[] | select(.error)'")]
+  netsurgeon operation show renumber-20261121T083915Z-3f2a -o json \\
+      | jq '.steps[] | select(.error)'")]
 struct ShowArgs {
     /// Id of the operation [default: the one under way]
     #[arg(value_name = "ID")]
@@ -86,8 +88,10 @@ struct ShowArgs {
 #[command(after_long_help = "\
 Examples:
   netsurgeon operation resume                       # the one under way
-  netsurgeon operation resume renumber-20261121T083915Z-3f2a --take-over --confirm flags
-  netsurgeon operation resume renumber-20261121T083915Z-3f2a --until +90m --gate-http http://127.0.0.1:8080/healthy
+  netsurgeon operation resume renumber-20261121T083915Z-3f2a --take-over \\
+      --confirm flags
+  netsurgeon operation resume renumber-20261121T083915Z-3f2a --until +90m \\
+      --gate-http http://127.0.0.1:8080/healthy
   netsurgeon operation resume renumber-20261121T083915Z-3f2a --no-gates")]
 struct ResumeArgs {
     /// Id of the operation [default: the one under way]
@@ -112,7 +116,8 @@ struct ResumeArgs {
 #[command(after_long_help = "\
 Examples:
   netsurgeon operation rollback renumber-20261121T083915Z-3f2a
-  netsurgeon operation rollback renumber-20261121T083915Z-3f2a --yes --confirm flags")]
+  netsurgeon operation rollback renumber-20261121T083915Z-3f2a --yes \\
+      --confirm flags")]
 struct UndoArgs {
     /// Id of the operation [default: the one under way]
     #[arg(value_name = "ID")]

@@ -46,10 +46,14 @@ enum PreflightCommand {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon preflight renumber --to 10.200.0.0/16                       # on a control-plane host
-  netsurgeon preflight renumber --to 10.200.0.0/16 --skip certificates   # before they are reissued
-  netsurgeon preflight renumber --to 10.200.0.0/16 --backup before.db --strict --junit preflight.xml
-  netsurgeon preflight renumber --to 10.200.0.0/16 -o json | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
+  # on a control-plane host
+  netsurgeon preflight renumber --to 10.200.0.0/16
+  # before they are reissued
+  netsurgeon preflight renumber --to 10.200.0.0/16 --skip certificates
+  netsurgeon preflight renumber --to 10.200.0.0/16 --backup before.db --strict \\
+      --junit preflight.xml
+  netsurgeon preflight renumber --to 10.200.0.0/16 -o json \\
+      | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
 struct RenumberArgs {
     #[command(flatten)]
     target: TargetArgs,
@@ -75,10 +79,15 @@ struct RenumberArgs {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon preflight dns --zone example.com --tsig-key-file mirror.key --mirror-context green
-  netsurgeon preflight dns --zone example.com --server 192.0.2.53 --resolver 192.0.2.54 --mirror-kubeconfig green.conf
-  netsurgeon preflight dns --zone example.com --name www.example.com --only names,ttls     # a day before
-  netsurgeon preflight dns --zone example.com -o json | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
+  netsurgeon preflight dns --zone example.com --tsig-key-file mirror.key \\
+      --mirror-context green
+  netsurgeon preflight dns --zone example.com --server 192.0.2.53 \\
+      --resolver 192.0.2.54 --mirror-kubeconfig green.conf
+  # a day before
+  netsurgeon preflight dns --zone example.com --name www.example.com \\
+      --only names,ttls
+  netsurgeon preflight dns --zone example.com -o json \\
+      | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
 struct DnsArgs {
     /// The zone whose names will point to the mirror
     #[arg(long, value_name = "ZONE")]
@@ -112,11 +121,15 @@ struct DnsArgs {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon preflight cni                                    # on a control-plane host
-  netsurgeon preflight cni --pod-cidr 10.100.0.0/16           # the new network has its own range
+  # on a control-plane host
+  netsurgeon preflight cni
+  # the new network has its own range
+  netsurgeon preflight cni --pod-cidr 10.100.0.0/16
   netsurgeon preflight cni --to cilium --pod-cidr 10.100.0.0/16 --strict
-  netsurgeon preflight cni --skip etcd-members,images         # from another host: etcd is not reachable
-  netsurgeon preflight cni -o json | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
+  # from another host: etcd is not reachable
+  netsurgeon preflight cni --skip etcd-members,images
+  netsurgeon preflight cni -o json \\
+      | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
 struct CniArgs {
     /// A Pod range of the new network; repeat it for the other address family
     #[arg(long, value_name = "CIDR")]
@@ -141,10 +154,13 @@ struct CniArgs {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon preflight mirror --mirror-kubeconfig mirror.conf                 # all but the system namespaces
+  # all but the system namespaces
+  netsurgeon preflight mirror --mirror-kubeconfig mirror.conf
   netsurgeon preflight mirror --mirror-kubeconfig mirror.conf -n shop,till
-  netsurgeon preflight mirror --context blue --mirror-context green --strict  # two contexts of one kubeconfig
-  netsurgeon preflight mirror --mirror-context green -o json | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
+  # two contexts of one kubeconfig
+  netsurgeon preflight mirror --context blue --mirror-context green --strict
+  netsurgeon preflight mirror --mirror-context green -o json \\
+      | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
 struct MirrorArgs {
     /// A namespace to mirror; can be repeated, or several separated by commas [default: all but kube-system,
     /// kube-public and kube-node-lease]

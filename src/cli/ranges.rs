@@ -42,7 +42,8 @@ enum RangesCommand {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon ranges check                              # on a kubeadm control-plane host
+  # on a kubeadm control-plane host
+  netsurgeon ranges check
   netsurgeon ranges check --snapshot backup.db
   netsurgeon ranges check -o json | jq -r '.findings[].code'")]
 struct CheckArgs {

@@ -36,7 +36,8 @@ const SHOWN_MOVES: usize = 8;
 Examples:
   netsurgeon rehearse backup.db --to 10.200.0.0/16
   netsurgeon rehearse backup.db --to 10.200.0.0/24 --pin pins.txt
-  netsurgeon rehearse backup.db --to 10.200.0.0/16 --tiers dev,web,core --tier-file tiers.txt --default-tier web
+  netsurgeon rehearse backup.db --to 10.200.0.0/16 --tiers dev,web,core \\
+      --tier-file tiers.txt --default-tier web
   netsurgeon rehearse backup.db --to 10.200.0.0/16 -o json | jq .rollback
 
 Exit status 0 if the rehearsal succeeds, even if the cluster had findings before; 3 if the audit

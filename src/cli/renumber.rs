@@ -58,11 +58,16 @@ enum RenumberCommand {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon renumber plan --to 10.200.0.0/16                          # live, on a control-plane host
-  netsurgeon renumber plan --snapshot backup.db --to 10.200.0.0/16 --save plan.json
-  netsurgeon renumber plan --to fd00:200::/112                         # the other family of a dual-stack cluster
-  netsurgeon renumber plan --to 10.200.0.0/16 --tiers dev,web,core --tier-label team.example/tier --default-tier web
-  netsurgeon renumber plan --snapshot backup.db --to 10.200.0.0/24 --pin pins.txt -o json | jq .moves")]
+  # live, on a control-plane host
+  netsurgeon renumber plan --to 10.200.0.0/16
+  netsurgeon renumber plan --snapshot backup.db --to 10.200.0.0/16 \\
+      --save plan.json
+  # the other family of a dual-stack cluster
+  netsurgeon renumber plan --to fd00:200::/112
+  netsurgeon renumber plan --to 10.200.0.0/16 --tiers dev,web,core \\
+      --tier-label team.example/tier --default-tier web
+  netsurgeon renumber plan --snapshot backup.db --to 10.200.0.0/24 \\
+      --pin pins.txt -o json | jq .moves")]
 struct PlanArgs {
     #[command(flatten)]
     target: TargetArgs,

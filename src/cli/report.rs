@@ -22,7 +22,8 @@ use crate::survey::Survey;
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon operation report --html report.html                # of the one under way
+  # of the one under way
+  netsurgeon operation report --html report.html
   netsurgeon renumber retire --keep-journal && \\
       netsurgeon operation report renumber-20261121T083915Z-3f2a --html report.html")]
 pub struct ReportArgs {

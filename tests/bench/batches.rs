@@ -1,9 +1,10 @@
-//! What a batch of a renumbering takes on a cluster whose kube-proxy has to follow, beside what kube-proxy takes to apply as many
-//! changes of Services once.
+//! Measures the time of one batch of a renumbering on a cluster with a kube-proxy, and compares it with the time that kube-proxy
+//! takes to apply as many changes of Services once.
 //!
-//! A batch is two changes of each Service: the new address of the next batch beside the old one, and the move of this batch. Every
-//! node must have applied both before it goes on. *Plain* is one change of as many Services through the API, eight in flight, until
-//! the last of them is in the rules of the node (`nft`); *both* is one change of twice as many: what kube-proxy has to apply for a batch.
+//! A batch changes each Service twice: the Services of the next batch get the new address beside the old one, and those of this
+//! batch move. The operation continues when every node has applied both. *Plain* is one change of as many Services through the
+//! API, eight in flight, until the node (`nft`) has the rule of the last one. *Both* is one change of twice as many Services:
+//! what kube-proxy has to apply for a batch.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -26,7 +27,7 @@ const PARALLEL: usize = 8;
 const MERGE: &str = "application/merge-patch+json";
 const DEADLINE: Duration = Duration::from_mins(3);
 
-/// What was measured.
+/// The figures.
 #[derive(Debug, Serialize)]
 pub struct Batches {
     pub services: usize,
@@ -35,7 +36,7 @@ pub struct Batches {
     pub seconds: f64,
     pub plain_seconds: f64,
     pub to_plain: f64,
-    /// Plain, of as many changes as a batch makes.
+    /// Plain changes, as many as a batch makes.
     pub both_seconds: f64,
     pub to_both: f64,
 }
@@ -54,7 +55,7 @@ pub async fn measure(netsurgeon: &Path) -> Batches {
     routed(&cluster, &addresses(&cluster).await).await;
     let plain_seconds = plain_rounds(&cluster, &names[..BATCH]).await;
     let both_seconds = plain_rounds(&cluster, &names[..2 * BATCH]).await;
-    // A Service with external IPs of its own is held by a shadow: another kind of batch.
+    // A shadow holds a Service that has its own external IPs: that is another kind of batch.
     for name in &names[..2 * BATCH] {
         let change = json!({"spec": {"externalIPs": null}});
         let patched = cluster.api.request(Method::PATCH, &service(name), MERGE, Some(&change)).await;
@@ -65,7 +66,7 @@ pub async fn measure(netsurgeon: &Path) -> Batches {
     Batches { services: SERVICES, batch: BATCH, seconds, plain_seconds, to_plain, both_seconds, to_both }
 }
 
-/// Changes these Services again and again; returns the median of the seconds.
+/// Changes these Services repeatedly; returns the median of the seconds.
 async fn plain_rounds(cluster: &Cluster, names: &[String]) -> f64 {
     let mut rounds = Vec::new();
     for round in 0..ROUNDS {
@@ -98,11 +99,11 @@ fn service(name: &str) -> String {
     format!("/api/v1/namespaces/default/services/{name}")
 }
 
-/// Adds an external IP to each of these Services; returns seconds until all are routed.
+/// Adds an external IP to each of these Services; returns the seconds until all are routed.
 async fn plain(cluster: &Cluster, names: &[String], round: usize) -> f64 {
     let address = |number: usize| format!("198.18.{round}.{}", number + 1);
     let wanted: Vec<String> = (0..names.len()).map(address).collect();
-    let begun = Instant::now();
+    let started = Instant::now();
     let changes = names.iter().zip(&wanted).map(|(name, address)| {
         let (path, change) = (service(name), json!({"spec": {"externalIPs": [address]}}));
         async move {
@@ -112,10 +113,10 @@ async fn plain(cluster: &Cluster, names: &[String], round: usize) -> f64 {
     });
     futures_util::stream::iter(changes).buffer_unordered(PARALLEL).collect::<Vec<()>>().await;
     routed(cluster, &wanted).await;
-    begun.elapsed().as_secs_f64()
+    started.elapsed().as_secs_f64()
 }
 
-/// Moves all Services; returns seconds from one batch to the next, the median.
+/// Moves all Services; returns the median of the seconds from one batch to the next.
 fn from_batch_to_batch(netsurgeon: &Path, cluster: &Cluster) -> f64 {
     let (snapshot, size) = (cluster.directory().join("before.db"), BATCH.to_string());
     let mut command = Command::new(netsurgeon);
@@ -126,17 +127,17 @@ fn from_batch_to_batch(netsurgeon: &Path, cluster: &Cluster) -> f64 {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("netsurgeon starts");
     let (mut moved, mut said) = (Vec::new(), Vec::new());
     for line in BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok) {
-        // One line when the Services of a batch have moved.
+        // The program prints one line when the Services of a batch have moved.
         if line.contains("Services moved") && line.contains("; batch ") {
             moved.push(Instant::now());
         }
         said.push(line);
     }
-    let status = child.wait().expect("it ends");
+    let status = child.wait().expect("netsurgeon ends");
     assert_eq!(status.code(), Some(6), "it pauses for the flag: {said:#?}");
     let batches = SERVICES / BATCH;
     assert!(moved.len() >= batches, "{said:#?}");
-    // Beside the wait for the last one nothing is made ready: the Service that comes then goes alone.
+    // During the wait for the last batch nothing is prepared: the Service after it moves alone.
     let mut between: Vec<f64> =
         moved[..batches - 1].windows(2).map(|pair| pair[1].duration_since(pair[0]).as_secs_f64()).collect();
     between.sort_by(f64::total_cmp);

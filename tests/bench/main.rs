@@ -1,9 +1,8 @@
-//! How fast `renumber plan`, `audit`, `rehearse` and `renumber apply` are, and how they grow with the cluster: `make bench`.
+//! Measures `renumber plan`, `audit`, `rehearse` and `renumber apply`, and how they grow with the cluster: `make bench`.
 //!
-//! The measure of the first three is `etcdutl snapshot status` on the same file, which reads a snapshot and its checksum as well
-//! and is what people run today to see whether one is good. Prints a table, or with `--json` the same
-//! figures for programs. What it runs and how is in [`measure`]; what it runs on, in [`snapshots`]; how Services are
-//! moved, and beside what, in [`moving`].
+//! The measure of the first three is `etcdutl snapshot status` on the same file. It also reads a snapshot and its checksum, and
+//! is the usual way to check a snapshot. Prints a table, or with `--json` the same figures for programs. [`measure`] says how
+//! programs are run, [`snapshots`] on which files, and [`moving`] how Services are moved and with what that is compared.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +13,7 @@
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
     clippy::cast_precision_loss,
-    reason = "it is no part of the program"
+    reason = "the benchmark is no part of the program"
 )]
 
 mod batches;
@@ -34,13 +33,13 @@ use serde::Serialize;
 
 /// Sizes of clusters, in Services.
 const SIZES: [usize; 3] = [1_000, 10_000, 50_000];
-/// Where the Services go.
+/// The range that the Services move to.
 const TARGET: &str = "10.192.0.0/12";
-/// Rounds of what takes less than a second, and of what takes longer.
+/// Rounds of programs that take less than a second, and of those that take longer.
 const ROUNDS: usize = 15;
 const LONG_ROUNDS: usize = 3;
 
-/// What was measured on one snapshot.
+/// The figures of one snapshot.
 #[derive(Debug, Serialize)]
 struct Figures {
     services: usize,
@@ -53,29 +52,29 @@ struct Figures {
     etcdutl_seconds: f64,
     etcdutl_peak_kib: u64,
     plan_to_etcdutl: f64,
-    /// The audit of a range that nothing is in, which reads everything and finds nothing.
+    /// The audit of a range without Services: it reads everything and finds nothing.
     audit_seconds: f64,
     audit_to_etcdutl: f64,
     rehearse_seconds: f64,
     rehearse_peak_kib: u64,
 }
 
-/// All of it.
+/// All figures.
 #[derive(Debug, Serialize)]
 struct Outcome {
     processor: String,
     processors: usize,
     figures: Vec<Figures>,
-    /// Seconds and anonymous memory per Service of the largest cluster, against the middle one.
+    /// Seconds and anonymous memory per Service of the largest cluster, divided by those of the middle one.
     plan_growth: f64,
     plan_memory_growth: f64,
     rehearse_growth: f64,
     moving: Vec<Moving>,
     moving_growth: f64,
-    /// Seconds for each Service that is deleted and created through the API, and how many times netsurgeon's that is.
+    /// Seconds to delete and create one Service through the API, and how many times netsurgeon's time that is.
     recreate_seconds: f64,
     recreate_to_moving: f64,
-    /// On a cluster whose kube-proxy follows.
+    /// On a cluster with a kube-proxy.
     batches: Batches,
 }
 

@@ -1,14 +1,13 @@
-//! Whole processes, measured from outside.
+//! Measures whole processes from outside.
 //!
-//! *Time* is wall time from start to end, output discarded, the file in the page cache. Programs that are
-//! compared take turns, so that what else the machine does hits all of them; figures are medians.
+//! *Time* is wall time from start to end, with the output discarded and the file in the page cache. Programs that are compared
+//! take turns, so that other load on the machine affects all of them; figures are medians.
 //!
-//! *Memory* is measured in runs of its own. The peak of the resident set (`tests/rig/memory.rs`) counts pages of
-//! the mapped file, which are the page cache's. Anonymous memory, the program's own, is told apart by a program
-//! that writes its result into a pipe that nobody empties: it stands still, its memory still there, while
-//! `/proc/PID/status` is read. A plan has the whole file mapped and read (the checksum) before it begins to build
-//! anything, and keeps it so; `VmHWM - RssFile` is therefore the most anonymous memory that it had since, freed
-//! memory included.
+//! *Memory* is measured in separate runs. The peak of the resident set (`tests/rig/memory.rs`) counts pages of the mapped file,
+//! which belong to the page cache. To separate the program's own anonymous memory, the program writes its result into a pipe that
+//! no process reads: it blocks with its memory still allocated, and `/proc/PID/status` is read. A plan maps and reads the whole
+//! file (the checksum) before it starts to build anything, and keeps it mapped. `VmHWM - RssFile` is therefore the most anonymous
+//! memory that it had since, freed memory included.
 
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -17,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use super::rig::memory::{take_peak, under_time};
 
-/// How often a process is looked at that is about to fill its pipe.
+/// How often a process that is about to fill its pipe is checked.
 const POLL: Duration = Duration::from_millis(5);
-/// So many looks in a row must find it waiting.
+/// How many checks in a row must find it waiting.
 const LOOKS: usize = 5;
 
 /// A program with its arguments.
@@ -59,8 +58,8 @@ impl Program {
         take_peak(&mut said)
     }
 
-    /// Returns the most anonymous memory that the program can have had, in KiB. Its output must be more than a
-    /// pipe holds (64 KiB).
+    /// Returns the most anonymous memory that the program can have had, in KiB. Its output must be longer than a pipe holds (64
+    /// KiB).
     pub fn anonymous_kib(&self) -> u64 {
         let mut child = self.command().stdout(Stdio::piped()).spawn().expect("the program starts");
         let mut pipe = child.stdout.take().expect("a pipe");
@@ -83,14 +82,14 @@ impl Program {
 }
 
 fn status(process: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{process}/status")).expect("the process is there")
+    std::fs::read_to_string(format!("/proc/{process}/status")).expect("the process exists")
 }
 
 fn field<'s>(status: &'s str, name: &str) -> &'s str {
-    status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel says it").trim()
+    status.lines().find_map(|line| line.strip_prefix(name)).expect("the field exists").trim()
 }
 
-/// Runs the programs by turns, so many rounds after one to warm up; returns the median seconds of each.
+/// Runs the programs in turns, so many rounds after one to warm up; returns the median seconds of each.
 pub fn medians(programs: &[Program], rounds: usize) -> Vec<f64> {
     for program in programs {
         program.seconds();

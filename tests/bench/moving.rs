@@ -1,12 +1,12 @@
-//! How fast Services are moved in a real etcd, beside what the same writes cost at least, and beside deleting and
-//! creating Services through the API, which is how it is done today.
+//! Measures how fast Services move in a real etcd. Two comparisons: the minimum cost of the same writes, and deleting and
+//! creating Services through the API, which is the usual way today.
 //!
-//! The operation is the product's own: plan, journal, lock, executor, eight steps in flight; but nobody is waited
-//! for, because a barrier takes as long as the slowest kube-proxy, and no events are written. *The floor* is a bare
-//! client of an etcd that was filled in the same way: as many transactions with as many conditions, of the same keys
-//! and sizes, eight in flight, and no reads at all; its conditions are of a key that does not exist. *The same* is what
-//! that client needs when its conditions are of the same keys, too, and its updates keep a key's lease: what etcd takes
-//! to compare, which no careful client can do without, is the difference of these two.
+//! The operation uses the product's own plan, journal, lock and executor, with eight steps in flight. It does not wait for
+//! kube-proxies, because a barrier takes as long as the slowest one, and it writes no events. *The floor* is a bare client of an
+//! etcd that was filled in the same way: as many transactions with as many preconditions, of the same keys and sizes, eight in
+//! flight, and no reads. Its preconditions compare a key that does not exist. *The same* is what that client needs when its
+//! preconditions compare the same keys and its updates keep a key's lease. The difference between the two is etcd's time to
+//! compare, which no careful client can avoid.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -36,12 +36,12 @@ use crate::rig::cluster::{Cluster, ClusterOptions, Era};
 use crate::rig::etcd::{Etcd, EtcdOptions};
 use crate::snapshots;
 
-/// In flight at the same time: the default of `renumber apply --parallel`.
+/// Steps in flight: the default of `renumber apply --parallel`.
 const PARALLEL: usize = 8;
 /// Services that are deleted and created through the API.
 const SAMPLE: usize = 400;
 
-/// What was measured.
+/// The figures.
 #[derive(Debug, Serialize)]
 pub struct Moving {
     pub services: usize,
@@ -54,31 +54,31 @@ pub struct Moving {
     pub microseconds_per_service: f64,
 }
 
-/// A transaction as it was committed, as far as it costs anything.
+/// A committed transaction, as far as it affects the cost.
 struct Written {
-    /// The keys of its conditions.
+    /// The keys of its preconditions.
     conditions: Vec<Key>,
     changes: Vec<(Key, What)>,
 }
 
-/// What became of a key.
+/// What the transaction did to a key.
 #[derive(Clone, Copy)]
 enum What {
-    /// Made, with a value of so many bytes.
+    /// Created, with a value of so many bytes.
     Made(usize),
     /// Updated.
     Updated(usize),
     Removed,
 }
 
-/// How the same is written without netsurgeon.
+/// How the bare client writes the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bare {
     Floor,
     Same,
 }
 
-/// A store that remembers what was written.
+/// A store that records what is written.
 struct Recorder {
     store: Arc<EtcdStore>,
     written: Mutex<Vec<Written>>,
@@ -130,7 +130,7 @@ impl WriteStore for Recorder {
         let expectations = transaction.changes.iter().map(|change| &change.key);
         let conditions = guards.chain(expectations).cloned().collect();
         let written = Written { conditions, changes: changes.collect() };
-        self.written.lock().expect("nobody panics").push(written);
+        self.written.lock().expect("no thread panics").push(written);
         Ok(revision)
     }
 }
@@ -157,7 +157,7 @@ impl Environment<Effect> for Ready {
     }
 }
 
-/// Starts an etcd with everything that a snapshot has.
+/// Starts an etcd with everything from a snapshot.
 async fn filled(file: &Path) -> Etcd {
     let everything = [KeyRange::everything()];
     let snapshot = SnapshotStore::open(file, &everything).expect("a snapshot");
@@ -172,7 +172,7 @@ async fn filled(file: &Path) -> Etcd {
     etcd
 }
 
-/// Moves every Service that is held by an external IP, and does as many writes without netsurgeon.
+/// Moves every Service that an external IP holds, and makes as many writes without netsurgeon.
 pub async fn measure(services: usize, target: &str) -> Moving {
     eprintln!("moving {services} Services");
     let file = snapshots::with_services(services).await;
@@ -198,7 +198,7 @@ async fn move_all(etcd: &Etcd, target: &str) -> (usize, f64, Vec<Written>) {
     let survey = Survey::read(store.as_ref(), &Layout::default(), None).await.expect("a survey");
     let options = PlanOptions { accept_gap: true, ..PlanOptions::new(target.parse().expect("a range")) };
     let mut plan = plan(&survey, &options).expect("a plan");
-    // Shadows are made by an API server, and there is none.
+    // An API server creates shadows, and there is none.
     plan.work.moves.retain(|candidate| candidate.shadow.is_none());
     let claim = LeaseHolder::of_this_process("bench", "measure", 0);
     let ttl = Duration::from_mins(10);
@@ -207,21 +207,21 @@ async fn move_all(etcd: &Etcd, target: &str) -> (usize, f64, Vec<Written>) {
     let recorder = Recorder { store, written: Mutex::default() };
     let mut journal =
         Journal::begin_plan(&recorder, &plan, &claim, Value::Null, &guards).await.expect("a journal");
-    recorder.written.lock().expect("nobody panics").clear();
+    recorder.written.lock().expect("no thread panics").clear();
     let (mut silent, until) = (Silent, plan.work.soak_stage());
     let ledger = journal.in_store(&recorder, &guards);
     let mut executor = Executor {
         parallel: PARALLEL,
         ..Executor::new(&ledger, &Ready, &SystemAmbient, &mut silent, &mut journal)
     };
-    let begun = Instant::now();
+    let started = Instant::now();
     executor.run(&plan.work, until).await.unwrap_or_else(|failure| panic!("{failure}"));
-    let seconds = begun.elapsed().as_secs_f64();
-    lock.release().await.expect("the lock is given back");
-    (plan.work.moves.len(), seconds, recorder.written.into_inner().expect("nobody panics"))
+    let seconds = started.elapsed().as_secs_f64();
+    lock.release().await.expect("the lock is released");
+    (plan.work.moves.len(), seconds, recorder.written.into_inner().expect("no thread panics"))
 }
 
-/// Commits the same, with conditions that always hold.
+/// Commits the same transactions, with preconditions that always hold.
 async fn write_all(etcd: &Etcd, written: &[Written], bare: Bare) -> f64 {
     let client = etcd.client().await;
     let size = |what: &What| if let What::Made(size) | What::Updated(size) = what { *size } else { 0 };
@@ -244,7 +244,7 @@ async fn write_all(etcd: &Etcd, written: &[Written], bare: Bare) -> f64 {
         });
         let transaction =
             Txn::new().when(conditions.collect::<Vec<_>>()).and_then(operations.collect::<Vec<_>>());
-        client.txn(transaction).await.expect("etcd takes a transaction");
+        client.txn(transaction).await.expect("etcd accepts a transaction");
     };
     let in_turn = async |written: Vec<&Written>| {
         for written in written {
@@ -252,12 +252,12 @@ async fn write_all(etcd: &Etcd, written: &[Written], bare: Bare) -> f64 {
         }
     };
     let steps = futures_util::stream::iter(by_step(written));
-    let begun = Instant::now();
+    let started = Instant::now();
     steps.for_each_concurrent(PARALLEL, in_turn).await;
-    begun.elapsed().as_secs_f64()
+    started.elapsed().as_secs_f64()
 }
 
-/// Returns what was written for each step, in its order: an update must not overtake the creation of its key.
+/// Returns the writes of each step, in order: an update must not overtake the creation of its key.
 fn by_step(written: &[Written]) -> Vec<Vec<&Written>> {
     let mut steps: Vec<Vec<&Written>> = Vec::new();
     let mut places: HashMap<&Key, usize> = HashMap::new();
@@ -274,8 +274,7 @@ fn by_step(written: &[Written]) -> Vec<Vec<&Written>> {
     steps
 }
 
-/// Deletes Services through the API of a real cluster and creates them anew, as many in flight; returns seconds for
-/// each.
+/// Deletes Services through the API of a real cluster and creates them again, as many in flight; returns the seconds for each.
 pub async fn recreate_each() -> f64 {
     eprintln!("deleting and creating {SAMPLE} Services through the API");
     let cluster = Cluster::start(ClusterOptions::new(Era::Objects)).await;
@@ -287,12 +286,12 @@ pub async fn recreate_each() -> f64 {
     };
     let numbers = || futures_util::stream::iter(0..SAMPLE);
     numbers().for_each_concurrent(PARALLEL, create).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     numbers()
         .for_each_concurrent(PARALLEL, async |number| {
             api.delete(&format!("/api/v1/namespaces/default/services/{}", name(number))).await;
             create(number).await;
         })
         .await;
-    begun.elapsed().as_secs_f64() / SAMPLE as f64
+    started.elapsed().as_secs_f64() / SAMPLE as f64
 }

@@ -1,9 +1,9 @@
-//! Snapshots of large clusters, made at run time by the real etcd and kept in `.rig/bench/`.
+//! Snapshots of large clusters, created at run time by the real etcd and kept in `.rig/bench/`.
 //!
-//! Every value is one that a real API server wrote (`testdata/objects.snapshot.db`), with its name, uid and
-//! addresses edited by the product's own code, so that sizes and fields are those of real objects,
-//! `managedFields` included. What else a plan needs (the namespace `kube-system`, Nodes, kubeadm's record) is
-//! copied as it is; the ServiceCIDR is widened to hold them all.
+//! Every value is one that a real API server wrote (`testdata/objects.snapshot.db`). The product's own code edits its name, uid
+//! and addresses, so that sizes and fields are those of real objects, `managedFields` included. The other objects that a plan
+//! needs (the namespace `kube-system`, Nodes, kubeadm's record) are copied unchanged; the ServiceCIDR is widened to contain all
+//! Services.
 
 use std::net::Ipv4Addr;
 use std::ops::ControlFlow;
@@ -20,11 +20,11 @@ use netsurgeon::wire::field::{Field, FieldKind, Segment, Value};
 use crate::rig::etcd::{Etcd, EtcdOptions};
 use crate::rig::programs::folder;
 
-/// The range that all Services are in.
+/// The range of all Services.
 const RANGE: &str = "10.96.0.0/12";
-/// The first address given to a Service that is made here; those of the fixture lie below.
+/// The first address of a Service that is created here; those of the fixture are below it.
 const FIRST_ADDRESS: u32 = 0x0a61_0000;
-/// Part of a file's name: a file made in another way is made anew.
+/// Part of a file's name: a change of it makes a new file.
 const RECIPE: u32 = 1;
 /// Operations in a transaction; etcd's own limit is 128.
 const BATCH: usize = 100;
@@ -34,13 +34,13 @@ const SPREAD: usize = 700;
 /// Namespaces that the Services are spread over.
 const NAMESPACES: u32 = 40;
 
-/// Returns the snapshot with so many Services, which is made if it is not there.
+/// Returns the snapshot with so many Services, and creates it if it does not exist.
 pub async fn with_services(count: usize) -> PathBuf {
     let directory = folder().join("bench");
     let file = directory.join(format!("services-{count}.recipe-{RECIPE}.db"));
     if !file.is_file() {
-        std::fs::create_dir_all(&directory).expect("`.rig/bench` can be made");
-        eprintln!("making {}", file.display());
+        std::fs::create_dir_all(&directory).expect("`.rig/bench` can be created");
+        eprintln!("creating {}", file.display());
         make(count, &file).await;
     }
     file
@@ -79,7 +79,7 @@ async fn make(count: usize, file: &Path) {
     std::fs::rename(&beside, file).expect("the snapshot can be put in place");
 }
 
-/// Returns what a survey reads of the fixture.
+/// Returns what a survey reads from the fixture.
 async fn copied(fixture: &Path, layout: &Layout) -> Vec<Entry> {
     let store = SnapshotStore::open(fixture, &layout.surveyed()).expect("the fixture");
     let mut entries = Vec::new();
@@ -141,11 +141,11 @@ fn edited(value: &[u8], changes: Vec<(Field, Value)>) -> Vec<u8> {
     edit::apply(value, &edits).expect("a real value can be edited")
 }
 
-/// Stores values, some at once, and empties the list.
+/// Stores values, many in one transaction, and empties the list.
 pub async fn put(client: &mut Client, batch: &mut Vec<(String, Vec<u8>)>) {
     while !batch.is_empty() {
         let part = batch.drain(..batch.len().min(BATCH));
         let puts: Vec<TxnOp> = part.map(|(key, value)| TxnOp::put(key, value, None)).collect();
-        client.txn(Txn::new().and_then(puts)).await.expect("etcd takes a transaction");
+        client.txn(Txn::new().and_then(puts)).await.expect("etcd accepts a transaction");
     }
 }

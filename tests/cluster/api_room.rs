@@ -1,5 +1,5 @@
-//! The Kubernetes API as the product sees it: found by a kubeconfig, objects made, read, changed and deleted,
-//! and every refusal told apart, on real API servers.
+//! The Kubernetes API client on real API servers: found by a kubeconfig; objects are created, read, changed and deleted; every
+//! rejection has its own error.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::rig::workspace::Workspace;
 
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Writes a kubeconfig for the first API server, as somebody's and with somebody's authority.
+/// Writes a kubeconfig for the first API server, with a user and an authority.
 fn kubeconfig(cluster: &Cluster, workspace: &Workspace, user: &str, authority: &Path) -> PathBuf {
     let pair = cluster.credentials.authority.issue(workspace, user, user, None, &[]);
     let text = json!({
@@ -32,7 +32,7 @@ fn kubeconfig(cluster: &Cluster, workspace: &Workspace, user: &str, authority: &
     workspace.write(&format!("{user}.conf"), text.to_string())
 }
 
-/// Connects by a kubeconfig, and gives up soon.
+/// Connects by a kubeconfig, with a short timeout.
 async fn connect(kubeconfig: &Path) -> Result<Api, ClusterError> {
     let kubeconfig = Some(kubeconfig.to_path_buf());
     Api::connect(&ApiOptions { kubeconfig, context: None, timeout: Duration::from_secs(5) }).await
@@ -40,7 +40,7 @@ async fn connect(kubeconfig: &Path) -> Result<Api, ClusterError> {
 
 async fn admin(cluster: &Cluster) -> Api {
     let options = ApiOptions { kubeconfig: Some(cluster.kubeconfig().into()), ..ApiOptions::default() };
-    Api::connect(&options).await.expect("the administrator may connect")
+    Api::connect(&options).await.expect("the administrator can connect")
 }
 
 fn service(name: &str) -> Value {
@@ -55,12 +55,12 @@ fn service_ref(name: &str) -> ObjectRef<'_> {
 }
 
 #[tokio::test]
-async fn objects_in_the_era_objects() {
+async fn objects_are_created_changed_and_deleted_in_objects_era() {
     objects(Era::Objects).await;
 }
 
 #[tokio::test]
-async fn objects_in_the_era_bitmap() {
+async fn objects_are_created_changed_and_deleted_in_bitmap_era() {
     objects(Era::Bitmap).await;
 }
 
@@ -88,7 +88,7 @@ async fn objects(era: Era) {
     let error = api.delete(&service_ref("web"), Some("another")).await.unwrap_err();
     assert!(matches!(error, ClusterError::Conflict { .. }), "{error}");
     api.delete(&service_ref("web"), made["metadata"]["uid"].as_str()).await.unwrap();
-    api.delete(&service_ref("web"), None).await.expect("what is gone is deleted");
+    api.delete(&service_ref("web"), None).await.expect("deletion of a missing object succeeds");
     assert_eq!(api.get(&service_ref("web")).await.unwrap(), None);
 
     let mut bad = service("bad");
@@ -101,12 +101,12 @@ async fn objects(era: Era) {
     applied(&api).await;
     conditions_without_a_time(&cluster, &api).await;
     kinds_that_are_not_served(&api).await;
-    // 1.32 has no ServiceCIDRs unless the gate is on: then the API itself is not there.
+    // 1.32 serves ServiceCIDRs only with the feature gate: without it the API itself is missing.
     let range = ObjectRef::new("networking.k8s.io/v1", "ServiceCIDR", None, "kubernetes");
     assert_eq!(api.get(&range).await.unwrap().is_some(), era == Era::Objects);
 }
 
-/// An API server stores whatever a controller writes of a Service's conditions, a time that was never set included.
+/// An API server stores every condition that a controller writes into a Service's status, even with a time that was never set.
 async fn conditions_without_a_time(cluster: &Cluster, api: &Api) {
     api.create(&service("odd")).await.unwrap();
     let condition = json!({"type": "example.com/X", "status": "True", "reason": "R", "message": "", "lastTransitionTime": null});
@@ -124,7 +124,8 @@ async fn conditions_without_a_time(cluster: &Cluster, api: &Api) {
     assert!(all.iter().any(|service| name(service) == "odd"), "{all:?}");
 }
 
-/// What is applied is made, or changed to what is wanted now, whoever has changed it in between; what others own beside it stays.
+/// An applied object is created, or changed to the desired state, whichever client has changed it in between; fields of other
+/// owners stay.
 async fn applied(api: &Api) {
     let map = |data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied", "namespace": "default"}, "data": data});
     let object = ObjectRef::new("v1", "ConfigMap", Some("default"), "applied");
@@ -137,8 +138,8 @@ async fn applied(api: &Api) {
     assert!(api.object::<ConfigMap>(Some("default"), "none").await.unwrap().is_none());
 }
 
-/// A kind that the API does not serve is found missing, not looked for at a path that was guessed; one whose definition comes later
-/// is found then.
+/// A kind that the API does not serve is reported as missing: no path is guessed. If its definition is created later, the kind is
+/// found then.
 async fn kinds_that_are_not_served(api: &Api) {
     let widgets = Collection::new("example.com/v1", "Widget", Some("default"));
     assert!(!api.serves(&widgets).await.unwrap());
@@ -168,7 +169,7 @@ async fn kinds_that_are_not_served(api: &Api) {
     assert_eq!(api.list(&widgets, None).await.unwrap().len(), 1);
 }
 
-/// Every kind is told by who serves it, and of Secrets nothing is read but what they are called.
+/// Every kind is listed by the API that serves it, and of Secrets only the names are read.
 async fn what_is_served(api: &Api) {
     let served = api.served_kinds().await.unwrap();
     assert_eq!(served.silent, []);
@@ -221,7 +222,7 @@ async fn pages(api: &Api) {
     assert_eq!(api.list(&maps, Some("of in (nothing)")).await.unwrap(), Vec::<Value>::new());
     let typed = api.objects::<ConfigMap>(Some("default"), Some("of=pages")).await.unwrap();
     assert_eq!(typed.len(), 510);
-    // By name it is the last of all that are read a hundred at a time.
+    // By name it is the last of all objects, which are read a hundred at a time.
     let served = api.served_kinds().await.unwrap().kinds;
     let kind = served.iter().find(|kind| kind.group.is_empty() && kind.plural == "configmaps").unwrap();
     let first = async |name: &str| {
@@ -232,7 +233,7 @@ async fn pages(api: &Api) {
 }
 
 #[tokio::test]
-async fn refusals_are_told_apart() {
+async fn rejections_have_distinct_errors() {
     let cluster = Cluster::start(ClusterOptions::new(Era::Objects)).await;
     let workspace = Workspace::create("kubeconfigs");
     let authority = &cluster.credentials.authority.certificate;
@@ -270,7 +271,7 @@ async fn refusals_are_told_apart() {
 }
 
 #[tokio::test]
-async fn admission_is_named_with_its_message() {
+async fn admission_error_contains_its_message() {
     let cluster = Cluster::start(ClusterOptions::new(Era::Objects)).await;
     let api = admin(&cluster).await;
     let kind = "ValidatingAdmissionPolicy";
@@ -297,22 +298,22 @@ async fn admission_is_named_with_its_message() {
             Err(error) => Err(error.to_string()),
             Ok(_) => {
                 api.delete(&service_ref("web"), None).await.map_err(|error| error.to_string())?;
-                Err("a Service was made".to_string())
+                Err("a Service was created".to_string())
             }
         })
         .await;
     assert!(error.to_string().contains("Services are frozen until the move is over"), "{error}");
 }
 
-/// A server that is stopped in its tracks takes connections and says nothing.
+/// A stopped server accepts connections and does not answer.
 #[tokio::test]
-async fn a_server_that_says_nothing_is_given_up_in_time() {
+async fn silent_server_times_out() {
     let mut cluster = Cluster::start(ClusterOptions::new(Era::Objects)).await;
     let api = connect(cluster.kubeconfig()).await.expect("a connection");
     cluster.pause_api_server(0);
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let error = api.create(&service("web")).await.unwrap_err();
     assert!(matches!(error, ClusterError::TimedOut { .. }), "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
     cluster.resume_api_server(0);
 }

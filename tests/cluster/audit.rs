@@ -1,5 +1,5 @@
-//! `audit` on a real cluster: one of every place that can be planted as a stored object is found, with its way and its
-//! meaning, and nothing else; before, nothing is. What journals know of Pods that are older than the moves.
+//! `audit` on a real cluster: it finds one object of every place, with its path and meaning, and nothing else; nothing before the
+//! objects are created. It finds Pods that are older than the moves in a journal.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::edited::store_of;
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::process::wait_until;
 
-/// Never any of the cluster's own, which are in 10.200.0.0/16.
+/// Not an address of the cluster itself, whose addresses are in 10.200.0.0/16.
 const OLD: [&str; 7] = ["audit", "--old", "10.96.0.0/16", "--old", "fd00:96::/112", "-o", "json"];
 const PASSWORD: &str = "p4ssw0rd-planted";
 
@@ -215,11 +215,13 @@ fn definition(group: &str, plural: &str, kind: &str) -> Value {
     })
 }
 
-/// Makes an object as soon as its kind is served, or its range gives addresses away.
+/// Creates an object as soon as its kind is served, or its range allocates addresses.
 async fn create(cluster: &Cluster, object: &Value) {
-    wait_until(&format!("{} is made", object["metadata"]), std::time::Duration::from_mins(1), async || {
-        cluster.api.try_create(object).await.map(drop).map_err(|error| error.to_string())
-    })
+    wait_until(
+        &format!("{} is created", object["metadata"]),
+        std::time::Duration::from_mins(1),
+        async || cluster.api.try_create(object).await.map(drop).map_err(|error| error.to_string()),
+    )
     .await;
 }
 
@@ -244,7 +246,7 @@ async fn plant(cluster: &Cluster) {
     create(cluster, &routers).await;
 }
 
-/// Kind and name, way with the line, what is found, what it is.
+/// Kind and name, path with the line, what is found, what it is.
 const PLANTED: [(&str, &str, &str, &str); 37] = [
     ("ConfigMap app", "data[app.conf]:2", "10.96.7.1", "config-map"),
     ("ConfigMap coredns", "data[Corefile]:2", "96.10.in-addr.arpa", "corefile"),
@@ -312,11 +314,11 @@ const PLANTED: [(&str, &str, &str, &str); 37] = [
     ("IPAddress 10.96.7.20", "metadata.name", "10.96.7.20", "ip-address-object"),
     ("Thing t", "spec.hosts[0]", "fd00:96::5", "custom-resource"),
     ("BGPConfiguration default", "spec.serviceClusterIPs[0].cidr", "10.96.0.0/16", "announced-range"),
-    // A list of the API that is keyed by address names it in the record of who set it.
+    // A list of the API that is keyed by address has the address in the managed fields, too.
     ("Deployment web", "metadata.managedFields", "10.96.7.11", "managed-fields"),
 ];
 
-/// Returns what was found in the form of [`PLANTED`].
+/// Returns the findings in the form of [`PLANTED`].
 fn found(told: &Value) -> BTreeSet<(String, String, String, String)> {
     let text = |finding: &Value, member: &str| finding[member].as_str().unwrap_or_default().to_string();
     let one = |finding: &Value| {
@@ -331,7 +333,7 @@ fn found(told: &Value) -> BTreeSet<(String, String, String, String)> {
 }
 
 #[tokio::test]
-async fn what_is_planted_is_found_and_nothing_else() {
+async fn planted_references_are_found_and_nothing_else() {
     let cluster = start().await;
     let before = netsurgeon(&cluster, &OLD);
     assert_eq!((before.code, &before.json()["findings"]), (0, &json!([])), "{}", before.err);
@@ -353,19 +355,19 @@ async fn what_is_planted_is_found_and_nothing_else() {
     let encoded = base64(PASSWORD);
     for Run { out, err, .. } in [&run, &table] {
         for secret in [PASSWORD, "10.96.7.8", &encoded] {
-            assert!(!out.contains(secret) && !err.contains(secret), "nothing of a Secret is told");
+            assert!(!out.contains(secret) && !err.contains(secret), "no content of a Secret is printed");
         }
     }
     assert!(table.out.contains("Secret default/db") && table.out.contains("data[url]"), "{}", table.out);
 
     cluster.etcd.put("/registry/secrets/default/closed", b"k8s:enc:aescbc:v1:key:0123".to_vec()).await;
     let clean = netsurgeon(&cluster, &["audit", "--old", "10.201.0.0/16", "-o", "json"]);
-    assert_eq!((clean.code, &clean.json()["findings"]), (3, &json!([])), "what is not read is not complete");
+    assert_eq!((clean.code, &clean.json()["findings"]), (3, &json!([])), "an unreadable object: incomplete");
     assert_eq!(clean.json()["unread"][0]["reason"], "encrypted");
     assert!(clean.err.contains("1 value could not be read (encrypted)"), "{}", clean.err);
 }
 
-/// A process with a resolv.conf of its own, as in a Pod's sandbox; it ends with this.
+/// A process with a resolv.conf of its own, as in a Pod's sandbox; it is killed with this.
 struct Sandbox(Child);
 
 impl Sandbox {
@@ -375,7 +377,7 @@ impl Sandbox {
         command.args(["--mount", "sh", "-c", script]).arg(resolver).env("DNS", "10.96.0.10");
         let sandbox = Self(command.spawn().expect("unshare starts"));
         let (seen, wanted) = (sandbox.path("root/etc/resolv.conf"), std::fs::read(resolver).expect("a file"));
-        wait_until("the sandbox is there", Duration::from_mins(1), async || {
+        wait_until("the sandbox is running", Duration::from_mins(1), async || {
             let (content, name) = (std::fs::read(&seen), std::fs::read_to_string(sandbox.path("comm")));
             let is_there = content.is_ok_and(|content| content == wanted);
             let name = name.unwrap_or_default();
@@ -398,7 +400,7 @@ impl Drop for Sandbox {
 }
 
 #[tokio::test]
-async fn what_a_sandbox_resolves_by_is_found() {
+async fn resolver_of_sandbox_is_found() {
     let folder = tempfile::tempdir().expect("a folder");
     let resolver = folder.path().join("resolv.conf");
     std::fs::write(&resolver, "search default.svc.cluster.local\nnameserver 10.96.0.10\n").expect("a file");
@@ -415,15 +417,15 @@ async fn what_a_sandbox_resolves_by_is_found() {
     assert_eq!(found, BTreeSet::from(["/etc/resolv.conf", "DNS"]), "{told}");
 }
 
-/// The beginning of what a text is in base64, wherever it stands in a longer one: its middle.
+/// The middle of a text in base64, which is the same wherever the text is in a longer one.
 fn base64(text: &str) -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(text).chars().take(12).collect()
 }
 
-/// A journal says when Services moved; Pods that are older have their old addresses, whatever etcd holds now.
+/// The journal has the times of the moves: older Pods have the old addresses, whatever etcd holds now.
 #[tokio::test]
-async fn pods_older_than_a_move_are_found_where_a_journal_tells() {
+async fn pods_older_than_a_journalled_move_are_found() {
     let cluster = start().await;
     let audit = ["audit", "--old", "10.200.0.0/16", "-o", "json"];
     for (name, started) in [("elder", "2020-01-01T00:00:00Z"), ("younger", "2999-01-01T00:00:00Z")] {

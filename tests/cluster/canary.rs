@@ -1,8 +1,8 @@
-//! No secret that the program meets is ever printed, logged, journalled or written: random ones are planted in objects,
-//! files, variables, URLs and answers; every command runs among them, with success and with failures of every kind, as
-//! talkative as it can be; and whatever came out is searched.
+//! No secret that the program reads is ever printed, logged, journalled or written. Random secrets are planted in objects, files,
+//! variables, URLs and answers; every command runs among them, with success and with every kind of failure, at the highest
+//! verbosity; and all output is searched.
 //!
-//! What is exempt, since it is a copy that was asked for: the file of `--snapshot-to`, which holds all of etcd.
+//! Exempt is a copy that the user requests: the file of `--snapshot-to`, which holds all of etcd.
 
 mod forms;
 mod stage;
@@ -23,11 +23,11 @@ use self::stage::{Stage, Variables, files_in, text};
 use super::rig::process::{free_port, wait_until};
 
 const TO: &str = "10.200.0.0/16";
-/// More than the program may take over anything here.
+/// Longer than the program may take for anything here.
 const DEADLINE: Duration = Duration::from_mins(3);
-/// As much as can be said, for people and for programs.
+/// The highest verbosity, for people and for programs.
 const LOUD: [&str; 2] = ["-vvv", "-vvv -o json --log-format json"];
-/// Less; only in `make soak`, for what is said then is said at `-vvv` as well.
+/// Lower verbosity; only in `make soak`, because `-vvv` prints all of it as well.
 const QUIET: [&str; 4] = ["", "-o json", "-v -o yaml", "-vv"];
 
 fn is_soak() -> bool {
@@ -35,7 +35,7 @@ fn is_soak() -> bool {
 }
 
 #[tokio::test]
-async fn no_secret_gets_out() {
+async fn no_secret_leaks() {
     let mut stage = Stage::start().await;
     let mut ran = BTreeSet::new();
     for words in reads(&stage) {
@@ -50,7 +50,7 @@ async fn no_secret_gets_out() {
     assert!(stage.leaks.is_empty(), "{:#?}", stage.leaks);
 }
 
-/// Runs a command as talkative as it can be, in one of both formats in turn; in `make soak` in every way.
+/// Runs a command at the highest verbosity, in one of both formats in turn; in `make soak` in every way.
 fn everyway(stage: &mut Stage, ran: &mut BTreeSet<String>, words: &str) {
     let all = [&LOUD[..], &QUIET[..]].concat();
     let variants = if is_soak() { &all[..] } else { &LOUD[ran.len() % 2..][..1] };
@@ -61,7 +61,7 @@ fn everyway(stage: &mut Stage, ran: &mut BTreeSet<String>, words: &str) {
     ran.insert(words.to_owned());
 }
 
-/// Those that need no file and no address of this run.
+/// Commands that need no file and no address of this run.
 const READS: [&str; 27] = [
     "version",
     "completions bash",
@@ -92,7 +92,7 @@ const READS: [&str; 27] = [
     "preflight cni --to cilium --within 5",
 ];
 
-/// Commands that change nothing of the cluster, or undo it at once.
+/// Commands that change nothing of the cluster, or undo their change at once.
 fn reads(stage: &Stage) -> Vec<String> {
     let given = |name: &str| stage.given(name);
     let (root, manifests) = (given("root"), given("root/etc/kubernetes/manifests"));
@@ -135,7 +135,7 @@ fn reads(stage: &Stage) -> Vec<String> {
     words
 }
 
-/// A renumbering whose gate is closed after a batch, while the gate reads its metrics; and all the way back.
+/// A renumbering whose gate is closed after a batch, while the gate reads its metrics; then a complete rollback.
 fn there_and_back(stage: &mut Stage, ran: &mut BTreeSet<String>) {
     let metrics = format!("127.0.0.1:{}", free_port());
     let (gate, gatekeeper) = gate(metrics.clone());
@@ -162,7 +162,7 @@ fn there_and_back(stage: &mut Stage, ran: &mut BTreeSet<String>) {
     }
 }
 
-/// Another one: the soak, with a guard, and on until nothing is left of it but its journal.
+/// A second renumbering: the soak, with a guard, and on to the end, until only its journal is left.
 async fn to_the_end(stage: &mut Stage, ran: &mut BTreeSet<String>) {
     let words = format!(
         "renumber apply --to {TO} --no-snapshot --yes --confirm snapshot --confirm certificates {}",
@@ -191,7 +191,7 @@ async fn to_the_end(stage: &mut Stage, ran: &mut BTreeSet<String>) {
     let retire = if is_soak() {
         "renumber retire --without-evidence --keep-journal --yes --confirm cluster-dns --confirm soak --confirm certificates-after"
     } else {
-        // Half a minute less: it stops where a person would say that the soak is over.
+        // Half a minute less: it pauses at the manual step that confirms the end of the soak.
         "renumber retire --without-evidence --keep-journal --yes --confirm cluster-dns"
     };
     for words in [
@@ -205,7 +205,7 @@ async fn to_the_end(stage: &mut Stage, ran: &mut BTreeSet<String>) {
     }
 }
 
-/// The guard in the foreground, with its metrics; what it may leave behind should it crash is seen on the way.
+/// The guard in the foreground, with its metrics; also checks that it would leave no core file if it crashed.
 async fn guarded(stage: &mut Stage) {
     let path = "/api/v1/namespaces/default/services/web";
     stage.cluster.api.merge(path, &json!({"spec": {"externalIPs": null}})).await;
@@ -232,9 +232,9 @@ fn leaves_no_core(limits: &str) -> bool {
     core.is_some_and(|core| core.split_whitespace().take(2).eq(["0", "0"]))
 }
 
-/// A process that may not be dumped is root's in /proc, whoever runs it: neither its user nor a debugger of theirs reads it.
+/// In /proc a non-dumpable process belongs to root, whichever user runs it: neither that user nor their debugger can read it.
 #[tokio::test]
-async fn nothing_is_dumped_of_a_process_of_any_user() {
+async fn process_of_any_user_is_not_dumpable() {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);
     command.arg(env!("CARGO_BIN_EXE_netsurgeon")).args(["inspect", "decode"]).env_clear();
@@ -251,7 +251,7 @@ async fn nothing_is_dumped_of_a_process_of_any_user() {
     child.wait().expect("it ends");
 }
 
-/// The names of the kubeconfigs that are planted, but for the one that is used everywhere.
+/// The names of the planted kubeconfigs, except for the one that is used everywhere.
 const KUBECONFIGS: [&str; 17] = [
     "exec-fails",
     "exec-later",
@@ -272,7 +272,7 @@ const KUBECONFIGS: [&str; 17] = [
     "text",
 ];
 
-/// Ways to fail: the credentials of each are among what is searched for.
+/// Ways to fail: the credentials of each are among the searched secrets.
 fn environments(stage: &mut Stage) -> Vec<Variables> {
     let path = |stage: &Stage, name: &str| stage.given(name);
     let mut all: Vec<Variables> =
@@ -310,7 +310,7 @@ fn environments(stage: &mut Stage) -> Vec<Variables> {
     all
 }
 
-/// Keys that do not do, in files that do not do.
+/// Invalid keys, in invalid files.
 fn encryption_configurations(stage: &mut Stage) -> Vec<Variables> {
     let config = |secret: &str| {
         let keys = json!([{"aescbc": {"keys": [{"name": "one", "secret": secret}]}}]);
@@ -334,11 +334,11 @@ fn base64(text: &str) -> String {
     ::base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// Everything that can fail does, as talkative as it can.
+/// Every failure, at the highest verbosity.
 fn failures(stage: &mut Stage) {
     for variables in environments(stage) {
         let (name, value) = &variables[0];
-        // An API server that does not answer is waited for, for half a minute.
+        // The program waits half a minute for an API server that does not answer.
         let is_slow = ["deserted.conf", "proxied.conf"].iter().any(|file| value.ends_with(file));
         let mut words = vec![
             "renumber apply --to 10.201.0.0/16 --no-snapshot --yes --etcd-timeout 1",
@@ -362,7 +362,7 @@ fn failures(stage: &mut Stage) {
     given_on_the_command_line(stage);
 }
 
-/// Passwords where a URL is taken, or is not.
+/// Passwords in arguments that accept a URL, and in some that do not.
 fn given_on_the_command_line(stage: &mut Stage) {
     let (deserted, plant) = (free_port(), |stage: &mut Stage, what: &str| stage.canaries.plant(what));
     for url in [
@@ -396,14 +396,14 @@ fn given_on_the_command_line(stage: &mut Stage) {
     stage.run(&format!("ranges show --etcd-usr root:{user} -vvv"), &Variables::new());
 }
 
-/// The id of the operation that is under way.
+/// The id of the running operation.
 fn operation(stage: &mut Stage) -> String {
     let (_, out, _) = stage.run("renumber status -o json", &Variables::new());
     let status: Value = serde_json::from_str(&out).expect("JSON");
     status["operation"].as_str().expect("an id").to_owned()
 }
 
-/// A gate that is closed, once it has read the metrics of the one that asks. Returns its address, and those.
+/// A gate that is closed; first it reads the metrics of the client. Returns its address, and the metrics.
 fn gate(metrics: String) -> (std::net::SocketAddr, JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -417,7 +417,7 @@ fn gate(metrics: String) -> (std::net::SocketAddr, JoinHandle<Vec<u8>>) {
     (address, thread)
 }
 
-/// What is at `/metrics`.
+/// Returns the page at `/metrics`.
 fn get(address: &str) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").ok()?;
@@ -431,7 +431,7 @@ fn every_command_ran(ran: &BTreeSet<String>) {
     fn leaves(command: &clap::Command, path: &str, all: &mut Vec<String>) {
         for one in command.get_subcommands() {
             let path = format!("{path} {}", one.get_name()).trim_start().to_owned();
-            // `lock` is a command itself, and has one below it.
+            // `lock` is a command itself, and has a subcommand.
             if !one.has_subcommands() || !one.is_subcommand_required_set() {
                 all.push(path.clone());
             }
@@ -447,7 +447,7 @@ fn every_command_ran(ran: &BTreeSet<String>) {
     assert!(missing.is_empty(), "no case runs {missing:?}");
 }
 
-/// Files, the journal, events, and everything else in etcd but the Secrets themselves.
+/// Searches files, the journal, events, and everything else in etcd but the Secrets themselves.
 async fn what_is_left_behind(stage: &mut Stage) {
     for file in files_in(stage.written.path()) {
         if file.file_name().is_some_and(|name| name != "before.db") {

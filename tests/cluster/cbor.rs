@@ -11,7 +11,7 @@ use super::rig::process::wait_until;
 const KEY: &str = "/registry/crd.projectcalico.org/bgpconfigurations/default";
 
 #[tokio::test]
-async fn a_custom_resource_is_shown_and_heeded() {
+async fn cbor_custom_resource_is_shown_and_checked() {
     let mut options = ClusterOptions::new(Era::Objects);
     options.api_server_flags = vec!["--feature-gates=CBORServingAndStorage=true".to_owned()];
     let cluster = Cluster::start(options).await;

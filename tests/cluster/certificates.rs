@@ -21,10 +21,10 @@ const OLD: &str = "10.96.0.1";
 const NEW: &str = "10.200.0.1";
 /// How often a client opens a connection.
 const PERIOD: Duration = Duration::from_millis(2);
-/// An API server looks at its files when it is told of a change, else once a minute.
+/// An API server reads its files when inotify reports a change, else once a minute.
 const RELOAD: Duration = Duration::from_secs(90);
 
-/// Runs netsurgeon; returns what it printed as JSON, and what it said.
+/// Runs netsurgeon; returns its stdout as JSON, and its stderr.
 fn netsurgeon(cluster: &Cluster, arguments: &str, expected: i32) -> (Value, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
     command.env_clear().args(arguments.split_whitespace()).current_dir(cluster.directory());
@@ -40,19 +40,19 @@ fn files(number: usize) -> String {
     format!("--cert apiserver-{number}.crt --key apiserver-{number}.key --ca-cert ca.crt --ca-key ca.key")
 }
 
-/// A client that opens a connection after the other, and takes what is served as clients do that dial an address.
+/// A client that opens one connection after the other, and checks the served certificate like clients that dial an address.
 struct Client {
     stop: Arc<AtomicBool>,
     count: Arc<AtomicUsize>,
     task: JoinHandle<Tally>,
 }
 
-/// What it met with.
+/// What the client found.
 #[derive(Debug, Default)]
 struct Tally {
     handshakes: usize,
     failures: Vec<String>,
-    /// Whether each handshake had the new address.
+    /// Whether each certificate had the new address.
     with_new: Vec<bool>,
     /// Whether each had the old one.
     with_old: Vec<bool>,
@@ -96,7 +96,7 @@ impl Client {
         tally
     }
 
-    /// Stops it once it has seen something.
+    /// Stops it after some handshakes.
     async fn stop(self) -> Tally {
         wait_until("more than 20 handshakes", RELOAD, async || {
             let count = self.count.load(Ordering::Relaxed);
@@ -112,13 +112,13 @@ fn address(cluster: &Cluster, number: usize) -> SocketAddr {
     cluster.api_servers[number].url().trim_start_matches("https://").parse().unwrap()
 }
 
-/// Returns how often something changed.
+/// Returns the number of changes.
 fn changes(seen: &[bool]) -> usize {
     seen.windows(2).filter(|pair| pair[0] != pair[1]).count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn reissued_under_load_on_two_api_servers() {
+async fn certificates_of_two_api_servers_are_reissued_under_load() {
     let mut options = ClusterOptions::new(Era::Objects);
     options.api_servers = 2;
     options.certified_cidrs.clear();
@@ -156,11 +156,11 @@ async fn reissued_under_load_on_two_api_servers() {
     for client in clients {
         let tally = client.stop().await;
         println!("{} handshakes, {} failed", tally.handshakes, tally.failures.len());
-        // One that was restarted would have refused connections.
+        // A restarted server would have refused connections.
         assert!(tally.failures.is_empty(), "{:?}", tally.failures);
-        assert_eq!((changes(&tally.with_new), changes(&tally.with_old)), (1, 1), "each changes once");
+        assert_eq!((changes(&tally.with_new), changes(&tally.with_old)), (1, 1), "each address changes once");
         let together = tally.with_new.iter().zip(&tally.with_old).filter(|(new, old)| **new && **old).count();
-        assert!(together > 0, "for a while both are carried");
+        assert!(together > 0, "for a while the certificate has both addresses");
     }
 }
 
@@ -170,10 +170,10 @@ fn openssl(folder: &Path, arguments: &str) {
     assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The API server reads certificates and keys as Go does (`tls.X509KeyPair`): a running one takes each kind in each form,
-/// and starts with it.
+/// The API server reads certificates and keys as Go does (`tls.X509KeyPair`): a running server accepts each kind in each format,
+/// and so does a starting one.
 #[tokio::test]
-async fn an_api_server_takes_every_kind_of_key() {
+async fn api_server_accepts_every_kind_of_key() {
     let mut cluster = Cluster::start(ClusterOptions::new(Era::Objects)).await;
     let folder: PathBuf = cluster.directory().to_path_buf();
     std::fs::write(folder.join("names"), format!("subjectAltName=DNS:kubernetes,IP:{OLD},IP:127.0.0.1\n"))
@@ -197,7 +197,7 @@ async fn an_api_server_takes_every_kind_of_key() {
             &format!("certs reissue {} --cert-in made.crt --key-in made.key --yes", files(0)),
             0,
         );
-        // What is made here, and not by OpenSSL: both a new key and a new certificate of that kind.
+        // netsurgeon creates this one, not OpenSSL: both a new key and a new certificate of that kind.
         netsurgeon(
             &cluster,
             &format!("certs reissue {} --new-key --for-cidr 10.200.0.0/16 --yes", files(0)),
@@ -217,7 +217,7 @@ async fn an_api_server_takes_every_kind_of_key() {
         })
         .await;
     }
-    // The last one: it starts with it, too.
+    // The last one: the server starts with it, too.
     cluster.stop_api_servers();
     cluster.start_api_servers().await;
     let shown = netsurgeon(

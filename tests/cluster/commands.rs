@@ -1,4 +1,4 @@
-//! The commands on live clusters: what they say of a healthy one, and what `ranges rewrite` repairs.
+//! The commands on live clusters: their output for a healthy one, and what `ranges rewrite` repairs.
 
 use std::process::Command;
 
@@ -73,20 +73,20 @@ async fn reading_commands(options: ClusterOptions, era: &str) {
 }
 
 #[tokio::test]
-async fn reading_commands_on_objects_over_mutual_tls() {
+async fn reading_commands_work_in_objects_era_over_mutual_tls() {
     let mut options = ClusterOptions::new(Era::Objects);
     options.etcd = EtcdOptions { mutual_tls: true, ..EtcdOptions::default() };
     reading_commands(options, "objects").await;
 }
 
 #[tokio::test]
-async fn reading_commands_on_a_bitmap() {
+async fn reading_commands_work_in_bitmap_era() {
     reading_commands(ClusterOptions::new(Era::Bitmap), "bitmap").await;
 }
 
-/// Bits cleared and set by hand are found, shown, repaired and, once, put back.
+/// Bits that were cleared and set by hand are found, shown and repaired; then the repair is undone.
 #[tokio::test]
-async fn a_drifted_bitmap_is_repaired_and_the_repairing_undone() {
+async fn drifted_bitmap_is_repaired_and_repair_undone() {
     let mut cluster = with_services(ClusterOptions::new(Era::DualWrite)).await;
     cluster.stop_api_servers();
     let healthy = cluster.etcd.get(BITMAP).await.unwrap();
@@ -108,7 +108,7 @@ async fn a_drifted_bitmap_is_repaired_and_the_repairing_undone() {
     );
     assert_eq!(codes(&cluster), broken, "a dry run writes nothing");
     let refused = netsurgeon(&cluster, &["ranges", "rewrite"]);
-    assert_eq!(refused.code, 1, "without a terminal nothing is done unasked: {}", refused.err);
+    assert_eq!(refused.code, 1, "without a terminal nothing is changed: {}", refused.err);
     assert_eq!(codes(&cluster), broken);
 
     let done = ok(&cluster, &["ranges", "rewrite", "--yes", "-o", "json"]).json();
@@ -124,7 +124,7 @@ async fn a_drifted_bitmap_is_repaired_and_the_repairing_undone() {
     assert_eq!(codes(&cluster), Vec::<String>::new());
 }
 
-/// What was wrong before does not make a rehearsal fail, and comes back with everything else.
+/// Findings from before do not make a rehearsal fail, and its rollback restores them with everything else.
 fn a_broken_cluster_is_rehearsed(cluster: &Cluster) {
     let file = cluster.directory().join("broken.snapshot.db");
     cluster.etcd.snapshot(&file);
@@ -134,7 +134,7 @@ fn a_broken_cluster_is_rehearsed(cluster: &Cluster) {
     assert_eq!((&run["findings_after"], &run["rollback"]), (&json!([]), &json!("identical")));
 }
 
-/// Takes the bit of .5 out and puts that of .9 in: `data` is field 3, the last before the envelope's end.
+/// Clears the bit of .5 and sets that of .9: `data` is field 3, the last one before the envelope's end.
 pub(super) fn drifted(value: &[u8]) -> Vec<u8> {
     let mut value = value.to_vec();
     let lowest = value.len() - 5;
@@ -143,10 +143,10 @@ pub(super) fn drifted(value: &[u8]) -> Vec<u8> {
     value
 }
 
-/// What the operator of a 1.33 cluster meets: after the flag is changed every static allocation fails, until
-/// the bitmap has the new range; then it works, without a restart.
+/// On a 1.33 cluster every static allocation fails once the flag has changed, until the bitmap has the new range; then it works,
+/// without a restart.
 #[tokio::test]
-async fn under_dual_write_a_rewrite_brings_static_allocation_back() {
+async fn rewrite_restores_static_allocation_under_dual_write() {
     let mut cluster = with_services(ClusterOptions::new(Era::DualWrite)).await;
     cluster.stop_api_servers();
     cluster.set_service_cidrs("10.200.0.0/16");
@@ -178,7 +178,7 @@ fn static_service(name: &str) -> Value {
     })
 }
 
-/// Waits until the new ServiceCIDR gives addresses away.
+/// Waits until the new ServiceCIDR allocates addresses.
 async fn wait_for_allocation(cluster: &Cluster, name: &str) {
     super::rig::process::wait_until(
         "an address of the new range",
@@ -200,9 +200,9 @@ async fn wait_for_allocation(cluster: &Cluster, name: &str) {
     .await;
 }
 
-/// An objects-era cluster has no bitmap to rewrite, and says so.
+/// A cluster of the objects era has no bitmap to rewrite, and netsurgeon reports it.
 #[tokio::test]
-async fn an_objects_cluster_has_nothing_to_rewrite() {
+async fn objects_era_has_nothing_to_rewrite() {
     let cluster = with_services(ClusterOptions::new(Era::Objects)).await;
     let run = netsurgeon(&cluster, &["ranges", "rewrite", "--yes"]);
     assert_eq!(run.code, 1);

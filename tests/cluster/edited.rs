@@ -1,8 +1,8 @@
-//! Real API servers on an etcd that netsurgeon has edited: they serve what was planned, take every object
-//! for an update, and find nothing to repair.
+//! Real API servers on an etcd that netsurgeon has edited: they serve what was planned, accept an update of every object, and
+//! find nothing to repair.
 //!
-//! The API server is stopped while the plan is carried out offline on the real etcd, by the executor and the
-//! steps of a live run; what API server, operators and controllers would do meanwhile is simulated.
+//! The API server is stopped while the executor runs the steps of a live run on the real etcd; what API server, operators and
+//! controllers would do meanwhile is simulated.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,35 +28,35 @@ mod services;
 
 const TO: &str = "10.200.0.0/16";
 
-/// How long controllers may take over a ServiceCIDR: about a second.
+/// How long controllers may take for a ServiceCIDR, which needs about a second.
 const CONTROLLERS: Duration = Duration::from_mins(1);
 
-/// How far the plan is carried out.
+/// How far the plan runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
     /// All Services have moved, and all old addresses are held.
     Held,
-    /// The old addresses are gone.
+    /// The old addresses are retired.
     Retired,
 }
 
 #[tokio::test]
-async fn objects_era() {
+async fn api_server_serves_edited_objects_era() {
     held_and_retired(&ClusterOptions::new(Era::Objects)).await;
 }
 
 #[tokio::test]
-async fn dual_write_era() {
+async fn api_server_serves_edited_dual_write_era() {
     held_and_retired(&ClusterOptions::new(Era::DualWrite)).await;
 }
 
 #[tokio::test]
-async fn bitmap_era() {
+async fn api_server_serves_edited_bitmap_era() {
     held_and_retired(&ClusterOptions::new(Era::Bitmap)).await;
 }
 
 #[tokio::test]
-async fn json_storage() {
+async fn api_server_serves_edited_json_storage() {
     let mut options = ClusterOptions::new(Era::Objects);
     options.api_server_flags = vec!["--storage-media-type=application/json".to_owned()];
     held_and_retired(&options).await;
@@ -68,8 +68,7 @@ async fn held_and_retired(options: &ClusterOptions) {
     }
 }
 
-/// Carries a move out beneath an API server; `meanwhile` is done while none runs, before. Returns the cluster as it is then,
-/// and the plan.
+/// Runs a move while no API server runs; `meanwhile` is called first. Returns the cluster after it, and the plan.
 pub(crate) async fn edited(
     options: ClusterOptions,
     until: Until,
@@ -112,11 +111,11 @@ async fn furnish(cluster: &Cluster) {
     for namespace in ["shop", "payments", "monitoring"] {
         cluster.api.create_namespace(namespace).await;
     }
-    // Those that name their address first: one that is chosen for another might be it.
+    // Services with a given address first: the API server could choose that address for another one.
     let mut services = services::all();
     services.sort_by_key(|service| service["spec"]["clusterIP"].is_null());
     for service in services {
-        // What was applied has managed fields, which an edit must keep.
+        // An applied object has managed fields, which an edit must keep.
         if service["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "gitops" {
             cluster.api.apply(&service).await;
         } else {
@@ -125,7 +124,7 @@ async fn furnish(cluster: &Cluster) {
     }
 }
 
-/// Returns a store for the product, as a user of this etcd would set it up.
+/// Returns a store for the product, as a user of this etcd would configure it.
 pub(crate) async fn store_of(etcd: &Etcd) -> EtcdStore {
     let mut options = EtcdOptions::new([etcd.endpoint()]);
     if let Some(tls) = etcd.tls() {
@@ -136,7 +135,7 @@ pub(crate) async fn store_of(etcd: &Etcd) -> EtcdStore {
     EtcdStore::connect(options).await.expect("a connection")
 }
 
-/// The same for a cluster, which may encrypt: with the file that its API servers have.
+/// The same for a cluster that may encrypt: with the file of its API servers.
 pub(crate) async fn opened(cluster: &Cluster) -> Sealed<EtcdStore> {
     let flags = &cluster.api_servers[0].options.flags;
     let file = flags.iter().find_map(|flag| flag.strip_prefix("--encryption-provider-config="));
@@ -153,7 +152,7 @@ pub(crate) fn options() -> PlanOptions {
     PlanOptions { batch_size: 7, ..PlanOptions::new(to) }
 }
 
-/// Carries the renumbering out in etcd.
+/// Runs the renumbering in etcd.
 async fn carry_out(cluster: &Cluster, until: Until) -> Plan<Renumbering> {
     let store = opened(cluster).await;
     let survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
@@ -203,8 +202,8 @@ async fn assert_served(cluster: &Cluster, plan: &Plan<Renumbering>, context: &st
     println!("{context}: {} Services, {shadows} shadows", plan.work.moves.len());
 }
 
-/// What the plan asks of the operator: the old range is deleted, the API server makes it anew from its flag,
-/// the temporary one goes.
+/// The manual steps of the plan: the old range is deleted, the API server creates it again from its flag, and the temporary range
+/// is deleted.
 async fn close_old_range(cluster: &Cluster, plan: &Plan<Renumbering>) {
     let api = &cluster.api;
     let all = "/apis/networking.k8s.io/v1/servicecidrs";
@@ -222,7 +221,7 @@ async fn close_old_range(cluster: &Cluster, plan: &Plan<Renumbering>) {
         let name = cidr["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         if name != "kubernetes" {
             api.delete(&format!("{all}/{name}")).await;
-            wait_until("the temporary ServiceCIDR is gone", CONTROLLERS, async || {
+            wait_until("the temporary ServiceCIDR is deleted", CONTROLLERS, async || {
                 api.find(&format!("{all}/{name}")).await.map_or(Ok(()), |cidr| Err(cidr.to_string()))
             })
             .await;
@@ -249,10 +248,9 @@ async fn event_names(cluster: &Cluster) -> BTreeSet<String> {
     events.iter().map(|event| event["metadata"]["name"].to_string()).collect()
 }
 
-/// Events about addresses that were not there before: none, but for two kinds. In the bitmap era the API
-/// server must say that held addresses are out of its range, by design. And of a Service that the API server
-/// itself has just made it may say that its address is not allocated: its repair loop can see the Service
-/// before the IPAddress, on any cluster.
+/// New events about addresses: none, except for two kinds. In the bitmap era the API server must report that held addresses
+/// are out of its range, by design. For a Service that the API server itself has just created it may report that the address is
+/// not allocated: on any cluster, its repair loop can read the Service before the IPAddress.
 async fn assert_events_explained(
     cluster: &Cluster,
     before: &BTreeSet<String>,

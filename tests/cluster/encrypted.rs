@@ -1,5 +1,5 @@
-//! Clusters that encrypt at rest, with every provider whose keys are in a file: netsurgeon reads what the API server sealed,
-//! and the API server reads what netsurgeon sealed.
+//! Clusters that encrypt at rest, with every provider whose keys are in a file: netsurgeon reads what the API server encrypted,
+//! and the API server reads what netsurgeon encrypted.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::edited::{Until, edited};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 
-/// What netsurgeon writes of a cluster's, besides ConfigMaps.
+/// The resources of a cluster that netsurgeon writes, besides ConfigMaps.
 const WRITTEN: &[&str] = &["services", "ipaddresses.networking.k8s.io", "servicecidrs.networking.k8s.io"];
 
 /// Keys of a provider, each with another secret of that many bytes.
@@ -45,7 +45,7 @@ fn folder(text: &str) -> (tempfile::TempDir, PathBuf) {
     (folder, file)
 }
 
-/// Begins under one configuration and is renumbered under another, as after a rotation; what is written begins with `seal`.
+/// Starts with one configuration and is renumbered with another, as after a rotation; what is written starts with `seal`.
 async fn renumbered(era: Era, before: &str, now: &str, until: Until, seal: &str) {
     let (_folder, file) = folder(before);
     let rotate = || std::fs::write(&file, now).expect("a file");
@@ -60,37 +60,37 @@ async fn renumbered(era: Era, before: &str, now: &str, until: Until, seal: &str)
             addresses += 1;
         }
     }
-    println!("{era:?}: {} Services and {addresses} addresses begin with `{seal}`", plan.work.moves.len());
+    println!("{era:?}: {} Services and {addresses} addresses start with `{seal}`", plan.work.moves.len());
 }
 
 async fn begins(cluster: &Cluster, key: &str, seal: &str) {
     let value = cluster.etcd.get(key).await.unwrap_or_else(|| panic!("`{key}` is stored"));
     let found = String::from_utf8_lossy(&value[..value.len().min(40)]).into_owned();
-    assert!(found.starts_with(seal), "`{key}` begins with {found:?}");
+    assert!(found.starts_with(seal), "`{key}` starts with {found:?}");
 }
 
 #[tokio::test]
-async fn aescbc_whose_key_is_rotated() {
+async fn renumbering_works_with_rotated_aescbc_key() {
     let of = |names: &[&str]| configuration(WRITTEN, &[keys("aescbc", 32, names), identity()]);
     renumbered(Era::Objects, &of(&["old"]), &of(&["new", "old"]), Until::Retired, "k8s:enc:aescbc:v1:new:")
         .await;
 }
 
 #[tokio::test]
-async fn aesgcm_of_everything() {
+async fn renumbering_works_with_aesgcm_for_all_resources() {
     let everything = configuration(&["*.*"], &[keys("aesgcm", 24, &["one"])]);
     renumbered(Era::Objects, &everything, &everything, Until::Held, "k8s:enc:aesgcm:v1:one:").await;
 }
 
 #[tokio::test]
-async fn secretbox_of_two_groups() {
+async fn renumbering_works_with_secretbox_for_two_groups() {
     let groups =
         configuration(&["*.", "*.networking.k8s.io"], &[keys("secretbox", 32, &["box"]), identity()]);
     renumbered(Era::Objects, &groups, &groups, Until::Retired, "k8s:enc:secretbox:v1:box:").await;
 }
 
 #[tokio::test]
-async fn another_provider_from_now_on() {
+async fn renumbering_works_after_change_of_provider() {
     let [cbc, gcm] = [keys("aescbc", 16, &["a"]), keys("aesgcm", 32, &["a"])];
     let before = configuration(WRITTEN, &[cbc.clone(), identity()]);
     let now = configuration(WRITTEN, &[gcm, cbc, identity()]);
@@ -98,7 +98,7 @@ async fn another_provider_from_now_on() {
 }
 
 #[tokio::test]
-async fn no_longer_encrypted_in_the_bitmap_era() {
+async fn renumbering_works_after_encryption_is_removed() {
     let key = keys("secretbox", 32, &["gone"]);
     let before = configuration(&["services"], std::slice::from_ref(&key));
     let now = configuration(&["services"], &[identity(), key]);
@@ -106,7 +106,7 @@ async fn no_longer_encrypted_in_the_bitmap_era() {
 }
 
 #[tokio::test]
-async fn every_provider_in_the_bitmap_era() {
+async fn renumbering_works_with_every_provider_in_bitmap_era() {
     for (provider, length) in [("aescbc", 32), ("aesgcm", 16), ("secretbox", 32)] {
         let text = configuration(&["*."], &[keys(provider, length, &["k"])]);
         let seal = format!("k8s:enc:{provider}:v1:k:");

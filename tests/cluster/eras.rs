@@ -1,5 +1,5 @@
-//! Each storage era keeps Service addresses where netsurgeon believes it does, survives a restart of the API
-//! server, and works on either etcd. If one of these fails, the rig or that belief is wrong.
+//! Each storage era keeps Service addresses where netsurgeon expects them, survives a restart of the API server, and works on
+//! either etcd. If one of these tests fails, the rig or that expectation is wrong.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,21 +16,21 @@ use super::rig::process::wait_until;
 const BITMAP: &str = "/registry/ranges/serviceips";
 
 #[tokio::test]
-async fn objects_era() {
+async fn objects_era_stores_address_objects() {
     let cluster = start_create_restart(ClusterOptions::new(Era::Objects)).await;
     assert_eq!(cluster.etcd.get(BITMAP).await, None, "the era objects has no bitmap at all");
     assert_has_address_objects(&cluster).await;
 }
 
 #[tokio::test]
-async fn dual_write_era() {
+async fn dual_write_era_stores_objects_and_bitmap() {
     let cluster = start_create_restart(ClusterOptions::new(Era::DualWrite)).await;
     assert_bitmap_holds_first_and_fifth(&cluster).await;
     assert_has_address_objects(&cluster).await;
 }
 
 #[tokio::test]
-async fn bitmap_era() {
+async fn bitmap_era_stores_bitmap() {
     let cluster = start_create_restart(ClusterOptions::new(Era::Bitmap)).await;
     assert_bitmap_holds_first_and_fifth(&cluster).await;
     assert_eq!(cluster.etcd.keys("/registry/ipaddresses/").await, Vec::<String>::new());
@@ -38,7 +38,7 @@ async fn bitmap_era() {
 }
 
 #[tokio::test]
-async fn objects_era_on_debian_etcd() {
+async fn objects_era_works_on_debian_etcd() {
     let mut options = ClusterOptions::new(Era::Objects);
     options.etcd.version = EtcdVersion::Debian;
     let cluster = start_create_restart(options).await;
@@ -46,7 +46,7 @@ async fn objects_era_on_debian_etcd() {
 }
 
 #[tokio::test]
-async fn etcd_with_mutual_tls() {
+async fn api_server_works_on_etcd_with_mutual_tls() {
     let mut options = ClusterOptions::new(Era::Objects);
     options.etcd = EtcdOptions { mutual_tls: true, ..EtcdOptions::default() };
     let cluster = start_create_restart(options).await;
@@ -54,7 +54,7 @@ async fn etcd_with_mutual_tls() {
 }
 
 #[tokio::test]
-async fn json_storage() {
+async fn json_storage_stores_json() {
     let mut options = ClusterOptions::new(Era::Objects);
     options.api_server_flags = vec!["--storage-media-type=application/json".to_owned()];
     let cluster = start_create_restart(options).await;
@@ -64,7 +64,7 @@ async fn json_storage() {
 }
 
 #[tokio::test]
-async fn dual_stack() {
+async fn dual_stack_stores_both_families() {
     let cluster = start_dual_stack(Era::Objects).await;
     for address in ["10.96.0.5", "fd00:10:96::5"] {
         let key = format!("/registry/ipaddresses/{address}");
@@ -75,7 +75,7 @@ async fn dual_stack() {
 }
 
 #[tokio::test]
-async fn dual_stack_in_the_bitmap_era() {
+async fn dual_stack_bitmap_era_stores_two_bitmaps() {
     let cluster = start_dual_stack(Era::Bitmap).await;
     let ranges = cluster.etcd.keys("/registry/ranges/").await;
     let expected = ["secondaryserviceips", "serviceips", "servicenodeports"];
@@ -89,11 +89,11 @@ async fn told(cluster: &Cluster) -> (Told, bool) {
     (era.era, era.bitmap_is_leftover)
 }
 
-/// A cluster that is upgraded from 1.33 keeps its bitmap. The first address that is allocated afterwards tells. An IPAddress of
-/// no Service does not: of a Service that is being deleted the bit goes first.
+/// A cluster that is upgraded from 1.33 keeps its bitmap. The first later allocation reveals the era. An IPAddress without a
+/// Service does not: when a Service is deleted, its bit is freed first.
 #[tokio::test]
-async fn a_bitmap_is_left_behind_by_an_upgrade() {
-    // With a node, so that the API server is where it says that it is.
+async fn upgrade_leaves_bitmap_behind() {
+    // With a node, so that the API server can be reached at the address that it advertises.
     let options = ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::DualWrite) };
     let mut cluster = Cluster::start(options).await;
     let ports = json!({"ports": [{"port": 80}]});
@@ -114,12 +114,12 @@ async fn a_bitmap_is_left_behind_by_an_upgrade() {
     cluster.api.create_service("default", "after", ports).await;
     assert_eq!(told(&cluster).await, (Told::Objects, true));
 
-    // The upgrade is rolled back: until something is allocated, etcd shows what was.
+    // The upgrade is rolled back: until the next allocation, etcd has only the traces of the newer version.
     cluster.stop_api_servers();
     cluster.api_servers[0].options.flags = vec!["--emulated-version=1.33".to_owned()];
     cluster.start_api_servers().await;
     assert_eq!(told(&cluster).await, (Told::Objects, true));
-    wait_until("the API server has entered itself", Duration::from_mins(1), async || {
+    wait_until("the API server is in the EndpointSlice", Duration::from_mins(1), async || {
         let slice =
             cluster.api.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes").await;
         if slice["endpoints"][0].is_object() { Ok(()) } else { Err(slice.to_string()) }
@@ -131,10 +131,13 @@ async fn a_bitmap_is_left_behind_by_an_upgrade() {
     cluster.api.delete("/api/v1/namespaces/default/services/again").await;
     assert_eq!(told(&cluster).await, (Told::DualWrite, false));
     let said = apply(&cluster);
-    assert!(said.contains("--accept-gap") && !said.contains("allocates"), "another reason: {said}");
+    assert!(
+        said.contains("--accept-gap") && !said.contains("allocates"),
+        "refused for another reason: {said}"
+    );
 }
 
-/// What `renumber apply` says that is not told to go on.
+/// Runs `renumber apply` without `--yes`; returns stderr.
 fn apply(cluster: &Cluster) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_netsurgeon"))
         .args(["renumber", "apply", "--to", "10.200.0.0/16", "--hold", "shadow", "--no-snapshot"])
@@ -194,8 +197,8 @@ async fn assert_has_address_objects(cluster: &Cluster) {
     assert_eq!(ranges, ["/registry/servicecidrs/kubernetes"]);
 }
 
-/// The allocator's repair loop may not have seen the deletion of the other Service yet, so only the two
-/// lowest addresses are looked at. Bit 0 is the range's first address, .1; the last byte is the lowest.
+/// The allocator's repair loop might not have found the deletion of the other Service yet, so only the two lowest addresses are
+/// checked. Bit 0 is the range's first address, .1; the last byte is the lowest.
 async fn assert_bitmap_holds_first_and_fifth(cluster: &Cluster) {
     let value = cluster.etcd.get(BITMAP).await.expect("there is a bitmap");
     let without_tail = value.strip_suffix(&[0x1a, 0x00, 0x22, 0x00]).expect("the envelope ends empty");

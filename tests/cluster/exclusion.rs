@@ -1,5 +1,5 @@
 //! One operation on a cluster at a time, wherever it is recorded: the Lease `kube-system/netsurgeon`, and the commands that show
-//! and remove operations of both homes.
+//! and remove operations of both ledgers.
 
 use std::process::Command;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use super::rig::process::wait_until;
 use super::rig::run::{Run, run};
 
 const DEADLINE: Duration = Duration::from_mins(1);
-/// As short as it gets.
+/// The shortest possible.
 const TTL: Duration = Duration::from_secs(2);
 
 async fn start() -> Cluster {
     Cluster::start(ClusterOptions { controllers: false, ..ClusterOptions::new(Era::Objects) }).await
 }
 
-/// Silence is to be noticed soon.
+/// Short, so that a silent server is noticed soon.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
 async fn free(cluster: &Cluster) -> Api {
@@ -42,7 +42,7 @@ fn terms(take_over: bool) -> Terms {
     Terms { ttl: TTL, silence: Silence::Loses, take_over }
 }
 
-/// Takes the lock; counts how often was waited.
+/// Acquires the lease; counts the waits.
 async fn acquire(
     api: &Api,
     claim: &LeaseHolder,
@@ -58,12 +58,12 @@ fn refused(outcome: Result<(ClusterLock, usize), OperationError>) -> String {
     match outcome {
         Err(error @ OperationError::Locked(_)) => error.to_string(),
         Err(error) => panic!("{error}"),
-        Ok(_) => panic!("it was taken"),
+        Ok(_) => panic!("the lease was acquired"),
     }
 }
 
 async fn runs_out(api: &Api) {
-    wait_until("the Lease has run out", DEADLINE, async || match ClusterLock::holder(api).await.unwrap() {
+    wait_until("the Lease has expired", DEADLINE, async || match ClusterLock::holder(api).await.unwrap() {
         None => Ok(()),
         Some(held) => Err(held.to_string()),
     })
@@ -71,61 +71,62 @@ async fn runs_out(api: &Api) {
 }
 
 #[tokio::test]
-async fn one_operation_at_a_time() {
+async fn only_one_operation_runs_at_a_time() {
     let cluster = start().await;
     let api = free(&cluster).await;
-    let (first, waited) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("nobody has it");
+    let (first, waited) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("it is free");
     assert_eq!(waited, 0);
     let words = refused(acquire(&api, &claim("cni-2", 2), terms(true)).await);
     assert!(
         words.contains("`ops@host-1` (pid 1) holds the operation lease for operation `dns-1`"),
         "{words}"
     );
-    // The same operation: waited for, and refused because its holder renews it.
+    // The same operation: it waits, and is rejected because the holder renews the lease.
     refused(acquire(&api, &claim("dns-1", 2), terms(false)).await);
     assert_eq!(first.lost(), None);
-    first.release().await.expect("it is given back");
+    first.release().await.expect("it is released");
     assert!(ClusterLock::holder(&api).await.unwrap().is_none());
 
-    let (second, waited) = acquire(&api, &claim("cni-2", 2), terms(false)).await.expect("nobody has it");
+    let (second, waited) = acquire(&api, &claim("cni-2", 2), terms(false)).await.expect("it is free");
     assert_eq!(waited, 0);
-    // Killed: it renews it no more.
+    // Killed: it does not renew the lease any more.
     drop(second);
-    let (_third, waited) = acquire(&api, &claim("cni-2", 3), terms(false)).await.expect("it is waited for");
+    let (_third, waited) =
+        acquire(&api, &claim("cni-2", 3), terms(false)).await.expect("it is acquired after a wait");
     assert!(waited > 0);
 }
 
 #[tokio::test]
-async fn what_a_killed_process_had_is_taken_when_it_has_run_out() {
+async fn lease_of_killed_process_is_acquired_after_expiry() {
     let cluster = start().await;
     let api = free(&cluster).await;
-    drop(acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("nobody has it"));
+    drop(acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("it is free"));
     runs_out(&api).await;
-    let (_second, waited) = acquire(&api, &claim("cni-2", 2), terms(false)).await.expect("it has run out");
-    assert!(waited > 0, "no clock is trusted: it is looked at for as long as it runs");
+    let (_second, waited) = acquire(&api, &claim("cni-2", 2), terms(false)).await.expect("it has expired");
+    assert!(waited > 0, "no remote clock is trusted: the Lease is observed for one TTL");
 }
 
 #[tokio::test]
-async fn whoever_is_taken_over_hears_of_it() {
+async fn former_holder_notices_takeover() {
     let cluster = start().await;
     let api = free(&cluster).await;
-    let (first, _) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("nobody has it");
+    let (first, _) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("it is free");
     let (second, waited) = acquire(&api, &claim("dns-1", 2), terms(true)).await.expect("it is taken over");
     assert_eq!(waited, 0);
-    let lost = tokio::time::timeout(DEADLINE, first.until_lost()).await.expect("it hears of it");
+    let lost = tokio::time::timeout(DEADLINE, first.until_lost()).await.expect("the former holder notices");
     assert!(lost.contains("`ops@host-2` (pid 2)"), "{lost}");
-    first.release().await.expect("nothing of the other's is given back");
+    first.release().await.expect("the lease of the other process is not released");
     assert_eq!(second.lost(), None);
     assert!(ClusterLock::holder(&api).await.unwrap().is_some_and(|held| held.claim.pid == 2));
 }
 
 #[tokio::test]
-async fn an_api_that_is_silent() {
+async fn silent_api_loses_or_keeps_lease_as_requested() {
     let cluster = start().await;
     let troubles = Troubles::none();
     let gate = ApiGate::open(cluster.api.client(), &troubles).await;
     let api = connect(&cluster, &gate.kubeconfig(), "gate.conf", TIMEOUT).await;
-    let (loses, _) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("nobody has it");
+    let (loses, _) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("it is free");
     troubles.arm(Trouble::KilledBefore(1));
     let lost = tokio::time::timeout(DEADLINE, loses.until_lost()).await.expect("it is lost");
     assert!(lost.contains("it could not be renewed for 2 s"), "{lost}");
@@ -135,15 +136,15 @@ async fn an_api_that_is_silent() {
     let (keeps, _) = acquire(&api, &claim("dns-1", 2), keeping).await.expect("it is taken over");
     troubles.arm(Trouble::KilledBefore(1));
     runs_out(&free(&cluster).await).await;
-    assert_eq!(keeps.lost(), None, "its fence is elsewhere");
+    assert_eq!(keeps.lost(), None, "etcd fences it");
     troubles.arm(Trouble::None);
     wait_until("it is renewed", DEADLINE, async || {
-        ClusterLock::holder(&api).await.unwrap().map(drop).ok_or_else(|| "nobody has it".to_string())
+        ClusterLock::holder(&api).await.unwrap().map(drop).ok_or_else(|| "no process holds it".to_string())
     })
     .await;
 }
 
-/// Runs the program without etcd, or beside it.
+/// Runs the program with or without etcd.
 fn netsurgeon(cluster: &Cluster, words: &str, with_etcd: bool) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
     command.env_clear().current_dir("/").args(words.split_whitespace());
@@ -154,12 +155,12 @@ fn netsurgeon(cluster: &Cluster, words: &str, with_etcd: bool) -> Run {
     run(words, command)
 }
 
-/// The lock is renewed while the program runs.
+/// The lease is renewed while the program runs.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_renumbering_does_not_begin_beside_an_operation_in_the_cluster() {
+async fn renumbering_is_refused_while_operation_without_etcd_runs() {
     let cluster = start().await;
     let api = free(&cluster).await;
-    let (_lock, _) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("nobody has it");
+    let (_lock, _) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("it is free");
     let snapshot = cluster.directory().join("before.db");
     let words = format!(
         "renumber apply --to 10.200.0.0/16 --accept-gap --yes --snapshot-to {} --confirm certificates",
@@ -174,11 +175,11 @@ async fn a_renumbering_does_not_begin_beside_an_operation_in_the_cluster() {
 }
 
 #[tokio::test]
-async fn operations_of_both_homes_are_listed_shown_and_forgotten() {
+async fn operations_of_both_ledgers_are_listed_shown_and_forgotten() {
     let cluster = start().await;
     let api = free(&cluster).await;
     let claim = claim("maps-1", 1);
-    let ledger = ClusterLedger::begin(&api, "a-cluster", &claim, 4).await.expect("it begins");
+    let ledger = ClusterLedger::begin(&api, "a-cluster", &claim, 4).await.expect("it starts");
     let summary = Summary::begun("maps", "digest", &claim);
     let journal = Journal::begin_in(&ledger, b"{}", summary).await.expect("it is stored");
     for with_etcd in [false, true] {
@@ -208,28 +209,28 @@ async fn operations_of_both_homes_are_listed_shown_and_forgotten() {
     assert!(gone.code == 1 && gone.err.contains("there is no operation `maps-1`"), "{}", gone.err);
 }
 
-/// A rewrite needs etcd alone. Where the API answers, an operation that changes no etcd excludes it too.
+/// A rewrite needs only etcd. If the API answers, an operation that changes no etcd excludes it too.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rewrite_is_refused_while_an_operation_without_etcd_runs() {
+async fn rewrite_is_refused_while_operation_without_etcd_runs() {
     let cluster = with_services(ClusterOptions::new(Era::DualWrite)).await;
     let drifted = drifted(&cluster.etcd.get(BITMAP).await.expect("a bitmap"));
     cluster.etcd.put(BITMAP, drifted.clone()).await;
     let rewrite = || netsurgeon(&cluster, "ranges rewrite --yes -o json", true);
     let api = free(&cluster).await;
-    let (lock, _) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("nobody has it");
+    let (lock, _) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("it is free");
     let refused = rewrite().expect(1);
     assert!(refused.err.contains("holds the operation lease for operation `dns-1`"), "{}", refused.err);
     assert_eq!(cluster.etcd.get(BITMAP).await, Some(drifted));
     assert_eq!(
         cluster.etcd.keys("/netsurgeon/").await,
         Vec::<String>::new(),
-        "the lock in etcd is given back"
+        "the lease in etcd is released"
     );
-    lock.release().await.expect("it is given back");
+    lock.release().await.expect("it is released");
     let done = rewrite().expect(0);
     let unlocked = "cannot take the Lease `kube-system/netsurgeon`";
     assert!(!done.err.contains(unlocked), "{}", done.err);
-    assert!(ClusterLock::holder(&api).await.unwrap().is_none(), "the Lease is given back");
+    assert!(ClusterLock::holder(&api).await.unwrap().is_none(), "the Lease is released");
     // Without a kubeconfig.
     let done = done.json();
     let operation = done["operation"].as_str().expect("an id");

@@ -1,4 +1,4 @@
-//! `netsurgeon controlplane` against running API servers, with the Pods that kubelets would mirror there.
+//! `netsurgeon controlplane` against running API servers, with the mirror Pods that kubelets would create there.
 
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -27,7 +27,7 @@ async fn mirror(cluster: &Cluster, number: usize, range: &str) {
 }
 
 #[tokio::test]
-async fn it_waits_for_every_api_server() {
+async fn wait_needs_every_api_server() {
     let mut options = ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) };
     options.api_servers = 2;
     let mut cluster = Cluster::start(options).await;
@@ -48,7 +48,7 @@ async fn it_waits_for_every_api_server() {
     let (code, found, _) = told(&command(&cluster, &format!("{waits} --timeout 1")).output().unwrap());
     assert_eq!((code, &found["findings"][0]["code"]), (Some(3), &json!("api-server-has-another-range")));
 
-    // One is away, and its Pod says the new range already: it is waited for both.
+    // One server is paused, and its Pod has the new range already: the command waits for both servers.
     cluster.pause_api_server(1);
     mirror(&cluster, 1, "10.200.0.0/16").await;
     let mut waiting = command(&cluster, &format!("{waits} --timeout 120"))
@@ -56,7 +56,7 @@ async fn it_waits_for_every_api_server() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    wait_until("it has gone on waiting for a while", Duration::from_secs(30), async || {
+    wait_until("it keeps waiting for a while", Duration::from_secs(30), async || {
         match waiting.try_wait().unwrap() {
             Some(status) => panic!("it did not wait: {status}"),
             None => {

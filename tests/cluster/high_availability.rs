@@ -12,7 +12,7 @@ async fn two_api_servers_share_one_etcd() {
     let mut options = ClusterOptions::new(Era::Objects);
     options.api_servers = 2;
     let mut cluster = Cluster::start(options).await;
-    wait_until("both advertise themselves", Duration::from_secs(30), async || {
+    wait_until("both API servers are in the EndpointSlice", Duration::from_secs(30), async || {
         let endpoints = cluster.api.get("/api/v1/namespaces/default/endpoints/kubernetes").await;
         let addresses = &endpoints["subsets"][0]["addresses"];
         let both = json!([{"ip": "192.0.2.10"}, {"ip": "192.0.2.11"}]);

@@ -1,5 +1,5 @@
-//! What a tenant may store in Services: many, each as large as etcd takes it. Commands that look at all of them keep the part that
-//! they need.
+//! The most that a tenant can store in Services: many, each as large as etcd accepts. Commands that read all of them keep only
+//! the fields that they need.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::memory::{take_peak, under_time};
 
-/// What a command may take, in KiB, as for all that a tenant may store (tests/live/tenant.rs).
+/// The memory that a command may need, in KiB, for all that a tenant may store (tests/live/tenant.rs).
 const MEMORY: u64 = 200 * 1024;
 /// Each has 1.4 MB in etcd, and takes 30 MB if its JSON is kept as a whole.
 const SERVICES: usize = 10;
@@ -28,7 +28,7 @@ fn memory(cluster: &Cluster, words: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn services_take_little_memory() {
+async fn large_services_need_little_memory() {
     let cluster = Cluster::start(ClusterOptions::new(Era::Objects)).await;
     let ports: Vec<Value> =
         (1..=PORTS).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();

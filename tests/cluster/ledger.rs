@@ -1,5 +1,6 @@
-//! The ledger in a cluster, through its API: a small second kind of operation ([`super::maps`]) that is recorded in one cluster
-//! and changes another is killed at every write, resumed by another process, rolled back; whoever has lost it writes nothing.
+//! The ledger in a cluster, through its API: a small second kind of operation ([`super::maps`]) is recorded in one cluster and
+//! changes another. It is killed at every write, resumed by another process, and rolled back; a process that lost the lease
+//! writes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,14 +19,14 @@ use super::maps::{Elsewhere, Maps, step_of};
 use super::rig::api_gate::{ApiGate, Trouble, Troubles};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 
-/// Two clusters: where operations are recorded, and what they change.
+/// Two clusters: one with the records of operations, and one that they change.
 struct World {
     here: Cluster,
     there: Cluster,
     troubles: Arc<Troubles>,
-    /// Through gates, where troubles are met.
+    /// Through gates, at which faults occur.
     gated: (Api, Api),
-    /// As other processes have them.
+    /// Direct, for other processes.
     free: (Api, Api),
     operations: AtomicUsize,
 }
@@ -58,7 +59,7 @@ impl World {
         Self { here, there, troubles, gated, free, operations: AtomicUsize::new(0) }
     }
 
-    /// An operation that nobody has begun. Somebody else has made the second of its ConfigMaps.
+    /// An operation that is not started. Another client has created the second of its ConfigMaps.
     async fn operation(&self) -> Operation<'_> {
         let number = self.operations.fetch_add(1, Ordering::SeqCst);
         let id = format!("maps-20261125T184411Z-{number:04}");
@@ -89,10 +90,10 @@ enum Direction {
 impl Operation<'_> {
     fn claim(&self, pid: u32) -> LeaseHolder {
         let (holder, operation) = (format!("ops@host-{pid}"), self.id.clone());
-        LeaseHolder { holder, pid, operation, purpose: "make ConfigMaps".into(), since: 1_800_000_000 }
+        LeaseHolder { holder, pid, operation, purpose: "create ConfigMaps".into(), since: 1_800_000_000 }
     }
 
-    /// Begins it, or takes it from whoever had it.
+    /// Starts it, or takes it over.
     async fn ledger(&self, api: &Api, pid: u32) -> Result<(ClusterLedger, Journal), OperationError> {
         let claim = self.claim(pid);
         let is_begun = ClusterRecord::list(api).await?.iter().any(|listed| listed.operation == self.id);
@@ -132,7 +133,7 @@ impl Operation<'_> {
         }
     }
 
-    /// Goes on as another process that no trouble meets.
+    /// Resumes as another process, without a fault.
     async fn finish(&self, way: Direction) -> Report {
         self.world.troubles.arm(Trouble::None);
         self.go(&self.world.free, 2, way)
@@ -140,7 +141,7 @@ impl Operation<'_> {
             .unwrap_or_else(|failure| panic!("{}, {way:?}: {failure}", self.id))
     }
 
-    /// Lets a process meet a trouble; one that is to be killed comes to no end.
+    /// Runs with a fault; returns `None` if the process is killed.
     async fn meet(&self, trouble: Trouble, way: Direction) -> Option<Result<Report, Failure>> {
         self.world.troubles.arm(trouble);
         tokio::select! {
@@ -156,7 +157,7 @@ impl Operation<'_> {
         journal.records().into_iter().map(|(step, record)| (step.to_string(), record.state)).collect()
     }
 
-    /// Which of its ConfigMaps are there, and whose they are.
+    /// Which of its ConfigMaps exist, and whether another client created them.
     async fn there(&self) -> Vec<(&str, bool)> {
         let mut found = Vec::new();
         for name in &self.names {
@@ -197,13 +198,13 @@ async fn objects_of_operations(world: &World) -> Vec<String> {
     items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_string()).collect()
 }
 
-/// How many writes there are without any trouble.
+/// The number of writes without a fault.
 async fn writes(world: &World, way: Direction) -> usize {
     let operation = world.operation().await;
     if way == Direction::Back {
         operation.finish(Direction::Forward).await;
     }
-    operation.meet(Trouble::None, way).await.expect("nobody kills it").expect("nothing fails");
+    operation.meet(Trouble::None, way).await.expect("it is not killed").expect("nothing fails");
     let writes = world.troubles.writes();
     println!("{way:?}: {writes} writes: {:#?}", world.troubles.seen());
     operation.remove().await;
@@ -211,7 +212,7 @@ async fn writes(world: &World, way: Direction) -> usize {
 }
 
 #[tokio::test]
-async fn killed_at_every_write_and_resumed_by_another_process() {
+async fn kill_at_every_write_is_resumed_by_another_process() {
     let world = World::start().await;
     let mut points = 0;
     for way in [Direction::Forward, Direction::Back] {
@@ -229,7 +230,7 @@ async fn killed_at_every_write_and_resumed_by_another_process() {
                     Direction::Forward => operation.assert_made(&context).await,
                     Direction::Back => operation.assert_undone(&context).await,
                 }
-                // Killed on the way forward, it can be undone from there as well.
+                // After a kill of the forward run it can be rolled back as well.
                 if way == Direction::Forward {
                     operation.finish(Direction::Back).await;
                     operation.assert_undone(&context).await;
@@ -244,7 +245,7 @@ async fn killed_at_every_write_and_resumed_by_another_process() {
 }
 
 #[tokio::test]
-async fn failing_at_each_write_can_be_undone() {
+async fn kill_at_each_write_can_be_rolled_back() {
     let world = World::start().await;
     let total = writes(&world, Direction::Forward).await;
     for at in 1..=total {
@@ -257,13 +258,13 @@ async fn failing_at_each_write_can_be_undone() {
             operation.finish(Direction::Back).await;
             operation.assert_undone(&format!("killed at {at} of {total}")).await;
         } else {
-            assert_eq!(operation.there().await.len(), 1, "nothing was done before there was a record");
+            assert_eq!(operation.there().await.len(), 1, "nothing is done before there is a record");
         }
     }
 }
 
 #[tokio::test]
-async fn a_lost_answer_or_another_writer_at_each_write_changes_nothing() {
+async fn lost_answer_or_concurrent_write_changes_nothing() {
     let world = World::start().await;
     for way in [Direction::Forward, Direction::Back] {
         let total = writes(&world, way).await;
@@ -274,7 +275,7 @@ async fn a_lost_answer_or_another_writer_at_each_write_changes_nothing() {
                 if way == Direction::Back {
                     operation.finish(Direction::Forward).await;
                 }
-                let outcome = operation.meet(trouble, way).await.expect("nobody kills it");
+                let outcome = operation.meet(trouble, way).await.expect("it is not killed");
                 outcome.unwrap_or_else(|failure| panic!("{context}: {failure}"));
                 match way {
                     Direction::Forward => operation.assert_made(&context).await,
@@ -286,9 +287,9 @@ async fn a_lost_answer_or_another_writer_at_each_write_changes_nothing() {
     }
 }
 
-/// The request of a process that was killed reaches the API server when another one has taken the operation.
+/// The request of a killed process reaches the API server after another process has taken the operation over.
 #[tokio::test]
-async fn a_write_that_arrives_late_is_refused() {
+async fn late_write_is_rejected() {
     let world = World::start().await;
     let total = writes(&world, Direction::Forward).await;
     let mut refused = 0;
@@ -300,7 +301,7 @@ async fn a_write_that_arrives_late_is_refused() {
         let before = operation.states().await;
         let codes = world.troubles.deliver().await;
         let context = format!("`{late}`, write {at} of {total}");
-        assert_eq!(codes, [409], "{context}: it is there already, or has changed");
+        assert_eq!(codes, [409], "{context}: it already exists, or has changed");
         assert_eq!(operation.states().await, before, "{context}");
         operation.assert_made(&context).await;
         operation.remove().await;
@@ -310,32 +311,33 @@ async fn a_write_that_arrives_late_is_refused() {
 }
 
 #[tokio::test]
-async fn twice_is_as_once() {
+async fn second_run_and_rollback_change_nothing() {
     let world = World::start().await;
     let operation = world.operation().await;
     for way in [Direction::Forward, Direction::Back] {
         operation.finish(way).await;
         let states = operation.states().await;
         world.troubles.arm(Trouble::None);
-        operation.go(&world.gated, 3, way).await.expect("the second time");
-        // It takes the head and the records; what was skipped is tried again on the way forward.
+        operation.go(&world.gated, 3, way).await.expect("a second run");
+        // It writes the head and the records; a skipped subject is retried forward.
         let maps = world.troubles.seen().iter().filter(|write| write.contains("/default/")).count();
         let again = usize::from(way == Direction::Forward);
         assert_eq!(maps, again, "{:#?}", world.troubles.seen());
         assert_eq!(operation.states().await, states);
     }
-    let refused = operation.go(&world.free, 2, Direction::Forward).await.expect_err("it is being undone");
+    let refused =
+        operation.go(&world.free, 2, Direction::Forward).await.expect_err("it is being rolled back");
     assert!(matches!(refused.source, OperationError::BeingUndone), "{refused}");
 }
 
-/// Two processes with one operation: the one that had it before finds out at its next write, whatever that is.
+/// Two processes with one operation: the first holder finds out at its next write, whichever that is.
 #[tokio::test]
-async fn whoever_has_lost_the_operation_writes_nothing() {
+async fn process_that_lost_the_operation_writes_nothing() {
     let world = World::start().await;
     let operation = world.operation().await;
-    let (first, mut journal) = operation.ledger(&world.free.0, 1).await.expect("it begins");
-    first.still_ours().await.expect("it is");
-    let (second, _) = operation.ledger(&world.free.0, 2).await.expect("it is taken");
+    let (first, mut journal) = operation.ledger(&world.free.0, 1).await.expect("it starts");
+    first.still_ours().await.expect("this process holds the lease");
+    let (second, _) = operation.ledger(&world.free.0, 2).await.expect("it is taken over");
 
     let lost = first.still_ours().await.unwrap_err();
     assert!(lost.to_string().contains("`ops@host-2` (pid 2)"), "{lost}");
@@ -347,13 +349,13 @@ async fn whoever_has_lost_the_operation_writes_nothing() {
     assert!(matches!(written, Err(OperationError::LockLost { .. })), "{written:?}");
     let carried = operation.carry(&first, &mut journal, &world.free.1, Direction::Forward).await.unwrap_err();
     assert!(matches!(carried.source, OperationError::LockLost { .. }), "{carried}");
-    assert_eq!(operation.there().await.len(), 1, "only theirs");
+    assert_eq!(operation.there().await.len(), 1, "only that of the other client");
     assert_eq!(operation.states().await, BTreeMap::new());
     assert!(second.read(&Part::Summary).await.unwrap().is_some());
-    second.still_ours().await.expect("it is");
+    second.still_ours().await.expect("this process holds the lease");
 }
 
-/// Many steps side by side cost few writes.
+/// Many concurrent steps need few writes.
 #[tokio::test]
 async fn records_are_written_together() {
     let world = World::start().await;
@@ -362,15 +364,15 @@ async fn records_are_written_together() {
     let operation =
         Operation { plan: Plan::new("there", Revision(0), Maps { names }), ..world.operation().await };
     world.troubles.arm(Trouble::None);
-    let (ledger, mut journal) = operation.ledger(&world.gated.0, 1).await.expect("it begins");
-    let begun = world.troubles.writes();
+    let (ledger, mut journal) = operation.ledger(&world.gated.0, 1).await.expect("it starts");
+    let before = world.troubles.writes();
     let elsewhere = Elsewhere { api: &world.free.1, operation: &operation.id };
     let mut silent = Silent;
     let executor = Executor::new(&ledger, &elsewhere, &SystemAmbient, &mut silent, &mut journal);
     let mut executor = Executor { parallel: 50, ..executor };
-    let report = executor.run(&operation.plan.work, None).await.expect("they are made");
+    let report = executor.run(&operation.plan.work, None).await.expect("a run");
     assert_eq!(report.done, number + 1);
-    let writes = world.troubles.writes() - begun;
+    let writes = world.troubles.writes() - before;
     println!("{number} steps with two records each: {writes} writes");
     assert!(writes < number, "{writes} writes of records");
     assert_eq!(operation.states().await.len(), number + 1);
@@ -379,18 +381,18 @@ async fn records_are_written_together() {
 }
 
 #[tokio::test]
-async fn a_plan_of_several_parts_is_read_back() {
+async fn plan_of_several_parts_is_read_back() {
     let world = World::start().await;
     let operation = world.operation().await;
     let claim = operation.claim(1);
-    let ledger = ClusterLedger::begin(&world.free.0, "there", &claim, 2_000).await.expect("it begins");
+    let ledger = ClusterLedger::begin(&world.free.0, "there", &claim, 2_000).await.expect("it starts");
     let plan: Vec<u8> = (0..1_500_000_u32).map(|byte| byte.to_le_bytes()[0]).collect();
     let summary = Summary::begun(Maps::NAME, "digest", &claim);
     Journal::begin_in(&ledger, &plan, summary).await.expect("it is stored");
     let record = ClusterRecord::find(&world.free.0, &operation.id).await.unwrap().expect("a record");
     let (_, summary, read) = Journal::open_in(&record).await.expect("it is read");
     assert!(read == plan && summary.plan_parts == 3, "{}", summary.plan_parts);
-    // Head, five for records, three for the plan; all go with the head.
+    // Head, five for records, three for the plan; all are deleted with the head.
     let names = objects_of_operations(&world).await;
     assert_eq!(names.len(), 9, "{names:?}");
     let path = format!("/api/v1/namespaces/kube-system/configmaps/{}", names[1]);

@@ -1,5 +1,4 @@
-//! What netsurgeon sees of live clusters through etcd is what is there, and the same as in a snapshot of
-//! them; what is broken by hand it names.
+//! netsurgeon reads the same from a live etcd and from a snapshot of it, and reports what is broken by hand.
 
 use netsurgeon::renumber::plan;
 use netsurgeon::store::ReadStore;
@@ -18,13 +17,13 @@ const WEB: &str = "/registry/services/specs/default/web";
 const BITMAP: &str = "/registry/ranges/serviceips";
 
 #[tokio::test]
-async fn objects_era_with_mutual_tls() {
+async fn live_etcd_equals_snapshot_in_objects_era() {
     let mut options = ClusterOptions::new(Era::Objects);
     options.etcd = EtcdOptions { mutual_tls: true, ..EtcdOptions::default() };
     let cluster = seen(options, Detected::Objects).await;
     broken_addresses_are_named(&cluster, Era::Objects).await;
     let object = "/registry/ipaddresses/10.96.0.5";
-    let value = cluster.etcd.get(object).await.expect("it is there");
+    let value = cluster.etcd.get(object).await.expect("it exists");
     cluster.etcd.delete(object).await;
     assert_eq!(codes(&cluster).await, ["ip-address-missing Service default/web"]);
     cluster.etcd.put(object, value).await;
@@ -32,10 +31,10 @@ async fn objects_era_with_mutual_tls() {
 }
 
 #[tokio::test]
-async fn bitmap_era() {
+async fn live_etcd_equals_snapshot_in_bitmap_era() {
     let cluster = seen(ClusterOptions::new(Era::Bitmap), Detected::Bitmap).await;
     broken_addresses_are_named(&cluster, Era::Bitmap).await;
-    let value = cluster.etcd.get(BITMAP).await.expect("it is there");
+    let value = cluster.etcd.get(BITMAP).await.expect("it exists");
     let capacity = (1 << 16) - 2;
     // Bit 4 is the fifth address, .5, of web.
     let clear = FieldChange::Bits { capacity, set: Vec::new(), clear: vec![4] };
@@ -45,8 +44,7 @@ async fn bitmap_era() {
     assert_eq!(codes(&cluster).await, Vec::<String>::new());
 }
 
-/// Starts a cluster, compares what is seen live and in a snapshot, and stops the API server, which would repair
-/// what is broken next.
+/// Starts a cluster, compares live etcd and snapshot, and stops the API server, which would repair what is broken next.
 async fn seen(options_of_cluster: ClusterOptions, era: Detected) -> Cluster {
     let mut cluster = Cluster::start(options_of_cluster).await;
     for (name, address) in [("web", "10.96.0.5"), ("db", "10.96.0.6")] {
@@ -84,7 +82,7 @@ fn set(value: &[u8], field: Field, new: Value) -> Vec<u8> {
 
 /// Two Services with one address, and one that contradicts itself.
 async fn broken_addresses_are_named(cluster: &Cluster, era: Era) {
-    let value = cluster.etcd.get(WEB).await.expect("it is there");
+    let value = cluster.etcd.get(WEB).await.expect("it exists");
     let differs = set(&value, Field::cluster_ip(), Value::Text("10.96.0.7".into()));
     cluster.etcd.put(WEB, differs).await;
     assert_eq!(codes(cluster).await, ["cluster-ip-mismatch Service default/web"], "{era:?}");
@@ -94,7 +92,7 @@ async fn broken_addresses_are_named(cluster: &Cluster, era: Era) {
     let found = codes(cluster).await;
     let is_duplicate = |code: &String| code.starts_with("duplicate-address Service default/");
     assert_eq!(found.iter().filter(|code| is_duplicate(code)).count(), 1, "{era:?}: {found:?}");
-    // What it leaves behind at its own address is named too, and nothing else.
+    // Its own address, now without a Service, is reported too, and nothing else.
     let explained =
         ["duplicate-address", "ip-address-wrong-reference", "ip-address-orphan", "bit-without-service"];
     assert!(found.iter().all(|code| explained.iter().any(|e| code.starts_with(e))), "{era:?}: {found:?}");

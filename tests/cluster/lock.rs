@@ -1,5 +1,5 @@
-//! `netsurgeon lock`: who is locked out is refused by the API servers themselves, with the holder's words; the
-//! cluster goes on; `unlock` leaves nothing behind.
+//! `netsurgeon lock`: the API servers themselves reject changes, with the holder's message; the cluster keeps working; `unlock`
+//! leaves nothing behind.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::rig::process::wait_until;
 use super::rig::run::Run;
 
 const DEADLINE: Duration = Duration::from_mins(1);
-/// May do everything, so it is admission that refuses.
+/// With all permissions, so only admission can reject a request.
 const MASTERS: Option<&str> = Some("system:masters");
 
-/// Runs the program as the administrator, typed by some person.
+/// Runs the program as the administrator, under a person's login name.
 fn run_by(person: &str, cluster: &Cluster, arguments: &[&str]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
     command.env_clear().current_dir("/").args(arguments);
@@ -32,7 +32,7 @@ async fn start(era: Era, api_servers: u8) -> Cluster {
     let options =
         ClusterOptions { nodes: 1, api_servers, controllers_as_themselves: true, ..ClusterOptions::new(era) };
     let cluster = Cluster::start(options).await;
-    wait_until("every API server has entered itself", DEADLINE, async || {
+    wait_until("every API server is in the EndpointSlice", DEADLINE, async || {
         let slice =
             cluster.api.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes").await;
         let found = slice["endpoints"].as_array().map_or(0, |list| {
@@ -58,10 +58,10 @@ fn path(name: &str) -> String {
 async fn refused(api: &Api, method: Method, path: &str, body: Option<&Value>) -> String {
     let content = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
     let outcome = api.request(method.clone(), path, content, body).await;
-    outcome.err().unwrap_or_else(|| panic!("{method} {path} went through")).to_string()
+    outcome.err().unwrap_or_else(|| panic!("{method} {path} was accepted")).to_string()
 }
 
-/// Lets a group or service account do everything, as far as RBAC is concerned.
+/// Grants a group or service account all permissions of RBAC.
 async fn let_all(cluster: &Cluster, name: &str, subject: Value) {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -79,7 +79,7 @@ async fn service_account(cluster: &Cluster, name: &str) -> Api {
     cluster.api_as_service_account("ci", name).await
 }
 
-/// Nothing that carries our label is left, of whatever kind we make.
+/// Nothing with the label of netsurgeon is left, of any kind that it creates.
 async fn assert_nothing_left(cluster: &Cluster) {
     let policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic";
     for path in [
@@ -99,12 +99,12 @@ async fn assert_nothing_left(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn two_api_servers_refuse_in_the_era_objects() {
+async fn two_api_servers_reject_changes_in_objects_era() {
     locked_out(Era::Objects, 2).await;
 }
 
 #[tokio::test]
-async fn an_api_server_refuses_in_the_era_bitmap() {
+async fn api_server_rejects_changes_in_bitmap_era() {
     locked_out(Era::Bitmap, 1).await;
 }
 
@@ -126,7 +126,7 @@ async fn locked_out(era: Era, api_servers: u8) {
     let lock = [
         "lock",
         "--reason",
-        "Services \"move\"; nobody can wait\n",
+        "Services \"move\"; deploys must wait\n",
         "--operation",
         "op-7",
         "--exempt-user",
@@ -163,7 +163,7 @@ async fn locked_out(era: Era, api_servers: u8) {
     run(&cluster, "unlock").expect(0);
 }
 
-/// Who is exempt passes, and so does what is harmless, and what is in the namespace that is left out.
+/// Exempt users pass, and so do harmless changes, and changes in the exempt namespace.
 async fn assert_lets_through(cluster: &Cluster, deployer: &Api) {
     for (name, api) in [
         ("by-robot", &cluster.api_as(0, "robot", MASTERS).await),
@@ -182,7 +182,7 @@ async fn assert_lets_through(cluster: &Cluster, deployer: &Api) {
     dev.create(&service("kube-system", "other")).await;
 }
 
-/// What a deploy pipeline would do is refused, in words that say what to do.
+/// The changes of a deploy pipeline are rejected, with a message that says what to do.
 async fn assert_refuses(dev: &Api, locked: &Value) {
     let all = "/api/v1/namespaces/default/services";
     let created = refused(dev, Method::POST, all, Some(&service("default", "new"))).await;
@@ -190,7 +190,7 @@ async fn assert_refuses(dev: &Api, locked: &Value) {
     let since = time::OffsetDateTime::from_unix_timestamp(since).expect("a time");
     for words in [
         "user dev is not allowed to create services in namespace default",
-        "Services \"move\"; nobody can wait (operation op-7)",
+        "Services \"move\"; deploys must wait (operation op-7)",
         "locked by ops@",
         " as admin since ",
         &since.date().to_string(),
@@ -201,7 +201,7 @@ async fn assert_refuses(dev: &Api, locked: &Value) {
     let changed =
         refused(dev, Method::PATCH, &path("web"), Some(&json!({"spec": {"selector": {"app": "z"}}}))).await;
     assert!(changed.contains("dev is not allowed to update services"), "{changed}");
-    // As `kubectl replace` sends it, from a file that names no external IP.
+    // As `kubectl replace` sends it, from a file without external IPs.
     let mut replaced = service("default", "web");
     replaced["metadata"]["resourceVersion"] =
         dev.get(&path("web")).await["metadata"]["resourceVersion"].clone();
@@ -210,7 +210,7 @@ async fn assert_refuses(dev: &Api, locked: &Value) {
     assert!(deleted.contains("dev is not allowed to delete services"), "{deleted}");
     refused(dev, Method::DELETE, all, None).await;
     let same = dev.get(&path("web")).await;
-    assert_eq!(dev.replace(&same).await["spec"], same["spec"], "what is as it was goes through");
+    assert_eq!(dev.replace(&same).await["spec"], same["spec"], "an unchanged object is accepted");
 }
 
 async fn the_same_person_changes_it_another_may_not(cluster: &Cluster, lock: &[&str], locked: &Value) {
@@ -219,7 +219,7 @@ async fn the_same_person_changes_it_another_may_not(cluster: &Cluster, lock: &[&
         assert!(second.err.contains("locked by ops@") && second.err.contains("--force"), "{}", second.err);
     }
     let again = run_by("ops", cluster, lock).expect(0).json();
-    assert_eq!(again["lock"], locked["lock"], "nothing is changed");
+    assert_eq!(again["lock"], locked["lock"], "the lock is not changed");
     let shown = run(cluster, "lock status -o json").expect(0).json();
     assert_eq!((&shown["lock"], &shown["status"]), (&locked["lock"], &json!("locked")));
     let wider = [lock, &["--exempt-user", "dev"]].concat();
@@ -232,9 +232,9 @@ async fn the_same_person_changes_it_another_may_not(cluster: &Cluster, lock: &[&
     run_by("ops", cluster, &["lock", "--reason", "test", "--force"]).expect(0);
 }
 
-/// EndpointSlices follow, namespaces and what belongs to something else go, load balancers get their addresses.
+/// EndpointSlices are updated, namespaces and owned objects are deleted, load balancers get their addresses.
 #[tokio::test]
-async fn the_cluster_goes_on_while_it_is_locked() {
+async fn cluster_keeps_working_while_locked() {
     let cluster = start(Era::Objects, 1).await;
     let balanced = json!({"type": "LoadBalancer", "ports": [{"port": 80}], "selector": {"app": "web"}});
     cluster.api.create_service("default", "web", balanced).await;
@@ -252,7 +252,7 @@ async fn the_cluster_goes_on_while_it_is_locked() {
     run(&cluster, "lock --reason test --what services").expect(0);
     let dev = cluster.api_as(0, "dev", MASTERS).await;
     let pod = cluster.create_pod(0, "web-1", &json!({"app": "web"})).await;
-    wait_until("the EndpointSlice has the pod", DEADLINE, async || {
+    wait_until("the EndpointSlice has the Pod", DEADLINE, async || {
         let all = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
         let slices = dev.list(&format!("{all}?labelSelector=kubernetes.io/service-name%3Dweb")).await;
         let address = pod.address().to_string();
@@ -265,7 +265,7 @@ async fn the_cluster_goes_on_while_it_is_locked() {
     dev.delete("/api/v1/namespaces/default/configmaps/map").await;
     dev.delete("/api/v1/namespaces/going").await;
     for gone in [path("owned"), "/api/v1/namespaces/going".to_string()] {
-        wait_until(&format!("{gone} is gone"), DEADLINE, async || {
+        wait_until(&format!("{gone} is deleted"), DEADLINE, async || {
             dev.find(&gone).await.map_or(Ok(()), |found| Err(found.to_string()))
         })
         .await;
@@ -290,16 +290,16 @@ fn deployment(name: &str) -> Value {
 
 async fn pods_of(api: &Api, name: &str, count: usize) -> Vec<Value> {
     let all = format!("/api/v1/namespaces/default/pods?labelSelector=app%3D{name}");
-    wait_until(&format!("{count} pods of {name}"), DEADLINE, async || {
+    wait_until(&format!("{count} Pods of {name}"), DEADLINE, async || {
         let pods = api.list(&all).await;
-        if pods.len() == count { Ok(pods) } else { Err(format!("{} pods", pods.len())) }
+        if pods.len() == count { Ok(pods) } else { Err(format!("{} Pods", pods.len())) }
     })
     .await
 }
 
-/// With workloads locked, what controllers and autoscalers do goes on: scaling, replacing evicted pods.
+/// With workloads locked, controllers and autoscalers still work: they scale, and replace evicted Pods.
 #[tokio::test]
-async fn workloads_are_locked_and_still_scale() {
+async fn locked_workloads_still_scale() {
     let cluster = start(Era::Objects, 1).await;
     cluster.api.create(&deployment("shop")).await;
     pods_of(&cluster.api, "shop", 1).await;
@@ -324,7 +324,7 @@ async fn workloads_are_locked_and_still_scale() {
     });
     let path = format!("/api/v1/namespaces/default/pods/{evicted}/eviction");
     dev.request(Method::POST, &path, "application/json", Some(&eviction)).await.expect("an eviction");
-    wait_until("another pod is there instead", DEADLINE, async || {
+    wait_until("a new Pod replaces the evicted one", DEADLINE, async || {
         let pods = pods_of(&dev, "shop", 2).await;
         let names: Vec<_> =
             pods.iter().map(|pod| pod["metadata"]["name"].as_str().unwrap_or_default()).collect();
@@ -335,9 +335,9 @@ async fn workloads_are_locked_and_still_scale() {
     assert_nothing_left(&cluster).await;
 }
 
-/// What is left for API servers without policies: quotas, which say themselves how little they cover.
+/// For API servers without admission policies there are quotas, whose limits netsurgeon reports.
 #[tokio::test]
-async fn quotas_refuse_what_is_new() {
+async fn quotas_reject_new_objects() {
     let cluster = start(Era::Bitmap, 1).await;
     cluster.api.create(&service("default", "web")).await;
     cluster.api.create_namespace("shop").await;
@@ -351,7 +351,7 @@ async fn quotas_refuse_what_is_new() {
     }
     dev.create(&service("kube-system", "other")).await;
     dev.merge(&path("web"), &json!({"spec": {"selector": {"app": "z"}}})).await;
-    // From quotas to the policy without a moment in between.
+    // The change from quotas to the policy leaves no gap.
     run(&cluster, "lock --reason test").expect(0);
     assert_eq!(cluster.api.list("/api/v1/resourcequotas").await, Vec::<Value>::new());
     refused(&dev, Method::DELETE, &path("web"), None).await;
@@ -367,9 +367,9 @@ async fn quotas_refuse_what_is_new() {
     assert_nothing_left(&cluster).await;
 }
 
-/// Half a lock, as a kill leaves it, is told from a whole one, and goes like one.
+/// An incomplete lock, as after a kill, is recognised, and can be completed and removed.
 #[tokio::test]
-async fn half_a_lock_is_seen_and_repaired() {
+async fn incomplete_lock_is_reported_and_repaired() {
     let cluster = start(Era::Objects, 1).await;
     let planned = run(&cluster, "lock --reason test --dry-run -o json").expect(0).json();
     assert_nothing_left(&cluster).await;
@@ -385,21 +385,21 @@ async fn half_a_lock_is_seen_and_repaired() {
     assert!(yaml.matches("---").count() == 2 && yaml.contains("failurePolicy: Fail"), "{yaml}");
 }
 
-/// Nothing of netsurgeon runs when the time is over: the cluster itself lets everybody through again.
+/// When the time is over, no process of netsurgeon runs: the cluster itself accepts changes again.
 #[tokio::test]
-async fn a_lock_with_a_duration_ends_by_itself() {
+async fn lock_with_duration_ends_automatically() {
     let cluster = start(Era::Objects, 2).await;
     let locked = run(&cluster, "lock --reason test --for 25s -o json").expect(0).json();
     assert_eq!(locked["lock"]["seconds"], 25);
     let all = "/api/v1/namespaces/default/services";
     let dev = cluster.api_as(0, "dev", MASTERS).await;
     let words = refused(&dev, Method::POST, all, Some(&service("default", "early"))).await;
-    assert!(words.contains(" until "), "it says when it ends: {words}");
+    assert!(words.contains(" until "), "the message has the end of the lock: {words}");
     let shown = run(&cluster, "lock status").expect(0).out;
     assert!(shown.contains("Job `kube-system/netsurgeon-lock-") && shown.contains(" until "), "{shown}");
     for number in 0..2 {
         let dev = cluster.api_as(number, "dev", MASTERS).await;
-        wait_until("the time is over", DEADLINE, async || {
+        wait_until("the lock has ended", DEADLINE, async || {
             let late = service("default", &format!("late-{number}"));
             let outcome = dev.request(Method::POST, all, "application/json", Some(&late)).await;
             outcome.map(drop).map_err(|error| error.to_string())
@@ -409,7 +409,7 @@ async fn a_lock_with_a_duration_ends_by_itself() {
     dev.delete(&path("late-0")).await;
     let ended = run(&cluster, "lock status -o json").expect(0);
     assert_eq!(ended.json()["status"], "ended", "{}", ended.err);
-    // Its time is over, so another person may lock, and for as long as it takes.
+    // The lock has ended, so another person may lock, without a time limit.
     let again = run_by("eve", &cluster, &["lock", "--reason", "mine", "-o", "json"]).expect(0).json();
     assert_eq!((&again["status"], &again["lock"]["seconds"]), (&json!("locked"), &Value::Null));
     refused(&dev, Method::POST, all, Some(&service("default", "later"))).await;

@@ -1,5 +1,5 @@
-//! The tier on a real control plane: what the API servers of each storage era say about what netsurgeon
-//! reads and writes. It needs the programs that `make rig` builds.
+//! The tier on a real control plane: the API servers of each storage era on everything that netsurgeon reads and writes. It needs
+//! the programs that `make rig` builds.
 
 #![allow(
     clippy::unwrap_used,

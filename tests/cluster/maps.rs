@@ -1,5 +1,5 @@
-//! A second kind of operation, as small as one can be: ConfigMaps that are made in another cluster, with a wait behind them.
-//! One of a name that somebody else has is skipped.
+//! A second kind of operation, as small as possible: it creates ConfigMaps in another cluster, and then waits for them. If
+//! another client has a ConfigMap of that name, it is skipped.
 
 use async_trait::async_trait;
 use netsurgeon::kube_api::{Cluster as Api, ClusterError, ObjectRef};
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "default";
-/// Says which step has made an object.
+/// The annotation with the step that created an object.
 const STEP: &str = "netsurgeon.io/step";
 
-/// Makes a ConfigMap.
+/// Creates a ConfigMap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Make {
     pub name: String,
@@ -24,7 +24,7 @@ impl Effect for Make {
     type Wait = There;
 }
 
-/// All of them are there.
+/// All of them exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct There;
 
@@ -34,7 +34,7 @@ impl WaitKind for There {
     }
 }
 
-/// ConfigMaps to be made, one after the other; then somebody waits for them.
+/// ConfigMaps to create, one after the other; then a wait for them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Maps {
     pub names: Vec<String>,
@@ -69,7 +69,7 @@ impl Work for Maps {
             let make = |name: &String| step(step_of(name), name, Action::Do(Make { name: name.clone() }));
             return self.names.iter().map(make).collect();
         }
-        let wait = Wait { kind: There, batch: None, subject: None, until: "they are there".into() };
+        let wait = Wait { kind: There, batch: None, subject: None, until: "they exist".into() };
         vec![step(StepId("wait/there".into()), "", Action::Wait(wait))]
     }
 }
@@ -116,7 +116,7 @@ impl Environment<Make> for Elsewhere<'_> {
     async fn apply(&self, doing: &Doing<'_, Make>) -> Result<Applied, Fault> {
         let name = &doing.effect.name;
         if doing.back {
-            // Whoever made it may have been killed before it could say so.
+            // The process that created it may have been killed before it could record that.
             let found = self.find(doing).await?.filter(|found| self.is_ours(doing, found));
             if let Some(uid) = found.as_ref().and_then(|found| found["metadata"]["uid"].as_str()) {
                 self.api.delete(&object(name), Some(uid)).await.map_err(fault)?;
@@ -128,10 +128,10 @@ impl Environment<Make> for Elsewhere<'_> {
             "metadata": {"namespace": NAMESPACE, "name": name, "annotations": {STEP: self.mark(doing)}},
         });
         let made = match self.api.create(&manifest).await {
-            // By a request of ours whose answer was lost, perhaps.
+            // Perhaps created by an own request whose answer was lost.
             Err(ClusterError::AlreadyExists { .. }) => match self.observe(doing).await? {
                 Observed::Done(made) => return Ok(Applied::Made(made)),
-                _ => return Err(Fault::Skip(format!("somebody else has made `{name}`"))),
+                _ => return Err(Fault::Skip(format!("another client has created `{name}`"))),
             },
             outcome => outcome.map_err(fault)?,
         };
@@ -145,9 +145,11 @@ impl Environment<Make> for Elsewhere<'_> {
                 Observed::Done(json!({"uid": uid(&found)}))
             }
             (Some(found), true) if self.is_ours(doing, &found) => Observed::NotDone,
-            // Nothing of ours is there.
+            // No object of this operation exists.
             (_, true) => Observed::Done(Value::Null),
-            (Some(_), false) => Observed::Changed(format!("somebody else has made `{}`", doing.effect.name)),
+            (Some(_), false) => {
+                Observed::Changed(format!("another client has created `{}`", doing.effect.name))
+            }
         })
     }
 

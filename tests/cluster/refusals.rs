@@ -1,4 +1,4 @@
-//! What netsurgeon refuses on real servers, in words and with exit status 1, and with nothing written.
+//! What netsurgeon refuses on real servers, with exit status 1, and without a write.
 
 use std::process::Command;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn netsurgeon(arguments: &[&str], environment: &[(&str, &str)]) -> (i32, String)
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_refused_and_never_printed() {
+async fn wrong_password_is_rejected_and_never_printed() {
     let options = EtcdOptions { root_password: Some("right-horse".into()), ..EtcdOptions::default() };
     let etcd = Etcd::start(options).await;
     let endpoint = etcd.endpoint();
@@ -32,12 +32,12 @@ async fn a_wrong_password_is_refused_and_never_printed() {
     assert_eq!(code, 1, "{err}");
     assert!(err.contains("rejected the credentials") && !err.contains("horse"), "{err}");
     let (code, err) = with("root:right-horse");
-    assert_eq!(code, 1, "it is no cluster's etcd: {err}");
+    assert_eq!(code, 1, "this etcd has no cluster: {err}");
     assert!(err.contains("no Kubernetes Services"), "{err}");
 }
 
 #[test]
-fn an_etcd_that_is_not_there_is_given_up_in_time() {
+fn missing_etcd_times_out() {
     let endpoint = format!("http://127.0.0.1:{}", free_port());
     let (code, err) =
         netsurgeon(&["ranges", "show", "--etcd-endpoints", &endpoint, "--etcd-timeout", "1"], &[]);
@@ -47,7 +47,7 @@ fn an_etcd_that_is_not_there_is_given_up_in_time() {
 
 /// Services under encryption at rest, as the API server itself encrypts them.
 #[tokio::test]
-async fn encrypted_services_are_refused_by_provider_and_key() {
+async fn encrypted_services_error_names_provider_and_key() {
     let files = Workspace::create("encryption");
     let config = files.write(
         "encryption.yaml",
@@ -76,16 +76,16 @@ async fn encrypted_services_are_refused_by_provider_and_key() {
         let (code, err) = netsurgeon(&arguments, &[]);
         assert_eq!(code, 1, "{err}");
         for word in ["aescbc", "key-2026", "hint:"] {
-            assert!(err.contains(word), "`{word}` is in: {err}");
+            assert!(err.contains(word), "`{word}` is printed: {err}");
         }
     }
     let ours = cluster.etcd.keys("/netsurgeon/").await;
     assert_eq!(ours, Vec::<String>::new(), "nothing was written");
 }
 
-/// Nobody makes sure whom the credentials go to: that is warned of once, by every command that sends them.
+/// Nothing verifies which server receives the credentials: every command that sends them warns once.
 #[tokio::test]
-async fn a_kubeconfig_that_skips_verification_is_warned_of() {
+async fn kubeconfig_without_verification_causes_one_warning() {
     let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
     let own = std::fs::read_to_string(cluster.kubeconfig()).expect("a kubeconfig");
     let authority = own.find("certificate-authority:").expect("it has an authority");

@@ -1,5 +1,5 @@
-//! What every store promises, as one body that runs over each of them: the in-memory ones in the tier
-//! `it`, a real etcd in the tier `etcd`.
+//! The contract of every store, as one body that runs over each of them: the in-memory ones in the tier `it`, a real etcd in the
+//! tier `etcd`.
 
 #![allow(dead_code, reason = "each tier uses a part of the contract")]
 
@@ -22,12 +22,12 @@ pub fn update(key: &str, at: Revision, value: &str) -> Change {
     Change { key: key.into(), expected: Expected::At(at), action: Action::Put(value.into()) }
 }
 
-/// A removal.
+/// A deletion.
 pub fn remove(key: &str, at: Revision) -> Change {
     Change { key: key.into(), expected: Expected::At(at), action: Action::Delete }
 }
 
-/// A transaction without guards.
+/// A transaction without preconditions.
 pub fn transaction(changes: impl Into<Vec<Change>>) -> Transaction {
     Transaction { guards: Vec::new(), changes: changes.into() }
 }
@@ -56,7 +56,7 @@ fn keys(entries: &[Entry]) -> Vec<String> {
     entries.iter().map(|entry| entry.key.to_string()).collect()
 }
 
-/// What any store with at least two keys promises to its readers. Nobody may write meanwhile.
+/// The contract of any store with at least two keys, for readers. No client may write meanwhile.
 pub async fn check_reads(store: &dyn ReadStore) {
     let newest = store.revision().await.expect("a revision");
     let (read_at, all) = scan(store, &[KeyRange::everything()], None).await.expect("a scan");
@@ -67,7 +67,7 @@ pub async fn check_reads(store: &dyn ReadStore) {
         assert!(entry.create_revision <= entry.mod_revision && entry.mod_revision <= newest, "{entry:?}");
         assert!(entry.version >= 1 && entry.create_revision.0 >= 1, "{entry:?}");
     }
-    assert_eq!(everything(store, Some(newest)).await, all, "the newest revision, asked for");
+    assert_eq!(everything(store, Some(newest)).await, all, "the newest revision, requested");
     check_gets(store, &all).await;
     check_ranges(store, &all).await;
     check_revisions(store, newest).await;
@@ -122,7 +122,7 @@ async fn check_revisions(store: &dyn ReadStore, newest: Revision) {
         Err(StoreError::FutureRevision { asked, newest: told }) => {
             assert_eq!((asked, told), (beyond, newest));
         }
-        other => panic!("a revision to come: {other:?}"),
+        other => panic!("a future revision: {other:?}"),
     }
     match scan(store, &[KeyRange::everything()], Some(Revision(0))).await {
         Err(StoreError::Compacted { asked, oldest }) => assert!(asked < oldest && oldest <= newest),
@@ -130,8 +130,7 @@ async fn check_revisions(store: &dyn ReadStore, newest: Revision) {
     }
 }
 
-/// What any store promises to its writers. It must hold no key below `/contract/`, and nobody else may
-/// write meanwhile.
+/// The contract of any store for writers. It must hold no key below `/contract/`, and no other client may write meanwhile.
 pub async fn check_writes(store: &dyn WriteStore) {
     let before = store.revision().await.expect("a revision");
     let created = Revision(before.0 + 1);
@@ -249,7 +248,7 @@ async fn check_guards(store: &dyn WriteStore, a: &Entry, b: &Entry) {
         Guard::Absent("/contract/d".into()),
     ];
     let guarded = with(holding, update("/contract/c", a.create_revision, "c2"));
-    let revision = store.commit(&guarded).await.expect("every guard holds");
+    let revision = store.commit(&guarded).await.expect("every precondition holds");
     let c = entry("/contract/c", "c2", a.create_revision, revision, 2);
     assert_eq!(store.get(&c.key).await.expect("a get"), Some(c));
 }
@@ -274,15 +273,15 @@ async fn check_refusals(store: &dyn WriteStore, a: &Entry) {
     assert_eq!(store.revision().await.expect("a revision"), before);
 }
 
-/// Writes a history with updates, removals and new lives, spread over many transactions; returns the
-/// revisions at which it was. The same on every store, so that two stores can be compared.
+/// Writes a history with updates, deletions and re-creations, spread over many transactions; returns its revisions. It is the
+/// same on every store, so that two stores can be compared.
 pub async fn write_history(store: &dyn WriteStore) -> Vec<Revision> {
     let mut revisions = Vec::new();
     for round in 0..40_u32 {
         let mut changes = Vec::new();
         for number in 0..12_u32 {
             let key = format!("/history/{number:02}");
-            // A fixed, irregular pattern of who changes in which round.
+            // A fixed, irregular pattern of the keys that change in each round.
             match (round * 7 + number * 11) % 5 {
                 0 | 1 => {}
                 choice => {
@@ -311,7 +310,7 @@ pub async fn assert_same(left: &dyn ReadStore, right: &dyn ReadStore, revisions:
     }
 }
 
-/// What any store with leases promises; that they end by themselves is looked at by whoever has the clock.
+/// The contract of any store with leases; a caller that controls the clock also tests that they expire.
 pub async fn check_leases(store: &dyn LeaseStore) {
     let ttl = Duration::from_mins(1);
     let (key, other) = (Key::from("/leased/lock"), Key::from("/leased/other"));
@@ -321,7 +320,7 @@ pub async fn check_leases(store: &dyn LeaseStore) {
     assert_ne!(rival, granted.lease);
 
     let created = store.create(&key, b"mine", granted.lease).await.expect("a creation");
-    let entry = store.get(&key).await.expect("a get").expect("it is there");
+    let entry = store.get(&key).await.expect("a get").expect("it exists");
     assert_eq!((entry.create_revision, entry.lease, entry.version), (created, granted.lease.0, 1));
     match store.create(&key, b"theirs", rival).await {
         Err(CommitError::Conflict { key: found, .. }) => assert_eq!(found, key),

@@ -1,4 +1,4 @@
-//! The lock on real servers: who gets it, what becomes of who loses it.
+//! The operation lease on real servers: which process gets it, and what happens to one that loses it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::rig::relay::Relay;
 use crate::store::{VERSIONS, connect, options, plain};
 
 const CLUSTER: &str = "one";
-/// The shortest that etcd gives in its own settings, rounded up.
+/// The shortest that etcd grants with its default settings, rounded up.
 const SHORT: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_mins(1);
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -35,15 +35,15 @@ async fn acquire(store: &Arc<EtcdStore>, holder: &str, ttl: Duration) -> Result<
     Lock::acquire(store.clone(), CLUSTER, &claim(holder, holder), ttl).await
 }
 
-/// Takes the lock as soon as it is free.
+/// Acquires the lease as soon as it is free.
 async fn acquire_at_last(store: &Arc<EtcdStore>, holder: &str, ttl: Duration) -> Lock {
-    wait_until("the lock is free", DEADLINE, async || {
+    wait_until("the lease is free", DEADLINE, async || {
         acquire(store, holder, ttl).await.map_err(|error| error.to_string())
     })
     .await
 }
 
-/// An operation of one step for each name, which makes a key; all about different things.
+/// An operation with one step for each name, which creates a key; all have different subjects.
 struct Keys(Vec<&'static str>);
 
 impl Work for Keys {
@@ -91,7 +91,7 @@ fn assert_lost_to(failure: &Failure, holder: &str) {
 }
 
 #[tokio::test]
-async fn leases_keep_the_contract() {
+async fn etcd_leases_fulfil_contract() {
     for version in VERSIONS {
         let password = "secret".to_string();
         for (mutual_tls, root_password) in [(false, None), (true, None), (false, Some(password))] {
@@ -103,7 +103,7 @@ async fn leases_keep_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_exactly_one_gets_it() {
+async fn exactly_one_of_two_processes_acquires_lease() {
     for version in VERSIONS {
         let etcd = plain(version).await;
         let (one, other) = (handle(&etcd).await, handle(&etcd).await);
@@ -112,7 +112,7 @@ async fn of_two_exactly_one_gets_it() {
             let race = |store: Arc<EtcdStore>, holder: &'static str| {
                 tokio::spawn(async move { acquire(&store, holder, LONG).await })
             };
-            // Whoever is started first has a small advantage.
+            // The one that starts first has a small advantage.
             let (alice, bob) = if round % 2 == 0 {
                 (race(one.clone(), "alice"), race(other.clone(), "bob"))
             } else {
@@ -133,16 +133,16 @@ async fn of_two_exactly_one_gets_it() {
                 (Ok(_), Ok(_)) => panic!("round {round}: both"),
                 (Err(alice), Err(bob)) => panic!("round {round}: neither: {alice}; {bob}"),
             };
-            winner.release().await.expect("it is given back");
+            winner.release().await.expect("it is released");
         }
         println!("{version:?}: {wins:?}");
         let left = contract::everything(one.as_ref(), None).await;
-        assert_eq!(left, [], "nothing of it is left");
+        assert_eq!(left, [], "no key is left");
     }
 }
 
 #[tokio::test]
-async fn who_is_refused_learns_everything_about_the_holder() {
+async fn refused_process_receives_the_holder() {
     for version in VERSIONS {
         let etcd = plain(version).await;
         let (one, other) = (handle(&etcd).await, handle(&etcd).await);
@@ -153,43 +153,43 @@ async fn who_is_refused_learns_everything_about_the_holder() {
         assert_eq!(held.claim, claim("alice@cp-1", "alice@cp-1"));
         let left = held.left.expect("it has a lease");
         assert!(left <= LONG && left > LONG / 2, "{left:?}");
-        lock.release().await.expect("it is given back");
+        lock.release().await.expect("it is released");
     }
 }
 
-/// The holder's process dies; it comes back to life, as one does that was stopped for minutes.
+/// The holder's process is stopped for minutes, and then continues.
 #[tokio::test]
-async fn after_the_holder_died_the_next_takes_it_and_the_late_write_is_refused() {
+async fn late_write_of_dead_holder_is_rejected() {
     for version in VERSIONS {
         let etcd = plain(version).await;
         let (one, other) = (handle(&etcd).await, handle(&etcd).await);
         let lock = acquire(&one, "alice", SHORT).await.expect("it is free");
         let mut journal = begin(&one, "alice", &lock).await;
-        carry_out(&one, &mut journal, vec![lock.guard()], &["a"]).await.expect("it holds the lock");
+        carry_out(&one, &mut journal, vec![lock.guard()], &["a"]).await.expect("the process holds the lease");
         let guard = lock.guard();
         drop(lock);
         let taken = acquire_at_last(&other, "bob", SHORT).await;
 
         let names = ["a", "b", "c", "d"];
-        let late = carry_out(&one, &mut journal, vec![guard], &names).await.expect_err("it lost the lock");
+        let late = carry_out(&one, &mut journal, vec![guard], &names).await.expect_err("the lease is lost");
         assert_lost_to(&late, "bob");
         let made = contract::scan(one.as_ref(), &[netsurgeon::store::KeyRange::prefix("/made/")], None).await;
-        assert_eq!(made.expect("a scan").1.len(), 1, "nothing came late");
+        assert_eq!(made.expect("a scan").1.len(), 1, "no late write");
         let ledger = journal.in_store(one.as_ref(), &[Guard::Absent("/x".into())]);
         let refused = journal.set_status(&ledger, Status::Done, 0).await;
-        refused.expect("without the lock's guard it is written");
+        refused.expect("it is written without the precondition");
 
-        carry_out(&other, &mut journal, vec![taken.guard()], &names).await.expect("bob holds the lock");
-        // Kept alive, it outlives its lease by far.
+        carry_out(&other, &mut journal, vec![taken.guard()], &names).await.expect("bob holds the lease");
+        // With keep-alives it outlives its TTL by far.
         let lost = tokio::time::timeout(SHORT * 3, taken.until_lost()).await;
         assert!(lost.is_err(), "{lost:?}");
-        taken.release().await.expect("it is given back");
+        taken.release().await.expect("it is released");
     }
 }
 
-/// The holder is cut off from etcd while it lives: it notices by its own clock.
+/// The holder is cut off from etcd while it runs: it notices by its own clock.
 #[tokio::test]
-async fn who_is_cut_off_knows_that_the_lock_is_lost() {
+async fn holder_without_connection_notices_loss() {
     for version in VERSIONS {
         let etcd = plain(version).await;
         let relay = Relay::start(&etcd.endpoint().replace("http://", ""));
@@ -198,7 +198,7 @@ async fn who_is_cut_off_knows_that_the_lock_is_lost() {
         let lock = acquire(&far, "alice", SHORT).await.expect("it is free");
         let mut journal = begin(&far, "alice", &lock).await;
 
-        // A cut connection alone does not cost the lock: it is dialled again.
+        // A cut connection alone does not lose the lease: it is dialled again.
         for _ in 0..3 {
             relay.cut();
             let lost = tokio::time::timeout(SHORT, lock.until_lost()).await;
@@ -214,12 +214,12 @@ async fn who_is_cut_off_knows_that_the_lock_is_lost() {
         let late = carry_out(&far, &mut journal, vec![lock.guard()], &["a"]).await.expect_err("it is lost");
         assert_lost_to(&late, "bob");
         assert_eq!(near.get(&"/made/a".into()).await.expect("a get"), None);
-        taken.release().await.expect("it is given back");
+        taken.release().await.expect("it is released");
     }
 }
 
 #[tokio::test]
-async fn the_same_operation_takes_it_over_and_the_one_that_hangs_loses_it() {
+async fn same_operation_takes_over_from_hanging_holder() {
     for version in VERSIONS {
         let etcd = plain(version).await;
         let (one, other) = (handle(&etcd).await, handle(&etcd).await);
@@ -233,18 +233,18 @@ async fn the_same_operation_takes_it_over_and_the_one_that_hangs_loses_it() {
         assert_lost_to(&late, "bob");
         drop(hangs);
         let (mut journal, ..) = Journal::open(other.as_ref(), CLUSTER, "op").await.expect("the journal");
-        carry_out(&other, &mut journal, vec![resumed.guard()], &["a", "b"]).await.expect("bob goes on");
+        carry_out(&other, &mut journal, vec![resumed.guard()], &["a", "b"]).await.expect("bob continues");
         let removed = Journal::remove_all(other.as_ref(), CLUSTER, "op", &[resumed.guard()]).await;
         assert_eq!(removed.expect("it is removed"), 3);
-        resumed.release().await.expect("it is given back");
+        resumed.release().await.expect("it is released");
         let left = contract::everything(other.as_ref(), None).await;
         assert!(left.iter().all(|entry| entry.key.as_bytes().starts_with(b"/made/")), "{left:?}");
     }
 }
 
-/// Of many who take the same operation over at once, one has it in the end, and knows.
+/// If many processes take the same operation over at once, one has it in the end, and knows it.
 #[tokio::test(flavor = "multi_thread")]
-async fn taken_over_by_several_one_has_it() {
+async fn one_of_several_takeovers_wins() {
     for version in VERSIONS {
         let etcd = plain(version).await;
         let store = handle(&etcd).await;
@@ -268,7 +268,7 @@ async fn taken_over_by_several_one_has_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_starts_again_leaves_the_lock_with_its_holder() {
+async fn holder_keeps_lease_when_etcd_restarts() {
     for version in VERSIONS {
         let mut etcd = plain(version).await;
         let store = handle(&etcd).await;
@@ -280,7 +280,7 @@ async fn a_server_that_starts_again_leaves_the_lock_with_its_holder() {
         assert!(lost.is_err(), "{lost:?}");
         let left = store.time_left(entry_lease(&store).await).await.expect("an answer");
         assert!(left.is_some_and(|left| left <= ttl), "{left:?}");
-        lock.release().await.expect("it is given back");
+        lock.release().await.expect("it is released");
     }
 }
 
@@ -289,9 +289,9 @@ async fn entry_lease(store: &EtcdStore) -> netsurgeon::store::lease::LeaseId {
     netsurgeon::store::lease::LeaseId(entry.lease)
 }
 
-/// Another process may be about to go on with the operation: its journal is not removed under its hands.
+/// Another process may be about to resume the operation: its journal is not removed meanwhile.
 #[tokio::test]
-async fn forget_takes_the_lock_of_the_cluster() {
+async fn forget_needs_the_operation_lease() {
     let etcd = plain(VERSIONS[0]).await;
     let store = handle(&etcd).await;
     let lock = acquire(&store, "holder", LONG).await.expect("it is free");
@@ -299,7 +299,7 @@ async fn forget_takes_the_lock_of_the_cluster() {
     journal
         .set_status(&journal.in_store(store.as_ref(), &[lock.guard()]), Status::RolledBack, 1_800_000_000)
         .await
-        .expect("it is ours");
+        .expect("this process holds the lease");
     let before = etcd.keys("/netsurgeon/").await;
     let forget = || {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
@@ -311,7 +311,7 @@ async fn forget_takes_the_lock_of_the_cluster() {
     assert_eq!(code, Some(1), "{says}");
     assert!(says.contains("`holder` (pid "), "{says}");
     assert_eq!(etcd.keys("/netsurgeon/").await, before, "nothing is removed");
-    lock.release().await.expect("it is given back");
+    lock.release().await.expect("it is released");
     assert_eq!(forget().0, Some(0));
-    assert_eq!(etcd.keys("/netsurgeon/").await, Vec::<String>::new(), "the lock is gone, too");
+    assert_eq!(etcd.keys("/netsurgeon/").await, Vec::<String>::new(), "the lease is deleted, too");
 }

@@ -1,4 +1,4 @@
-//! A cluster of three members that loses its leader while it is read and written; what members say of themselves.
+//! A cluster of three members that loses its leader while it is read and written; what members report of themselves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,20 +13,20 @@ use crate::contract::{create, scan, transaction};
 use crate::rig::etcd::{Etcd, EtcdOptions as Servers, EtcdVersion};
 use crate::rig::process::wait_until;
 
-/// An election takes some seconds at most.
+/// An election takes a few seconds at most.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// More than a member may lag, and the 512 messages that a leader has under way to one that does not answer
+/// More than a member may lag, plus the 512 messages that a leader sends ahead to one that does not answer
 /// (`maxInflightMsgs`, server/etcdserver/bootstrap.go, v3.6.16).
 const MISSED: u32 = 7000;
 
-/// Writes keys one by one, deciding by reading when an answer is lost.
+/// Writes keys one by one; if an answer is lost, a read decides.
 async fn write(store: &EtcdStore, numbers: std::ops::Range<u32>) {
     for number in numbers {
         let key = format!("/members/{number:03}");
         loop {
             match store.commit(&transaction([create(&key, "1")])).await {
-                // A conflict: the lost write was carried out after it had been looked for.
+                // A conflict: the lost write was applied after the read.
                 Ok(_) | Err(CommitError::Conflict { found: Some(_), .. }) => break,
                 Err(CommitError::OutcomeUnknown { .. }) => {
                     if store.get(&key.as_str().into()).await.expect("reads are repeated").is_some() {
@@ -40,7 +40,7 @@ async fn write(store: &EtcdStore, numbers: std::ops::Range<u32>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_loss_of_the_leader_is_sat_out() {
+async fn loss_of_leader_is_retried() {
     let mut etcd = Etcd::start(Servers { members: 3, ..Servers::default() }).await;
     let options =
         EtcdOptions { request_timeout: Duration::from_secs(5), ..EtcdOptions::new(etcd.endpoints()) };
@@ -55,7 +55,7 @@ async fn the_loss_of_the_leader_is_sat_out() {
         while last < 200 {
             let range = [KeyRange::prefix("/members/")];
             let (_, found) = scan(reader.as_ref(), &range, None).await.expect("reads are repeated");
-            assert!(found.len() >= last, "keys do not vanish");
+            assert!(found.len() >= last, "keys do not disappear");
             last = found.len();
         }
     });
@@ -66,9 +66,9 @@ async fn the_loss_of_the_leader_is_sat_out() {
     assert!(found.len() == 200 && found.iter().all(|entry| entry.version == 1), "each was written once");
 }
 
-/// Whatever endpoint is given, every member is asked; one that is gone is named, and leaves none to spare.
+/// Whichever endpoint is given, every member is asked; a dead one is reported, and leaves no spare for the quorum.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_member_says_how_it_is() {
+async fn each_member_reports_its_status() {
     let mut servers = Etcd::start(Servers { members: 3, ..Servers::default() }).await;
     let store = EtcdStore::connect(EtcdOptions::new([servers.endpoint()])).await.expect("a connection");
     let members = store.members().await.expect("members");
@@ -80,7 +80,7 @@ async fn each_member_says_how_it_is() {
     assert_eq!(
         etcd::room(&members, &moves(100_000), None).verdict,
         Verdict::Fail,
-        "some 3 GiB, and the quota is 2"
+        "about 3 GiB, and the quota is 2 GiB"
     );
     assert_eq!(etcd::alarms(&members, &store.alarms().await.expect("alarms")).verdict, Verdict::Pass);
 
@@ -102,9 +102,9 @@ async fn each_member_says_how_it_is() {
     );
 }
 
-/// A leader that stays is told from one that is moved while it is looked at.
+/// A leader that stays passes; one that is moved during the check does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_moves_is_seen() {
+async fn change_of_leader_is_detected() {
     let servers = Etcd::start(Servers { members: 3, ..Servers::default() }).await;
     let store = EtcdStore::connect(EtcdOptions::new([servers.endpoint()])).await.expect("a connection");
     let first = store.members().await.expect("members");
@@ -118,7 +118,7 @@ async fn a_leader_that_moves_is_seen() {
     };
     let before = led(&rounds[1])[0];
     let other = rounds[1].iter().find(|member| member.id != before).expect("a follower").id;
-    // Only the leader itself can hand it over.
+    // Only the leader itself can transfer the leadership.
     let leader = servers.endpoints()[servers.leader().await].clone();
     let mut client = etcd_client::Client::connect([leader], None).await.expect("a connection");
     client.move_leader(other).await.expect("it is moved");
@@ -132,11 +132,11 @@ async fn a_leader_that_moves_is_seen() {
     assert!(judged.observed.contains("the leader changed during the check: "), "{}", judged.observed);
 }
 
-/// A member misses what is written, and cannot make up for it: those who could send it are stopped, or do not lead any more. Once they
-/// go on, it catches up. Of four members three are the quorum, so the one that answers and the one that lags elect nobody. What
-/// each of these two says of its log is put into the round before: without a leader nobody lists the members.
+/// A member misses writes and cannot catch up: the members that could send them are paused, or no longer lead. Once they are
+/// resumed, it catches up. Of four members three are the quorum, so the one that answers and the one that lags elect no leader.
+/// Without a leader no member can be listed, so the log positions of these two are put into the members read before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_lags_is_seen() {
+async fn lagging_member_is_detected() {
     let mut servers = Etcd::start(Servers { members: 4, ..Servers::default() }).await;
     let leader = servers.leader().await;
     let followers: Vec<usize> = (0..4).filter(|number| *number != leader).collect();
@@ -155,7 +155,7 @@ async fn a_member_that_lags_is_seen() {
     assert_eq!(
         etcd::leader(std::slice::from_ref(&before)).verdict,
         Verdict::Pass,
-        "who is silent does not lag"
+        "a silent member does not lag"
     );
     for number in others {
         servers.pause_member(*number);
@@ -184,7 +184,7 @@ async fn a_member_that_lags_is_seen() {
         servers.resume_member(*number);
     }
     wait_until("it has caught up", DEADLINE, async || {
-        // A member says the term of the last entry that it has carried out: in a cluster there is always another one.
+        // A member reports the term of the last entry that it has applied: a real cluster always has a next entry.
         client.put("/members/late", "more", None).await.map_err(|error| error.to_string())?;
         let members = store.members().await.map_err(|error| error.to_string())?;
         let judged = etcd::leader(std::slice::from_ref(&members));
@@ -193,7 +193,7 @@ async fn a_member_that_lags_is_seen() {
     .await;
 }
 
-/// Waits until a member knows no leader, and returns how far its log goes.
+/// Waits until a member knows no leader, and returns the index of its log.
 async fn no_leader(client: &mut etcd_client::Client) -> u64 {
     wait_until("it has no leader", DEADLINE, async || {
         let status = client.status().await.map_err(|error| error.to_string())?;
@@ -202,9 +202,9 @@ async fn no_leader(client: &mut etcd_client::Client) -> u64 {
     .await
 }
 
-/// An older one says less.
+/// An older version reports less.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn debians_says_no_quota() {
+async fn debian_etcd_reports_no_quota() {
     let servers = Etcd::start(Servers { version: EtcdVersion::Debian, ..Servers::default() }).await;
     let store = EtcdStore::connect(EtcdOptions::new([servers.endpoint()])).await.expect("a connection");
     let members = store.members().await.expect("members");

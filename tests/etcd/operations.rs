@@ -22,9 +22,9 @@ use crate::store::{connect, options, plain};
 const BITMAP: &str = "/registry/ranges/serviceips";
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// What the request has that begins the operation: its summary.
+/// Text of the request that starts the operation: its summary.
 const IS_RUNNING: &str = "\"status\":\"running\"";
-/// What the request has that changes the bitmap: the record of the step, in the same transaction.
+/// Text of the request that changes the bitmap: the record of the step, in the same transaction.
 const STEP_IS_DONE: &str = "\"state\":\"done\"";
 
 /// An etcd with what a cluster of the dual-write era has stored, and a bitmap that differs from its Services.
@@ -93,9 +93,8 @@ impl Drifted {
         found
     }
 
-    /// Starts a rewrite whose etcd falls silent with the first request that has these words, and kills it there. What
-    /// it has asked for is done in the end: the operation exists, and the bitmap is rewritten if the record of its
-    /// step was in the request.
+    /// Starts a rewrite whose etcd stops answering at the first request with this text, and kills it there. The request is still
+    /// executed: the operation exists, and the bitmap is rewritten if the record of its step was in the request.
     async fn killed_at(&self, words: &str) {
         let relay = Relay::start(&self.etcd.endpoint().replace("http://", ""));
         relay.be_silent_from(words);
@@ -105,13 +104,13 @@ impl Drifted {
             .spawn()
             .expect("netsurgeon starts");
         wait_until("etcd is silent", DEADLINE, async || {
-            assert_eq!(child.try_wait().expect("a child"), None, "it has not ended");
+            assert_eq!(child.try_wait().expect("a child"), None, "it still runs");
             if relay.is_silent() { Ok(()) } else { Err("not yet".to_owned()) }
         })
         .await;
         child.kill().and_then(|()| child.wait()).expect("it is killed");
         relay.cut();
-        wait_until("etcd has done what it was asked for", DEADLINE, async || {
+        wait_until("etcd has executed the request", DEADLINE, async || {
             let keys = self.etcd.keys("/netsurgeon/").await;
             if !keys.iter().any(|key| key.ends_with("/operation")) {
                 return Err(format!("{keys:?}"));
@@ -124,7 +123,7 @@ impl Drifted {
 }
 
 #[tokio::test]
-async fn a_killed_rewrite_is_listed_shown_and_resumed() {
+async fn killed_rewrite_is_listed_shown_and_resumed() {
     for words in [IS_RUNNING, STEP_IS_DONE] {
         let cluster = Drifted::start().await;
         cluster.killed_at(words).await;
@@ -160,7 +159,7 @@ async fn a_killed_rewrite_is_listed_shown_and_resumed() {
 }
 
 #[tokio::test]
-async fn a_killed_rewrite_is_rolled_back() {
+async fn killed_rewrite_is_rolled_back() {
     for words in [IS_RUNNING, STEP_IS_DONE] {
         let cluster = Drifted::start().await;
         cluster.killed_at(words).await;
@@ -174,9 +173,9 @@ async fn a_killed_rewrite_is_rolled_back() {
     }
 }
 
-/// Resume of what has ended is refused, and leaves no trace; a second rollback writes nothing.
+/// An ended operation is not resumed, and the attempt leaves no trace; a second rollback writes nothing.
 #[tokio::test]
-async fn an_operation_that_has_ended_is_not_resumed() {
+async fn ended_operation_is_not_resumed() {
     let cluster = Drifted::start().await;
     cluster.netsurgeon("ranges rewrite --yes").expect(0);
     let (operation, status) = cluster.listed();
@@ -192,13 +191,13 @@ async fn an_operation_that_has_ended_is_not_resumed() {
     cluster.netsurgeon(&format!("operation rollback {operation} --yes")).expect(0);
     assert_eq!(cluster.keys().await, before);
     assert_eq!(cluster.bitmap().await, cluster.drifted);
-    // It is not in the way of the next one.
+    // It does not block the next operation.
     cluster.netsurgeon("ranges rewrite --yes").expect(0);
     assert!(!cluster.has_findings());
 }
 
 #[tokio::test]
-async fn a_rewrite_has_no_manual_steps_and_no_gates() {
+async fn rewrite_has_no_manual_steps_and_no_gates() {
     let cluster = Drifted::start().await;
     cluster.killed_at(IS_RUNNING).await;
     let (operation, _) = cluster.listed();
@@ -211,13 +210,13 @@ async fn a_rewrite_has_no_manual_steps_and_no_gates() {
 }
 
 #[tokio::test]
-async fn a_rewrite_is_refused_while_another_operation_holds_the_lock() {
+async fn rewrite_is_refused_while_another_operation_holds_lease() {
     let cluster = Drifted::start().await;
     let store = std::sync::Arc::new(connect(options(&cluster.etcd)).await);
     let id =
         Survey::identity(store.as_ref(), &Layout::default()).await.expect("a read").expect("an identity");
     let claim = LeaseHolder::of_this_process("renumber-1", "renumber to 10.200.0.0/16", 1_800_000_000);
-    let lock = Lock::acquire(store.clone(), &id, &claim, DEADLINE).await.expect("the lock");
+    let lock = Lock::acquire(store.clone(), &id, &claim, DEADLINE).await.expect("the lease");
     let refused = cluster.netsurgeon("ranges rewrite --yes").expect(1);
     assert!(refused.err.contains("renumber to 10.200.0.0/16"), "{}", refused.err);
     assert_eq!(cluster.bitmap().await, cluster.drifted);
@@ -225,9 +224,9 @@ async fn a_rewrite_is_refused_while_another_operation_holds_the_lock() {
     cluster.netsurgeon("ranges rewrite --yes").expect(0);
 }
 
-/// A rollback that would overwrite what was allocated since is refused. The rewrite stays in force, and nothing waits for it.
+/// A rollback that would overwrite later allocations is refused. The rewrite stays in effect, and blocks nothing.
 #[tokio::test]
-async fn a_rewrite_that_cannot_be_rolled_back_is_in_nobodys_way() {
+async fn stuck_rollback_of_rewrite_blocks_nothing() {
     let cluster = Drifted::start().await;
     cluster.netsurgeon("ranges rewrite --yes").expect(0);
     let (operation, _) = cluster.listed();

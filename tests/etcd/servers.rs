@@ -1,5 +1,5 @@
-//! The rig's own promises about etcd: every way of running it answers, keeps its data over a stop and a
-//! kill, and refuses whom it should refuse.
+//! The rig's own guarantees about etcd: every way to run it answers, keeps its data over a stop and a kill, and rejects wrong
+//! credentials.
 
 use etcd_client::Client;
 
@@ -8,14 +8,14 @@ use super::rig::etcd::{Etcd, EtcdOptions, EtcdVersion};
 const VERSIONS: [EtcdVersion; 2] = [EtcdVersion::Current, EtcdVersion::Debian];
 
 #[tokio::test]
-async fn plain() {
+async fn plain_server_keeps_data_over_a_kill() {
     for version in VERSIONS {
         keeps_data_over_a_kill(EtcdOptions { version, ..EtcdOptions::default() }).await;
     }
 }
 
 #[tokio::test]
-async fn mutual_tls() {
+async fn mutual_tls_server_rejects_client_without_certificate() {
     for version in VERSIONS {
         let options = EtcdOptions { version, mutual_tls: true, ..EtcdOptions::default() };
         let etcd = keeps_data_over_a_kill(options).await;
@@ -29,32 +29,32 @@ async fn mutual_tls() {
 }
 
 #[tokio::test]
-async fn password() {
+async fn server_with_password_rejects_anonymous_reads() {
     for version in VERSIONS {
         let root_password = Some("not-a-secret".to_owned());
         let options = EtcdOptions { version, root_password, ..EtcdOptions::default() };
         let etcd = keeps_data_over_a_kill(options).await;
-        let mut stranger = Client::connect([etcd.endpoint()], None).await.expect("anyone may connect");
-        assert!(stranger.get("key", None).await.is_err(), "nobody may read");
+        let mut stranger = Client::connect([etcd.endpoint()], None).await.expect("every client can connect");
+        assert!(stranger.get("key", None).await.is_err(), "an anonymous client cannot read");
     }
 }
 
 #[tokio::test]
-async fn a_snapshot_is_small_after_compaction() {
+async fn snapshot_is_small_after_compaction() {
     let etcd = Etcd::start(EtcdOptions::default()).await;
     for number in 0..50 {
         etcd.put("key", vec![number; 10_000]).await;
     }
     etcd.compact_and_defragment().await;
-    let folder = tempfile::tempdir().expect("a temporary directory can be made");
+    let folder = tempfile::tempdir().expect("a temporary directory");
     let file = folder.path().join("snapshot.db");
     etcd.snapshot(&file);
-    let size = std::fs::metadata(&file).expect("the snapshot is there").len();
+    let size = std::fs::metadata(&file).expect("a snapshot").len();
     assert!(size < 100_000, "{size} bytes");
 }
 
 #[tokio::test]
-async fn stopped_and_started_again() {
+async fn data_survives_a_stop() {
     let mut etcd = Etcd::start(EtcdOptions::default()).await;
     etcd.put("key", "value").await;
     etcd.stop();

@@ -1,4 +1,4 @@
-//! Files that real servers wrote, read by our reader: they must hold what the server says it holds.
+//! Files that real servers wrote, read by this crate's reader: they must hold what the server reports.
 
 use std::path::Path;
 
@@ -32,8 +32,8 @@ async fn assert_file_is(model: &MemoryStore, file: &SnapshotStore, revisions: &[
     }
 }
 
-/// `etcdutl snapshot restore --bump-revision`, which the documentation of Kubernetes recommends, leaves a
-/// revision without a record and marks everything before it as compacted.
+/// `etcdutl snapshot restore --bump-revision`, which the documentation of Kubernetes recommends, leaves a revision without a
+/// record and marks everything before it as compacted.
 async fn restored_with_a_bumped_revision(saved: &Path, model: &MemoryStore, revisions: &[Revision]) {
     let directory = saved.parent().expect("a directory").join("restored");
     let data = directory.to_string_lossy().into_owned();
@@ -74,7 +74,7 @@ async fn files_of(version: EtcdVersion) {
     assert!(compacted.revision_count() < file.revision_count());
     assert_file_is(&model, &compacted, &revisions, 17).await;
 
-    // A server that is stopped in good order has written everything to its database.
+    // A server that shuts down cleanly has written everything to its database.
     etcd.stop();
     let raw = open(&etcd.data().join("member/snap/db"));
     assert!(!raw.has_checksum());
@@ -82,18 +82,18 @@ async fn files_of(version: EtcdVersion) {
 }
 
 #[tokio::test]
-async fn files_of_the_current_version_hold_what_the_server_says() {
+async fn files_of_current_version_equal_the_server() {
     files_of(EtcdVersion::Current).await;
 }
 
 #[tokio::test]
-async fn files_of_version_3_4_hold_what_the_server_says() {
+async fn files_of_version_3_4_equal_the_server() {
     files_of(EtcdVersion::Debian).await;
 }
 
 /// Thousands of keys with names and values of many lengths: branches, overflow pages, several levels.
 #[tokio::test]
-async fn a_large_tree() {
+async fn large_tree_is_read() {
     for version in [EtcdVersion::Current, EtcdVersion::Debian] {
         let directory = tempfile::tempdir().expect("a directory");
         let etcd = Etcd::start(Server { version, ..Server::default() }).await;
@@ -124,9 +124,9 @@ async fn a_large_tree() {
     }
 }
 
-/// The file of a server without any key, and of one whose only keys were removed and compacted away.
+/// The file of a server without any key, and of one whose only keys were deleted and compacted.
 #[tokio::test]
-async fn empty_keyspaces() {
+async fn empty_keyspaces_are_read() {
     for version in [EtcdVersion::Current, EtcdVersion::Debian] {
         let directory = tempfile::tempdir().expect("a directory");
         let etcd = Etcd::start(Server { version, ..Server::default() }).await;
@@ -147,9 +147,9 @@ async fn empty_keyspaces() {
     }
 }
 
-/// A server that was killed: what its database holds is a revision that it had, whenever it wrote last.
+/// A server that was killed: its database holds a revision that it had, whichever was written last.
 #[tokio::test]
-async fn the_database_of_a_killed_server() {
+async fn database_of_killed_server_is_read() {
     let mut etcd = Etcd::start(Server::default()).await;
     let store = EtcdStore::connect(EtcdOptions::new([etcd.endpoint()])).await.expect("a connection");
     let model = MemoryStore::new();
@@ -164,8 +164,8 @@ async fn the_database_of_a_killed_server() {
     }
 }
 
-/// The snapshot that an operation takes before its first write: whole, its owner's alone, and never in the
-/// place of another file.
+/// The snapshot that an operation saves before its first write: complete, readable only for its owner, and never over another
+/// file.
 async fn taken_from(version: EtcdVersion) {
     let directory = tempfile::tempdir().expect("a directory");
     let etcd = Etcd::start(Server { version, ..Server::default() }).await;
@@ -191,11 +191,11 @@ async fn taken_from(version: EtcdVersion) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_is_taken_of_the_current_version() {
+async fn snapshot_of_current_version_is_saved() {
     taken_from(EtcdVersion::Current).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_is_taken_of_debians_version() {
+async fn snapshot_of_debian_version_is_saved() {
     taken_from(EtcdVersion::Debian).await;
 }

@@ -21,7 +21,7 @@ pub async fn plain(version: EtcdVersion) -> Etcd {
     Etcd::start(Server { version, ..Server::default() }).await
 }
 
-/// Options as a user of this server would give them, without user.
+/// Options for this server, without a user.
 pub fn options(etcd: &Etcd) -> EtcdOptions {
     let mut options = EtcdOptions::new([etcd.endpoint()]);
     if let Some(tls) = etcd.tls() {
@@ -40,16 +40,16 @@ pub async fn connect(options: EtcdOptions) -> EtcdStore {
     EtcdStore::connect(options).await.expect("a connection")
 }
 
-/// Connecting must fail soon; returns how.
+/// Connecting must fail soon; returns the error.
 async fn refused(options: EtcdOptions) -> StoreError {
-    let begun = Instant::now();
+    let started = Instant::now();
     let outcome = EtcdStore::connect(impatient(options)).await;
-    assert!(begun.elapsed() < Duration::from_secs(10), "refused after {:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(10), "refused after {:?}", started.elapsed());
     outcome.err().expect("a refusal")
 }
 
 #[tokio::test]
-async fn keeps_the_contract() {
+async fn etcd_store_fulfils_contract() {
     for version in VERSIONS {
         let etcd = plain(version).await;
         let store = connect(EtcdOptions { page_size: 2, ..options(&etcd) }).await;
@@ -65,7 +65,7 @@ async fn keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn has_the_history_that_the_memory_store_has() {
+async fn history_equals_that_of_memory_store() {
     for version in VERSIONS {
         let etcd = plain(version).await;
         let store = connect(EtcdOptions { page_size: 5, ..options(&etcd) }).await;
@@ -78,7 +78,7 @@ async fn has_the_history_that_the_memory_store_has() {
 }
 
 #[tokio::test]
-async fn mutual_tls_by_address_and_by_name() {
+async fn mutual_tls_works_by_address_and_by_name() {
     for version in VERSIONS {
         let etcd = Etcd::start(Server { version, mutual_tls: true, ..Server::default() }).await;
         contract::check_writes(&connect(options(&etcd)).await).await;
@@ -88,8 +88,8 @@ async fn mutual_tls_by_address_and_by_name() {
         let without_scheme = etcd.endpoint().replace("https://", "");
         connect(EtcdOptions { endpoints: vec![without_scheme], ..options(&etcd) }).await;
 
-        let nobody = refused(EtcdOptions { cert: None, key: None, ..options(&etcd) }).await;
-        assert!(matches!(nobody, StoreError::Unauthenticated { .. }), "{nobody:?}");
+        let anonymous = refused(EtcdOptions { cert: None, key: None, ..options(&etcd) }).await;
+        assert!(matches!(anonymous, StoreError::Unauthenticated { .. }), "{anonymous:?}");
         let other = Etcd::start(Server { version, mutual_tls: true, ..Server::default() }).await;
         let authority = other.tls().expect("it has TLS").authority.clone();
         let distrusted = refused(EtcdOptions { ca_cert: Some(authority), ..options(&etcd) }).await;
@@ -101,7 +101,7 @@ async fn mutual_tls_by_address_and_by_name() {
 }
 
 #[tokio::test]
-async fn tls_to_a_plain_server_is_a_wrong_setting() {
+async fn tls_to_plain_server_is_configuration_error() {
     let (etcd, other) = (plain(EtcdVersion::Current).await, {
         Etcd::start(Server { mutual_tls: true, ..Server::default() }).await
     });
@@ -111,7 +111,7 @@ async fn tls_to_a_plain_server_is_a_wrong_setting() {
 }
 
 #[tokio::test]
-async fn certificates_that_cannot_be_used_are_named() {
+async fn unusable_certificates_are_reported_by_name() {
     let directory = tempfile::tempdir().expect("a directory");
     let text = directory.path().join("text.pem");
     std::fs::write(&text, "nothing of the kind").expect("a file");
@@ -129,7 +129,7 @@ async fn certificates_that_cannot_be_used_are_named() {
 }
 
 #[tokio::test]
-async fn users_and_their_tokens() {
+async fn wrong_password_is_rejected_and_lost_token_renewed() {
     for version in VERSIONS {
         let password = "correct horse";
         let mut etcd =
@@ -143,10 +143,10 @@ async fn users_and_their_tokens() {
         assert!(matches!(wrong, StoreError::Unauthenticated { .. }), "{wrong:?}");
         assert!(!format!("{wrong} {wrong:?} {root:?}").contains(password));
         assert!(!wrong.to_string().contains("battery"));
-        let nobody = refused(options(&etcd)).await;
-        assert!(matches!(nobody, StoreError::Unauthenticated { .. }), "{nobody:?}");
+        let anonymous = refused(options(&etcd)).await;
+        assert!(matches!(anonymous, StoreError::Unauthenticated { .. }), "{anonymous:?}");
 
-        // A server that starts again has forgotten its tokens.
+        // A restarted server has forgotten its tokens.
         let before = contract::everything(&store, None).await;
         etcd.stop();
         etcd.start_again().await;
@@ -156,7 +156,7 @@ async fn users_and_their_tokens() {
 }
 
 #[tokio::test]
-async fn a_user_with_few_permissions() {
+async fn user_with_few_permissions_is_restricted() {
     let etcd = Etcd::start(Server { root_password: Some("secret".into()), ..Server::default() }).await;
     etcd.etcdctl(&["user", "add", "reader:pass"]);
     etcd.etcdctl(&["role", "add", "reading"]);
@@ -165,7 +165,8 @@ async fn a_user_with_few_permissions() {
     etcd.put("/mine/a", "1").await;
     let store = connect(EtcdOptions { user: Some(("reader".into(), "pass".into())), ..options(&etcd) }).await;
     let newest = store.revision().await.expect("a revision");
-    let (read_at, found) = scan(&store, &[KeyRange::prefix("/mine/")], None).await.expect("what it may read");
+    let (read_at, found) =
+        scan(&store, &[KeyRange::prefix("/mine/")], None).await.expect("a scan of the permitted range");
     assert_eq!((read_at, found.len()), (newest, 1));
     let others = scan(&store, &[KeyRange::everything()], None).await;
     assert!(matches!(others, Err(StoreError::PermissionDenied { .. })), "{others:?}");
@@ -174,11 +175,11 @@ async fn a_user_with_few_permissions() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_in_bounded_time() {
+async fn unreachable_server_is_reported_in_bounded_time() {
     let closed = format!("http://127.0.0.1:{}", free_port());
     let outcome = refused(EtcdOptions::new([closed])).await;
     assert!(matches!(outcome, StoreError::Unreachable { .. }), "{outcome:?}");
-    // Someone who takes the connection and never says a word.
+    // A server that accepts the connection and never answers.
     let mute = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = mute.local_addr().expect("an address").to_string();
     let outcome = refused(EtcdOptions::new([address])).await;
@@ -186,7 +187,7 @@ async fn nobody_there_is_told_in_bounded_time() {
 }
 
 #[tokio::test]
-async fn a_dead_endpoint_among_living_ones_does_no_harm() {
+async fn dead_endpoint_among_live_ones_is_harmless() {
     let etcd = plain(EtcdVersion::Current).await;
     let dead = format!("http://127.0.0.1:{}", free_port());
     let store = connect(EtcdOptions::new([dead, etcd.endpoint()])).await;
@@ -194,7 +195,7 @@ async fn a_dead_endpoint_among_living_ones_does_no_harm() {
 }
 
 #[tokio::test]
-async fn a_scan_over_many_pages_is_of_one_revision() {
+async fn scan_over_many_pages_has_one_revision() {
     for version in VERSIONS {
         let etcd = plain(version).await;
         let store = connect(EtcdOptions { page_size: 20, ..options(&etcd) }).await;
@@ -204,7 +205,7 @@ async fn a_scan_over_many_pages_is_of_one_revision() {
             store.commit(&transaction(changes)).await.expect("a commit");
         }
         let writer = connect(options(&etcd)).await;
-        // Each transaction changes a key and its partner half the range away to the same value.
+        // Each transaction changes a key and its partner, half the range away, to the same value.
         let writing = tokio::spawn(async move {
             for round in 1..500_usize {
                 let (left, right) = (round % 200, round % 200 + 200);
@@ -229,12 +230,12 @@ async fn a_scan_over_many_pages_is_of_one_revision() {
             moved += usize::from(store.revision().await.expect("a revision") > revision);
         }
         writing.await.expect("the writer");
-        assert!(moved > 0, "nobody wrote during a scan");
+        assert!(moved > 0, "no write during a scan");
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_is_said_to_be_lost() {
+async fn lost_answer_is_reported_as_unknown_outcome() {
     for version in VERSIONS {
         let etcd = plain(version).await;
         let direct = connect(options(&etcd)).await;
@@ -253,13 +254,13 @@ async fn an_answer_that_is_lost_is_said_to_be_lost() {
         relay.cut();
         let outcome = commit.await.expect("the task");
         assert!(matches!(outcome, Err(CommitError::OutcomeUnknown { .. })), "{outcome:?}");
-        let entry = store.get(&"/lost".into()).await.expect("reading goes on").expect("it did happen");
+        let entry = store.get(&"/lost".into()).await.expect("reads continue").expect("it was applied");
         assert_eq!(entry.version, 1, "it was not sent twice");
     }
 }
 
 #[tokio::test]
-async fn silence_ends_a_commit_with_an_unknown_outcome() {
+async fn silent_server_ends_commit_with_unknown_outcome() {
     let etcd = plain(EtcdVersion::Current).await;
     let relay = Relay::start(&etcd.endpoint().replace("http://", ""));
     let options =
@@ -271,7 +272,7 @@ async fn silence_ends_a_commit_with_an_unknown_outcome() {
 }
 
 #[tokio::test]
-async fn reads_and_unsent_writes_sit_out_a_restart() {
+async fn reads_and_unsent_writes_are_retried_over_restart() {
     let mut etcd = plain(EtcdVersion::Current).await;
     let store = Arc::new(connect(options(&etcd)).await);
     store.commit(&transaction([create("/a", "1")])).await.expect("a commit");
@@ -284,7 +285,7 @@ async fn reads_and_unsent_writes_sit_out_a_restart() {
     etcd.kill();
     let down = refused(options(&etcd)).await;
     assert!(matches!(down, StoreError::Unreachable { .. }), "{down:?}");
-    // By now the store knows that its connection is gone: what cannot be sent may be sent later.
+    // By now the store knows that its connection is closed: a write that cannot be sent may be sent later.
     let patient = store.clone();
     let write = tokio::spawn(async move { patient.commit(&transaction([create("/b", "1")])).await });
     etcd.start_again().await;
@@ -297,7 +298,7 @@ async fn reads_and_unsent_writes_sit_out_a_restart() {
 }
 
 #[tokio::test]
-async fn what_etcd_refuses_as_a_whole() {
+async fn oversized_transactions_are_rejected() {
     for version in VERSIONS {
         let etcd = plain(version).await;
         let store = connect(options(&etcd)).await;
@@ -313,7 +314,7 @@ async fn what_etcd_refuses_as_a_whole() {
 }
 
 #[tokio::test]
-async fn compacted_revisions_are_told_with_the_oldest_one_left() {
+async fn compacted_revision_error_has_oldest_revision() {
     for version in VERSIONS {
         let etcd = plain(version).await;
         let store = connect(options(&etcd)).await;
@@ -332,7 +333,7 @@ async fn compacted_revisions_are_told_with_the_oldest_one_left() {
 }
 
 #[tokio::test]
-async fn endpoints_of_two_clusters_are_refused_by_name() {
+async fn endpoints_of_two_clusters_are_rejected_by_name() {
     for version in VERSIONS {
         let (one, other) = (plain(version).await, plain(version).await);
         let both = [one.endpoint(), other.endpoint()];
@@ -343,14 +344,14 @@ async fn endpoints_of_two_clusters_are_refused_by_name() {
             assert!(says.contains(&format!("`{endpoint}` ")), "{says}");
         }
         assert!(says.contains("give endpoints of one cluster"), "{says}");
-        // One that does not answer says nothing; the same one twice is one cluster.
+        // An endpoint that does not answer is ignored; the same one twice is one cluster.
         let gone = format!("http://127.0.0.1:{}", free_port());
         connect(impatient(EtcdOptions::new([one.endpoint(), gone, one.endpoint()]))).await;
     }
 }
 
 #[tokio::test]
-async fn an_update_keeps_the_lease() {
+async fn update_keeps_the_lease() {
     for version in VERSIONS {
         let etcd = plain(version).await;
         let lease: String = etcd.etcdctl(&["lease", "grant", "600"]);
@@ -365,9 +366,9 @@ async fn an_update_keeps_the_lease() {
     }
 }
 
-/// A page of large values is asked for again with fewer keys: what a scan takes at once does not depend on what is stored.
+/// A page of large values is requested again with fewer keys: the size of the values does not limit a scan.
 #[tokio::test]
-async fn a_page_that_is_too_large_is_asked_for_in_parts() {
+async fn oversized_page_is_requested_in_parts() {
     let etcd = plain(EtcdVersion::Current).await;
     let store = connect(options(&etcd)).await;
     let large = "x".repeat(1_300_000);

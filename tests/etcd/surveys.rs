@@ -14,7 +14,7 @@ use crate::store::{VERSIONS, connect, options, plain};
 
 const SERVICES: u32 = 5;
 
-/// The store, while somebody writes and compacts between the pages of its first scans.
+/// The store, with writes and compactions between the pages of its first scans.
 struct Compacting<'e> {
     etcd: &'e Etcd,
     store: EtcdStore,
@@ -23,7 +23,7 @@ struct Compacting<'e> {
 }
 
 impl Compacting<'_> {
-    /// Replaces a value, so that the revision of the pages that were read is an old one, and compacts up to the new one.
+    /// Replaces a value, so that the pages that were read have an old revision, and compacts up to the new one.
     fn compact(&self) {
         self.etcd.etcdctl(&["put", "/other", "1"]);
         let newest = self.etcd.etcdctl(&["get", "/other", "--write-out=json"]);
@@ -79,20 +79,20 @@ async fn furnish(etcd: &Etcd) {
 }
 
 #[tokio::test]
-async fn a_survey_starts_again_after_a_compaction() {
+async fn survey_restarts_after_compaction() {
     for version in VERSIONS {
         let etcd = plain(version).await;
         furnish(&etcd).await;
-        let begun = connect(options(&etcd)).await.revision().await.expect("a revision");
+        let started = connect(options(&etcd)).await.revision().await.expect("a revision");
         for compactions in [1, 2] {
             let store = connect(EtcdOptions { page_size: 1, ..options(&etcd) }).await;
             let store = Compacting { etcd: &etcd, store, left: AtomicU32::new(compactions) };
             let survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
             assert_eq!(survey.services.len(), usize::try_from(SERVICES).unwrap(), "each once");
-            assert!(survey.revision > begun, "{} is a new revision", survey.revision);
-            assert_eq!(store.left.load(Ordering::SeqCst), 0, "it was compacted that often");
+            assert!(survey.revision > started, "{} is a new revision", survey.revision);
+            assert_eq!(store.left.load(Ordering::SeqCst), 0, "all compactions happened");
         }
-        // Where it goes on for ever, the reason is told; so it is of a revision that was asked for.
+        // If it never ends, the reason is reported; the same for a given revision.
         let store = connect(EtcdOptions { page_size: 1, ..options(&etcd) }).await;
         let store = Compacting { etcd: &etcd, store, left: AtomicU32::new(100) };
         let outcome = Survey::read(&store, &Layout::default(), None).await;

@@ -165,19 +165,19 @@ fn named(line: &str) -> Vec<&str> {
 }
 
 #[test]
-fn a_room_imports_only_rooms_below_it() {
+fn room_imports_only_rooms_below_it() {
     let mut faults = Vec::new();
     for source in sources() {
         let room = source.room();
         let Some((_, below)) = LADDER.iter().find(|(name, _)| *name == room) else {
-            faults.push(format!("src/{}: the room `{room}` has no place on the ladder", source.path));
+            faults.push(format!("src/{}: `LADDER` has no room `{room}`", source.path));
             continue;
         };
         for (index, line) in source.code.iter().enumerate() {
             for other in named(line).into_iter().filter(|other| *other != room) {
                 if !below.contains(&other) {
                     let place = format!("src/{}:{}", source.path, index + 1);
-                    faults.push(format!("{place}: `{room}` may not name `{other}`: {}", line.trim()));
+                    faults.push(format!("{place}: `{room}` must not import `{other}`: {}", line.trim()));
                 }
             }
         }
@@ -186,14 +186,14 @@ fn a_room_imports_only_rooms_below_it() {
 }
 
 #[test]
-fn a_library_has_one_owner() {
+fn library_has_one_owner() {
     let mut faults = Vec::new();
     for source in sources() {
         let is_owner = |owners: &str| owners.split('|').any(|owner| source.path.starts_with(owner));
         for (name, owner) in OWNED.iter().filter(|(_, owners)| !is_owner(owners)) {
             let lines = source.code.iter().enumerate().filter(|(_, line)| line.contains(name));
             faults.extend(lines.map(|(index, _)| {
-                format!("src/{}:{}: only src/{owner} may name `{name}`", source.path, index + 1)
+                format!("src/{}:{}: only src/{owner} may use `{name}`", source.path, index + 1)
             }));
         }
     }
@@ -224,13 +224,13 @@ fn functions_and_files_are_short() {
 }
 
 #[test]
-fn every_module_says_why_it_exists() {
+fn every_module_has_documentation() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let silent = sources().into_iter().filter(|source| {
         let text = std::fs::read_to_string(root.join(&source.path)).expect("a source");
         !text.starts_with("//! ")
     });
     let faults: Vec<String> =
-        silent.map(|source| format!("src/{} has no opening text", source.path)).collect();
+        silent.map(|source| format!("src/{} has no module documentation", source.path)).collect();
     assert_none(&faults);
 }

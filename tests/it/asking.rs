@@ -32,7 +32,7 @@ impl<'a> Asking<'a> {
     }
 
     fn asked(self) -> Vec<bool> {
-        self.asked.into_inner().expect("nobody panics")
+        self.asked.into_inner().expect("no thread panics")
     }
 }
 
@@ -58,7 +58,7 @@ impl Environment<Effect> for Asking<'_> {
 
     async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, StepFault> {
         if manual.name == "flags" {
-            self.asked.lock().expect("nobody panics").push(back);
+            self.asked.lock().expect("no thread panics").push(back);
             if let Some(answer) = &self.flags {
                 return Ok(answer.clone());
             }
@@ -89,7 +89,7 @@ fn is_paused(outcome: &Result<Report, Failure>) -> bool {
 }
 
 #[tokio::test]
-async fn rollback_asks_for_the_opposite_of_a_manual_step_that_was_asked_for() {
+async fn rollback_asks_for_opposite_of_requested_manual_step() {
     for (fixture, to) in crate::harness::CASES {
         let bench = Bench::of(fixture, to).await;
         let store = bench.fresh().await;
@@ -110,7 +110,7 @@ async fn rollback_asks_for_the_opposite_of_a_manual_step_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_manual_step_that_was_asked_for_is_resumed_without_another_record() {
+async fn resume_at_manual_step_writes_no_second_record() {
     let bench = Bench::of("objects", "10.200.0.0/16").await;
     let store = bench.fresh().await;
     for _ in 0..3 {
@@ -124,7 +124,7 @@ async fn a_manual_step_that_was_asked_for_is_resumed_without_another_record() {
 }
 
 #[tokio::test]
-async fn rollback_does_not_ask_for_a_manual_step_that_was_never_asked_for() {
+async fn rollback_skips_manual_step_that_was_never_requested() {
     let bench = Bench::of("objects", "10.200.0.0/16").await;
     let store = bench.fresh().await;
     bench.run(&store, bench.plan.work.flip_stage(1)).await.expect("a run");
@@ -136,7 +136,7 @@ async fn rollback_does_not_ask_for_a_manual_step_that_was_never_asked_for() {
 /// The range of the new addresses is deleted near the end of a rollback. A rollback that is stopped after that does not
 /// wait until it is ready again.
 #[tokio::test]
-async fn a_rollback_stopped_at_each_write_waits_for_no_deleted_range() {
+async fn resumed_rollback_does_not_wait_for_deleted_range() {
     for (fixture, to) in [("objects", "10.200.0.0/16"), ("dualwrite", "10.200.0.0/16")] {
         let bench = Bench::of(fixture, to).await;
         let reference = bench.fresh().await;
@@ -164,7 +164,7 @@ async fn a_rollback_stopped_at_each_write_waits_for_no_deleted_range() {
 
 /// Every manual step can be confirmed by its name; no other name is accepted.
 #[tokio::test]
-async fn every_manual_step_has_a_name_that_can_be_confirmed() {
+async fn every_manual_step_can_be_confirmed_by_name() {
     let mut found = std::collections::BTreeSet::new();
     for bench in Bench::all().await {
         let work = &bench.plan.work;

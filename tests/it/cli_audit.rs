@@ -38,7 +38,7 @@ fn text<'a>(finding: &'a Value, member: &str) -> &'a str {
 }
 
 #[test]
-fn every_address_of_every_service_is_found_in_every_era_and_encoding() {
+fn all_service_addresses_are_found_in_every_era() {
     for (fixture, old) in FIXTURES {
         let (code, told) = audit(fixture, old);
         assert_eq!(code, 3, "{fixture}");
@@ -75,13 +75,13 @@ fn every_address_of_every_service_is_found_in_every_era_and_encoding() {
             assert!(places.contains(place), "{fixture}: {places:?}");
         }
         assert!(places.contains("kubeadm-config") || fixture == "dualstack", "{fixture}: {places:?}");
-        assert!(!places.contains("other"), "{fixture}: a place that is not known: {told:#}");
+        assert!(!places.contains("other"), "{fixture}: an unknown place: {told:#}");
         assert_eq!(told["pods_looked_at"], false);
     }
 }
 
 #[test]
-fn a_range_that_nothing_is_in_is_clean() {
+fn unused_range_has_no_findings() {
     for (fixture, _) in FIXTURES {
         let (code, told) = audit(fixture, "--old 10.201.0.0/16 --old fd00:dead::/112");
         assert_eq!((code, findings(&told).len()), (0, 0), "{fixture}: {told:#}");
@@ -90,7 +90,7 @@ fn a_range_that_nothing_is_in_is_clean() {
 }
 
 #[test]
-fn the_table_says_what_to_do() {
+fn table_contains_remedies() {
     let told = tell("audit --old 10.96.0.10/32 --snapshot testdata/objects.snapshot.db");
     assert!(
         told.contains("breaks-at-retirement (") && told.contains("service-address: the Service itself"),
@@ -105,7 +105,7 @@ fn the_table_says_what_to_do() {
 }
 
 #[test]
-fn wrong_usage_is_told() {
+fn wrong_usage_is_reported() {
     assert!(tell("audit --old 10.96.0.1/16 --host").contains("is not a network address"));
     assert!(tell("audit --host").contains("--old <CIDR>"));
     assert!(tell("audit --old 10.96.0.0/16 --root /x").contains("--host"));
@@ -118,11 +118,11 @@ fn wrong_usage_is_told() {
 #[test]
 fn every_place_is_documented() {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/audit.md"))
-        .expect("the document");
+        .expect("docs/audit.md");
     for place in PLACES {
         assert!(
             text.contains(&format!("| `{}` |", place.code)),
-            "docs/audit.md does not have `{}`",
+            "docs/audit.md does not explain `{}`",
             place.code
         );
     }
@@ -168,7 +168,7 @@ const FILES: [(&str, &str, u64, &str); 13] = [
 ];
 
 #[test]
-fn files_and_processes_of_this_machine_are_looked_at() {
+fn files_and_processes_of_this_machine_are_checked() {
     let root = tempfile::tempdir().expect("a folder");
     for (path, content, ..) in FILES {
         let path = root.path().join(path);
@@ -211,7 +211,7 @@ fn files_and_processes_of_this_machine_are_looked_at() {
 
 /// Every child process inherits its parent's environment, which any user can fill.
 #[test]
-fn of_a_process_ten_variables_are_listed() {
+fn ten_variables_of_a_process_are_listed() {
     let root = tempfile::tempdir().expect("a folder");
     let variables = (0..200).map(|number| (format!("V{number}"), format!("10.96.1.{number}")));
     let mut process = Command::new("cat")
@@ -229,13 +229,13 @@ fn of_a_process_ten_variables_are_listed() {
     let listed = findings(&told).iter().filter(|finding| finding["pid"] == process.id()).count();
     assert_eq!(listed, 10);
     let name = format!("process cat ({})", process.id());
-    let keys = told["not_listed"]["keys"].as_array().expect("what has more");
+    let keys = told["not_listed"]["keys"].as_array().expect("the objects with more findings");
     assert_eq!(keys.iter().filter(|key| **key == name.as_str()).count(), 1, "{}", told["not_listed"]);
     assert!(told["not_listed"]["count"].as_u64() >= Some(190), "{}", told["not_listed"]);
 }
 
 #[test]
-fn a_machine_without_any_is_clean_of_files() {
+fn machine_without_references_has_no_file_findings() {
     let root = tempfile::tempdir().expect("a folder");
     let output = run(&format!("audit --old 10.201.0.0/16 --host --root {} -o json", root.path().display()));
     let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");

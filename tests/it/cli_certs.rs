@@ -80,12 +80,12 @@ fn show_agrees_with_openssl_on_every_kind_of_key() {
         assert_eq!(fingerprint.len(), 59, "SHA-1, which is OpenSSL's default");
     }
     let (_, shown, _) = show(folder.path(), ".");
-    assert_eq!(shown["certificates"].as_array().map(Vec::len), Some(5), "of keys nothing is shown");
+    assert_eq!(shown["certificates"].as_array().map(Vec::len), Some(5), "keys are not shown");
     assert!(!shown.to_string().contains("PRIVATE"));
 }
 
 #[test]
-fn a_serial_number_is_that_of_openssl_whatever_its_first_bit() {
+fn serial_number_equals_openssl_with_any_first_bit() {
     let folder = tempfile::tempdir().expect("a folder");
     for serial in ["0x0", "0x7f", "0x80", "0x941361b381b742bcb661f42ac49cd33dfb3f3b", "0x0a00"] {
         openssl(folder.path(), "one", &["ed25519", "-set_serial", serial]);
@@ -99,7 +99,7 @@ fn a_serial_number_is_that_of_openssl_whatever_its_first_bit() {
 }
 
 #[test]
-fn what_an_api_servers_certificate_lacks_is_found() {
+fn missing_names_of_api_server_certificate_are_found() {
     let folder = tempfile::tempdir().expect("a folder");
     openssl(folder.path(), "apiserver", &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
     let (code, shown, _) =
@@ -123,7 +123,7 @@ fn what_an_api_servers_certificate_lacks_is_found() {
 
 /// A user with write access to a folder can create a FIFO there that no process ever writes to.
 #[test]
-fn what_is_no_file_holds_up_nothing() {
+fn fifo_in_folder_does_not_block_show() {
     let folder = tempfile::tempdir().expect("a folder");
     openssl(folder.path(), "apiserver", &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
     let fifo = Command::new("mkfifo").arg(folder.path().join("b.crt")).status().expect("mkfifo");
@@ -133,7 +133,7 @@ fn what_is_no_file_holds_up_nothing() {
 }
 
 #[test]
-fn whose_time_is_over_or_yet_to_come_is_found_in_a_chain() {
+fn expired_and_not_yet_valid_certificates_are_found_in_chain() {
     let folder = tempfile::tempdir().expect("a folder");
     let made = |name: &str, from: i32, until: i32| {
         let mut params = CertificateParams::new(vec![name.to_string()]).expect("a name");
@@ -141,7 +141,7 @@ fn whose_time_is_over_or_yet_to_come_is_found_in_a_chain() {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.not_before = rcgen::date_time_ymd(from, 1, 1);
         params.not_after = rcgen::date_time_ymd(until, 1, 1);
-        let key = KeyPair::generate().expect("a key can be made");
+        let key = KeyPair::generate().expect("a key");
         params.self_signed(&key).expect("a certificate").pem()
     };
     let chain = format!("a comment\n{}\nand another\n{}", made("old", 2020, 2021), made("young", 2090, 2091));

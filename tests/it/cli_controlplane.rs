@@ -70,7 +70,7 @@ fn read(folder: &Path, file: &str) -> String {
 }
 
 #[test]
-fn every_style_keeps_every_byte_but_the_value() {
+fn set_range_changes_only_the_value_in_every_style() {
     for (style, flags) in STYLES {
         let (api, manager) = (api_server(flags), controller_manager(flags));
         let folder = host(&api, &manager);
@@ -98,12 +98,12 @@ fn every_style_keeps_every_byte_but_the_value() {
         assert_eq!((code, &again["status"]), (Some(0), &json!("unchanged")), "{style}: {said}");
         let (code, _, said) = set(folder.path(), "--to 10.96.0.0/16 --yes");
         assert_eq!(code, Some(0), "{style}: {said}");
-        assert_eq!(read(folder.path(), "kube-apiserver.yaml"), api, "{style}: and back");
+        assert_eq!(read(folder.path(), "kube-apiserver.yaml"), api, "{style}: restored");
     }
 }
 
 #[test]
-fn a_dry_run_shows_and_writes_nothing() {
+fn dry_run_shows_difference_and_writes_nothing() {
     let api = api_server(STYLES[0].1);
     let folder = host(&api, &controller_manager("    - --v=2\n"));
     let output = run_in(
@@ -118,12 +118,12 @@ fn a_dry_run_shows_and_writes_nothing() {
     assert!(err.contains("`kube-controller-manager` has no Service range flag"), "{err}");
     assert_eq!(read(folder.path(), "kube-apiserver.yaml"), api);
     let (code, _, said) = set(folder.path(), "--to 10.200.0.0/16");
-    assert_eq!(code, Some(1), "without a terminal it is not asked: {said}");
+    assert_eq!(code, Some(1), "without a terminal there is no prompt: {said}");
     assert_eq!(read(folder.path(), "kube-apiserver.yaml"), api);
 }
 
 #[test]
-fn what_cannot_be_changed_is_refused_and_nothing_is() {
+fn set_range_rejects_unusable_manifests_without_change() {
     let (api, manager) = (api_server(STYLES[0].1), controller_manager(STYLES[0].1));
     for (text, reason) in [
         ("a: [".to_string(), "kube-apiserver.yaml`: it is no YAML"),
@@ -148,7 +148,7 @@ fn what_cannot_be_changed_is_refused_and_nothing_is() {
 }
 
 #[test]
-fn show_says_what_differs() {
+fn show_reports_differing_ranges() {
     let folder = host(&api_server(STYLES[0].1), &controller_manager(STYLES[0].1));
     // Processes of other tests are found, too.
     let of_files = |shown: &Value| -> Vec<Value> {
@@ -183,7 +183,7 @@ const KUBELETS: [&str; 3] = [
 ];
 
 #[test]
-fn a_kubelet_is_told_another_address_and_every_other_byte_stays() {
+fn set_dns_changes_only_the_address() {
     for text in KUBELETS {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("config.yaml");
@@ -201,12 +201,12 @@ fn a_kubelet_is_told_another_address_and_every_other_byte_stays() {
         assert_eq!((code, &again["status"]), (Some(0), &json!("unchanged")), "{said}");
         let (code, _, said) = set_dns(folder.path(), "--from 10.200.0.10 --to 10.96.0.10 --yes");
         assert_eq!(code, Some(0), "{said}");
-        assert_eq!(fs::read_to_string(&config).unwrap(), text, "and back");
+        assert_eq!(fs::read_to_string(&config).unwrap(), text, "restored");
     }
 }
 
 #[test]
-fn a_kubelet_that_cannot_be_told_is_left_alone() {
+fn set_dns_rejects_unusable_configuration_without_change() {
     for (text, arguments, code, reason) in [
         ("kind: KubeletConfiguration\n", "--to 10.200.0.10", 1, "`config.yaml` has no `clusterDNS`"),
         ("clusterDNS: [\n", "--to 10.200.0.10", 1, "it is not valid YAML"),

@@ -9,7 +9,7 @@ use insta::assert_snapshot;
 use crate::program::{run, run_in, tell, told};
 
 #[test]
-fn wrong_usage_is_status_2() {
+fn wrong_usage_exits_with_status_2() {
     assert_snapshot!(tell("ranges check"), @r"
     --- stderr
     error: there is nothing to read: neither `--snapshot` nor `--etcd-endpoints` is given
@@ -73,7 +73,7 @@ fn wrong_usage_is_status_2() {
 }
 
 #[test]
-fn an_etcd_that_is_not_there() {
+fn missing_etcd_is_reported() {
     let output = run("ranges check --etcd-endpoints http://127.0.0.1:1 --etcd-timeout 1");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let text = String::from_utf8_lossy(&output.stderr);
@@ -84,7 +84,7 @@ fn an_etcd_that_is_not_there() {
 }
 
 #[test]
-fn files_that_cannot_be_read() {
+fn unreadable_files_are_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let whole = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/objects.snapshot.db"))
         .expect("a fixture");
@@ -124,7 +124,7 @@ fn files_that_cannot_be_read() {
 }
 
 #[test]
-fn a_file_without_checksum_is_read_with_a_note() {
+fn file_without_checksum_is_read_with_note() {
     let folder = tempfile::tempdir().expect("a folder");
     let whole = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/objects.snapshot.db"))
         .expect("a fixture");
@@ -138,7 +138,7 @@ fn a_file_without_checksum_is_read_with_a_note() {
 }
 
 #[test]
-fn the_wrong_prefix_and_the_wrong_revision() {
+fn wrong_prefix_and_wrong_revision_are_reported() {
     let objects = "--snapshot testdata/objects.snapshot.db";
     assert_snapshot!(tell(&format!("ranges check --etcd-prefix /kubernetes {objects}")), @r"
     --- stderr
@@ -160,7 +160,7 @@ fn the_wrong_prefix_and_the_wrong_revision() {
 }
 
 #[test]
-fn ip_arithmetic() {
+fn ip_commands_print_addresses_and_errors() {
     assert_snapshot!(tell("ip first 10.96.0.0/16"), @r"
     --- stdout
     10.96.0.1
@@ -292,7 +292,7 @@ fn help_names_every_command() {
 }
 
 #[test]
-fn scripts_and_manual_pages() {
+fn completions_and_manual_pages_are_printed() {
     for shell in ["bash", "zsh", "fish"] {
         assert!(
             String::from_utf8_lossy(&run(&format!("completions {shell}")).stdout).contains("ranges"),
@@ -306,7 +306,7 @@ fn scripts_and_manual_pages() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn closed_stdout_is_no_failure() {
     use std::process::{Command, Stdio};
     let mut child = Command::new(env!("CARGO_BIN_EXE_netsurgeon"))
         .args(["completions", "bash"])
@@ -322,7 +322,7 @@ fn a_reader_that_goes_away_is_no_failure() {
 
 /// Each check that depends on the API is one line, and does not repeat why the API is not available.
 #[test]
-fn preflight_blames_a_bad_kubeconfig_once() {
+fn preflight_reports_bad_kubeconfig_once() {
     let words = "preflight renumber --to 10.200.0.0/16 --kubeconfig /nowhere.conf --etcd-endpoints http://127.0.0.1:1";
     let output = run(&format!("{words} --etcd-timeout 1"));
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -334,14 +334,14 @@ fn preflight_blames_a_bad_kubeconfig_once() {
     let not_run: Vec<&str> =
         out.lines().filter(|line| line.starts_with("not run: depends on `api`: ")).collect();
     assert!(matches!(not_run[..], [line] if line.split(", ").count() > 10), "{out}");
-    assert!(!out.contains("unknown zones:"), "no paragraph for what depends on it: {out}");
-    assert!(!out.contains("\nkube-proxy "), "no row for what depends on it: {out}");
+    assert!(!out.contains("unknown zones:"), "no paragraph for dependent checks: {out}");
+    assert!(!out.contains("\nkube-proxy "), "no row for dependent checks: {out}");
     assert!(out.lines().count() < 40, "it fits on a screen: {out}");
 }
 
 /// Memory with data of a cluster is never written to disk, however the process ends.
 #[test]
-fn it_leaves_no_core() {
+fn process_leaves_no_core_file() {
     let etcd = TcpListener::bind("127.0.0.1:0").expect("a port");
     let endpoint = format!("http://{}", etcd.local_addr().expect("an address"));
     let mut child = Command::new(env!("CARGO_BIN_EXE_netsurgeon"))
@@ -352,14 +352,14 @@ fn it_leaves_no_core() {
         .spawn()
         .expect("the binary");
     etcd.set_nonblocking(true).expect("a socket");
-    let begun = Instant::now();
+    let started = Instant::now();
     // It is connected, and waits for an answer.
     let _silent = loop {
         match etcd.accept() {
             Ok(connection) => break connection,
-            Err(error) => assert!(begun.elapsed() < Duration::from_mins(1), "nobody connects: {error}"),
+            Err(error) => assert!(started.elapsed() < Duration::from_mins(1), "no connection: {error}"),
         }
-        assert_eq!(child.try_wait().expect("a child"), None, "it has not ended");
+        assert_eq!(child.try_wait().expect("a child"), None, "it still runs");
         std::thread::yield_now();
     };
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).expect("its limits");

@@ -29,7 +29,7 @@ fn get_finds_objects_by_kind_and_by_key() {
 }
 
 #[test]
-fn get_shows_a_bitmap_as_addresses() {
+fn get_shows_bitmap_as_addresses() {
     let json = stdout("inspect get range serviceips --snapshot testdata/bitmap.snapshot.db -o json");
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["version"], 1);
@@ -40,7 +40,7 @@ fn get_shows_a_bitmap_as_addresses() {
 }
 
 #[test]
-fn raw_bytes_are_those_of_the_store_and_decode_reads_them() {
+fn raw_prints_stored_bytes_and_decode_reads_them() {
     let raw = run(&format!("inspect get service default/kubernetes --raw {OBJECTS}")).stdout;
     assert!(raw.starts_with(b"k8s\0"));
     let folder = tempfile::tempdir().expect("a folder");
@@ -55,7 +55,7 @@ fn raw_bytes_are_those_of_the_store_and_decode_reads_them() {
 }
 
 #[test]
-fn values_that_cannot_be_decoded_are_told_apart() {
+fn undecodable_values_have_distinct_errors() {
     let decode = |arguments: &str, input: &[u8]| {
         told(&run_in(std::env::temp_dir().as_path(), &format!("inspect decode {arguments}"), input))
     };
@@ -92,7 +92,7 @@ fn values_that_cannot_be_decoded_are_told_apart() {
 }
 
 #[test]
-fn what_a_secret_holds_is_never_shown() {
+fn content_of_secrets_is_never_shown() {
     let secret = "payments/gateway-token";
     for command in [
         format!("inspect get secret {secret} {OBJECTS}"),
@@ -123,7 +123,7 @@ fn what_a_secret_holds_is_never_shown() {
 }
 
 #[test]
-fn what_is_not_there_comes_with_what_is() {
+fn missing_object_error_hints_at_existing_ones() {
     assert_snapshot!(tell(&format!("inspect get service kubernetes {OBJECTS}")), @r"
     --- stderr
     error: `/registry/services/specs/kubernetes` does not exist in snapshot testdata/objects.snapshot.db

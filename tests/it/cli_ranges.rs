@@ -15,7 +15,7 @@ fn overview(fixture: &str) -> String {
 }
 
 #[test]
-fn show_names_every_range_and_its_source() {
+fn show_lists_every_range_and_its_source() {
     assert_snapshot!(overview("objects"), @r"
     Store: snapshot testdata/objects.snapshot.db, revision N
     Era:   objects (there are IPAddress objects and no RangeAllocation `serviceips`)
@@ -52,7 +52,7 @@ fn show_names_every_range_and_its_source() {
 }
 
 #[test]
-fn show_as_json() {
+fn show_prints_json() {
     assert_snapshot!(tell("ranges show --snapshot testdata/json.snapshot.db -o json"), @r#"
     --- stdout
     {
@@ -88,7 +88,7 @@ fn show_as_json() {
 }
 
 #[test]
-fn svg_is_whole_and_replaces_what_was_there() {
+fn svg_is_complete_and_replaces_old_file() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("r.svg"), "old").expect("a file");
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/dualstack.snapshot.db");
@@ -110,7 +110,7 @@ fn svg_is_whole_and_replaces_what_was_there() {
 }
 
 #[test]
-fn check_of_a_healthy_cluster_finds_nothing() {
+fn check_of_healthy_cluster_has_no_findings() {
     for fixture in ["objects", "dualwrite", "bitmap", "dualstack", "json"] {
         let output = run(&format!("ranges check --snapshot testdata/{fixture}.snapshot.db"));
         assert!(output.status.success() && output.stdout.is_empty(), "{fixture}: {output:?}");

@@ -144,7 +144,7 @@ fn text(folder: &Path) -> String {
 }
 
 #[test]
-fn every_kind_of_key_in_every_form() {
+fn every_kind_and_format_of_key_is_reissued() {
     for (number, server) in KINDS.iter().enumerate() {
         let authority = &KINDS[(number + 3) % KINDS.len()];
         let folder = made(authority, server);
@@ -172,7 +172,7 @@ fn every_kind_of_key_in_every_form() {
 
 /// A user who can write the certificate, but has not the authority's key, cannot get names of their choice signed.
 #[test]
-fn what_another_authority_of_that_name_signed_is_not_signed_again() {
+fn certificate_of_another_authority_is_rejected() {
     let [folder, other] = [0, 1].map(|_| made(&KINDS[3], &KINDS[3]));
     let at = folder.path();
     for file in ["apiserver.crt", "apiserver.key"] {
@@ -185,7 +185,7 @@ fn what_another_authority_of_that_name_signed_is_not_signed_again() {
 }
 
 #[test]
-fn the_old_address_goes_and_comes_back() {
+fn dropped_address_is_restored_from_kept_certificate() {
     let folder = made(&KINDS[1], &KINDS[0]);
     let at = folder.path();
     let original = fs::read(at.join("apiserver.crt")).unwrap();
@@ -212,12 +212,12 @@ fn the_old_address_goes_and_comes_back() {
 
     let output = run_in(at, "certs reissue --pki . --for-cidr 10.200.0.0/16", b"");
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "without a terminal it is not asked: {said}");
+    assert_eq!(output.status.code(), Some(1), "without a terminal there is no prompt: {said}");
     assert!(said.contains("+ address 10.200.0.1") && said.contains("--yes"), "{said}");
 }
 
 #[test]
-fn an_authority_elsewhere_signs_a_request() {
+fn remote_authority_signs_request() {
     for new_key in [false, true] {
         let folder = made(&KINDS[4], &KINDS[3]);
         let (at, elsewhere) = (folder.path(), tempfile::tempdir().unwrap());
@@ -250,7 +250,7 @@ fn an_authority_elsewhere_signs_a_request() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_nothing_changes() {
+fn invalid_input_is_rejected_without_change() {
     let folder = made(&KINDS[3], &KINDS[3]);
     let at = folder.path();
     openssl(
@@ -307,13 +307,13 @@ fn what_cannot_be_is_refused_and_nothing_changes() {
     openssl(at, "x509 -in apiserver.crt -noout -checkend 0");
     // It expires in the second in which it is created.
     sign(at, "apiserver", 0);
-    let begun = Instant::now();
+    let started = Instant::now();
     let said = loop {
         let (code, _, said) = reissue(at, "--dry-run --for-cidr 10.200.0.0/16");
         if code == Some(1) {
             break said;
         }
-        assert!(begun.elapsed() < Duration::from_secs(30), "it does not expire: {said}");
+        assert!(started.elapsed() < Duration::from_secs(30), "it does not expire: {said}");
     };
     assert!(said.contains("--days 365"), "{said}");
     reissued(at, "--for-cidr 10.200.0.0/16 --days 365", &["10.200.0.1"]);
@@ -336,7 +336,7 @@ fn on_a_file_system(options: &str, then: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_full_disk_and_a_read_only_one_change_nothing() {
+fn full_or_read_only_disk_changes_nothing() {
     // Seven pages: enough for the four files, not for their copies.
     let (code, said) = on_a_file_system("size=28k", "true");
     assert_eq!(code, Some(1), "{said}");
@@ -347,13 +347,13 @@ fn a_full_disk_and_a_read_only_one_change_nothing() {
 }
 
 #[test]
-fn killed_at_any_instant_there_is_one_valid_pair() {
+fn kill_at_any_instant_leaves_one_valid_pair() {
     let folder = made(&KINDS[3], &KINDS[3]);
     let at = folder.path();
     let instants = if std::env::var_os("NETSURGEON_SOAK").is_some() { 400 } else { 20 };
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     reissued(at, "--new-key", &["10.96.0.1"]);
-    let whole = begun.elapsed();
+    let whole = started.elapsed();
     let mut killed = 0;
     for number in 0..instants {
         let mut child = Command::new(env!("CARGO_BIN_EXE_netsurgeon"))
@@ -365,7 +365,7 @@ fn killed_at_any_instant_there_is_one_valid_pair() {
             .expect("the binary");
         // The kill can hit any instant: the same must hold after each.
         std::thread::sleep(whole * number / instants);
-        child.kill().expect("it is ours");
+        child.kill().expect("the child runs");
         killed += i32::from(child.wait().expect("an end").code().is_none());
         judged(at, &["10.96.0.1"]);
     }

@@ -15,7 +15,7 @@ fn json_of(arguments: &str) -> Value {
 
 /// The first screen of the README shows the real output.
 #[test]
-fn the_readme_shows_real_output() {
+fn readme_shows_real_output() {
     let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
     let (_, example) = readme.split_once("```console\n$ netsurgeon ").expect("an example");
     let (command, rest) = example.split_once('\n').unwrap();
@@ -25,7 +25,7 @@ fn the_readme_shows_real_output() {
 }
 
 #[test]
-fn a_rehearsal_has_the_documented_shape() {
+fn rehearsal_json_matches_documentation() {
     for era in ["objects", "dualwrite", "bitmap", "json", "dualstack"] {
         let value = json_of(&format!("rehearse testdata/{era}.snapshot.db --to 10.200.0.0/16 -o json"));
         assert_eq!(value["version"], 1);
@@ -44,7 +44,7 @@ fn a_rehearsal_has_the_documented_shape() {
 }
 
 #[test]
-fn a_plan_is_the_same_file_and_digest_each_time() {
+fn plan_is_reproducible() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("plan.json");
     let arguments = "renumber plan --snapshot testdata/bitmap.snapshot.db --to 10.200.0.0/24 -o json";
@@ -63,7 +63,7 @@ fn a_plan_is_the_same_file_and_digest_each_time() {
 }
 
 #[test]
-fn what_cannot_be_a_target_is_refused_in_words() {
+fn invalid_targets_are_rejected() {
     for (to, status, words) in [
         ("10.96.0.0/16", 1, "overlaps the cluster's Service range"),
         ("10.0.0.0/8", 1, "overlaps the cluster's Service range"),

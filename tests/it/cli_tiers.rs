@@ -25,7 +25,7 @@ fn planned(body: &str, more: &str) -> (Option<i32>, Vec<u8>, String) {
 }
 
 #[test]
-fn a_program_is_asked_once_for_each_service() {
+fn tier_command_runs_once_per_service() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("asked");
     let body = format!(
@@ -57,7 +57,7 @@ fn a_program_is_asked_once_for_each_service() {
 }
 
 #[test]
-fn a_program_that_does_not_answer_stops_the_plan() {
+fn plan_fails_when_tier_command_fails_or_times_out() {
     for (body, more, words) in [
         ("echo no such team >&2; exit 3", "", "failed with exit status: 3: no such team"),
         ("echo gold; echo rich >&2", "", "printed `gold`, which is not one of the tiers: rich"),
@@ -78,7 +78,7 @@ fn a_program_that_does_not_answer_stops_the_plan() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_wrong_usage() {
+fn contradicting_tier_flags_are_wrong_usage() {
     for (flags, words) in [
         ("--tiers dev,dev --tier-label x", "is named twice"),
         ("--tiers dev,,web --tier-label x", "is not a valid name"),
@@ -96,7 +96,7 @@ fn what_cannot_be_meant_is_wrong_usage() {
 }
 
 #[test]
-fn a_rehearsal_goes_by_tiers_as_well() {
+fn rehearsal_uses_tiers() {
     let folder = tempfile::tempdir().unwrap();
     let path = script(folder.path(), "case $2 in *a*) echo web;; *) echo dev;; esac");
     let command = format!(
@@ -119,7 +119,7 @@ fn listed(lines: &str, more: &str) -> (Option<i32>, Vec<u8>, String) {
 }
 
 #[test]
-fn a_file_orders_the_services_and_its_strangers_are_named() {
+fn tier_file_orders_services_and_reports_unknown_names() {
     let lines = "# ours\nshop/* web\nshop/cart dev # alone\nshop/crat web\nnowhere/* dev\n";
     let (status, stdout, said) = listed(lines, "--default-tier dev -o json");
     assert_eq!(status, Some(0), "{said}");
@@ -140,7 +140,7 @@ fn a_file_orders_the_services_and_its_strangers_are_named() {
 }
 
 #[test]
-fn mistakes_of_a_file_are_named_with_their_line() {
+fn tier_file_errors_name_the_line() {
     for (lines, code, words) in [
         ("shop/* web\n\nshop/cart gold", 2, "line 3 of `"),
         ("shop/cart gold", 2, "`gold` is not one of the tiers"),
@@ -157,7 +157,7 @@ fn mistakes_of_a_file_are_named_with_their_line() {
 }
 
 #[test]
-fn a_saved_plan_carries_its_tiers_under_its_digest() {
+fn digest_of_saved_plan_covers_tiers() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("plan.json");
     let words = format!("{PLAN} --tiers web --tier-label none --default-tier web --save {}", file.display());
@@ -165,7 +165,7 @@ fn a_saved_plan_carries_its_tiers_under_its_digest() {
     assert!(first.status.success(), "{}", told(&first));
     let text = std::fs::read_to_string(&file).unwrap();
     let plan =
-        netsurgeon::operation::Plan::<netsurgeon::renumber::Renumbering>::read(&file).expect("it is sound");
+        netsurgeon::operation::Plan::<netsurgeon::renumber::Renumbering>::read(&file).expect("it is valid");
     assert_eq!(plan.work.tiers, ["web"]);
     for (from, to) in [(r#""tier": "web""#, r#""tier": "dev""#), (r#""tiers": ["#, r#""tiers": ["dev","#)] {
         assert!(text.contains(from), "{from}");
@@ -180,7 +180,7 @@ fn a_saved_plan_carries_its_tiers_under_its_digest() {
 }
 
 #[test]
-fn a_rehearsal_names_the_tiers() {
+fn rehearsal_prints_tiers() {
     let words = "rehearse testdata/objects.snapshot.db --to 10.200.0.0/16 --tiers dev,web --tier-label none \
                  --default-tier web";
     let output = run(words);

@@ -76,7 +76,7 @@ fn target(from: &str, path: &str, edges: &Edges) -> Option<String> {
 }
 
 #[test]
-fn no_two_files_of_a_room_name_each_other() {
+fn files_of_a_room_have_no_import_cycle() {
     let sources = sources();
     let mut edges: Edges = sources.iter().map(|source| (module(source), BTreeSet::new())).collect();
     for source in &sources {
@@ -102,5 +102,5 @@ fn no_two_files_of_a_room_name_each_other() {
             break;
         }
     }
-    assert!(edges.is_empty(), "these files name each other, in circles: {edges:#?}");
+    assert!(edges.is_empty(), "import cycles: {edges:#?}");
 }

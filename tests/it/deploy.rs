@@ -18,7 +18,8 @@ const READ_ONLY: [&str; 9] = [
 ];
 /// Optional roles: no manifest binds them.
 const OPTIONAL: [&str; 3] = ["netsurgeon-lock-timer", "netsurgeon-mirror-secrets", "netsurgeon-nodes"];
-/// The only role with the node proxy, the only one with Secrets, and the only one that may create a workload: a Job in kube-system.
+/// The only role with the node proxy, the only one with Secrets, and the only one that may create a workload (a Job in
+/// kube-system).
 const NODES: &str = "netsurgeon-nodes";
 const SECRETS: &str = "netsurgeon-mirror-secrets";
 const TIMER: &str = "netsurgeon-lock-timer";
@@ -109,7 +110,7 @@ fn is_reader(role: &Value) -> bool {
 }
 
 #[test]
-fn no_role_gives_more_than_it_is_for() {
+fn roles_grant_no_excess_permission() {
     for role in roles() {
         for rule in role["rules"].as_array().expect("rules") {
             let found = excess(name(&role), is_reader(&role), rule);
@@ -124,7 +125,7 @@ fn no_role_gives_more_than_it_is_for() {
 }
 
 #[test]
-fn excess_is_found() {
+fn excess_permission_is_detected() {
     let rule = |resources: &[&str], verbs: &[&str]| serde_json::json!({"apiGroups": [""], "resources": resources, "verbs": verbs});
     for (role, resource, verb) in [
         ("x", "*", "get"),
@@ -155,14 +156,14 @@ fn excess_is_found() {
 }
 
 #[test]
-fn roles_that_read_are_marked() {
+fn reading_roles_are_labelled() {
     let roles = roles();
     let marked: BTreeSet<&str> = roles.iter().filter(|role| is_reader(role)).map(name).collect();
     assert_eq!(marked, BTreeSet::from(READ_ONLY));
 }
 
 #[test]
-fn optional_roles_are_bound_by_nobody() {
+fn optional_roles_are_not_bound() {
     let roles = roles();
     for optional in OPTIONAL {
         assert!(roles.iter().any(|role| name(role) == optional), "{optional}");
@@ -177,7 +178,7 @@ fn optional_roles_are_bound_by_nobody() {
 
 /// A tag can be moved to another image, which would get the keys of etcd, or root on every node.
 #[test]
-fn images_are_named_by_their_digest() {
+fn images_are_pinned_by_digest() {
     let mut count = 0;
     for (file, object) in objects() {
         let pod = &object["spec"]["template"]["spec"];

@@ -205,57 +205,60 @@ fn throttled(seconds: Option<u64>) -> Next {
 }
 
 #[tokio::test]
-async fn what_was_there_and_what_was_made_is_in_the_journal() {
+async fn journal_keeps_value_before_and_created_object() {
     let (bench, places) = (Bench::new(&[("a", 1), ("b", 2)]).await, Places::of(&[("a", 7)]));
     bench.run(&places).await.expect("a run");
     let journal = bench.journal().await;
     let record = journal.find(&step_of("a")).expect("a record");
     let found = (record.before.as_deref(), record.made.as_deref());
     assert_eq!(found, (Some(&json!(7)), Some(&json!({"id": 10}))));
-    bench.unwind(&places).await.expect("a way back");
+    bench.unwind(&places).await.expect("a rollback");
     assert_eq!(
         places.there(),
         [("a".to_string(), 7)],
-        "exactly as it was, the one that was not there included"
+        "exactly as before: the missing place is missing again"
     );
     assert_eq!(bench.state("b").await, Some(State::UndoDone));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_throttled_is_tried_again_and_not_for_ever() {
+async fn throttled_effect_is_retried_within_limits() {
     let bench = Bench::new(&[("a", 1)]).await;
     let places = Places::default().then([throttled(None), throttled(Some(60))]);
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     bench.run(&places).await.expect("a run");
-    assert!(places.calls() == 3 && begun.elapsed() >= Duration::from_mins(1), "as long as it was told");
+    assert!(
+        places.calls() == 3 && started.elapsed() >= Duration::from_mins(1),
+        "it waits as long as requested"
+    );
 
     let bench = Bench::new(&[("a", 1)]).await;
     let places = Places::default().then((0..100).map(|_| throttled(None)));
     let failure = bench.run(&places).await.expect_err("it gives up").to_string();
     assert_eq!(failure, "step `put/a`: too many requests; tried 9 times");
-    assert_eq!(bench.state("a").await, Some(State::Started), "whoever resumes tries again");
+    assert_eq!(bench.state("a").await, Some(State::Started), "a resume retries it");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_is_looked_for() {
+async fn outcome_is_looked_up_after_lost_answer() {
     let bench = Bench::new(&[("a", 1)]).await;
     let places = Places::of(&[("a", 7)]).then([Next::Lose]);
     bench.run(&places).await.expect("a run");
-    assert_eq!(places.calls(), 1, "it was done: not twice");
+    assert_eq!(places.calls(), 1, "it is not done twice");
     let places = places.then([Next::Fail(Fault::InDoubt("the connection broke".into())), Next::Lose]);
-    bench.unwind(&places).await.expect("a way back");
+    bench.unwind(&places).await.expect("a rollback");
     assert_eq!((places.calls(), places.there()), (3, vec![("a".to_string(), 7)]));
 }
 
 #[tokio::test]
-async fn what_others_have_changed_meanwhile_is_skipped() {
+async fn subject_changed_by_another_client_is_skipped() {
     let bench = Bench::new(&[("a", 1), ("b", 2)]).await;
     let places = Places::of(&[("a", 7)]);
     // The process was killed between the record of its intention and the call.
     let halted = bench.run(&Places::of(&[("a", 7)]).then([Next::Fail(Fault::Halt("killed".into()))])).await;
     assert!(halted.is_err() && bench.state("a").await == Some(State::Started));
     places.there.lock().unwrap().insert("a".into(), 8);
-    let report = bench.run(&places).await.expect("the others are done");
+    let report = bench.run(&places).await.expect("the other subjects are done");
     assert_eq!(report.stuck.len(), 1, "{report:?}");
     assert_eq!((bench.state("a").await, bench.state("b").await), (Some(State::Failed), Some(State::Done)));
     assert_eq!(places.there(), [("a".to_string(), 8), ("b".to_string(), 2)]);
@@ -285,7 +288,7 @@ impl Environment<Put> for Stopping<'_> {
 }
 
 #[tokio::test]
-async fn what_is_refused_while_it_stops_is_recorded() {
+async fn rejection_during_stop_is_recorded() {
     let (switch, stop) = Stop::new();
     let bench = Bench::new(&[("a", 1)]).await;
     let refused = Next::Fail(Fault::Skip("a webhook refuses it".into()));
@@ -301,7 +304,7 @@ async fn what_is_refused_while_it_stops_is_recorded() {
 }
 
 #[tokio::test]
-async fn what_was_there_is_looked_at_once() {
+async fn value_before_is_observed_once() {
     let bench = Bench::new(&[("a", 1)]).await;
     // The call succeeded, but the process was killed before its answer.
     let places = Places::of(&[("a", 7)]).then([Next::Fail(Fault::Halt("killed".into()))]);
@@ -309,22 +312,22 @@ async fn what_was_there_is_looked_at_once() {
     places.there.lock().unwrap().insert("a".into(), 1);
     bench.run(&places).await.expect("it is found done");
     assert_eq!(places.calls(), 1);
-    bench.unwind(&places).await.expect("a way back");
-    assert_eq!(places.there(), [("a".to_string(), 7)], "not what was there at the second look");
+    bench.unwind(&places).await.expect("a rollback");
+    assert_eq!(places.there(), [("a".to_string(), 7)], "the first observation counts");
 }
 
 #[tokio::test(start_paused = true)]
-async fn asked_to_stop_it_does_not_wait_for_the_next_attempt() {
+async fn stop_request_ends_wait_for_retry() {
     let (switch, stop) = Stop::new();
     let bench = Bench::new(&[("a", 1)]).await;
     let places = Places::default().then([throttled(Some(3600))]);
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let (outcome, ()) = tokio::join!(bench.go(&places, false, stop, Vec::new()), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         switch.ask();
     });
     assert!(outcome.expect_err("it stops").is_stopped());
-    assert!(begun.elapsed() < Duration::from_mins(1));
+    assert!(started.elapsed() < Duration::from_mins(1));
 }
 
 /// Another process takes the operation lease over while an effect is running, and perhaps completes the step.
@@ -342,12 +345,12 @@ fn claim() -> LeaseHolder {
 impl Environment<Put> for Late<'_> {
     async fn apply(&self, doing: &Doing<'_, Put>) -> Result<Applied, Fault> {
         let lock = Lock::take_over(self.bench.store.clone(), "c", &claim(), Duration::from_mins(1)).await;
-        let guard = lock.expect("the lock").guard();
+        let guard = lock.expect("the lease").guard();
         if self.goes_on {
             self.bench
                 .go(self.places, false, Stop::never(), vec![guard])
                 .await
-                .expect("they come to the end");
+                .expect("the other process completes");
         }
         self.places.apply(doing).await
     }
@@ -357,7 +360,7 @@ impl Environment<Put> for Late<'_> {
     }
 
     async fn take_back(&self, doing: &Doing<'_, Put>, ended: Option<Revision>) -> Result<bool, Fault> {
-        assert!(ended.is_some(), "when they came to its end");
+        assert!(ended.is_some(), "only if the other process completed the step");
         self.places.take_back(doing, ended).await
     }
 
@@ -371,11 +374,11 @@ impl Environment<Put> for Late<'_> {
 }
 
 #[tokio::test]
-async fn what_is_made_after_the_lock_was_lost_is_taken_back() {
+async fn object_created_after_lease_loss_is_taken_back() {
     for goes_on in [false, true] {
         let (bench, places) = (Bench::new(&[("a", 1)]).await, Places::default());
         let lock = Lock::acquire(bench.store.clone(), "c", &claim(), Duration::from_mins(1)).await;
-        let guards = vec![lock.expect("the lock").guard()];
+        let guards = vec![lock.expect("the lease").guard()];
         let late = Late { places: &places, bench: &bench, goes_on };
         let (mut journal, mut silent) = (bench.journal().await, Silent);
         let ledger = journal.in_store(&*bench.store, &guards);

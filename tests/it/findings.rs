@@ -15,10 +15,7 @@ fn codes(folder: &Path, found: &mut BTreeSet<String>) {
             for call in ["Finding::error(", "Finding::warning(", "Finding::info(", "Finding::new("] {
                 for rest in text.split(call).skip(1) {
                     let code = rest.split('"').nth(1).expect("a code in quotes");
-                    assert!(
-                        rest.trim_start().starts_with('"'),
-                        "a code is written where it is used: {rest:.40}"
-                    );
+                    assert!(rest.trim_start().starts_with('"'), "a code must be a literal: {rest:.40}");
                     found.insert(code.to_string());
                 }
             }

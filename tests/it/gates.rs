@@ -43,7 +43,7 @@ impl Checkpoint for Gate {
             return std::future::pending().await;
         }
         if self.closed_before.lock().unwrap().contains(&stage.batch) {
-            return Err(Closed { gate: "test".into(), reason: "as told".into() });
+            return Err(Closed { gate: "test".into(), reason: "as requested".into() });
         }
         Ok(())
     }
@@ -77,11 +77,11 @@ async fn all() -> Vec<Bench> {
 
 fn is_closed(error: &OperationError) -> bool {
     error.is_pause()
-        && matches!(error, OperationError::GateClosed { gate, reason, .. } if gate == "test" && reason == "as told")
+        && matches!(error, OperationError::GateClosed { gate, reason, .. } if gate == "test" && reason == "as requested")
 }
 
 #[tokio::test]
-async fn it_is_asked_once_between_batches_and_never_of_what_is_done() {
+async fn gate_is_asked_once_between_batches() {
     for bench in all().await {
         let gate = Gate::closed_before(&[]);
         let bench = behind(&bench, &gate, Stop::never());
@@ -95,16 +95,16 @@ async fn it_is_asked_once_between_batches_and_never_of_what_is_done() {
         bench.run(&store, bench.plan.work.flip_stage(1)).await.expect("a run");
         assert_eq!(gate.take(), [Some(1)], "{}", bench.name);
         bench.unwind(&store).await.expect("a rollback");
-        assert_eq!(gate.take(), [], "{}: it is not asked on the way back", bench.name);
+        assert_eq!(gate.take(), [], "{}: a rollback asks no gate", bench.name);
         bench.assert_as_at_the_start(&store, "undone").await;
     }
 }
 
 /// The stages that were started.
 #[derive(Default)]
-struct Begun(Vec<(Option<usize>, String)>);
+struct StartedStages(Vec<(Option<usize>, String)>);
 
-impl Observer for Begun {
+impl Observer for StartedStages {
     fn event(&mut self, event: Event<'_>) {
         if let Event::StageStarted { stage, .. } = event {
             self.0.push((stage.batch, stage.name.clone()));
@@ -113,22 +113,29 @@ impl Observer for Begun {
 }
 
 #[tokio::test]
-async fn a_closed_gate_lets_nothing_begin_and_is_asked_again() {
+async fn closed_gate_stops_next_batch_and_is_asked_again() {
     for bench in all().await {
         let gate = Gate::closed_before(&[Some(1)]);
         let bench = behind(&bench, &gate, Stop::never());
         let store = bench.fresh().await;
-        let (mut begun, mut journal) = (Begun::default(), bench.journal(&store).await);
-        let failure =
-            bench.run_watched(&store, None, &mut journal, &mut begun).await.expect_err("it is closed");
+        let (mut started, mut journal) = (StartedStages::default(), bench.journal(&store).await);
+        let failure = bench
+            .run_watched(&store, None, &mut journal, &mut started)
+            .await
+            .expect_err("the gate is closed");
         assert!(is_closed(&failure.source), "{}: {failure}", bench.name);
-        assert!(begun.0.iter().all(|(batch, _)| *batch != Some(1)), "{}: {:?}", bench.name, begun.0);
-        assert_eq!(begun.0.last().unwrap().0, Some(0), "{}: batch 1 is finished", bench.name);
+        assert!(started.0.iter().all(|(batch, _)| *batch != Some(1)), "{}: {:?}", bench.name, started.0);
+        assert_eq!(started.0.last().unwrap().0, Some(0), "{}: batch 1 is finished", bench.name);
         let at_the_gate = keys(&store, "/").await;
 
-        bench.run(&store, None).await.expect_err("it is still closed");
+        bench.run(&store, None).await.expect_err("the gate is still closed");
         assert_eq!(gate.take(), [Some(1), Some(1)], "{}", bench.name);
-        assert_eq!(keys(&store, "/").await, at_the_gate, "{}: nothing is written at a gate", bench.name);
+        assert_eq!(
+            keys(&store, "/").await,
+            at_the_gate,
+            "{}: nothing is written at a closed gate",
+            bench.name
+        );
 
         gate.open();
         bench.run(&store, None).await.expect("a run through open gates");
@@ -137,7 +144,7 @@ async fn a_closed_gate_lets_nothing_begin_and_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_batch_that_has_begun_is_finished_whatever_the_gate_says() {
+async fn started_batch_completes_despite_closed_gate() {
     for bench in all().await {
         let gate = Gate::closed_before(&[]);
         let bench = behind(&bench, &gate, Stop::never());
@@ -154,24 +161,24 @@ async fn a_batch_that_has_begun_is_finished_whatever_the_gate_says() {
         assert!(is_closed(&failure.source), "{}: {failure}", bench.name);
         assert_eq!(gate.take(), [boundaries(&bench)[1]], "{}", bench.name);
         bench.unwind(&store).await.expect("a rollback");
-        bench.assert_as_at_the_start(&store, "undone from a gate").await;
+        bench.assert_as_at_the_start(&store, "rolled back at a gate").await;
     }
 }
 
 /// The first batch has no gate before it, unless the batch was rolled back. A gate before such a batch does not report that the
 /// batch before it is just complete.
 #[tokio::test]
-async fn before_a_batch_is_done_anew_it_is_asked() {
+async fn gate_is_asked_before_rolled_back_batch_runs_again() {
     for bench in all().await {
         let gate = Gate::closed_before(&[Some(1)]);
         let bench = behind(&bench, &gate, Stop::never());
         let store = bench.fresh().await;
-        let failure = bench.run(&store, None).await.expect_err("it is closed");
+        let failure = bench.run(&store, None).await.expect_err("the gate is closed");
         assert!(matches!(failure.source, OperationError::GateClosed { after: Some(0), .. }), "{failure}");
-        bench.unwind_batch(&store, 0).await.expect("a way back");
+        bench.unwind_batch(&store, 0).await.expect("a rollback");
         gate.take();
         *gate.closed_before.lock().unwrap() = vec![Some(0)];
-        let failure = bench.run(&store, None).await.expect_err("it is closed");
+        let failure = bench.run(&store, None).await.expect_err("the gate is closed");
         assert!(matches!(failure.source, OperationError::GateClosed { after: None, .. }), "{failure}");
         assert_eq!(gate.take(), [Some(0)], "{}", bench.name);
         gate.open();
@@ -182,12 +189,12 @@ async fn before_a_batch_is_done_anew_it_is_asked() {
 }
 
 #[tokio::test]
-async fn who_is_asked_to_stop_does_not_wait_for_a_gate() {
+async fn stop_request_ends_wait_for_gate() {
     let (switch, stop) = Stop::new();
     let gate = Arc::new(Gate { stops: Mutex::new(Some(switch)), ..Gate::default() });
     let bench = behind(&Bench::of("objects", "10.200.0.0/16").await, &gate, stop);
     let store = bench.fresh().await;
-    let failure = bench.run(&store, None).await.expect_err("it was asked to stop");
+    let failure = bench.run(&store, None).await.expect_err("a stop was requested");
     assert!(failure.is_stopped(), "{failure}");
     assert_eq!(gate.take(), [Some(1)]);
 }

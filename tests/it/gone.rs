@@ -33,7 +33,7 @@ async fn settle_strays(bench: &Bench, store: &Saboteur, guards: &[Guard]) -> BTr
             let settled =
                 operation::settle(&journal.in_store(store, guards), &mut journal, steps, &one, &Constant)
                     .await;
-            assert_eq!(settled.expect("it is settled"), RepairOutcome::Done);
+            assert_eq!(settled.expect("a repair"), RepairOutcome::Done);
             subjects.insert(one.subject);
         }
     }
@@ -41,10 +41,10 @@ async fn settle_strays(bench: &Bench, store: &Saboteur, guards: &[Guard]) -> BTr
 
 /// Deleted and recreated Services do not prevent the others from being retired, and leave nothing behind.
 #[tokio::test]
-async fn a_week_of_deletions_can_be_retired() {
+async fn deleted_and_recreated_services_can_be_retired() {
     for bench in Bench::all().await {
         let layout = Layout::default();
-        let [gone, anew] = [0, 1].map(|index| {
+        let [gone, recreated] = [0, 1].map(|index| {
             let mut by_itself =
                 bench.plan.work.moves.iter().filter(|m| m.hold == Hold::ExternalIp && m.turn.is_any());
             by_itself.nth(index).expect("such a move")
@@ -54,19 +54,19 @@ async fn a_week_of_deletions_can_be_retired() {
         for one in [Some(gone), shadowed].into_iter().flatten() {
             delete(&store, &service_of(one)).await;
         }
-        set(&store, &service_of(anew), &[(Field::uid(), text("another"))]).await;
+        set(&store, &service_of(recreated), &[(Field::uid(), text("another"))]).await;
         let guard = store.take_lock("alice@cp-1").await;
         let expected: BTreeSet<String> =
-            [Some(gone), Some(anew), shadowed].into_iter().flatten().map(Move::subject).collect();
+            [Some(gone), Some(recreated), shadowed].into_iter().flatten().map(Move::subject).collect();
         assert_eq!(settle_strays(&bench, &store, &[guard]).await, expected, "{}", bench.name);
         bench.run(&store, None).await.expect("the rest is retired");
         let left = keys(&store, "/registry/").await;
-        for one in [Some(gone), Some(anew), shadowed].into_iter().flatten() {
+        for one in [Some(gone), Some(recreated), shadowed].into_iter().flatten() {
             assert!(!left.contains_key(&layout.ip_address(one.old_address)), "{}", one.subject());
         }
         let is_shadow = |key: &Key| key.to_string().contains("/netsurgeon-hold-");
         assert!(!left.keys().any(is_shadow), "{}", bench.name);
-        let value = &left[&service_of(anew)];
+        let value = &left[&service_of(recreated)];
         for field in [Field::external_ips(), Field::external_traffic_policy()] {
             assert_eq!(edit::read(value, &field).unwrap(), Value::Absent, "{}", bench.name);
         }
@@ -75,7 +75,7 @@ async fn a_week_of_deletions_can_be_retired() {
 
 /// Deleted Services do not prevent the rollback of the others, and leave nothing behind, at any stage.
 #[tokio::test]
-async fn what_is_gone_is_given_up_on_the_way_back() {
+async fn rollback_gives_up_deleted_services() {
     for bench in Bench::all().await.into_iter().filter(|bench| !bench.name.starts_with("bitmap")) {
         let stages = bench.plan.work.stages();
         let middle = bench.plan.work.flip_stage(0).expect("a batch");
@@ -90,7 +90,7 @@ async fn what_is_gone_is_given_up_on_the_way_back() {
             for one in &lost {
                 // Through the API, which releases the Service's addresses.
                 let has = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
-                let has = has.services.into_iter().find(|s| s.uid == one.uid).expect("it is there");
+                let has = has.services.into_iter().find(|s| s.uid == one.uid).expect("it exists");
                 delete(&store, &service_of(one)).await;
                 for address in has.addresses {
                     let address = Layout::default().ip_address(address);
@@ -145,14 +145,14 @@ async fn settle_given_up(bench: &Bench, store: &Saboteur, guards: &[Guard]) -> u
         let settled =
             operation::settle(&journal.in_store(store, guards), &mut journal, steps, &repair, &Constant)
                 .await;
-        assert_eq!(settled.expect("it can be settled"), RepairOutcome::Done, "{repair:?}");
+        assert_eq!(settled.expect("a repair"), RepairOutcome::Done, "{repair:?}");
     }
     count
 }
 
 /// An API server creates the IPAddress of a Service before the Service: an IPAddress that was just created stays.
 #[tokio::test]
-async fn an_address_that_an_api_server_allocates_just_now_is_not_freed() {
+async fn address_that_was_just_allocated_is_not_freed() {
     for bench in Bench::all().await.into_iter().filter(|bench| bench.plan.work.era != Era::Bitmap) {
         let middle = bench.plan.work.flip_stage(0);
         for until in [middle, bench.no_return()] {
@@ -184,7 +184,7 @@ async fn an_address_that_an_api_server_allocates_just_now_is_not_freed() {
 /// In a rollback under dual write, the RangeAllocation has the bits of the old addresses before every Service has moved back.
 /// If a Service is deleted in between, its bit is freed with it.
 #[tokio::test]
-async fn the_bit_of_a_service_that_is_deleted_before_it_moves_back_is_freed() {
+async fn bit_of_service_deleted_before_it_moves_back_is_freed() {
     let bench = Bench::of("dualwrite", "10.200.0.0/16").await;
     let store = soaking(&bench).await;
     let restore = operation::StepId("restore-bitmap/10.200.0.0-16".into());
@@ -228,7 +228,7 @@ fn without(bench: &Bench, bits: &[u64], lost: &[&Move]) -> Vec<u64> {
 /// If a Service is deleted before it moves, its shadows are deleted with it: the API server has released its old address, and
 /// may allocate it to another Service.
 #[tokio::test]
-async fn shadows_of_a_service_that_never_moved_go_with_it() {
+async fn shadows_of_deleted_unmoved_service_are_deleted() {
     let mut seen = 0;
     for bench in Bench::all().await {
         let Some(one) = bench.plan.work.moves.iter().find(|m| m.hold == Hold::Shadow && m.turn.is_any())
@@ -256,12 +256,12 @@ async fn shadows_of_a_service_that_never_moved_go_with_it() {
         }
         seen += 1;
     }
-    assert!(seen > 0, "there are such Services");
+    assert!(seen > 0, "some case has such a Service");
 }
 
 /// No shadow gets the address of a deleted Service.
 #[tokio::test]
-async fn a_shadow_gets_no_address_of_a_service_that_is_gone() {
+async fn shadow_gets_no_address_of_deleted_service() {
     let mut seen = 0;
     for bench in Bench::all().await {
         let Some(one) = bench.plan.work.moves.iter().find(|m| m.hold == Hold::Shadow && m.turn.is_any())
@@ -275,19 +275,19 @@ async fn a_shadow_gets_no_address_of_a_service_that_is_gone() {
         assert!(stopped.source.is_about_one_object(), "{}: {stopped:?}", bench.name);
         seen += 1;
     }
-    assert!(seen > 0, "there are such Services");
+    assert!(seen > 0, "some case has such a Service");
 }
 
 /// Nothing waits for a Service at a third address: it cannot move.
 #[tokio::test]
-async fn a_service_at_another_address_keeps_nobody_waiting() {
+async fn service_at_third_address_does_not_block_retirement() {
     for bench in Bench::all().await {
         let one = bench.plan.work.moves.iter().find(|m| m.turn.is_any()).expect("such a move");
         let store = bench.fresh().await;
         let mut survey = Survey::read(&store, &Layout::default(), None).await.expect("a survey");
         let all = verify(&bench.plan.work, &survey, |_| None).counts[0];
         let elsewhere = bench.plan.work.to.nth(bench.plan.work.to.capacity() / 2).expect("an address");
-        let found = survey.services.iter_mut().find(|service| service.uid == one.uid).expect("it is there");
+        let found = survey.services.iter_mut().find(|service| service.uid == one.uid).expect("it exists");
         for address in found.addresses.iter_mut().filter(|address| **address == one.old_address) {
             *address = elsewhere;
         }

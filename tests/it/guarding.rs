@@ -97,11 +97,11 @@ pub async fn settle(bench: &Bench, store: &Saboteur) -> (Vec<String>, Vec<String
             done.push(format!("{} {}", one.code, one.subject));
         }
     }
-    panic!("there is no end to it: {done:?}");
+    panic!("repairs do not end: {done:?}");
 }
 
 #[tokio::test]
-async fn nothing_is_done_wherever_a_renumbering_stops() {
+async fn guard_does_nothing_without_disturbance() {
     for bench in Bench::all().await {
         let store = bench.fresh().await;
         let stages = netsurgeon::operation::Work::stages(&bench.plan.work).len();
@@ -119,7 +119,7 @@ async fn nothing_is_done_wherever_a_renumbering_stops() {
 
 /// A `replace` without an address drops the hold and its policy; the repair restores every byte.
 #[tokio::test]
-async fn a_dropped_hold_comes_back() {
+async fn dropped_hold_is_repaired() {
     for bench in Bench::all().await {
         let one = held_by(&bench, Hold::ExternalIp);
         let store = soaking(&bench).await;
@@ -131,7 +131,7 @@ async fn a_dropped_hold_comes_back() {
         settle(&bench, &store).await;
         assert_eq!(keys(&store, "/registry/").await, before, "{}", bench.name);
         let record = format!("/netsurgeon/{}/loops/repaired/{}", bench.plan.header.cluster, one.subject());
-        let record = store.get(&Key::from(record)).await.expect("a read").expect("it is in the journal");
+        let record = store.get(&Key::from(record)).await.expect("a read").expect("a record in the journal");
         let record: serde_json::Value = serde_json::from_slice(&record.value).expect("JSON");
         assert_eq!((&record["count"], &record["last"][1][1]), (&2.into(), &"hold-put-back".into()));
         bench.unwind(&store).await.expect("a rollback");
@@ -140,7 +140,7 @@ async fn a_dropped_hold_comes_back() {
 }
 
 #[tokio::test]
-async fn a_lost_reservation_is_made_again() {
+async fn lost_reservation_is_recreated() {
     let bench = objects().await;
     let one = held_by(&bench, Hold::ExternalIp);
     let key = Layout::default().ip_address(one.old_address);
@@ -164,7 +164,7 @@ async fn a_lost_reservation_is_made_again() {
 /// `replace --force`: the Service is deleted, and cannot be recreated while its old address is reserved. Once the reservation
 /// is given up, it is recreated, with any uid and address, and held again by its name.
 #[tokio::test]
-async fn a_service_that_is_gone_frees_its_old_address_and_is_held_again_by_name() {
+async fn recreated_service_is_held_by_name() {
     let bench = objects().await;
     let one = held_by(&bench, Hold::ExternalIp);
     let (layout, name) = (Layout::default(), one.subject());
@@ -173,7 +173,7 @@ async fn a_service_that_is_gone_frees_its_old_address_and_is_held_again_by_name(
     let value = store.get(&service).await.unwrap().unwrap().value;
     delete(&store, &service).await;
     assert_eq!(settle(&bench, &store).await, (vec![format!("hold-given-up {name}")], vec![]));
-    assert_eq!(store.get(&old).await.unwrap(), None, "it can be made anew at its old address");
+    assert_eq!(store.get(&old).await.unwrap(), None, "its old address is free");
 
     commit(&store, &service, Expected::Absent, Action::Put(value)).await;
     let elsewhere = [
@@ -188,7 +188,7 @@ async fn a_service_that_is_gone_frees_its_old_address_and_is_held_again_by_name(
     let held = store.get(&service).await.unwrap().unwrap().value;
     let address = one.old_address.to_string();
     assert_eq!(edit::read(&held, &Field::external_ips()).unwrap(), Value::Texts(vec![address.clone()]));
-    assert!(store.get(&old).await.unwrap().is_some(), "and reserved");
+    assert!(store.get(&old).await.unwrap().is_some(), "its old address is reserved");
 
     // Recreated with the old address pinned: the address is its own, and a finding reports it.
     let pinned =
@@ -199,7 +199,7 @@ async fn a_service_that_is_gone_frees_its_old_address_and_is_held_again_by_name(
 }
 
 #[tokio::test]
-async fn an_external_name_gives_its_old_address_up() {
+async fn external_name_gives_up_old_address() {
     let bench = objects().await;
     let one = held_by(&bench, Hold::ExternalIp);
     let store = soaking(&bench).await;
@@ -215,7 +215,7 @@ async fn an_external_name_gives_its_old_address_up() {
 
 /// A client's own decision is reported, and stays.
 #[tokio::test]
-async fn what_a_client_wants_is_left_alone() {
+async fn deliberate_client_changes_are_reported_and_kept() {
     let bench = objects().await;
     let one = held_by(&bench, Hold::ExternalIp);
     let told = |code: &str| (Vec::<String>::new(), vec![format!("{code} Service {}", one.subject())]);
@@ -244,7 +244,7 @@ async fn what_a_client_wants_is_left_alone() {
 /// If a shadow was deleted through the API, which releases its address, the repair takes two transactions: the address first,
 /// dated ahead, then the Service.
 #[tokio::test]
-async fn a_shadow_comes_back_and_goes_with_its_service() {
+async fn shadow_is_recreated_and_deleted_with_its_service() {
     for bench in Bench::all().await {
         let Some(one) = bench.plan.work.moves.iter().find(|m| m.hold == Hold::Shadow) else { continue };
         let shadow = one.shadow.as_ref().expect("a shadow");
@@ -273,7 +273,7 @@ async fn a_shadow_comes_back_and_goes_with_its_service() {
 
 /// The guard does not interfere with the holder of the lease, even if it acquired the lease after the check.
 #[tokio::test]
-async fn nothing_is_written_while_somebody_is_at_work_or_things_move() {
+async fn guard_writes_nothing_while_lease_is_held() {
     let bench = objects().await;
     let one = held_by(&bench, Hold::ExternalIp);
     let store = soaking(&bench).await;
@@ -308,7 +308,7 @@ async fn nothing_is_written_while_somebody_is_at_work_or_things_move() {
         );
     }
     assert_eq!(keys(&store, "/").await, before);
-    assert_eq!(watched(&bench, &store).await, Watched::default(), "what is being undone is left alone");
+    assert_eq!(watched(&bench, &store).await, Watched::default(), "an operation in rollback needs no guard");
 }
 
 /// Of two guards with the same repair one makes it.
@@ -325,7 +325,7 @@ async fn two_guards_repair_once() {
 
 /// A rollback that could not move a Service back leaves its hold to the guard.
 #[tokio::test]
-async fn a_hold_is_kept_where_a_rollback_is_stuck() {
+async fn hold_is_kept_after_stuck_rollback() {
     let bench = objects().await;
     let one = held_by(&bench, Hold::ExternalIp);
     let store = soaking(&bench).await;

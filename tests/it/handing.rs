@@ -57,7 +57,7 @@ async fn lost_and_renewed(bench: &Bench, store: &Saboteur) -> usize {
 }
 
 #[tokio::test]
-async fn addresses_are_kept_from_before_the_flips_until_they_are_retired() {
+async fn reservations_are_renewed_until_retirement() {
     for (fixture, to) in CASES {
         let bench = Bench::of(fixture, to).await;
         let (store, moves) = (bench.fresh().await, bench.plan.work.moves.len());
@@ -73,14 +73,14 @@ async fn addresses_are_kept_from_before_the_flips_until_they_are_retired() {
         assert_eq!(
             checked(&bench, &store, 3 * MONTH).await,
             (vec![], vec![]),
-            "{}: none any more",
+            "{}: no reservation is left",
             bench.name
         );
     }
 }
 
 #[tokio::test]
-async fn recreated_addresses_are_rolled_back() {
+async fn recreated_reservations_are_rolled_back() {
     for (fixture, to) in CASES {
         let bench = Bench::of(fixture, to).await;
         for until in [bench.plan.work.flip_stage(0), bench.no_return()] {
@@ -95,7 +95,7 @@ async fn recreated_addresses_are_rolled_back() {
 }
 
 #[tokio::test]
-async fn a_rollback_that_was_interrupted_keeps_addresses_too() {
+async fn interrupted_rollback_renews_reservations() {
     for (fixture, to) in CASES {
         let bench = Bench::of(fixture, to).await;
         for at in [1, 3, 10, 30, 50] {
@@ -110,7 +110,7 @@ async fn a_rollback_that_was_interrupted_keeps_addresses_too() {
 
 /// The address was allocated to another Service during the interruption: neither that Service nor the moving one loses anything.
 #[tokio::test]
-async fn an_address_that_another_service_has_by_now_is_never_taken_from_it() {
+async fn address_allocated_to_another_service_is_not_taken() {
     for (fixture, to) in [("objects", "10.200.0.0/16"), ("dualwrite", "10.200.0.0/16")] {
         let bench = Bench::of(fixture, to).await;
         let (layout, moves) = (Layout::default(), &bench.plan.work.moves);
@@ -133,7 +133,8 @@ async fn an_address_that_another_service_has_by_now_is_never_taken_from_it() {
         for part in [ours.new_address.to_string(), ours.subject(), thief.subject()] {
             assert!(said[0].contains(&part), "{part}: {}", said[0]);
         }
-        let failure = bench.run(&store, bench.no_return()).await.expect_err("its Service must not get it");
+        let failure =
+            bench.run(&store, bench.no_return()).await.expect_err("the Service must not get the address");
         assert!(failure.step.0.starts_with("flip/"), "{failure}");
         let report = bench.unwind(&store).await.expect("a rollback");
         assert_eq!(report.stuck, [], "{fixture}");
@@ -169,7 +170,7 @@ async fn freed(bench: &Bench, store: &Saboteur, moves: &[&Move]) {
 
 async fn set_again(bench: &Bench, store: &Saboteur) {
     let (moves, mut journal) = (waiting(bench, store).await, bench.journal(store).await);
-    let repair = reserve_again(&bench.plan.work, &bits(store).await, &moves).expect("nobody has them");
+    let repair = reserve_again(&bench.plan.work, &bits(store).await, &moves).expect("they are free");
     let repair = repair.expect("they were freed");
     let settled = operation::settle(
         &journal.in_store(store, &[]),
@@ -184,7 +185,7 @@ async fn set_again(bench: &Bench, store: &Saboteur) {
 }
 
 #[tokio::test]
-async fn bits_that_were_freed_are_set_again() {
+async fn freed_bits_are_set_again() {
     let bench = Bench::of("bitmap", "10.200.0.0/16").await;
     for set in [false, true] {
         let store = bench.fresh().await;
@@ -194,24 +195,24 @@ async fn bits_that_were_freed_are_set_again() {
         assert_eq!(
             reserve_again(&bench.plan.work, &bits(&store).await, &moves),
             Ok(None),
-            "nothing is amiss"
+            "all bits are set"
         );
         freed(&bench, &store, &moves).await;
         if !set {
-            bench.run(&store, bench.no_return()).await.expect_err("an address that may be given away");
+            bench.run(&store, bench.no_return()).await.expect_err("the address is not reserved");
             continue;
         }
         set_again(&bench, &store).await;
-        bench.run(&store, bench.no_return()).await.expect("it goes on");
-        assert_eq!(waiting(&bench, &store).await, Vec::<&Move>::new(), "all are taken");
-        bench.unwind(&store).await.expect("a way back");
+        bench.run(&store, bench.no_return()).await.expect("it continues");
+        assert_eq!(waiting(&bench, &store).await, Vec::<&Move>::new(), "no reservation is left");
+        bench.unwind(&store).await.expect("a rollback");
         bench.assert_as_at_the_start(&store, "set again").await;
     }
 }
 
 /// During a rollback, once a moved Service has its old address again, its new address's bit is without a Service.
 #[tokio::test]
-async fn bits_that_were_freed_on_the_way_back_are_set_again() {
+async fn bits_freed_during_rollback_are_set_again() {
     let bench = Bench::of("bitmap", "10.200.0.0/16").await;
     let mut points = 0;
     for at in 1..400 {
@@ -223,16 +224,16 @@ async fn bits_that_were_freed_on_the_way_back_are_set_again() {
         points += 1;
         freed(&bench, &store, &moves).await;
         set_again(&bench, &store).await;
-        let report = bench.unwind(&store).await.expect("it goes on");
+        let report = bench.unwind(&store).await.expect("it continues");
         assert_eq!(report.stuck, []);
-        bench.assert_as_at_the_start(&store, "set again on the way back").await;
+        bench.assert_as_at_the_start(&store, "set again during the rollback").await;
     }
     assert!(points > 20, "{points}");
 }
 
 /// The bit of a deleted Service is freed with it; the rest of its batch is rolled back all the same.
 #[tokio::test]
-async fn a_deleted_service_does_not_keep_the_bits_of_its_batch_from_being_freed() {
+async fn deleted_service_does_not_stop_rollback_of_its_batch() {
     let bench = Bench::of("bitmap", "10.200.0.0/16").await;
     let store = bench.fresh().await;
     bench.run(&store, bench.no_return()).await.expect("a run");
@@ -252,7 +253,7 @@ async fn a_deleted_service_does_not_keep_the_bits_of_its_batch_from_being_freed(
     let moves = waiting(&bench, &store).await;
     assert!(moves.iter().any(|moved| moved.uid == gone.uid));
     assert_eq!(reserve_again(&bench.plan.work, &bits(&store).await, &moves), Ok(None));
-    let report = bench.unwind(&store).await.expect("a way back");
+    let report = bench.unwind(&store).await.expect("a rollback");
     assert_eq!(report.stuck, []);
     let differ = bench.differences(&store).await;
     assert_eq!(differ, [Layout::default().service(&gone.namespace, &gone.name).to_string()]);
@@ -260,7 +261,7 @@ async fn a_deleted_service_does_not_keep_the_bits_of_its_batch_from_being_freed(
 
 /// A bit does not name its owner: an address that was allocated to another Service is not taken from it.
 #[tokio::test]
-async fn an_address_that_was_given_away_meanwhile_is_named() {
+async fn address_allocated_meanwhile_is_reported() {
     let bench = Bench::of("bitmap", "10.200.0.0/16").await;
     let store = bench.fresh().await;
     bench.run(&store, bench.plan.work.flip_stage(0)).await.expect("a run");
@@ -269,7 +270,8 @@ async fn an_address_that_was_given_away_meanwhile_is_named() {
     let other = survey.services.iter_mut().find(|service| service.uid != moves[0].uid).expect("another");
     other.addresses.push(moves[0].new_address);
     let by = other.subject();
-    let taken = reserve_again(&bench.plan.work, &survey, &moves).expect_err("it is taken");
+    let taken =
+        reserve_again(&bench.plan.work, &survey, &moves).expect_err("it is allocated to another Service");
     let words = taken.to_string();
     for part in [moves[0].new_address.to_string(), moves[0].subject(), by] {
         assert!(words.contains(&part), "{part}: {words}");

@@ -1,5 +1,4 @@
-//! A renumbering of a fixture in memory, carried out by the product's own executor over a store that can be
-//! told to fail ([`Saboteur`]).
+//! A renumbering of a fixture in memory, run by the product's own executor over a store that fails on request ([`Saboteur`]).
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -24,7 +23,7 @@ use netsurgeon::survey::{Layout, Survey};
 
 use crate::saboteur::Saboteur;
 
-/// The fixtures, and where their Services go.
+/// The fixtures, and the ranges to which their Services move.
 pub const CASES: [(&str, &str); 6] = [
     ("objects", "10.200.0.0/16"),
     ("dualwrite", "10.200.0.0/16"),
@@ -34,18 +33,18 @@ pub const CASES: [(&str, &str); 6] = [
     ("dualstack", "fd00:200::/112"),
 ];
 
-/// So that every case has batches of several Services, and several of them.
+/// Every case has several batches, and batches of several Services.
 const BATCH_SIZE: usize = 7;
 const SMALL_BATCH: usize = 3;
 
 pub const OPERATION: &str = "loops";
 
-/// Of the disorder of those who do several steps at a time, where a test does not choose it.
+/// The seed for the order of concurrent steps, if a test does not choose one.
 const SEED: u64 = 7;
 
 pub const LOCK: &str = "/netsurgeon/loops/lock";
 
-/// A clock that stands still and uids that are all alike: what is written twice is the same.
+/// A clock that stands still, and uids that are all equal: what is written twice is the same.
 pub struct Constant;
 
 impl Ambient for Constant {
@@ -61,7 +60,7 @@ impl Ambient for Constant {
 /// Keys and their values.
 pub type Keys = BTreeMap<Key, Vec<u8>>;
 
-/// How an executor is set.
+/// The settings of an executor.
 #[derive(Clone)]
 pub struct Settings {
     pub parallel: usize,
@@ -118,13 +117,13 @@ impl Bench {
         Self::in_batches(fixture, to, BATCH_SIZE).await
     }
 
-    /// The same in smaller batches, so that every case has three and more.
+    /// The same in smaller batches: at least three in every case.
     pub async fn in_small_batches(fixture: &str, to: &str) -> Self {
         let services = Self::of(fixture, to).await.plan.work.moves.len();
         Self::in_batches(fixture, to, (services / 3).clamp(1, SMALL_BATCH)).await
     }
 
-    /// The same in batches of so many.
+    /// The same with a given batch size.
     pub async fn in_batches(fixture: &str, to: &str, batch_size: usize) -> Self {
         let base = Arc::new(MemoryStore::from_entries(entries(fixture).await));
         let survey = Survey::read(base.as_ref(), &Layout::default(), None).await.expect("a survey");
@@ -134,7 +133,7 @@ impl Bench {
         Self { name: format!("{fixture} to {to}"), base, settings: Settings::default(), plan, before }
     }
 
-    /// The same with some of its Services not planned but swept, in two sweeps: as if they had been born meanwhile.
+    /// The same, with some of its Services not planned but swept, in two sweeps, as if they had been created since the plan.
     pub async fn swept(fixture: &str, to: &str) -> Self {
         let mut bench = Self::of(fixture, to).await;
         let survey = Survey::read(bench.base.as_ref(), &Layout::default(), None).await.expect("a survey");
@@ -171,7 +170,7 @@ impl Bench {
         &self.base
     }
 
-    /// The same with an executor that is set in another way.
+    /// The same with other settings of the executor.
     pub fn with(&self, settings: Settings) -> Self {
         Self { settings, ..self.clone() }
     }
@@ -188,7 +187,7 @@ impl Bench {
         all
     }
 
-    /// Returns all cases, each one step at a time and several.
+    /// Returns all cases, each with one step at a time and with several.
     pub async fn all_ways() -> Vec<Self> {
         let several = Settings { parallel: 6, ..Settings::default() };
         let all = Self::all().await;
@@ -196,7 +195,7 @@ impl Bench {
         ways.collect()
     }
 
-    /// Returns a store of its own with the operation begun in it.
+    /// Returns a new store in which the operation is created.
     pub async fn fresh(&self) -> Saboteur {
         let overlay = Overlay::new(self.base.clone()).await.expect("an overlay");
         let summary = Summary {
@@ -206,7 +205,7 @@ impl Bench {
             ..Summary::default()
         };
         let cluster = &self.plan.header.cluster;
-        // The plan itself is not what is tested here, and would be copied for every point of failure.
+        // The plan itself is not tested here, and would be copied for every point of failure.
         Journal::begin(&overlay, cluster, OPERATION, b"", summary, &[]).await.expect("a journal");
         let store = Saboteur::over(overlay);
         if self.settings.parallel > 1 {
@@ -215,7 +214,7 @@ impl Bench {
         store
     }
 
-    /// The stage after which there is no way back: a run up to it can be undone.
+    /// The stage of the point of no return: a run up to it can be rolled back.
     pub fn no_return(&self) -> Option<usize> {
         self.plan.work.no_return_stage()
     }
@@ -224,12 +223,12 @@ impl Bench {
         Journal::open(store, &self.plan.header.cluster, OPERATION).await.expect("the journal opens").0
     }
 
-    /// Goes on as a process does that has just been started: all it knows is in the journal.
+    /// Continues as a new process does: it knows only the journal.
     pub async fn run(&self, store: &Saboteur, until: Option<usize>) -> Result<Report, Failure> {
         self.run_with(store, until, &mut self.journal(store).await).await
     }
 
-    /// Goes on with what is known.
+    /// Continues with a journal that was read before.
     pub async fn run_with(
         &self,
         store: &Saboteur,
@@ -239,7 +238,7 @@ impl Bench {
         self.run_watched(store, until, journal, &mut Silent).await
     }
 
-    /// The same, with somebody who is told.
+    /// The same with an observer.
     pub async fn run_watched(
         &self,
         store: &Saboteur,
@@ -252,12 +251,12 @@ impl Bench {
         self.executor(&ledger, &world, observer, journal).run(&self.plan.work, until).await
     }
 
-    /// Undoes as a process does that has just been started.
+    /// Rolls back as a new process does.
     pub async fn unwind(&self, store: &Saboteur) -> Result<Report, Failure> {
         self.unwind_watched(store, &mut Silent).await
     }
 
-    /// The same, with somebody who is told.
+    /// The same with an observer.
     pub async fn unwind_watched(
         &self,
         store: &Saboteur,
@@ -269,7 +268,7 @@ impl Bench {
         self.executor(&ledger, &world, observer, &mut journal).unwind(&self.plan.work).await
     }
 
-    /// Undoes while no API server answers, as far as that goes.
+    /// Rolls back while no API server answers, as far as that is possible.
     pub async fn move_back(&self, store: &Saboteur) -> Result<Report, Failure> {
         let (mut journal, world) = (self.journal(store).await, WithoutApi { pause: Duration::ZERO });
         let mut silent = Silent;
@@ -277,11 +276,11 @@ impl Bench {
         self.executor(&ledger, &world, &mut silent, &mut journal).unwind(&MovesBack(&self.plan.work)).await
     }
 
-    /// Rolls one batch back, as a process does that has just been started.
+    /// Rolls one batch back, as a new process does.
     pub async fn unwind_batch(&self, store: &Saboteur, batch: usize) -> Result<Report, Failure> {
         let mut journal = self.journal(store).await;
         let world = Simulation::new(store, &self.plan.work, &Constant);
-        let returning = Returning { batch, gate: "test".into(), reason: "as told".into() };
+        let returning = Returning { batch, gate: "test".into(), reason: "as requested".into() };
         let mut silent = Silent;
         let ledger = journal.in_store(store, &self.settings.guards);
         let mut executor = self.executor(&ledger, &world, &mut silent, &mut journal);
@@ -301,8 +300,8 @@ impl Bench {
         Executor { parallel, stop, rate, max_failures, checkpoint, ..executor }
     }
 
-    /// The states of all steps that were begun; without waits of the way back: whoever goes on waits once more, for all
-    /// batches of which that is owed, and not for each.
+    /// The states of all started steps, without waits of the rollback: a resumed rollback waits once for all batches that still
+    /// need it, and not for each.
     pub async fn states(&self, store: &Saboteur) -> BTreeMap<String, Option<State>> {
         let journal = self.journal(store).await;
         let work = &self.plan.work;
@@ -311,7 +310,7 @@ impl Bench {
         steps.filter(is_told).map(|step| (step.id.to_string(), journal.state(&step.id))).collect()
     }
 
-    /// What differs from the start.
+    /// The keys that differ from the start.
     pub async fn differences(&self, store: &Saboteur) -> Vec<String> {
         differences(&self.before, &keys(store, "/registry/").await)
     }
@@ -323,7 +322,7 @@ impl Bench {
     }
 }
 
-/// What differs, byte for byte.
+/// The keys whose values differ.
 pub fn differences(before: &Keys, after: &Keys) -> Vec<String> {
     let all = before.keys().chain(after.keys().filter(|key| !before.contains_key(*key)));
     all.filter(|key| before.get(*key) != after.get(*key)).map(ToString::to_string).collect()

@@ -1,12 +1,12 @@
-//! On the way back the new addresses stay for a while, for those who resolved a name just before: taken away are they
-//! when every Service has its old one again, and the time of names that were resolved is over.
+//! During a rollback the new addresses stay for a while, for clients that resolved a name just before. They are removed when
+//! every Service has its old address again, and the DNS records that clients cached have expired.
 
 use netsurgeon::operation::{Event, Observer};
 use netsurgeon::survey::Era;
 
 use crate::harness::{Bench, CASES};
 
-/// What was done, in its order: the steps' words.
+/// The kinds of the steps that were done, in their order.
 #[derive(Default)]
 struct Order(Vec<String>);
 
@@ -24,7 +24,7 @@ impl Order {
         places.map(|(place, _)| place).collect()
     }
 
-    /// Everything that takes a new address away, or prepares to.
+    /// Every step that removes a new address, or prepares it.
     fn leaving(&self) -> Vec<usize> {
         ["prewarm", "give-address", "make-shadow"].iter().flat_map(|word| self.places(word)).collect()
     }
@@ -34,13 +34,13 @@ async fn way_back(bench: &Bench, until: Option<usize>) -> Order {
     let store = bench.fresh().await;
     bench.run(&store, until).await.expect("a run");
     let mut order = Order::default();
-    bench.unwind_watched(&store, &mut order).await.expect("a way back");
+    bench.unwind_watched(&store, &mut order).await.expect("a rollback");
     bench.assert_as_at_the_start(&store, "undone").await;
     order
 }
 
 #[tokio::test]
-async fn every_service_moves_back_before_the_first_new_address_goes() {
+async fn new_addresses_stay_until_every_service_has_moved_back() {
     for (fixture, to) in CASES {
         let bench = Bench::of(fixture, to).await;
         let order = way_back(&bench, bench.no_return()).await;
@@ -62,13 +62,13 @@ async fn every_service_moves_back_before_the_first_new_address_goes() {
     }
 }
 
-/// As long as nothing has moved, nobody knows a new address.
+/// Before anything has moved, no client knows a new address.
 #[tokio::test]
-async fn where_nothing_has_moved_nobody_waits() {
+async fn rollback_does_not_linger_when_nothing_moved() {
     for (fixture, to) in CASES {
         let bench = Bench::of(fixture, to).await;
         let order = way_back(&bench, bench.plan.work.flip_stage(0)).await;
-        assert!(!order.leaving().is_empty(), "{}: it had begun", bench.name);
+        assert!(!order.leaving().is_empty(), "{}: prepared addresses are removed", bench.name);
         assert_eq!(order.places("linger"), Vec::<usize>::new(), "{}", bench.name);
     }
 }

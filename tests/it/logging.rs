@@ -1,5 +1,4 @@
-//! `--log-format json`: whatever is said on stderr is one object a line, of the documented shape, for whoever
-//! speaks; and stdout is none of its business.
+//! `--log-format json`: everything on stderr is one JSON object per line, of the documented shape; stdout is not affected.
 
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -7,7 +6,7 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::program::run;
 
-/// Runs, and returns the exit status, stdout, and the lines of stderr.
+/// Runs netsurgeon; returns the exit status, stdout, and the lines of stderr.
 fn logged(arguments: &str) -> (i32, String, Vec<Value>) {
     let output = run(arguments);
     let err = String::from_utf8(output.stderr).expect("UTF-8");
@@ -34,7 +33,7 @@ fn kinds(lines: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_rehearsal_logs_its_stages() {
+fn rehearsal_logs_its_stages() {
     let arguments = "rehearse testdata/objects.snapshot.db --to 10.200.0.0/16";
     let (status, out, lines) = logged(&format!("-v --log-format json {arguments}"));
     assert_eq!(status, 0);
@@ -49,11 +48,11 @@ fn a_rehearsal_logs_its_stages() {
             "{flip}"
         );
     }
-    assert!(logged(&format!("--log-format json {arguments}")).2.is_empty(), "nothing to say");
+    assert!(logged(&format!("--log-format json {arguments}")).2.is_empty(), "there are no messages");
 }
 
 #[test]
-fn a_failure_is_a_line_and_so_is_each_of_its_hints() {
+fn failure_and_each_hint_are_one_line() {
     let (status, out, lines) =
         logged("rehearse testdata/objects.snapshot.db --to 10.200.0.0/30 --log-format=json");
     assert_eq!((status, out.as_str()), (1, ""));
@@ -63,7 +62,7 @@ fn a_failure_is_a_line_and_so_is_each_of_its_hints() {
 }
 
 #[test]
-fn progress_and_notes_are_lines() {
+fn progress_and_notes_are_one_line_each() {
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("plan.json");
     let (status, _, lines) = logged(&format!(
@@ -72,11 +71,14 @@ fn progress_and_notes_are_lines() {
     ));
     assert_eq!((status, kinds(&lines)), (0, vec!["note", "progress"]), "{lines:?}");
     let said = lines[1]["message"].as_str().unwrap();
-    assert!(said.contains('\n') && said.contains("25 Services move"), "one line, whatever is in it: {said}");
+    assert!(
+        said.contains('\n') && said.contains("25 Services move"),
+        "one line, even with line breaks: {said}"
+    );
 }
 
 #[test]
-fn so_is_what_makes_no_sense() {
+fn usage_error_is_one_line() {
     let (status, _, lines) = logged("--log-format json renumber plan --nonsense");
     assert_eq!((status, kinds(&lines)), (2, vec!["error"]), "{lines:?}");
     assert!(lines[0]["message"].as_str().unwrap().contains("--nonsense"), "{lines:?}");

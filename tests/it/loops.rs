@@ -1,9 +1,8 @@
-//! The four loops that every kind of plan must pass, over the renumbering of every storage era and
-//! encoding: fail at each step and undo; do twice; undo twice; stop after each journal record, or lose the
-//! answer to it, and go on.
+//! The four loops that every kind of plan must pass, over the renumbering of every storage era and encoding: fail at each step
+//! and roll back; run twice; roll back twice; stop after each journal record, or lose the answer to it, and resume.
 //!
-//! Everything is compared byte for byte: clock and uids stand still. `make soak` (`NETSURGEON_SOAK=1`) goes
-//! through every commit, `make test` through a sample.
+//! Everything is compared byte for byte: clock and uids stand still. `make soak` (`NETSURGEON_SOAK=1`) tests every commit,
+//! `make test` a sample.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +16,10 @@ use netsurgeon::wire::{Field, FieldEdit, Value};
 use crate::harness::{Bench, Keys, LOCK, Settings, keys};
 use crate::saboteur::{Fault, Saboteur};
 
-/// How many commits of an operation a sample looks at, spread evenly.
+/// How many commits of an operation a sample tests, evenly spread.
 const SAMPLE: usize = 5;
 
-/// Returns the commits to look at.
+/// Returns the commits to test.
 pub fn picks(total: usize) -> Vec<usize> {
     let all = std::env::var_os("NETSURGEON_SOAK").is_some_and(|value| value == "1");
     let step = if all { 1 } else { total.div_ceil(SAMPLE).max(1) };
@@ -31,15 +30,15 @@ pub fn picks(total: usize) -> Vec<usize> {
     picks
 }
 
-/// What an undisturbed operation does.
+/// The result of an undisturbed operation.
 struct Reference {
     /// Commits of a run to the end.
     commits: usize,
     finished: Keys,
     finished_states: BTreeMap<String, Option<State>>,
-    /// Commits of a run to the last moment at which it can be undone.
+    /// Commits of a run to the last point at which it can be rolled back.
     reversible: usize,
-    /// Commits of undoing that.
+    /// Commits of that rollback.
     commits_back: usize,
     undone: Keys,
     undone_states: BTreeMap<String, Option<State>>,
@@ -64,7 +63,7 @@ async fn reference(bench: &Bench) -> Reference {
 }
 
 #[tokio::test]
-async fn failing_at_each_step_can_be_undone() {
+async fn failure_at_each_step_can_be_rolled_back() {
     let mut points = 0;
     for bench in Bench::all().await {
         let total = reference(&bench).await.reversible;
@@ -84,10 +83,10 @@ async fn failing_at_each_step_can_be_undone() {
     println!("{points} points of failure undone");
 }
 
-/// Wherever it was stopped, and whatever way it went: with nobody to ask every Service gets its old address, and the rest
-/// of the way back follows.
+/// Wherever and in whichever direction it was stopped: without an API server every Service gets its old address, and the rest
+/// of the rollback follows later.
 #[tokio::test]
-async fn failing_at_each_step_can_be_undone_first_without_the_api() {
+async fn failure_at_each_step_can_be_rolled_back_without_api() {
     for bench in Bench::all().await {
         let work = &bench.plan.work;
         let reference = reference(&bench).await;
@@ -119,7 +118,7 @@ async fn failing_at_each_step_can_be_undone_first_without_the_api() {
 }
 
 #[tokio::test]
-async fn doing_it_twice_is_the_same_as_once() {
+async fn second_run_changes_nothing() {
     for bench in Bench::all().await {
         let store = bench.fresh().await;
         let first = bench.run(&store, None).await.expect("a run");
@@ -132,10 +131,10 @@ async fn doing_it_twice_is_the_same_as_once() {
     }
 }
 
-/// Two processes with one operation, which the lock prevents: the slower one knows nothing of what the
-/// other has done, and finds out.
+/// Two processes with one operation, which the lease normally prevents: the slower one does not know what the other one has
+/// done, and finds out.
 #[tokio::test]
-async fn doing_each_step_again_with_an_old_journal_changes_nothing() {
+async fn run_with_stale_journal_changes_nothing() {
     for bench in Bench::all().await {
         let total = reference(&bench).await.commits;
         for at in picks(total) {
@@ -144,11 +143,11 @@ async fn doing_each_step_again_with_an_old_journal_changes_nothing() {
             bench.run(&store, None).await.expect_err("it was stopped");
             let mut old = bench.journal(&store).await;
             store.arm(Fault::None);
-            bench.run(&store, None).await.expect("the faster one");
+            bench.run(&store, None).await.expect("the faster process");
             let once = keys(&store, "/").await;
             let outcome = bench.run_with(&store, None, &mut old).await;
-            // An API call cannot be part of a transaction: where the faster one has made it, the slower one
-            // is refused, but must not have changed anything.
+            // An API call cannot be part of a transaction: if the faster process has made it, the slower one is rejected,
+            // but must not have changed anything.
             if let Err(failure) = outcome {
                 let refused = matches!(
                     failure.source,
@@ -163,7 +162,7 @@ async fn doing_each_step_again_with_an_old_journal_changes_nothing() {
 }
 
 #[tokio::test]
-async fn undoing_it_twice_is_the_same_as_once() {
+async fn second_rollback_changes_nothing() {
     for bench in Bench::all().await {
         let store = bench.fresh().await;
         bench.run(&store, bench.no_return()).await.expect("a run");
@@ -174,34 +173,34 @@ async fn undoing_it_twice_is_the_same_as_once() {
         assert_eq!(second.stuck, [], "{}", bench.name);
         assert_eq!(store.commits(), 0, "{}", bench.name);
         assert_eq!(keys(&store, "/").await, once, "{}", bench.name);
-        let forward = bench.run(&store, None).await.expect_err("it is being undone");
+        let forward = bench.run(&store, None).await.expect_err("it is being rolled back");
         assert!(matches!(forward.source, OperationError::BeingUndone), "{forward}");
     }
 }
 
 #[tokio::test]
-async fn a_process_killed_after_each_record_is_followed_by_another() {
+async fn kill_after_each_record_can_be_resumed() {
     for_every_fault(&[Fault::Stop]).await;
 }
 
 #[tokio::test]
-async fn a_lost_answer_at_each_commit_changes_nothing() {
+async fn lost_answer_at_each_commit_changes_nothing() {
     for_every_fault(&[Fault::LostAfter, Fault::LostBefore, Fault::LostAndLate]).await;
 }
 
 #[tokio::test]
-async fn a_conflict_at_each_commit_changes_nothing() {
+async fn conflict_at_each_commit_changes_nothing() {
     for_every_fault(&[Fault::Conflict]).await;
 }
 
-/// What was read ahead is out of date then, too.
+/// Everything that was read ahead is then out of date, too.
 #[tokio::test]
-async fn others_who_write_everything_before_each_commit_change_nothing() {
+async fn concurrent_rewrite_before_each_commit_changes_nothing() {
     for_every_fault(&[Fault::Touched]).await;
 }
 
-/// Meets each fault at each commit, forward and back; another process goes on, and the end is that of an
-/// undisturbed operation.
+/// Meets each fault at each commit, forward and back. Another process resumes, and the result is that of an undisturbed
+/// operation.
 async fn for_every_fault(faults: &[fn(usize) -> Fault]) {
     let mut points = 0;
     for bench in Bench::all().await {
@@ -235,7 +234,7 @@ async fn for_every_fault(faults: &[fn(usize) -> Fault]) {
     println!("{points} points of failure passed");
 }
 
-/// Goes forward; where a fault stops that, goes on once it is gone.
+/// Runs forward; if the fault stops the run, resumes without it.
 async fn forward(bench: &Bench, store: &Saboteur, until: Option<usize>, fault: Fault) {
     if bench.run(store, until).await.is_err() {
         store.arm(Fault::None);
@@ -253,7 +252,7 @@ async fn back(bench: &Bench, store: &Saboteur, fault: Fault) {
     assert_eq!(report.stuck, [], "{}, {fault:?}", bench.name);
 }
 
-/// Returns the keys that are not the same in both.
+/// Returns the keys that differ.
 pub fn differing<K, V>(one: &BTreeMap<K, V>, other: &BTreeMap<K, V>) -> Vec<String>
 where
     K: Ord + ToString,
@@ -263,7 +262,7 @@ where
     all.filter(|key| one.get(*key) != other.get(*key)).map(ToString::to_string).collect()
 }
 
-/// The order in which steps were undone.
+/// The order in which steps were rolled back.
 #[derive(Default)]
 struct Undone(Vec<String>);
 
@@ -275,28 +274,28 @@ impl Observer for Undone {
     }
 }
 
-/// On the way back a warming shadow is made anew: before its Service gives the new address up, the shadow
-/// must have endpoints, and every node must know.
+/// The rollback recreates a warming shadow. Before its Service gives the new address up, the shadow must have endpoints, and
+/// every node must know them.
 #[tokio::test]
-async fn on_the_way_back_a_shadow_made_anew_is_waited_for() {
+async fn rollback_waits_for_recreated_shadow() {
     let bench = Bench::of("objects", "10.200.0.0/16").await;
     let store = bench.fresh().await;
     bench.run(&store, bench.no_return()).await.expect("a run");
     let mut undone = Undone::default();
     bench.unwind_watched(&store, &mut undone).await.expect("a rollback");
     let place = |wanted: &str| undone.0.iter().position(|step| step.starts_with(wanted));
-    let unwarm = place("unwarm/shop/checkout").expect("the shadow is made anew");
+    let unwarm = place("unwarm/shop/checkout").expect("the shadow is recreated");
     let after = |wanted: &str, from: usize| {
         undone.0.iter().skip(from).position(|step| step.starts_with(wanted)).map(|found| found + from)
     };
-    let endpoints = after("endpoints-back/", unwarm).expect("its endpoints are waited for");
-    let barrier = after("verify/", endpoints).expect("the nodes are waited for");
+    let endpoints = after("endpoints-back/", unwarm).expect("a wait for its endpoints");
+    let barrier = after("verify/", endpoints).expect("a wait for the nodes");
     assert!(barrier < after("flip/shop/checkout", unwarm).unwrap(), "{:#?}", undone.0);
 }
 
-/// How an operation stands is written once, whatever becomes of the answer, and by nobody who has lost the lock.
+/// The status of an operation is written once, even if the answer is lost, and never after the lease is lost.
 #[tokio::test]
-async fn a_status_whose_answer_is_lost_is_looked_for() {
+async fn status_is_looked_up_after_lost_answer() {
     let bench = Bench::of("objects", "10.200.0.0/16").await;
     for fault in [Fault::LostBefore(1), Fault::LostAfter(1), Fault::LostAndLate(1), Fault::Conflict(1)] {
         let store = bench.fresh().await;
@@ -315,17 +314,17 @@ async fn a_status_whose_answer_is_lost_is_looked_for() {
     }
 }
 
-/// Whoever was away while an answer came, and has lost the lock meanwhile, says so and calls nobody: whatever the journal
-/// says of the step was written by the one who has it.
+/// A process that lost the lease before an answer arrived reports the loss and calls no API: the new holder may have written
+/// the record of the step.
 #[tokio::test]
-async fn an_answer_that_comes_when_the_lock_is_lost() {
+async fn late_answer_after_lost_lease_stops_process() {
     for bench in Bench::all().await {
         let total = reference(&bench).await.commits;
         for at in picks(total) {
             let (mut bench, store) = (bench.with(Settings::default()), bench.fresh().await);
             bench.settings.guards = vec![store.take_lock("alice@here").await];
             store.arm(Fault::LostToAnother(at));
-            let failure = bench.run(&store, None).await.expect_err("the lock is lost");
+            let failure = bench.run(&store, None).await.expect_err("the lease is lost");
             let context = format!("{}, commit {at} of {total}", bench.name);
             assert!(matches!(failure.source, OperationError::LockLost { .. }), "{context}: {failure}");
             let lock = store.get(&LOCK.into()).await.expect("a read").expect("it is held");
@@ -338,17 +337,17 @@ async fn an_answer_that_comes_when_the_lock_is_lost() {
     }
 }
 
-/// A Service that was skipped before the barrier of its batch, and is retried after it, passes that barrier: no node may
-/// route its new address yet.
+/// A Service that was skipped before the barrier of its batch, and is retried after it, passes that barrier: perhaps not all
+/// nodes route its new address yet.
 #[tokio::test]
-async fn a_skipped_service_that_is_retried_waits_for_its_nodes() {
+async fn retried_service_waits_for_its_nodes() {
     for bench in Bench::all().await {
         let batch = &bench.plan.work.moves[bench.plan.work.batches()[0].clone()];
         let Some(skipped) = batch.iter().find(|one| one.hold == Hold::ExternalIp) else { continue };
         let bench = bench.with(Settings { max_failures: 1, ..Settings::default() });
         let store = bench.fresh().await;
         let key = Layout::default().service(&skipped.namespace, &skipped.name);
-        let value = store.get(&key).await.expect("a read").expect("it is there").value;
+        let value = store.get(&key).await.expect("a read").expect("it exists").value;
         let theirs = FieldChange::Set(Value::Texts(vec!["203.0.113.7".into()]));
         let edits = [FieldEdit { field: Field::external_ips(), change: theirs }];
         store.meddle(&key, edit::apply(&value, &edits).expect("an edit")).await;

@@ -26,6 +26,7 @@ mod cli_reissue;
 mod cli_renumber;
 mod cli_tiers;
 mod codegen;
+mod completing;
 mod cycles;
 mod deploy;
 mod effects;

@@ -1,5 +1,5 @@
-//! Others go on using the cluster while it is renumbered: what they changed survives a rollback, and what
-//! they changed of the addresses themselves is left to them, with everything that belongs to it.
+//! Clients keep using the cluster while it is renumbered. Their changes survive a rollback. Their changes of the addresses
+//! themselves stay, with everything that those addresses need.
 
 use std::borrow::Cow;
 
@@ -26,8 +26,8 @@ fn set(field: Field, text: &str) -> FieldEdit {
     FieldEdit { field, change: FieldChange::Set(Value::Text(text.into())) }
 }
 
-/// A label, a selector and a port, as a deployment would change them; the port only where there is one and
-/// the value is protobuf, for which this room's edits can name it.
+/// A label, a selector and a port, as a deployment would change them; the port only where there is one and the value is
+/// protobuf, for which these edits can name it.
 fn changes(json: bool) -> Vec<FieldEdit> {
     let mut changes = vec![
         set(Field::label("release"), "2026.3"),
@@ -45,14 +45,14 @@ fn key_of(candidate: &Move) -> Key {
 }
 
 async fn change(store: &Saboteur, key: &Key, edits: &[FieldEdit]) {
-    let value = keys(store, "/registry/").await.remove(key).expect("it is there");
+    let value = keys(store, "/registry/").await.remove(key).expect("it exists");
     store.meddle(key, edit::apply(&value, edits).expect("an edit")).await;
 }
 
 #[tokio::test]
-async fn what_others_changed_survives_a_rollback() {
+async fn rollback_keeps_changes_of_other_clients() {
     for mut bench in Bench::all_ways().await {
-        // By external IP and by shadow.
+        // Held by external IP, and by shadow.
         for subject in ["shop/web", "shop/checkout"] {
             let store = bench.fresh().await;
             bench.run(&store, bench.no_return()).await.expect("a run");
@@ -72,10 +72,9 @@ async fn what_others_changed_survives_a_rollback() {
     }
 }
 
-/// Nothing stands on what kubeadm records: where somebody has given it another value, or deleted it, everything else comes
-/// back.
+/// No step depends on the records of kubeadm: if another client has changed or deleted them, everything else is rolled back.
 #[tokio::test]
-async fn a_record_that_others_changed_holds_up_nothing_else() {
+async fn changed_kubeadm_record_does_not_stop_rollback() {
     let key = Layout::default().kubelet_config();
     let mut tried = 0;
     for mut bench in Bench::all_ways().await {
@@ -85,7 +84,7 @@ async fn a_record_that_others_changed_holds_up_nothing_else() {
         for is_gone in [false, true] {
             let store = bench.fresh().await;
             bench.run(&store, bench.no_return()).await.expect("a run");
-            let was = bench.before.remove(&key).expect("it was there");
+            let was = bench.before.remove(&key).expect("it existed");
             if is_gone {
                 store.delete(&key).await;
             } else {
@@ -104,9 +103,9 @@ async fn a_record_that_others_changed_holds_up_nothing_else() {
     assert!(tried > 0, "a fixture has the record");
 }
 
-/// One is deleted in the middle: with leave to go on, all others come to their end.
+/// A Service is deleted in the middle: with `max_failures` set, all others complete.
 #[tokio::test]
-async fn a_service_that_is_deleted_meanwhile_is_left_alone_on_the_way_forward() {
+async fn deleted_service_is_skipped_forward() {
     for bench in Bench::all_ways().await {
         let (work, parallel) = (&bench.plan.work, bench.settings.parallel);
         let moves = &work.moves[work.batches()[0].clone()];
@@ -115,7 +114,7 @@ async fn a_service_that_is_deleted_meanwhile_is_left_alone_on_the_way_forward() 
         let store = bench.fresh().await;
         bench.run(&store, work.flip_stage(0)).await.expect("a run");
         store.delete(&key_of(candidate)).await;
-        let failure = bench.run(&store, bench.no_return()).await.expect_err("nobody has said to go on");
+        let failure = bench.run(&store, bench.no_return()).await.expect_err("no failure is allowed");
         assert!(failure.source.is_about_one_object(), "{}: {failure}", bench.name);
         let lenient = bench.with(Settings { max_failures: 1, parallel, ..Settings::default() });
         let report = lenient.run(&store, bench.no_return()).await.expect("a run");
@@ -126,17 +125,17 @@ async fn a_service_that_is_deleted_meanwhile_is_left_alone_on_the_way_forward() 
             let wanted = if *step == flip { State::Failed } else { State::Done };
             assert_eq!(*state, Some(wanted), "{}: {step}", bench.name);
         }
-        // What was left alone may stay so; a second one is one too many.
+        // The skipped Service may stay so; a second one exceeds `max_failures`.
         let other = key_of(work.moves.iter().find(|m| m.subject() != candidate.subject()).expect("another"));
         store.delete(&other).await;
-        bench.run(&store, None).await.expect_err("nobody has said so of the second");
-        lenient.run(&store, None).await.expect("one more may be left alone");
+        bench.run(&store, None).await.expect_err("a second failure is not allowed");
+        lenient.run(&store, None).await.expect("one failure more is allowed");
     }
 }
 
-/// The Service is left as it is, and so is all that its addresses need: holds, reservations, the range.
+/// The Service stays as it is, and so does everything that its addresses need: holds, reservations, the range.
 #[tokio::test]
-async fn an_address_changed_by_someone_else_is_left_alone() {
+async fn rollback_skips_service_with_changed_address() {
     for bench in Bench::all_ways().await {
         for hold in [Hold::ExternalIp, Hold::Shadow] {
             let Some(candidate) = bench.plan.work.moves.iter().find(|m| m.hold == hold) else { continue };
@@ -158,12 +157,12 @@ async fn an_address_changed_by_someone_else_is_left_alone() {
                 assert!(stuck.step.to_string().ends_with(&candidate.subject()), "{context}: {stuck:?}");
             }
             assert_left_alone(&bench, &store, candidate, &held).await;
-            // As often as it is tried.
+            // Every further rollback has the same result.
             let once = keys(&store, "/registry/").await;
             let again = bench.unwind(&store).await.expect("a second rollback");
             assert_eq!(again.stuck.len(), report.stuck.len(), "{context}: {again:?}");
             assert_eq!(keys(&store, "/registry/").await, once, "{context}");
-            // Once they have taken their change back, the rollback can be finished.
+            // Once the client has reverted its change, the rollback can be completed.
             store.meddle(&key, held_before(&bench, candidate).await).await;
             let last = bench.unwind(&store).await.expect("a last rollback");
             assert_eq!(last.stuck, [], "{context}");
@@ -176,7 +175,7 @@ async fn an_address_changed_by_someone_else_is_left_alone() {
 async fn held_before(bench: &Bench, candidate: &Move) -> Vec<u8> {
     let store = bench.fresh().await;
     bench.run(&store, bench.no_return()).await.expect("a run");
-    keys(&store, "/registry/").await.remove(&key_of(candidate)).expect("it is there")
+    keys(&store, "/registry/").await.remove(&key_of(candidate)).expect("it exists")
 }
 
 async fn assert_left_alone(bench: &Bench, store: &Saboteur, candidate: &Move, held: &crate::harness::Keys) {
@@ -189,7 +188,7 @@ async fn assert_left_alone(bench: &Bench, store: &Saboteur, candidate: &Move, he
     ];
     its.extend(candidate.shadow.iter().map(|s| layout.service(&candidate.namespace, &s.hold_name)));
     for key in &its {
-        assert_eq!(after.get(key), held.get(key), "{}: `{key}` is left alone", bench.name);
+        assert_eq!(after.get(key), held.get(key), "{}: `{key}` is not changed", bench.name);
     }
     for other in bench.plan.work.moves.iter().filter(|m| m.subject() != candidate.subject()) {
         let key = key_of(other);
@@ -198,7 +197,7 @@ async fn assert_left_alone(bench: &Bench, store: &Saboteur, candidate: &Move, he
 }
 
 #[tokio::test]
-async fn a_service_made_anew_is_not_the_one_that_was_planned() {
+async fn recreated_service_is_not_moved() {
     for bench in Bench::all_ways().await {
         let candidate = &bench.plan.work.moves[0];
         let store = bench.fresh().await;
@@ -208,21 +207,21 @@ async fn a_service_made_anew_is_not_the_one_that_was_planned() {
         assert!(matches!(failure.source, OperationError::Changed { .. }), "{failure}");
         assert!(failure.to_string().contains(&candidate.subject()), "{failure}");
         let states = bench.states(&store).await;
-        let begun = states.values().filter(|state| **state == Some(State::Started)).count();
-        assert_eq!(begun, 0, "{}: what was under way is finished", bench.name);
+        let started = states.values().filter(|state| **state == Some(State::Started)).count();
+        assert_eq!(started, 0, "{}: started steps are finished", bench.name);
         let report = bench.unwind(&store).await.expect("a rollback");
         assert_eq!(report.stuck, [], "{}", bench.name);
     }
 }
 
-/// An API server that is left alone while it makes a Service may take it for not made, and give its address back although the
-/// Service is there: the temporary address of a shadow is free before it is freed.
+/// An API server that is paused while it creates a Service may treat it as a failed creation, and release its address although
+/// the Service exists: the temporary address of a shadow is free before the operation frees it.
 #[tokio::test]
-async fn an_address_that_an_api_server_gave_back_too_early_hinders_nothing() {
+async fn early_released_temporary_address_does_not_stop_operation() {
     let mut tried = Vec::new();
     for bench in Bench::all_ways().await {
         let work = &bench.plan.work;
-        // Under dual write the bitmap has the new range when sweeps are made.
+        // Under dual write the bitmap has the new range only when sweeps run.
         let is_meant = |m: &&Move| m.shadow.is_some() && (work.era != Era::DualWrite || m.sweep > 0);
         let Some(candidate) = work.moves.iter().find(is_meant) else { continue };
         let shadow = candidate.shadow.as_ref().expect("it has one");
@@ -230,7 +229,7 @@ async fn an_address_that_an_api_server_gave_back_too_early_hinders_nothing() {
         let store = between(&bench, &format!("{}/{}", candidate.namespace, shadow.hold_name)).await;
         if work.era != Era::Objects {
             let items = Items::Addresses(work.to);
-            let bit = items.bit(Item::Address(temporary)).expect("it is of the range");
+            let bit = items.bit(Item::Address(temporary)).expect("it is in the range");
             let key = Layout::default().range(&work.bitmap.as_ref().expect("a bitmap").name);
             let clear = FieldChange::Bits { capacity: items.capacity(), set: Vec::new(), clear: vec![bit] };
             change(&store, &key, &[FieldEdit { field: Field::data(), change: clear }]).await;
@@ -240,19 +239,19 @@ async fn an_address_that_an_api_server_gave_back_too_early_hinders_nothing() {
         }
         bench.run(&store, bench.no_return()).await.expect("a run");
         bench.unwind(&store).await.expect("a rollback");
-        bench.assert_as_at_the_start(&store, "given back too early").await;
+        bench.assert_as_at_the_start(&store, "released too early").await;
         tried.push(work.era);
     }
     assert!([Era::Bitmap, Era::DualWrite, Era::Objects].iter().all(|era| tried.contains(era)), "{tried:?}");
 }
 
-/// A store in which a run was cut off when a shadow was made, and before its temporary address was freed.
+/// A store in which a run was cut off after a shadow was created, and before its temporary address was freed.
 async fn between(bench: &Bench, shadow: &str) -> Saboteur {
     let freed = if bench.plan.work.era == Era::Bitmap { "give-address" } else { "free-temporary" };
     for commit in 1.. {
         let store = bench.fresh().await;
         store.arm(Fault::Stop(commit));
-        bench.run(&store, bench.no_return()).await.expect_err("it comes to the shadow before its end");
+        bench.run(&store, bench.no_return()).await.expect_err("it stops at the commit");
         let states = bench.states(&store).await;
         let state = |kind: &str| states.get(&format!("{kind}/{shadow}")).copied().flatten();
         assert_eq!(state(freed), None, "{}: a commit between the two is missed", bench.name);
@@ -261,5 +260,5 @@ async fn between(bench: &Bench, shadow: &str) -> Saboteur {
             return store;
         }
     }
-    unreachable!("some commit is the last one")
+    unreachable!("one commit is the last one")
 }

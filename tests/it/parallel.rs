@@ -1,5 +1,5 @@
-//! The four loops over an executor that does several steps at the same time, in whatever order their reads
-//! and writes happen to come: the end is the same as that of one step after the other.
+//! The four loops over an executor that runs several steps concurrently, with reads and writes in any order: the result is the
+//! same as with one step after the other.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use crate::harness::{Bench, CASES, Keys, Settings, keys};
 use crate::saboteur::{Fault, Saboteur};
 
-/// A case with what comes of it one step after the other.
+/// A case with its result of one step after the other.
 struct Expected {
     bench: Bench,
     commits: usize,
@@ -49,7 +49,7 @@ fn expected(case: usize) -> &'static Expected {
     ALL[case].get_or_init(|| {
         let (fixture, to) = CASES[case];
         let build = move || run(async { Expected::of(Bench::of(fixture, to).await).await });
-        // Not on this thread, which may be in a runtime already.
+        // Not on this thread, which may have a runtime already.
         std::thread::spawn(build).join().expect("an undisturbed case")
     })
 }
@@ -65,7 +65,7 @@ struct Disturbance {
     parallel: usize,
     seed: u64,
     fault: fn(usize) -> Fault,
-    /// Which commit, as a part of all.
+    /// Which commit, as a fraction of all.
     at: f64,
 }
 
@@ -99,7 +99,7 @@ fn differing(one: &Keys, other: &Keys) -> Vec<String> {
     all.filter(|key| one.get(*key) != other.get(*key)).map(ToString::to_string).collect()
 }
 
-/// Fails unless every record has gone from state to state as it may.
+/// Fails unless every record has passed only through legal transitions.
 async fn assert_legal(store: &Saboteur) {
     for (key, value) in keys(store, "/netsurgeon/").await {
         if !key.to_string().contains("/steps/") {
@@ -129,9 +129,9 @@ async fn assert_end(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Stop after each record or lose its answer, go on; and do it all twice.
+    /// Stop after each record or lose its answer, and resume; and run all of it twice.
     #[test]
-    fn forward_it_comes_to_the_same_end(disturbance in disturbances()) {
+    fn parallel_run_has_the_sequential_result(disturbance in disturbances()) {
         run(async {
             let (expected, bench) = (expected(disturbance.case), disturbance.parallel());
             let store = bench.fresh().await;
@@ -140,7 +140,7 @@ proptest! {
             if bench.run(&store, None).await.is_err() {
                 assert_legal(&store).await;
                 store.arm(Fault::None);
-                bench.run(&store, None).await.expect("it goes on");
+                bench.run(&store, None).await.expect("it continues");
             }
             assert_end(&bench, &store, &expected.finished, &expected.states).await;
             store.arm(Fault::None);
@@ -149,9 +149,9 @@ proptest! {
         });
     }
 
-    /// The same on the way back; and undo it twice.
+    /// The same for the rollback; and roll back twice.
     #[test]
-    fn back_it_comes_to_the_same_end(disturbance in disturbances()) {
+    fn parallel_rollback_has_the_sequential_result(disturbance in disturbances()) {
         run(async {
             let (expected, bench) = (expected(disturbance.case), disturbance.parallel());
             let store = bench.fresh().await;
@@ -164,7 +164,7 @@ proptest! {
                 store.arm(Fault::None);
                 outcome = bench.unwind(&store).await;
             }
-            let report = outcome.expect("it goes on");
+            let report = outcome.expect("it continues");
             assert_eq!(report.stuck, [], "{}", bench.name);
             assert_end(&bench, &store, &expected.undone, &expected.undone_states).await;
             bench.assert_as_at_the_start(&store, "in parallel").await;
@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn failing_anywhere_can_be_undone(disturbance in disturbances()) {
+    fn fault_anywhere_can_be_rolled_back(disturbance in disturbances()) {
         run(async {
             let (expected, bench) = (expected(disturbance.case), disturbance.parallel());
             let store = bench.fresh().await;
@@ -190,10 +190,9 @@ proptest! {
         });
     }
 
-    /// Once the lock is lost nothing is written any more, and the error names who has it. Whoever has it goes
-    /// on.
+    /// Once the lease is lost nothing is written any more, and the error names its holder. The holder continues.
     #[test]
-    fn a_lost_lock_stops_everything(disturbance in disturbances(), one_by_one in any::<bool>()) {
+    fn lost_lease_stops_all_writes(disturbance in disturbances(), one_by_one in any::<bool>()) {
         run(async {
             let (expected, mut bench) = (expected(disturbance.case), disturbance.parallel());
             if one_by_one {
@@ -203,39 +202,43 @@ proptest! {
             store.unsettle(disturbance.seed);
             bench.settings.guards = vec![store.take_lock("alice@here").await];
             store.arm(Fault::LockLost(disturbance.at(expected.commits)));
-            let failure = bench.run(&store, None).await.expect_err("the lock is lost");
+            let failure = bench.run(&store, None).await.expect_err("the lease is lost");
             let words = failure.to_string();
             assert!(words.contains("the operation lease was lost: `bob@elsewhere`"), "{words}");
             assert_nothing_after_the_loss(&bench, &store).await;
 
             store.arm(Fault::None);
             let before = keys(&store, "/").await;
-            let again = bench.run(&store, None).await.expect_err("it stays lost");
+            let again = bench.run(&store, None).await.expect_err("the lease is still lost");
             assert!(matches!(again.source, OperationError::LockLost { .. }), "{again}");
             assert_eq!(differing(&before, &keys(&store, "/").await), Vec::<String>::new(), "{}", bench.name);
             bench.settings.guards = vec![store.take_lock("bob@elsewhere").await];
-            bench.run(&store, None).await.expect("the new holder goes on");
+            bench.run(&store, None).await.expect("the new holder continues");
             assert_end(&bench, &store, &expected.finished, &expected.states).await;
         });
     }
 }
 
-/// Every key but those that the API writes was last written before the lock was made anew; and the API writes
-/// only what was under way.
+/// Every key but those that the API writes was last written before the lease was recreated; and the API writes only for calls
+/// that were already running.
 async fn assert_nothing_after_the_loss(bench: &Bench, store: &Saboteur) {
     let lost = store.get(&"/netsurgeon/loops/lock".into()).await.expect("a read").expect("it is held");
     let mut late = 0;
     for key in keys(store, "/").await.into_keys().filter(|key| *key != lost.key) {
-        let entry = store.get(&key).await.expect("a read").expect("it is there");
+        let entry = store.get(&key).await.expect("a read").expect("it exists");
         if entry.mod_revision > lost.mod_revision {
             assert!(!key.to_string().starts_with("/netsurgeon/"), "{}: `{key}` after the loss", bench.name);
             late += 1;
         }
     }
-    let begun =
+    let started =
         bench.states(store).await.into_values().filter(|state| *state == Some(State::Started)).count();
-    // A Service made through the API comes with its address.
-    assert!(late <= 2 * begun, "{}: {late} keys written after the loss, {begun} calls begun", bench.name);
+    // A Service that is created through the API comes with its address.
+    assert!(
+        late <= 2 * started,
+        "{}: {late} keys written after the loss, {started} calls started",
+        bench.name
+    );
 }
 
 /// The revisions of each step's first and last record.
@@ -244,7 +247,7 @@ async fn revisions(store: &Saboteur) -> HashMap<String, (Revision, Revision)> {
     for key in keys(store, "/netsurgeon/").await.into_keys() {
         let name = key.to_string();
         if let Some((_, step)) = name.split_once("/steps/") {
-            let entry = store.get(&Key::from(name.as_str())).await.expect("a read").expect("it is there");
+            let entry = store.get(&Key::from(name.as_str())).await.expect("a read").expect("it exists");
             revisions.insert(step.to_string(), (entry.create_revision, entry.mod_revision));
         }
     }
@@ -257,7 +260,7 @@ fn must_be_alone<E: operation::Effect>(step: &Step<E>) -> bool {
 }
 
 #[tokio::test]
-async fn what_belongs_together_keeps_its_order() {
+async fn dependent_steps_keep_their_order() {
     for case in 0..CASES.len() {
         let bench = expected(case).bench.with(Settings { parallel: 5, ..Settings::default() });
         let store = bench.fresh().await;
@@ -274,7 +277,12 @@ async fn what_belongs_together_keeps_its_order() {
                 let Some((first, end)) = revisions.get(&step.id.to_string()).copied() else { continue };
                 let alone = must_be_alone(&step);
                 let floor = if alone { Some(newest) } else { last.max(of_each.get(&step.subject).copied()) };
-                assert!(floor.is_none_or(|floor| floor < first), "{}: `{}` too early", bench.name, step.id);
+                assert!(
+                    floor.is_none_or(|floor| floor < first),
+                    "{}: `{}` started too early",
+                    bench.name,
+                    step.id
+                );
                 newest = newest.max(end);
                 of_each.insert(step.subject.clone(), end);
                 if alone {
@@ -286,7 +294,7 @@ async fn what_belongs_together_keeps_its_order() {
 }
 
 #[tokio::test]
-async fn one_at_a_time_is_one_at_a_time() {
+async fn parallel_one_runs_one_call_at_a_time() {
     let bench = &expected(0).bench;
     let store = bench.fresh().await;
     store.unsettle(7);
@@ -294,7 +302,7 @@ async fn one_at_a_time_is_one_at_a_time() {
     assert_eq!(store.most_under_way(), 1);
 }
 
-/// Asks to stop when so many steps are done.
+/// Requests a stop after so many completed steps.
 struct StopAfter(usize, StopSwitch);
 
 impl Observer for StopAfter {
@@ -309,7 +317,7 @@ impl Observer for StopAfter {
 }
 
 #[tokio::test]
-async fn asked_to_stop_it_finishes_what_is_under_way_and_goes_on_later() {
+async fn stopped_run_completes_started_steps_and_resumes() {
     let all = expected(0);
     for (parallel, steps) in [(1, 1), (1, 40), (4, 1), (4, 25), (8, 60)] {
         let (switch, stop) = Stop::new();
@@ -320,17 +328,17 @@ async fn asked_to_stop_it_finishes_what_is_under_way_and_goes_on_later() {
         assert!(failure.is_stopped(), "{failure}");
         let states = bench.states(&store).await;
         let count = |wanted| states.values().filter(|state| **state == Some(wanted)).count();
-        assert_eq!(count(State::Started), 0, "nothing is left half done");
+        assert_eq!(count(State::Started), 0, "no step is half done");
         assert!((steps..steps + parallel).contains(&count(State::Done)), "{} of {steps}", count(State::Done));
-        let refused = bench.run(&store, None).await.expect_err("it was asked to stop");
+        let refused = bench.run(&store, None).await.expect_err("a stop was requested");
         assert!(refused.is_stopped(), "{refused}");
-        all.bench.run(&store, None).await.expect("it goes on");
+        all.bench.run(&store, None).await.expect("it continues");
         assert_end(&bench, &store, &all.finished, &all.states).await;
     }
 }
 
 #[tokio::test]
-async fn asked_to_stop_on_the_way_back_it_does() {
+async fn stop_request_stops_rollback() {
     let all = expected(0);
     let (switch, stop) = Stop::new();
     let store = all.bench.fresh().await;
@@ -338,15 +346,15 @@ async fn asked_to_stop_on_the_way_back_it_does() {
     let bench = all.bench.with(Settings { parallel: 4, stop, ..Settings::default() });
     let failure = bench.unwind_watched(&store, &mut StopAfter(10, switch)).await.expect_err("stopped");
     assert!(failure.is_stopped(), "{failure}");
-    all.bench.unwind(&store).await.expect("it goes on");
+    all.bench.unwind(&store).await.expect("it continues");
     assert_end(&bench, &store, &all.undone, &all.undone_states).await;
 }
 
-/// The clock is the runtime's and goes on only when everybody sleeps.
+/// The clock is the runtime's: it advances only when every task sleeps.
 #[tokio::test(start_paused = true)]
-async fn it_writes_no_faster_than_it_may() {
+async fn rate_limit_is_respected() {
     let all = expected(0);
-    // An effect may write through the API, which a rehearsal does for what it creates alone.
+    // An effect may write through the API; a rehearsal does so only for objects that it creates.
     let work = &all.bench.plan.work;
     let steps = work.stages().into_iter().flat_map(|stage| work.steps(&stage));
     let effects = steps.filter(|step| {
@@ -359,18 +367,18 @@ async fn it_writes_no_faster_than_it_may() {
         let rate = NonZeroU32::new(50);
         let bench = all.bench.with(Settings { parallel, rate, ..Settings::default() });
         let store = bench.fresh().await;
-        let begun = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         bench.run(&store, None).await.expect("a run");
         let expected = (turns as u128 - 1) * 20;
-        let took = begun.elapsed().as_millis();
+        let took = started.elapsed().as_millis();
         assert!((expected..expected + 20).contains(&took), "{} writes in {took} ms", all.commits);
         assert_end(&bench, &store, &all.finished, &all.states).await;
     }
 }
 
-/// An executor can be handed to another thread.
+/// An executor can move to another thread.
 #[tokio::test]
-async fn it_runs_on_any_thread() {
+async fn executor_can_move_to_another_thread() {
     let bench = expected(0).bench.with(Settings { parallel: 4, ..Settings::default() });
     tokio::spawn(async move {
         let store = bench.fresh().await;

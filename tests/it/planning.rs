@@ -1,4 +1,4 @@
-//! Plans for clusters that are not as tidy as the fixtures: objects from old times, odd pins, second families.
+//! Plans for clusters that are less regular than the fixtures: objects of old versions, unusual pins, second families.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn find<'w>(work: &'w Renumbering, subject: &str) -> &'w Move {
     work.moves.iter().find(|m| m.subject() == subject).unwrap_or_else(|| panic!("{subject} moves"))
 }
 
-/// What others are told to do, in words.
+/// The texts of the manual steps.
 fn manual_steps(work: &Renumbering) -> Vec<String> {
     let steps = work.stages().into_iter().flat_map(|stage| work.steps(&stage));
     steps
@@ -72,7 +72,7 @@ fn manual_steps(work: &Renumbering) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn one_family_of_two_leaves_the_other_alone_in_every_instruction() {
+async fn instructions_of_one_family_keep_the_other() {
     let store = cluster("dualstack").await;
     let work = plan_of(&store, "10.200.0.0/16", &[]).await.unwrap();
     let told = manual_steps(&work).join("\n");
@@ -92,7 +92,7 @@ async fn one_family_of_two_leaves_the_other_alone_in_every_instruction() {
 }
 
 #[tokio::test]
-async fn the_api_servers_own_service_cannot_be_pinned_elsewhere() {
+async fn kubernetes_service_cannot_be_pinned() {
     let store = cluster("objects").await;
     let elsewhere = plan_of(&store, "10.200.0.0/16", &[("default/kubernetes", "10.200.0.7")]).await;
     assert!(matches!(elsewhere, Err(PlanError::KubernetesPin { .. })));
@@ -101,7 +101,7 @@ async fn the_api_servers_own_service_cannot_be_pinned_elsewhere() {
 }
 
 #[tokio::test]
-async fn an_object_from_before_the_list_of_addresses_moves_and_comes_back() {
+async fn service_without_cluster_ips_moves_and_is_rolled_back() {
     let store = cluster("objects").await;
     put_service(
         &store,
@@ -121,7 +121,7 @@ async fn an_object_from_before_the_list_of_addresses_moves_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_stale_address_of_an_external_name_is_nobodys() {
+async fn stale_address_of_external_name_is_ignored() {
     let store = cluster("objects").await;
     let spec = json!({"type": "ExternalName", "externalName": "example.org", "clusterIP": "10.96.9.10", "clusterIPs": ["10.96.9.10"]});
     put_service(&store, "elsewhere", spec).await;
@@ -132,7 +132,7 @@ async fn a_stale_address_of_an_external_name_is_nobodys() {
 }
 
 #[tokio::test]
-async fn an_external_ip_is_not_given_to_another_service() {
+async fn external_ip_is_not_allocated_to_another_service() {
     let store = cluster("objects").await;
     let spec = json!({"type": "ClusterIP", "clusterIP": "None", "clusterIPs": ["None"], "externalIPs": ["10.200.255.254"]});
     put_service(&store, "taken", spec).await;
@@ -140,9 +140,9 @@ async fn an_external_ip_is_not_given_to_another_service() {
     assert!(work.moves.iter().all(|m| m.new_address.to_string() != "10.200.255.254"));
 }
 
-/// A bitmap of IPv6 addresses has 65,535 bits, however large the range.
+/// A bitmap of IPv6 addresses has 65,535 bits, however large the range is.
 #[tokio::test]
-async fn where_there_is_a_bitmap_no_address_is_beyond_it() {
+async fn planned_addresses_are_within_the_bitmap() {
     let store = cluster("bitmap").await;
     put_service(
         &store,
@@ -165,7 +165,7 @@ async fn where_there_is_a_bitmap_no_address_is_beyond_it() {
 }
 
 #[tokio::test]
-async fn the_clusters_dns_is_last_but_one_and_alone_whatever_its_name() {
+async fn cluster_dns_with_any_name_moves_alone_before_the_last() {
     let store = cluster("objects").await;
     let object = json!({
         "kind": "Service", "apiVersion": "v1",
@@ -195,9 +195,9 @@ async fn put_dns(store: &MemoryStore, name: &str, address: &str, labels: Value) 
     put(store, &format!("/registry/services/specs/kube-system/{name}"), &object).await;
 }
 
-/// RKE2 names it after its chart, and beside a NodeLocal DNSCache another Service has the label.
+/// RKE2 names the Service after its chart; with a NodeLocal DNSCache another Service has the label, too.
 #[tokio::test]
-async fn kubelets_follow_a_dns_of_another_name() {
+async fn kubelet_step_follows_dns_of_another_name() {
     let store = cluster("objects").await;
     delete(&store, "/registry/services/specs/kube-system/kube-dns").await;
     let label = json!({"k8s-app": "kube-dns"});
@@ -211,12 +211,12 @@ async fn kubelets_follow_a_dns_of_another_name() {
 }
 
 #[tokio::test]
-async fn a_dns_is_known_by_the_address_that_kubelets_have() {
+async fn cluster_dns_is_recognised_by_kubelet_configuration() {
     let store = cluster("objects").await;
     delete(&store, "/registry/services/specs/kube-system/kube-dns").await;
     put_dns(&store, "resolver", "10.96.9.53", json!({})).await;
     let work = plan_of(&store, "10.200.0.0/16", &[]).await.unwrap();
-    assert_eq!(work.dns().count(), 0, "nothing says so");
+    assert_eq!(work.dns().count(), 0, "no Service is recognised");
     let config = json!({
         "kind": "ConfigMap", "apiVersion": "v1", "metadata": {"namespace": "kube-system", "name": "kubelet-config"},
         "data": {"kubelet": "clusterDNS:\n- 10.96.9.53\nkind: KubeletConfiguration\n"},
@@ -226,9 +226,9 @@ async fn a_dns_is_known_by_the_address_that_kubelets_have() {
     assert_eq!(work.dns().map(Move::subject).collect::<Vec<_>>(), ["kube-system/resolver"]);
 }
 
-/// What is swept is held as the operator asked for everything to be.
+/// Swept Services get the hold that the operator chose for all.
 #[tokio::test]
-async fn a_sweep_keeps_the_hold_that_was_asked_for() {
+async fn sweep_keeps_the_requested_hold() {
     let held = async |asked: Option<Hold>, newcomers: &[Value]| {
         let store = cluster("objects").await;
         let survey = async || Survey::read(store.as_ref(), &Layout::default(), None).await.unwrap();
@@ -265,12 +265,12 @@ async fn a_sweep_keeps_the_hold_that_was_asked_for() {
     let open = json!({"type": "NodePort", "clusterIP": "10.96.9.61", "clusterIPs": ["10.96.9.61"], "selector": {"a": "b"}, "ports": [{"port": 80, "nodePort": 32001}]});
     assert_eq!(held(None, std::slice::from_ref(&plain)).await, (vec![Hold::ExternalIp], vec![]));
     assert_eq!(held(Some(Hold::Shadow), std::slice::from_ref(&plain)).await, (vec![Hold::Shadow], vec![]));
-    // One that cannot be held so does not keep the others in the old range, and gets a shadow afterwards.
+    // A Service that cannot be held in that way does not keep the others in the old range, and gets a shadow afterwards.
     let held = held(Some(Hold::ExternalIp), &[open, plain]).await;
     assert_eq!(held, (vec![Hold::ExternalIp], vec![Hold::Shadow]));
 }
 
-/// Makes the plan, changes the cluster, and says how the two stand to each other.
+/// Makes the plan, changes the cluster, and returns how the plan differs from it.
 async fn fit_after(change: impl AsyncFnOnce(&MemoryStore, &Renumbering)) -> Vec<String> {
     let store = cluster("objects").await;
     let service = json!({"type": "ClusterIP", "clusterIP": "10.96.9.9", "clusterIPs": ["10.96.9.9"], "selector": {"app": "x"}});
@@ -284,7 +284,7 @@ async fn fit_after(change: impl AsyncFnOnce(&MemoryStore, &Renumbering)) -> Vec<
 }
 
 #[tokio::test]
-async fn a_plan_is_compared_with_the_cluster_before_it_is_carried_out() {
+async fn plan_is_compared_with_cluster_before_it_runs() {
     let key = "/registry/services/specs/default/moving";
     let with = |spec: serde_json::Value, uid: &str| {
         json!({"kind": "Service", "apiVersion": "v1", "spec": spec,

@@ -1,4 +1,4 @@
-//! Runs the real binary, in an empty environment, and words what came of it for snapshots.
+//! Runs the real binary in an empty environment, and formats its output for snapshots.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,7 +9,7 @@ pub fn run(arguments: &str) -> Output {
     run_in(Path::new(env!("CARGO_MANIFEST_DIR")), arguments, b"")
 }
 
-/// Runs netsurgeon in a folder, with something on its stdin. The arguments are separated by spaces.
+/// Runs netsurgeon in a folder, with a given stdin. The arguments are separated by spaces.
 pub fn run_in(folder: &Path, arguments: &str, stdin: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_netsurgeon"))
         .args(arguments.split_whitespace())
@@ -20,11 +20,11 @@ pub fn run_in(folder: &Path, arguments: &str, stdin: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary");
-    child.stdin.take().expect("a pipe").write_all(stdin).expect("someone who reads");
+    child.stdin.take().expect("a pipe").write_all(stdin).expect("the program reads its stdin");
     child.wait_with_output().expect("an end")
 }
 
-/// Words stdout, stderr and status, without what changes when the fixtures are made anew.
+/// Formats stdout, stderr and status, without the values that change with new fixtures.
 pub fn told(output: &Output) -> String {
     let part = |name: &str, bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes);
@@ -39,7 +39,7 @@ pub fn told(output: &Output) -> String {
     scrub(&whole)
 }
 
-/// Runs and words.
+/// Runs netsurgeon and formats its output.
 pub fn tell(arguments: &str) -> String {
     told(&run(arguments))
 }

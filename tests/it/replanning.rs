@@ -1,4 +1,4 @@
-//! Services that change between the plan and their move: which moves are planned again, as what, and that nothing else is.
+//! Services that change between the plan and their move: which moves are planned again, and how; all others are not.
 
 use netsurgeon::operation::{RepairOutcome, State, StepId, repair, settle};
 use netsurgeon::renumber::replan::{Replanned, replan};
@@ -25,10 +25,10 @@ async fn replanned(bench: &Bench, store: &Saboteur, survey: &Survey) -> Vec<Repl
 }
 
 fn service<'s>(survey: &'s mut Survey, of: &Move) -> &'s mut ServiceRecord {
-    survey.services.iter_mut().find(|service| service.uid == of.uid).expect("it is there")
+    survey.services.iter_mut().find(|service| service.uid == of.uid).expect("it exists")
 }
 
-/// A move of the first batch that is held so.
+/// A move of the first batch with this hold.
 fn one(bench: &Bench, hold: Hold) -> Option<&Move> {
     let batch = bench.plan.work.batches().into_iter().next().expect("a batch");
     bench.plan.work.moves[batch].iter().find(|candidate| candidate.hold == hold)
@@ -42,7 +42,7 @@ async fn before_the_flip(bench: &Bench) -> Saboteur {
 }
 
 #[tokio::test]
-async fn nothing_is_planned_again_where_nothing_has_changed() {
+async fn unchanged_services_are_not_replanned() {
     for bench in Bench::all().await {
         let store = bench.fresh().await;
         for until in 0..=bench.no_return().expect("an end") {
@@ -55,7 +55,7 @@ async fn nothing_is_planned_again_where_nothing_has_changed() {
             let stopped = bench.unwind(&store).await.err();
             store.arm(Fault::None);
             let found = replanned(&bench, &store, &survey(&store).await).await;
-            assert_eq!(found, [], "{}, on the way back, at {stopped:?}", bench.name);
+            assert_eq!(found, [], "{}, during the rollback, at {stopped:?}", bench.name);
             if stopped.is_none() {
                 break;
             }
@@ -64,7 +64,7 @@ async fn nothing_is_planned_again_where_nothing_has_changed() {
 }
 
 #[tokio::test]
-async fn external_ips_of_its_own_make_a_shadow_of_a_hold() {
+async fn service_with_own_external_ips_gets_shadow() {
     let mut seen = 0;
     for bench in Bench::all().await {
         let Some(moved) = one(&bench, Hold::ExternalIp) else { continue };
@@ -80,11 +80,11 @@ async fn external_ips_of_its_own_make_a_shadow_of_a_hold() {
         assert_eq!(again.steps, [moved.step("prewarm")]);
         seen += 1;
     }
-    assert!(seen > 0, "there are such Services");
+    assert!(seen > 0, "some case has such a Service");
 }
 
 #[tokio::test]
-async fn an_address_that_another_service_has_is_replaced_and_dns_records_follow() {
+async fn taken_new_address_is_replaced_and_dns_records_follow() {
     let mut followed = 0;
     for bench in Bench::all().await.into_iter().filter(|bench| bench.plan.work.era == Era::Bitmap) {
         let store = before_the_flip(&bench).await;
@@ -107,11 +107,11 @@ async fn an_address_that_another_service_has_is_replaced_and_dns_records_follow(
         assert!(work.records.iter().all(|record| record.after != former), "{:?}", work.records);
         followed += work.records.iter().filter(|record| record.after == address).count();
     }
-    assert!(followed > 0, "kubelets are told of it");
+    assert!(followed > 0, "the records of kubelets follow");
 }
 
 #[tokio::test]
-async fn a_service_at_another_address_is_moved_from_there_or_not_at_all() {
+async fn service_at_another_old_address_is_replanned() {
     for bench in Bench::all().await {
         let Some(moved) = one(&bench, Hold::ExternalIp) else { continue };
         let store = before_the_flip(&bench).await;
@@ -138,7 +138,7 @@ async fn a_service_at_another_address_is_moved_from_there_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_shadow_that_was_deleted_is_created_again() {
+async fn deleted_shadow_is_recreated() {
     let mut seen = 0;
     for bench in Bench::all().await {
         let Some(moved) = one(&bench, Hold::Shadow) else { continue };
@@ -153,7 +153,7 @@ async fn a_shadow_that_was_deleted_is_created_again() {
         assert_eq!(again.steps, steps, "{}", bench.name);
         let journal = bench.journal(&store).await;
         assert!(steps.iter().all(|step| journal.state(step) == Some(State::Done)));
-        // Whoever has deleted it through the API has released the address, which is its Service's.
+        // A deletion through the API has released the address, which belongs to the Service.
         survey.addresses.retain(|object| object.address != Some(moved.old_address));
         let found = replanned(&bench, &store, &survey).await;
         let address = Layout::default().ip_address(moved.old_address);
@@ -161,11 +161,11 @@ async fn a_shadow_that_was_deleted_is_created_again() {
         assert_eq!(is_recreated, bench.plan.work.era != Era::Bitmap, "{}", bench.name);
         seen += 1;
     }
-    assert!(seen > 0, "there are such Services");
+    assert!(seen > 0, "some case has such a Service");
 }
 
 #[tokio::test]
-async fn a_shadow_that_was_deleted_before_it_had_its_address_is_created_again() {
+async fn shadow_deleted_before_its_address_was_set_is_recreated() {
     let mut seen = 0;
     for bench in Bench::all().await {
         let Some(moved) = one(&bench, Hold::Shadow) else { continue };
@@ -185,13 +185,13 @@ async fn a_shadow_that_was_deleted_before_it_had_its_address_is_created_again() 
         }
         seen += 1;
     }
-    assert!(seen > 0, "there are such Services");
+    assert!(seen > 0, "some case has such a Service");
 }
 
-/// What its owner has added stays, and the Service goes back: its new address takes the place of the old one in the list,
-/// and goes once it cannot be undone otherwise.
+/// What its owner added stays, and the Service moves back: its new address replaces the old one in the list, and is removed
+/// when the step that added it cannot be rolled back in the usual way.
 #[tokio::test]
-async fn a_hold_that_its_owner_has_changed_goes_back() {
+async fn hold_changed_by_its_owner_is_rolled_back() {
     let text = |text: &str| Value::Text(text.into());
     for bench in Bench::all().await {
         let Some(moved) = one(&bench, Hold::ExternalIp) else { continue };
@@ -205,7 +205,7 @@ async fn a_hold_that_its_owner_has_changed_goes_back() {
             let store = bench.fresh().await;
             bench.run(&store, bench.no_return()).await.expect("a run");
             let key = Layout::default().service(&moved.namespace, &moved.name);
-            let value = store.get(&key).await.expect("a read").expect("it is there").value;
+            let value = store.get(&key).await.expect("a read").expect("it exists").value;
             let policy = if policy.is_empty() { Value::Absent } else { text(policy) };
             let set = |field, value| FieldEdit { field, change: FieldChange::Set(value) };
             let edits = [
@@ -222,11 +222,11 @@ async fn a_hold_that_its_owner_has_changed_goes_back() {
             let repaired =
                 repair(&store, cluster, &journal, &again.repair, &Constant).await.expect("a repair");
             assert_eq!(repaired, RepairOutcome::Done, "{}", bench.name);
-            let value = store.get(&key).await.expect("a read").expect("it is there").value;
+            let value = store.get(&key).await.expect("a read").expect("it exists").value;
             let read = |field: Field| edit::read(&value, &field).expect("a field");
             assert_eq!(read(Field::cluster_ip()), text(moved.old[0].as_str()), "{}", bench.name);
             assert_eq!(read(Field::external_ips()), Value::texts(&expected), "{}", bench.name);
-            // Its new address is routed on, for those who know it, until it cannot be undone as it was done.
+            // The new address stays routed, for clients that know it, until the rollback of the step that added it has failed.
             let mut again = Vec::new();
             for state in [State::Done, State::UndoFailed] {
                 let of = |step: &StepId| match step {
@@ -243,16 +243,16 @@ async fn a_hold_that_its_owner_has_changed_goes_back() {
     }
 }
 
-/// One that has become a NodePort Service needs its traffic policy: only the address goes that was added to it.
+/// A Service that has become a NodePort Service needs its traffic policy: only the added address is removed.
 #[tokio::test]
-async fn a_service_of_another_type_keeps_its_policy_on_the_way_back() {
+async fn rollback_keeps_policy_of_service_that_changed_type() {
     let bench = Bench::of("objects", "10.200.0.0/16").await;
     let moved = bench.plan.work.moves.iter().find(|one| one.hold == Hold::ExternalIp && one.turn.is_any());
     let moved = moved.expect("such a move");
     let store = bench.fresh().await;
     bench.run(&store, bench.no_return()).await.expect("a run");
     let key = Layout::default().service(&moved.namespace, &moved.name);
-    let value = store.get(&key).await.expect("a read").expect("it is there").value;
+    let value = store.get(&key).await.expect("a read").expect("it exists").value;
     let kind =
         FieldEdit { field: Field::service_type(), change: FieldChange::Set(Value::Text("NodePort".into())) };
     store.meddle(&key, edit::apply(&value, &[kind]).expect("an edit")).await;
@@ -269,7 +269,7 @@ async fn a_service_of_another_type_keeps_its_policy_on_the_way_back() {
     }
     let (found, _) = replan(&bench.plan.work, &survey(&store).await, true, |_| Some(State::UndoDone));
     assert_eq!(found, []);
-    let value = store.get(&key).await.expect("a read").expect("it is there").value;
+    let value = store.get(&key).await.expect("a read").expect("it exists").value;
     let read = |field: Field| edit::read(&value, &field).expect("a field");
     assert_eq!(read(Field::cluster_ip()), Value::Text(moved.old[0].to_string()));
     assert_eq!(
@@ -279,9 +279,9 @@ async fn a_service_of_another_type_keeps_its_policy_on_the_way_back() {
     assert_eq!(read(Field::external_traffic_policy()), Value::Text("Local".into()));
 }
 
-/// A Service that was deleted does not need its bit any more, whoever has it.
+/// A deleted Service does not need its bit any more: any Service may have it.
 #[tokio::test]
-async fn the_bit_of_a_service_that_was_deleted_may_be_anybodys() {
+async fn bit_of_deleted_service_may_be_allocated_to_another() {
     let bench = Bench::of("bitmap", "10.200.0.0/16").await;
     let store = before_the_flip(&bench).await;
     let journal = bench.journal(&store).await;
@@ -292,7 +292,7 @@ async fn the_bit_of_a_service_that_was_deleted_may_be_anybodys() {
     (other.name, other.uid) = ("other".into(), "11111111-0000-0000-0000-000000000000".into());
     other.addresses = vec![moved.new_address];
     survey.services.push(other);
-    assert!(reserve_again(&bench.plan.work, &survey, &reserved).is_err(), "two would have it");
+    assert!(reserve_again(&bench.plan.work, &survey, &reserved).is_err(), "two Services have the address");
     survey.services.retain(|service| service.uid != moved.uid);
     assert_eq!(reserve_again(&bench.plan.work, &survey, &reserved), Ok(None));
 }

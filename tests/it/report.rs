@@ -1,4 +1,4 @@
-//! `operation report`: the page of an operation that was carried out in memory. tests/live shows one to a browser.
+//! `operation report`: the page of an operation that ran in memory. tests/live shows one to a browser.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -20,15 +20,15 @@ use netsurgeon::wire::{Field, FieldEdit, Value};
 use crate::harness::Bench;
 use crate::saboteur::{Fault as SaboteurFault, Saboteur};
 
-const BEGUN: i64 = 1_800_000_000;
+const STARTED: i64 = 1_800_000_000;
 const HOUR: i64 = 3600;
 
-/// A clock that goes on by a second with every look at it.
+/// A clock that advances by a second with every call.
 struct Clock(AtomicI64);
 
 impl Clock {
     fn new() -> Self {
-        Self(AtomicI64::new(BEGUN))
+        Self(AtomicI64::new(STARTED))
     }
 }
 
@@ -42,7 +42,7 @@ impl Ambient for Clock {
     }
 }
 
-/// A rehearsal in which people take their time.
+/// A rehearsal in which every manual step takes three hours.
 struct Slow<'a>(Simulation<'a>, &'a Clock);
 
 #[async_trait]
@@ -69,9 +69,9 @@ fn summary(status: Status) -> Summary {
     Summary {
         kind: "renumber".into(),
         status,
-        started: BEGUN,
+        started: STARTED,
         holder: Some("alice@cp-1".into()),
-        ended: Some(BEGUN + 40 * HOUR),
+        ended: Some(STARTED + 40 * HOUR),
         ..Summary::default()
     }
 }
@@ -94,7 +94,7 @@ async fn page_of(bench: &Bench, store: &Saboteur, status: Status) -> String {
     written
 }
 
-/// Leaves a page where it can be looked at.
+/// Writes the page to a file, for a person to open.
 fn keep(name: &str, page: &str) {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("report-{name}.html"));
     std::fs::write(file, page).expect("a file");
@@ -110,9 +110,9 @@ async fn carried_out(bench: &Bench, until: Option<usize>) -> Saboteur {
     store
 }
 
-/// Checks that every element is closed in its order, and that nothing is loaded or run.
+/// Checks that every element is closed in its order, and that the page loads and runs nothing.
 fn check(page: &str) {
-    // These two begin before the style.
+    // These two start before the style.
     let mut open = vec!["html", "head"];
     let body = page.split_once("</style>").expect("a style").1;
     for part in body.split('<').skip(1) {
@@ -143,7 +143,7 @@ fn rows(page: &str, candidate: &Move) -> bool {
 }
 
 #[tokio::test]
-async fn the_page_of_every_kind_of_cluster_has_every_service() {
+async fn page_has_every_service_in_every_era() {
     for bench in Bench::all().await {
         let store = carried_out(&bench, bench.plan.work.soak_stage()).await;
         let page = page_of(&bench, &store, Status::Soaking).await;
@@ -159,7 +159,7 @@ async fn the_page_of_every_kind_of_cluster_has_every_service() {
 }
 
 #[tokio::test]
-async fn what_others_took_their_time_for_is_a_pause() {
+async fn manual_steps_are_shown_as_pauses() {
     let bench = Bench::of("objects", "10.200.0.0/16").await;
     let store = carried_out(&bench, None).await;
     let page = page_of(&bench, &store, Status::Done).await;
@@ -171,14 +171,14 @@ async fn what_others_took_their_time_for_is_a_pause() {
         let row = pauses.iter().find(|row| row.contains(&format!("<code>{name}</code>")));
         let row = row.unwrap_or_else(|| panic!("{name} in {pauses:?}"));
         assert!(row.contains("<td>3 h</td>"), "{row}");
-        assert!(page.contains("<rect class=\"others\" "), "and is drawn");
+        assert!(page.contains("<rect class=\"others\" "), "the pause is drawn");
     }
-    assert!(!page.contains("class=\"back\" x="), "nothing was undone");
+    assert!(!page.contains("class=\"back\" x="), "no rollback is drawn");
     assert_eq!(page.matches(">moved, old retired<").count(), bench.plan.work.moves.len());
 }
 
 #[tokio::test]
-async fn what_could_not_be_undone_comes_first() {
+async fn stuck_steps_come_first() {
     let bench = Bench::of("objects", "10.200.0.0/16").await;
     let store = carried_out(&bench, bench.plan.work.soak_stage()).await;
     let candidate = &bench.plan.work.moves[0];
@@ -189,12 +189,12 @@ async fn what_could_not_be_undone_comes_first() {
         FieldEdit { field: Field::cluster_ips(), change: FieldChange::Set(Value::texts(&["10.200.9.9"])) },
     ];
     store.meddle(&key, edit::apply(&value, &edits).expect("an edit")).await;
-    let clock = Clock(AtomicI64::new(BEGUN + 21 * HOUR));
+    let clock = Clock(AtomicI64::new(STARTED + 21 * HOUR));
     let slow = Slow(Simulation::new(&store, &bench.plan.work, &clock), &clock);
     let (mut journal, mut silent) = (bench.journal(&store).await, Silent);
     let ledger = journal.in_store(&store, &[]);
     let mut executor = Executor::new(&ledger, &slow, &clock, &mut silent, &mut journal);
-    let report = executor.unwind(&bench.plan.work).await.expect("it goes on with the others");
+    let report = executor.unwind(&bench.plan.work).await.expect("the other Services are rolled back");
     assert!(!report.stuck.is_empty());
     let page = page_of(&bench, &store, Status::Stuck).await;
     check(&page);
@@ -206,10 +206,10 @@ async fn what_could_not_be_undone_comes_first() {
     assert!(
         place("id=\"findings\"") < place("id=\"steps\"") && place("id=\"steps\"") < place("id=\"timeline\"")
     );
-    assert!(page.contains("<rect class=\"back\" "), "the way back is drawn");
+    assert!(page.contains("<rect class=\"back\" "), "the rollback is drawn");
 }
 
-/// Every third Service is of tier `<dev>`, the others of `web`; the last two of none, as they go alone.
+/// Every third Service has the tier `<dev>`, the others `web`; the last two have none, as each moves alone.
 fn in_tiers(bench: &Bench) -> Bench {
     let mut bench = bench.clone();
     let work = &mut bench.plan.work;
@@ -222,7 +222,7 @@ fn in_tiers(bench: &Bench) -> Bench {
 }
 
 #[tokio::test]
-async fn tiers_are_on_the_time_line_above_their_batches() {
+async fn tiers_are_above_their_batches_on_timeline() {
     let bench = in_tiers(&Bench::of("objects", "10.200.0.0/16").await);
     let batches = bench.plan.work.batches();
     assert_eq!(batches.len(), 2 + 3 + 2, "{batches:?}");
@@ -238,16 +238,16 @@ async fn tiers_are_on_the_time_line_above_their_batches() {
     let table =
         page.split("<table class=\"tiers\">").nth(1).expect("a table").split("</table>").next().unwrap();
     let rows: Vec<&str> = table.split("<tr><td>").skip(1).collect();
-    assert_eq!(rows.len(), 2, "of those that have Services");
+    assert_eq!(rows.len(), 2, "only tiers with Services");
     assert!(rows[0].starts_with("&lt;dev&gt;</td><td>8 of 8</td><td>1 to 2</td><td><time>"), "{}", rows[0]);
     assert!(rows[1].starts_with("web</td><td>7 of 15</td><td>3 to 5</td><td><time>"), "{}", rows[1]);
     assert!(page.contains(">Tier</th>") && page.contains("<td>&lt;dev&gt;</td><td>external-ip</td>"));
-    let clock = Clock(AtomicI64::new(BEGUN + 21 * HOUR));
+    let clock = Clock(AtomicI64::new(STARTED + 21 * HOUR));
     let slow = Slow(Simulation::new(&store, &bench.plan.work, &clock), &clock);
     let (mut journal, mut silent) = (bench.journal(&store).await, Silent);
     let ledger = journal.in_store(&store, &[]);
     let mut executor = Executor::new(&ledger, &slow, &clock, &mut silent, &mut journal);
-    executor.unwind(&bench.plan.work).await.expect("a way back");
+    executor.unwind(&bench.plan.work).await.expect("a rollback");
     let page = page_of(&bench, &store, Status::RolledBack).await;
     check(&page);
     let table =
@@ -261,9 +261,9 @@ const HOSTILE: [&str; 3] = [
     "'--></style><svg/onload=alert(1)>&\u{202e}",
 ];
 
-/// Names come from the cluster, and errors from whoever words them.
+/// Names come from the cluster, and error messages from any server.
 #[tokio::test]
-async fn nothing_that_a_cluster_says_is_taken_for_markup() {
+async fn names_and_errors_are_escaped() {
     let bench = Bench::of("objects", "10.200.0.0/16").await;
     let mut work = bench.plan.work.clone();
     for (candidate, text) in work.moves.iter_mut().zip(HOSTILE.into_iter().cycle()) {
@@ -282,7 +282,7 @@ async fn nothing_that_a_cluster_says_is_taken_for_markup() {
     let mut journal = Journal::begin(&store, "c", "op", b"", summary(Status::Stuck), &[]).await.unwrap();
     let step = StepId(format!("flip/{}", plan.work.moves[0].subject()));
     for (number, state, error) in [(0, State::Done, None), (1, State::UndoFailed, Some(HOSTILE[1]))] {
-        let time = BEGUN + number;
+        let time = STARTED + number;
         let noted = Noted { error: error.map(str::to_string), ..Noted::default() };
         let (_, record) = journal.record(&step, state, time, noted).unwrap();
         journal.recorded(&step, record, Revision(8));
@@ -297,7 +297,7 @@ async fn nothing_that_a_cluster_says_is_taken_for_markup() {
     let subject =
         Subject { operation, plan: &plan, summary: &summary, journal: &journal, survey: &survey, is_leased };
     let page = page(&subject);
-    // `check` looks at the body: a style that is ended early would be seen there.
+    // `check` checks the body: it would find a style that ends early.
     check(&page.replace(" src=x", ""));
     assert!(
         !page.contains(" onerror=alert(1)>") && !page.contains("<svg/onload") && !page.contains('\u{202e}')
@@ -326,9 +326,9 @@ async fn large(count: usize) -> (Plan<Renumbering>, Journal) {
     let mut journal =
         Journal::begin(&store, "c", "op", b"", summary(Status::Soaking), &[]).await.expect("a journal");
     let plan = Plan::new(&bench.plan.header.cluster, Revision(7), work);
-    let (mut time, until) = (BEGUN, plan.work.soak_stage().expect("a soak"));
+    let (mut time, until) = (STARTED, plan.work.soak_stage().expect("a soak"));
     for stage in plan.work.stages().iter().take(until) {
-        // Killed in the middle, and noticed a while later.
+        // Killed in the middle, and resumed a while later.
         time += if stage.batch == Some(120) && stage.name == "barrier" { 17 * 60 } else { 0 };
         for (index, step) in plan.work.steps(stage).iter().enumerate() {
             time += match &step.action {
@@ -337,8 +337,9 @@ async fn large(count: usize) -> (Plan<Renumbering>, Journal) {
                 _ => i64::from(index % 40 == 39),
             };
             if !step.is_for_the_way_back() {
-                let (_, record) =
-                    journal.record(&step.id, State::Done, time, Noted::default()).expect("it may");
+                let (_, record) = journal
+                    .record(&step.id, State::Done, time, Noted::default())
+                    .expect("a legal transition");
                 journal.recorded(&step.id, record, Revision(8));
             }
         }
@@ -347,7 +348,7 @@ async fn large(count: usize) -> (Plan<Renumbering>, Journal) {
 }
 
 #[tokio::test]
-async fn ten_thousand_services_make_a_page_that_can_be_read() {
+async fn page_of_ten_thousand_services_is_small() {
     let (plan, journal) = large(10_000).await;
     let bench = Bench::of("objects", "10.200.0.0/16").await;
     let mut survey = Survey::read(bench.base(), &Layout::default(), None).await.expect("a survey");
@@ -368,17 +369,17 @@ async fn ten_thousand_services_make_a_page_that_can_be_read() {
     assert!(page.len() < 8_000_000, "{} bytes", page.len());
     assert!(page.contains("<summary>All 10\u{202f}002 Services, by batch</summary>"));
     let before_details = page.split("<summary>All ").next().unwrap();
-    assert!(!before_details.contains("team-099/"), "the table is folded");
+    assert!(!before_details.contains("team-099/"), "the table is collapsed");
     assert!(rows(&page, &plan.work.moves[9_999]));
     assert!(
         page.contains("and 9\u{202f}502 more"),
-        "of as many findings as Services some are shown, and how many are not"
+        "the list of findings is truncated, with the number of the others"
     );
 }
 
-/// The range is given back after the flags: a rollback that was interrupted in between says so.
+/// The range is given back after the flags: the page of a rollback that was interrupted in between shows it.
 #[tokio::test]
-async fn a_rollback_that_stopped_after_the_flags_is_still_at_their_stage() {
+async fn rollback_stopped_after_flags_shows_their_stage() {
     let flags = StepId("manual/flags".into());
     for fixture in ["objects", "dualwrite"] {
         let bench = Bench::of(fixture, "10.200.0.0/16").await;
@@ -394,7 +395,7 @@ async fn a_rollback_that_stopped_after_the_flags_is_still_at_their_stage() {
         }
         assert_eq!(bench.journal(&store).await.state(&flags), Some(State::UndoDone));
         let page = page_of(&bench, &store, Status::Interrupted).await;
-        let next = page.split("Current or next stage").nth(1).expect("it says what is next");
+        let next = page.split("Current or next stage").nth(1).expect("a row for the next stage");
         let next = next.split("</tr>").next().unwrap_or_default();
         assert!(next.contains("back: every API server has"), "{fixture}: {next}");
     }

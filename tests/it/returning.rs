@@ -1,6 +1,5 @@
-//! One batch rolled back and done anew: the loops of `loops.rs` for it. Whatever happens at whichever write, whoever
-//! goes on finishes the batch's way back, and the end is that of an undisturbed operation; from any instant
-//! everything can be undone.
+//! One batch rolled back and run again: the loops of `loops.rs` for it. Whichever write fails, the next process completes the
+//! rollback of the batch, and the result is that of an undisturbed operation. At any instant everything can be rolled back.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +10,20 @@ use crate::harness::{Bench, CASES, Keys, Settings, differences, keys};
 use crate::loops::{differing, picks};
 use crate::saboteur::{Fault, Saboteur};
 
-/// The batch that is rolled back: not the first, and not the last; where some are swept, the first of those.
+/// The batch that is rolled back: not the first, and not the last; if some Services are swept, their first batch.
 fn batch_of(bench: &Bench) -> usize {
     let work = &bench.plan.work;
     let swept = |batch: &std::ops::Range<usize>| work.moves[batch.start].sweep > 0;
     work.batches().iter().position(swept).unwrap_or(1)
 }
 
-/// What an undisturbed operation does, of which a batch is rolled back once.
+/// The result of an undisturbed operation with one rollback of a batch.
 struct Reference {
-    /// Commits of rolling the batch back.
+    /// Commits of the rollback of the batch.
     commits_back: usize,
     returned: Keys,
     returned_states: BTreeMap<String, Option<State>>,
-    /// Commits of going on from there to the last moment at which everything can be undone.
+    /// Commits from there to the last point at which everything can be rolled back.
     commits_on: usize,
     finished: Keys,
     finished_states: BTreeMap<String, Option<State>>,
@@ -53,7 +52,7 @@ fn first_stage(bench: &Bench, batch: usize) -> Option<usize> {
     found
 }
 
-/// Returns a store in which the batch has just been done.
+/// Returns a store in which the batch is just complete.
 async fn done(bench: &Bench) -> Saboteur {
     let store = bench.fresh().await;
     bench.run(&store, first_stage(bench, batch_of(bench) + 1)).await.expect("an undisturbed run");
@@ -67,7 +66,7 @@ async fn registry(store: &Saboteur) -> Keys {
 
 async fn reference(bench: &Bench) -> Reference {
     let store = done(bench).await;
-    bench.unwind_batch(&store, batch_of(bench)).await.expect("an undisturbed way back");
+    bench.unwind_batch(&store, batch_of(bench)).await.expect("an undisturbed rollback");
     let commits_back = store.commits();
     let (returned, returned_states) = (registry(&store).await, bench.states(&store).await);
     store.arm(Fault::None);
@@ -81,7 +80,7 @@ async fn reference(bench: &Bench) -> Reference {
 fn is_rolled_back(bench: &Bench, failure: &Failure) -> bool {
     failure.source.is_pause()
         && matches!(&failure.source, OperationError::BatchRolledBack { batch, gate, reason }
-            if *batch == batch_of(bench) && gate == "test" && reason == "as told")
+            if *batch == batch_of(bench) && gate == "test" && reason == "as requested")
 }
 
 impl Reference {
@@ -103,10 +102,10 @@ impl Reference {
     }
 }
 
-/// The cluster is as it was before the batch, the journal says that it was never begun, and the end is that of an
-/// operation without any of this.
+/// The cluster is as it was before the batch, in the journal the batch is not started, and the result is that of an operation
+/// without the rollback.
 #[tokio::test]
-async fn it_is_as_before_the_batch_and_ends_as_without() {
+async fn rolled_back_batch_leaves_no_trace() {
     for bench in all(&[1, 6]).await {
         let store = bench.fresh().await;
         bench.run(&store, first_stage(&bench, batch_of(&bench))).await.expect("a run");
@@ -124,29 +123,29 @@ async fn it_is_as_before_the_batch_and_ends_as_without() {
 }
 
 #[tokio::test]
-async fn twice_is_the_same_as_once() {
+async fn second_batch_rollback_changes_nothing() {
     for bench in all(&[1]).await {
         let reference = reference(&bench).await;
         let store = done(&bench).await;
-        bench.unwind_batch(&store, batch_of(&bench)).await.expect("a way back");
+        bench.unwind_batch(&store, batch_of(&bench)).await.expect("a rollback");
         store.arm(Fault::None);
         let again = bench.unwind_batch(&store, batch_of(&bench)).await.expect("nothing to undo");
         assert_eq!((again.done, again.stuck.len()), (0, 0), "{}", bench.name);
-        assert_eq!(store.commits(), 2, "{}: the mark, and the mark gone", bench.name);
+        assert_eq!(store.commits(), 2, "{}: one commit sets the mark, one removes it", bench.name);
         reference.assert_returned(&bench, &store, "twice").await;
-        // Done anew, and rolled back anew.
+        // Run again, and rolled back again.
         bench.run(&store, first_stage(&bench, batch_of(&bench) + 1)).await.expect("a run");
-        bench.unwind_batch(&store, batch_of(&bench)).await.expect("a second way back");
-        reference.assert_returned(&bench, &store, "anew").await;
+        bench.unwind_batch(&store, batch_of(&bench)).await.expect("a second rollback");
+        reference.assert_returned(&bench, &store, "a second time").await;
         bench.unwind(&store).await.expect("a rollback");
         bench.assert_as_at_the_start(&store, "undone").await;
     }
 }
 
-/// As somebody who resumes: first the batch's way back to its end, and no further.
+/// Resumes: first the rollback of the batch to its end, and no further.
 async fn resume_back(bench: &Bench, store: &Saboteur, context: &str) {
     if bench.journal(store).await.returning().is_none() {
-        // Nothing of it was begun, or all of it done: the gate says what is to be done.
+        // Nothing of it is started, or all of it is complete: the gate decides what to do.
         bench
             .unwind_batch(store, batch_of(bench))
             .await
@@ -158,7 +157,7 @@ async fn resume_back(bench: &Bench, store: &Saboteur, context: &str) {
 }
 
 #[tokio::test]
-async fn a_fault_at_each_write_of_its_way_back_changes_nothing() {
+async fn fault_at_each_write_of_batch_rollback_changes_nothing() {
     let faults: [fn(usize) -> Fault; 5] =
         [Fault::Stop, Fault::LostAfter, Fault::LostBefore, Fault::LostAndLate, Fault::Conflict];
     let mut points = 0;
@@ -186,7 +185,7 @@ async fn a_fault_at_each_write_of_its_way_back_changes_nothing() {
 }
 
 #[tokio::test]
-async fn killed_at_each_write_of_its_way_back_everything_can_be_undone() {
+async fn kill_at_each_write_of_batch_rollback_is_recoverable() {
     for bench in all(&[1, 6]).await {
         let reference = reference(&bench).await;
         for at in picks(reference.commits_back) {
@@ -200,30 +199,30 @@ async fn killed_at_each_write_of_its_way_back_everything_can_be_undone() {
             assert_eq!(report.stuck, [], "{}, {context}", bench.name);
             bench.assert_as_at_the_start(&store, &context).await;
             assert_eq!(bench.journal(&store).await.returning(), None, "{}, {context}", bench.name);
-            let failure = bench.run(&store, None).await.expect_err("it is being undone");
+            let failure = bench.run(&store, None).await.expect_err("it is being rolled back");
             assert!(matches!(failure.source, OperationError::BeingUndone), "{context}: {failure}");
         }
     }
 }
 
 #[tokio::test]
-async fn killed_at_each_write_of_doing_it_anew() {
+async fn kill_at_each_write_of_second_run_is_recoverable() {
     for bench in all(&[1, 6]).await {
         let reference = reference(&bench).await;
         for at in picks(reference.commits_on) {
             let context = format!("stopped at commit {at} of {}", reference.commits_on);
-            let anew = async || {
+            let stopped_again = async || {
                 let store = done(&bench).await;
-                bench.unwind_batch(&store, batch_of(&bench)).await.expect("a way back");
+                bench.unwind_batch(&store, batch_of(&bench)).await.expect("a rollback");
                 store.arm(Fault::Stop(at));
                 bench.run(&store, bench.no_return()).await.expect_err("it was stopped");
                 store.arm(Fault::None);
                 store
             };
-            let store = anew().await;
+            let store = stopped_again().await;
             bench.run(&store, None).await.unwrap_or_else(|e| panic!("{}, {context}: {e}", bench.name));
             reference.assert_finished(&bench, &store, &context).await;
-            let store = anew().await;
+            let store = stopped_again().await;
             let report =
                 bench.unwind(&store).await.unwrap_or_else(|e| panic!("{}, {context}: {e}", bench.name));
             assert_eq!(report.stuck, [], "{}, {context}", bench.name);
@@ -232,10 +231,10 @@ async fn killed_at_each_write_of_doing_it_anew() {
     }
 }
 
-/// A batch whose records are reset in several transactions: in between some of its steps count as never begun, and
-/// some are undone.
+/// A batch whose records are reset in several transactions: in between, some of its steps are not started, and some are rolled
+/// back.
 #[tokio::test]
-async fn killed_between_the_transactions_that_reset_a_great_batch() {
+async fn kill_between_resets_of_large_batch_is_recoverable() {
     for (fixture, to) in CASES {
         let bench = Bench::in_batches(fixture, to, 100).await;
         let last = bench.plan.work.stages().iter().rposition(|stage| stage.batch == Some(0)).unwrap();
@@ -247,7 +246,7 @@ async fn killed_between_the_transactions_that_reset_a_great_batch() {
             store
         };
         let store = done().await;
-        bench.unwind_batch(&store, 0).await.expect("an undisturbed way back");
+        bench.unwind_batch(&store, 0).await.expect("an undisturbed rollback");
         let total = store.commits();
         for at in total.saturating_sub(6)..=total {
             let context = format!("{}, stopped at commit {at} of {total}", bench.name);
@@ -271,27 +270,27 @@ async fn killed_between_the_transactions_that_reset_a_great_batch() {
     }
 }
 
-/// Somebody has deleted a Service of the batch: the rest of the batch goes back, the operation says what is wrong,
-/// does nothing else until that is put right, and then finishes.
+/// Another client has deleted a Service of the batch. The rest of the batch is rolled back, the operation reports the error,
+/// does nothing else until the Service is recreated, and then completes.
 #[tokio::test]
-async fn what_cannot_be_undone_is_named_and_tried_again() {
+async fn stuck_batch_rollback_is_reported_and_retried() {
     let bench = Bench::of("objects", "10.200.0.0/16").await;
     let store = done(&bench).await;
     let stages = bench.plan.work.stages();
     let flip =
         stages.iter().find(|stage| stage.batch == Some(batch_of(&bench)) && stage.name == "flip").unwrap();
-    let about = bench.plan.work.steps(flip).first().unwrap().about.clone();
-    let key = Key::from(format!("/registry/services/specs/{about}"));
+    let subject = bench.plan.work.steps(flip).first().unwrap().subject.clone();
+    let key = Key::from(format!("/registry/services/specs/{subject}"));
     let service = store.get(&key).await.unwrap().unwrap().value;
     store.delete(&key).await;
     for attempt in 0..2 {
         let failure = if attempt == 0 {
-            bench.unwind_batch(&store, batch_of(&bench)).await.expect_err("a Service is gone")
+            bench.unwind_batch(&store, batch_of(&bench)).await.expect_err("a Service is deleted")
         } else {
-            bench.run(&store, None).await.expect_err("a Service is still gone")
+            bench.run(&store, None).await.expect_err("a Service is still deleted")
         };
         let OperationError::BatchStuck { batch: 1, .. } = &failure.source else { panic!("{failure}") };
-        assert!(failure.step.to_string().ends_with(&about), "{failure}");
+        assert!(failure.step.to_string().ends_with(&subject), "{failure}");
         assert!(!failure.source.is_pause(), "{failure}");
         let journal = bench.journal(&store).await;
         assert!(journal.returning().is_some() && !journal.is_being_undone());

@@ -19,12 +19,12 @@ use crate::harness::{Bench, Constant, OPERATION, entries};
 use crate::saboteur::{Fault, Saboteur};
 
 const BITMAP: &str = "/registry/ranges/serviceips";
-/// Bits of the range 10.96.0.0/16: one that a Service has, and two that none has.
+/// Bits of the range 10.96.0.0/16: one that a Service has, and two that no Service has.
 const OF_A_SERVICE: u64 = 9;
 const OF_NOBODY: u64 = 4000;
 const LATER: u64 = 4001;
 
-/// A bitmap that differs from what the Services say, and the plan that repairs it.
+/// A bitmap that does not match the Services, and the plan that repairs it.
 struct Drifted {
     base: Arc<MemoryStore>,
     plan: Plan<RangeRewrite>,
@@ -56,7 +56,7 @@ impl Drifted {
         Journal::list(store, None).await.expect("a list").pop()
     }
 
-    /// Begins the operation and carries it out, as a process does that may be stopped anywhere.
+    /// Starts the operation and runs it, as a process does that may be stopped anywhere.
     async fn begin(&self, store: &Saboteur, guards: Vec<Guard>) -> Result<Report, OperationError> {
         let by = LeaseHolder { operation: OPERATION.into(), ..LeaseHolder::default() };
         let mut journal = Journal::begin_plan(store, &self.plan, &by, Value::Null, &guards).await?;
@@ -68,7 +68,7 @@ impl Drifted {
         Journal::open(store, &self.plan.header.cluster, OPERATION).await.expect("a journal").0
     }
 
-    /// Continues forward, or back, with what the journal says.
+    /// Continues forward, or back, from the journal.
     async fn again(&self, store: &Saboteur, back: bool) -> Result<Report, OperationError> {
         let mut journal = self.journal(store).await;
         let rewriting = Rewriting { store, ambient: &Constant, guards: Vec::new() };
@@ -94,10 +94,10 @@ fn with_bits(value: &[u8], set: Vec<u64>, clear: Vec<u64>) -> Vec<u8> {
     edit::apply(value, &[FieldEdit { field: Field::data(), change }]).expect("an edit")
 }
 
-/// An IPAddress that no Service lists is of one that is being created, and has its bit, or of one that was deleted a moment ago,
-/// whose bit was freed first: setting that again would lose the address for good.
+/// An IPAddress that no Service lists belongs to a Service that is being created, and then has its bit, or to one that was just
+/// deleted, whose bit was freed first. To set a freed bit again would lose the address for good.
 #[tokio::test]
-async fn what_is_being_given_back_gets_no_bit() {
+async fn released_address_gets_no_bit() {
     for (set, is_wanted) in [(vec![OF_NOBODY], true), (Vec::new(), false)] {
         let mut entries = entries("dualwrite").await;
         let created = NewIpAddress {
@@ -123,7 +123,7 @@ async fn what_is_being_given_back_gets_no_bit() {
     }
 }
 
-/// The ways in which a write may go wrong.
+/// The ways in which a write may fail.
 const FAULTS: [fn(usize) -> Fault; 5] =
     [Fault::Stop, Fault::LostBefore, Fault::LostAfter, Fault::LostAndLate, Fault::Conflict];
 
@@ -147,10 +147,10 @@ async fn disturbed(back: bool) {
                 store.arm(fault(at));
                 drop(drifted.begin(&store, Vec::new()).await);
                 store.arm(Fault::None);
-                // Stopped before it existed: the command is run again. A write of before may still arrive, once.
+                // Stopped before the operation existed: the command is run again. A lost earlier write may still arrive, once.
                 if drifted.listed(&store).await.is_none() && drifted.begin(&store, Vec::new()).await.is_err()
                 {
-                    drifted.begin(&store, Vec::new()).await.expect("it begins");
+                    drifted.begin(&store, Vec::new()).await.expect("it starts");
                 }
                 let ended = drifted
                     .listed(&store)
@@ -167,17 +167,17 @@ async fn disturbed(back: bool) {
 }
 
 #[tokio::test]
-async fn a_rewrite_stopped_at_each_write_is_resumed() {
+async fn rewrite_stopped_at_each_write_is_resumed() {
     disturbed(false).await;
 }
 
 #[tokio::test]
-async fn a_rewrite_stopped_at_each_write_is_rolled_back() {
+async fn rewrite_stopped_at_each_write_is_rolled_back() {
     disturbed(true).await;
 }
 
 #[tokio::test]
-async fn a_rollback_stopped_at_each_write_is_resumed() {
+async fn rollback_stopped_at_each_write_is_resumed() {
     let drifted = Drifted::of("dualwrite").await;
     for fault in FAULTS {
         for at in 1..=2 {
@@ -194,7 +194,7 @@ async fn a_rollback_stopped_at_each_write_is_resumed() {
 }
 
 #[tokio::test]
-async fn a_rewrite_done_or_undone_twice_writes_nothing_the_second_time() {
+async fn second_rewrite_or_rollback_writes_nothing() {
     let drifted = Drifted::of("bitmap").await;
     let store = drifted.store().await;
     drifted.begin(&store, Vec::new()).await.expect("undisturbed");
@@ -207,9 +207,9 @@ async fn a_rewrite_done_or_undone_twice_writes_nothing_the_second_time() {
     }
 }
 
-/// What an API server has allocated since the plan is not overwritten, and nothing is left to be resumed.
+/// Addresses that an API server has allocated since the plan are not overwritten, and nothing is left to resume.
 #[tokio::test]
-async fn a_rewrite_of_a_bitmap_that_changed_ends_rolled_back() {
+async fn rewrite_of_changed_bitmap_ends_rolled_back() {
     let drifted = Drifted::of("dualwrite").await;
     let store = drifted.store().await;
     let changed = with_bits(&drifted.before, vec![LATER], Vec::new());
@@ -221,7 +221,7 @@ async fn a_rewrite_of_a_bitmap_that_changed_ends_rolled_back() {
 }
 
 #[tokio::test]
-async fn a_rollback_after_an_allocation_leaves_the_rewrite_in_force() {
+async fn rollback_after_allocation_keeps_rewrite() {
     let drifted = Drifted::of("dualwrite").await;
     let store = drifted.store().await;
     drifted.begin(&store, Vec::new()).await.expect("undisturbed");
@@ -234,21 +234,21 @@ async fn a_rollback_after_an_allocation_leaves_the_rewrite_in_force() {
 }
 
 #[tokio::test]
-async fn a_rewrite_without_the_lock_writes_nothing() {
+async fn rewrite_without_lease_writes_nothing() {
     let drifted = Drifted::of("dualwrite").await;
     for at in 1..=4 {
         let store = drifted.store().await;
         let guards = vec![store.take_lock("alice@here").await];
         store.arm(Fault::LockLost(at));
-        let error = drifted.begin(&store, guards).await.expect_err("the lock is lost");
+        let error = drifted.begin(&store, guards).await.expect_err("the lease is lost");
         assert!(matches!(error, OperationError::LockLost { .. }), "{at}: {error}");
         assert_eq!(drifted.bitmap(&store).await == drifted.before, at <= 3, "{at}");
     }
 }
 
-/// A shadow that has the address of its Service leaves the IPAddress of its temporary one behind: that needs no bit.
+/// A shadow that has the address of its Service leaves the IPAddress of its temporary one behind, which needs no bit.
 #[tokio::test]
-async fn a_temporary_address_has_a_bit_only_while_a_shadow_has_it() {
+async fn temporary_address_has_bit_only_while_shadow_has_it() {
     let bench = Bench::of("dualwrite", "10.200.0.0/16").await;
     let work = &bench.plan.work;
     let shadow = work.moves.iter().find_map(|candidate| candidate.shadow.as_deref()).expect("a shadow");

@@ -16,44 +16,44 @@ use serde_json::Value;
 
 use crate::harness::{Constant, LOCK, OPERATION, keys};
 
-/// What goes wrong, at which commit, counted from 1 since the last [`Saboteur::arm`].
+/// What fails, and at which commit, counted from 1 since the last [`Saboteur::arm`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
     None,
-    /// This commit and all later ones are refused: the process can do nothing more.
+    /// This commit and all later ones are rejected: the process can do nothing more.
     Stop(usize),
-    /// Someone else was faster, this once.
+    /// Another client wrote first, this once.
     Conflict(usize),
-    /// Just before it somebody else writes every object, as it is: whatever was read before is out of date.
+    /// Just before it another client rewrites every object unchanged: all revisions that were read before are out of date.
     Touched(usize),
-    /// It happened, and the answer is lost.
+    /// It was applied, and the answer is lost.
     LostAfter(usize),
-    /// It did not happen, and the answer is lost.
+    /// It was not applied, and the answer is lost.
     LostBefore(usize),
-    /// The answer is lost, and it happens only when the outcome has been looked for already.
+    /// The answer is lost, and it is applied only after the process has looked the outcome up.
     LostAndLate(usize),
-    /// Just before it, the lock goes to somebody else.
+    /// Just before it, another client takes the lease over.
     LockLost(usize),
-    /// It happened, and its answer comes when the lock has gone to somebody else, who has come to the end of that step.
+    /// It was applied; before its answer arrives, another client takes the lease over and completes the step.
     LostToAnother(usize),
 }
 
-/// An overlay that fails when it is told to.
+/// An overlay that fails on request.
 pub struct Saboteur {
     overlay: Overlay,
     fault: Mutex<Fault>,
     commits: AtomicUsize,
-    /// A commit under way, with the number of reads that it still takes.
+    /// A delayed commit, and the number of reads before it is applied.
     late: Mutex<Option<(Transaction, usize)>>,
-    /// How long each call takes, at random, if it is not done at once.
+    /// How long each call takes, at random; `None`: no delay.
     unrest: Mutex<Option<StdRng>>,
     under_way: AtomicUsize,
     most_under_way: AtomicUsize,
 }
 
 impl Saboteur {
-    /// Returns one that does not fail for now.
+    /// Returns a store that does not fail yet.
     pub fn over(overlay: Overlay) -> Self {
         Self {
             overlay,
@@ -72,22 +72,22 @@ impl Saboteur {
         self.commits.store(0, Ordering::SeqCst);
     }
 
-    /// Returns the number of commits that were tried since the last fault was chosen.
+    /// Returns the number of attempted commits since the last fault was chosen.
     pub fn commits(&self) -> usize {
         self.commits.load(Ordering::SeqCst)
     }
 
-    /// From now on calls take a while, at random, so that others come in between.
+    /// From now on each call takes a random time, so that concurrent calls interleave.
     pub fn unsettle(&self, seed: u64) {
         *lock(&self.unrest) = Some(StdRng::seed_from_u64(seed));
     }
 
-    /// Returns how many calls were under way at the same time at most.
+    /// Returns the highest number of concurrent calls.
     pub fn most_under_way(&self) -> usize {
         self.most_under_way.load(Ordering::SeqCst)
     }
 
-    /// Takes a while.
+    /// Waits for a random number of turns.
     async fn tarry(&self) {
         let turns = lock(&self.unrest).as_mut().map_or(0, |random| random.random_range(0..4));
         for _ in 0..turns {
@@ -105,7 +105,7 @@ impl Saboteur {
         outcome
     }
 
-    /// Makes the lock's key, as the one who holds it; returns what guards every write then.
+    /// Creates the key of the lease, as its holder; returns the precondition of every later write.
     pub async fn take_lock(&self, holder: &str) -> Guard {
         let key = Key::from(LOCK);
         if let Some(entry) = self.overlay.get(&key).await.expect("a read") {
@@ -128,19 +128,19 @@ impl Saboteur {
         Guard::SameCreation(key, created)
     }
 
-    /// Changes a key as somebody else would.
+    /// Changes a key as another client would.
     pub async fn meddle(&self, key: &Key, value: Vec<u8>) {
         self.meddle_with(key, Action::Put(value)).await;
     }
 
-    /// Makes a key as somebody else would.
+    /// Creates a key as another client would.
     pub async fn create(&self, key: &Key, value: Vec<u8>) {
         let change = Change { key: key.clone(), expected: Expected::Absent, action: Action::Put(value) };
         let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
         self.overlay.commit(&transaction).await.expect("a commit");
     }
 
-    /// Deletes a key as somebody else would.
+    /// Deletes a key as another client would.
     pub async fn delete(&self, key: &Key) {
         self.meddle_with(key, Action::Delete).await;
     }
@@ -153,7 +153,7 @@ impl Saboteur {
         self.overlay.commit(&transaction).await.expect("a commit");
     }
 
-    /// Lets a commit that is under way arrive, once enough was read or if it cannot wait.
+    /// Applies a delayed commit, after enough reads or if it cannot wait.
     async fn arrive(&self, now: bool) {
         let due = {
             let mut late = lock(&self.late);
@@ -163,7 +163,7 @@ impl Saboteur {
             if late.as_ref().is_some_and(|(_, reads)| now || *reads == 0) { late.take() } else { None }
         };
         if let Some((transaction, _)) = due {
-            self.overlay.commit(&transaction).await.expect("it would have gone through at once");
+            self.overlay.commit(&transaction).await.expect("it would succeed at once");
         }
     }
 }
@@ -238,7 +238,7 @@ impl Saboteur {
                 Err(lost())
             }
             Fault::LostAndLate(at) if number == at => {
-                // The first read looks for the record; the second one begins the next attempt.
+                // The first read looks the record up; the second one starts the next attempt.
                 *lock(&self.late) = Some((transaction.clone(), 2));
                 Err(lost())
             }

@@ -1,10 +1,10 @@
-//! What SECURITY.md says of tests is so: each that it names is there.
+//! Every test that SECURITY.md names exists.
 
 use std::fs;
 use std::path::Path;
 
 #[test]
-fn every_test_that_is_named_is_there() {
+fn tests_named_in_security_md_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(root.join("SECURITY.md")).unwrap();
     let named: Vec<(&str, &str)> = text.split('`').filter_map(|word| word.split_once(".rs::")).collect();
@@ -15,6 +15,6 @@ fn every_test_that_is_named_is_there() {
         let at = source.find(&format!("fn {test}(")).unwrap_or_else(|| panic!("{}: {test}", file.display()));
         let before = &source[..at];
         let lines: Vec<&str> = before.lines().rev().take(4).collect();
-        assert!(lines.iter().any(|line| line.contains("test]")), "{test} is no test: {lines:?}");
+        assert!(lines.iter().any(|line| line.contains("test]")), "{test} is not a test: {lines:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What the operator is told about an operation, wherever it stopped: facts and commands, not sentences.
+//! What the operator learns about an operation, wherever it stopped: facts and commands.
 
 use netsurgeon::operation::{Status, Summary, Work as _};
 use netsurgeon::renumber::run::situation::Situation;
@@ -14,14 +14,14 @@ async fn situation(bench: &Bench, store: &Saboteur, summary: &Summary) -> Situat
     Situation::of("op", &bench.plan.work, &bench.journal(store).await, summary, false)
 }
 
-/// Everything that is printed about it.
+/// Everything that is printed about the operation.
 fn said(situation: &Situation) -> String {
     let words = [Some(situation.words()), Some(situation.progress()), Some(situation.held())];
     let hints = [situation.next(), situation.rollback(), situation.rollback_hint()];
     words.into_iter().chain(hints).flatten().collect::<Vec<_>>().join("\n")
 }
 
-/// Past the point of no return no rollback is offered, and what is not held is not said to answer.
+/// After the point of no return no rollback is offered, and no retired address is reported as held.
 fn assert_only_forward(situation: &Situation, context: &str) {
     let said = said(situation);
     assert!(situation.past_no_return && situation.rollback().is_none(), "{context}: {said}");
@@ -48,7 +48,7 @@ async fn of_each_era() -> Vec<Bench> {
 }
 
 #[tokio::test]
-async fn a_stopped_operation_names_the_way_on_and_back_at_every_stage() {
+async fn stopped_operation_offers_resume_and_rollback() {
     for bench in of_each_era().await {
         let (store, stages) = (bench.fresh().await, bench.plan.work.stages());
         let (soak, no_return) = (bench.plan.work.soak_stage().unwrap(), bench.no_return().unwrap());
@@ -62,7 +62,7 @@ async fn a_stopped_operation_names_the_way_on_and_back_at_every_stage() {
                 continue;
             }
             let next = found.next().unwrap();
-            // A stage may have nothing to do on the way forward.
+            // A stage may have steps only for the rollback.
             let is_left = stages.iter().take(soak).skip(until).flat_map(|stage| bench.plan.work.steps(stage));
             let is_left = is_left.into_iter().any(|step| !step.is_for_the_way_back());
             let expected = if is_left { "operation resume op" } else { "renumber retire --operation op" };
@@ -83,7 +83,7 @@ async fn a_stopped_operation_names_the_way_on_and_back_at_every_stage() {
 }
 
 #[tokio::test]
-async fn an_operation_stopped_while_retiring_can_only_be_completed() {
+async fn operation_stopped_while_retiring_offers_only_completion() {
     for bench in Bench::all().await {
         let store = bench.fresh().await;
         let no_return = bench.no_return().unwrap();
@@ -100,7 +100,7 @@ async fn an_operation_stopped_while_retiring_can_only_be_completed() {
 }
 
 #[tokio::test]
-async fn a_manual_step_at_the_end_is_confirmed_to_the_command_that_reaches_it() {
+async fn hint_names_command_that_accepts_the_confirmation() {
     for bench in Bench::all().await {
         let store = bench.fresh().await;
         bench.run(&store, bench.plan.work.soak_stage()).await.expect("a run");
@@ -116,7 +116,7 @@ async fn a_manual_step_at_the_end_is_confirmed_to_the_command_that_reaches_it() 
 }
 
 #[tokio::test]
-async fn an_operation_that_is_rolled_back_is_only_rolled_back_further() {
+async fn interrupted_rollback_offers_only_rollback() {
     for bench in Bench::all().await {
         let store = bench.fresh().await;
         bench.run(&store, bench.plan.work.soak_stage()).await.expect("a run");
@@ -133,9 +133,9 @@ async fn an_operation_that_is_rolled_back_is_only_rolled_back_further() {
     }
 }
 
-/// At its first pause nothing is undone yet.
+/// At the first pause of a rollback nothing is rolled back yet.
 #[tokio::test]
-async fn a_rollback_that_pauses_at_its_first_step_is_continued_by_a_rollback() {
+async fn rollback_paused_at_first_step_is_resumed_as_rollback() {
     let bench = Bench::of("objects", "10.200.0.0/16").await;
     let store = bench.fresh().await;
     bench.run(&store, bench.plan.work.soak_stage()).await.expect("a run");
@@ -148,7 +148,7 @@ async fn a_rollback_that_pauses_at_its_first_step_is_continued_by_a_rollback() {
 }
 
 #[tokio::test]
-async fn the_rollback_names_the_old_range_at_the_flags() {
+async fn rollback_names_old_range_at_flags() {
     for bench in Bench::all().await {
         let work = &bench.plan.work;
         let flags = work.way_back().into_iter().find(|stage| stage.name == "flags").expect("a stage");

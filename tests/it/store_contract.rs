@@ -1,4 +1,4 @@
-//! The stores that need no server, held to the contract. The live one is held to it in the tier `etcd`.
+//! The contract of a store, for the stores that need no server. The tier `etcd` tests the live one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,12 +23,12 @@ fn snapshot(scope: &[KeyRange]) -> SnapshotStore {
 }
 
 #[tokio::test]
-async fn memory_keeps_the_contract() {
+async fn memory_store_fulfils_contract() {
     contract::check_writes(&MemoryStore::new()).await;
 }
 
 #[tokio::test]
-async fn leases_in_memory_end_when_their_time_is_over() {
+async fn leases_in_memory_store_expire() {
     let store = MemoryStore::new();
     contract::check_leases(&store).await;
     let second = Duration::from_secs(1);
@@ -47,7 +47,7 @@ async fn leases_in_memory_end_when_their_time_is_over() {
 }
 
 #[tokio::test]
-async fn memory_made_from_entries_keeps_the_contract() {
+async fn memory_store_from_entries_fulfils_contract() {
     let entries = contract::everything(&snapshot(&[KeyRange::everything()]), None).await;
     let store = MemoryStore::from_entries(entries.clone());
     assert_eq!(contract::everything(&store, None).await, entries);
@@ -55,7 +55,7 @@ async fn memory_made_from_entries_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn an_overlay_over_memory_keeps_the_contract() {
+async fn overlay_over_memory_store_fulfils_contract() {
     let base = Arc::new(MemoryStore::new());
     contract::write_history(base.as_ref()).await;
     let overlay = Overlay::new(base.clone()).await.expect("an overlay");
@@ -65,19 +65,19 @@ async fn an_overlay_over_memory_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn an_overlay_over_a_snapshot_keeps_the_contract() {
+async fn overlay_over_snapshot_fulfils_contract() {
     let base = Arc::new(snapshot(&[KeyRange::everything()]));
     contract::check_writes(&Overlay::new(base).await.expect("an overlay")).await;
 }
 
 #[tokio::test]
-async fn an_overlay_over_an_overlay_keeps_the_contract() {
+async fn overlay_over_overlay_fulfils_contract() {
     let base = Arc::new(Overlay::new(Arc::new(MemoryStore::new())).await.expect("an overlay"));
     contract::check_writes(&Overlay::new(base).await.expect("an overlay")).await;
 }
 
 #[tokio::test]
-async fn a_snapshot_keeps_the_reading_contract_whatever_its_scope() {
+async fn snapshot_fulfils_read_contract_with_any_scope() {
     let whole = snapshot(&[KeyRange::everything()]);
     contract::check_reads(&whole).await;
     for scope in [vec![], vec![KeyRange::prefix("/registry/services/")]] {
@@ -90,7 +90,7 @@ async fn a_snapshot_keeps_the_reading_contract_whatever_its_scope() {
 }
 
 #[tokio::test]
-async fn an_overlay_has_the_history_that_a_store_would_have() {
+async fn overlay_history_equals_that_of_plain_store() {
     let model = MemoryStore::new();
     let overlay = Overlay::new(Arc::new(MemoryStore::new())).await.expect("an overlay");
     let revisions = contract::write_history(&model).await;
@@ -99,13 +99,13 @@ async fn an_overlay_has_the_history_that_a_store_would_have() {
 }
 
 #[tokio::test]
-async fn an_overlay_reads_its_base_at_one_revision() {
+async fn overlay_reads_its_base_at_one_revision() {
     let base = Arc::new(MemoryStore::new());
     contract::write_history(base.as_ref()).await;
     let overlay = Overlay::new(base.clone()).await.expect("an overlay");
     let before = contract::everything(&overlay, None).await;
     contract::check_writes(base.as_ref()).await;
-    assert_eq!(contract::everything(&overlay, None).await, before, "others' writes do not show");
+    assert_eq!(contract::everything(&overlay, None).await, before, "writes of other clients are not visible");
     let own = contract::transaction([contract::create("/own", "1")]);
     let revision = netsurgeon::store::WriteStore::commit(&overlay, &own).await.expect("a commit");
     assert_eq!(revision.0, overlay.base_revision().0 + 1);
@@ -116,7 +116,7 @@ async fn an_overlay_reads_its_base_at_one_revision() {
 }
 
 #[tokio::test]
-async fn memory_forgets_what_is_compacted_and_no_more() {
+async fn memory_store_forgets_only_compacted_revisions() {
     let (whole, compacted) = (MemoryStore::new(), MemoryStore::new());
     let revisions = contract::write_history(&whole).await;
     contract::write_history(&compacted).await;
@@ -132,7 +132,7 @@ async fn memory_forgets_what_is_compacted_and_no_more() {
     assert!(matches!(outcome, Err(StoreError::Compacted { .. })), "{outcome:?}");
 }
 
-/// Turns every byte round.
+/// Inverts every byte.
 struct Turned;
 
 impl Seal for Turned {
@@ -146,7 +146,7 @@ impl Seal for Turned {
 }
 
 #[tokio::test]
-async fn a_sealed_store_keeps_the_contract_and_the_store_below_sees_no_plain_value() {
+async fn sealed_store_fulfils_contract_without_plain_values() {
     let sealed = Sealed::new(MemoryStore::new(), Some(Arc::new(Turned)));
     contract::check_writes(&sealed).await;
     let (above, below) =

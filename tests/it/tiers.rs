@@ -1,5 +1,5 @@
-//! Tiers of a plan: what each source says, what is refused, and the tier that Services behind webhooks and aggregated
-//! APIs have by themselves.
+//! Tiers of a plan: every source of tiers, rejected tiers, and the built-in tier of Services behind webhooks and aggregated
+//! APIs.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::harness::entries;
 
-/// Names with what makes each a tier: `(name, label or annotation)`.
+/// Services and their tiers: `(name, label or annotation)`.
 const SERVICES: [(&str, &str); 5] =
     [("a-core", "core"), ("b-dev", "dev"), ("c-web", "web"), ("d-dev", "dev"), ("e-core", "core")];
 
@@ -33,7 +33,7 @@ fn stored(key: &str, object: &Value) -> Entry {
     entry(key, format!("{object}\n").into_bytes())
 }
 
-/// One with a tier in a label and an annotation, and its IPAddress.
+/// A Service with its tier in a label and an annotation, and its IPAddress.
 fn service(name: &str, tier: &str, host: usize) -> [Entry; 2] {
     let address = format!("10.96.9.{host}");
     let object = json!({
@@ -77,13 +77,13 @@ async fn plan_with(
     plan(&survey, &options).map(|plan| plan.work)
 }
 
-/// Our own Services with their tiers, in the order in which they move.
+/// The Services of this test with their tiers, in the order of their moves.
 fn ours(work: &Renumbering) -> Vec<(&str, &str)> {
     let ours = work.moves.iter().filter(|m| m.namespace == "tiers");
     ours.map(|m| (m.name.as_str(), m.tier.as_str())).collect()
 }
 
-/// All moves are in one batch each, in order, none too large, none with two tiers.
+/// Every move is in exactly one batch, in order; no batch is too large or has two tiers.
 fn assert_batches(work: &Renumbering) {
     let mut next = 0;
     for batch in work.batches() {
@@ -101,7 +101,7 @@ const IN_ORDER: [(&str, &str); 5] =
     [("b-dev", "dev"), ("d-dev", "dev"), ("c-web", "web"), ("a-core", "core"), ("e-core", "core")];
 
 #[tokio::test]
-async fn every_source_orders_the_services() {
+async fn every_source_orders_services() {
     let store = cluster(Vec::new()).await;
     let key = || "example.org/tier".to_string();
     let listed = SERVICES.map(|(name, tier)| (format!("tiers/{name}"), tier.to_string()));
@@ -125,7 +125,7 @@ async fn every_source_orders_the_services() {
 
 /// Objects of the fixtures are in protobuf, those above in JSON.
 #[tokio::test]
-async fn annotations_are_read_from_protobuf_as_well() {
+async fn annotations_are_read_from_protobuf() {
     let text = "example.org/tier";
     let spec = [b"\x1a\x0a10.96.9.99".as_slice(), b"\x92\x01\x0a10.96.9.99", b"\x22\x09ClusterIP"].concat();
     let part = |number: u8, content: &[u8]| {
@@ -153,7 +153,7 @@ async fn annotations_are_read_from_protobuf_as_well() {
 }
 
 #[tokio::test]
-async fn without_a_tier_or_with_an_unknown_one_there_is_no_plan() {
+async fn service_with_missing_or_unknown_tier_prevents_plan() {
     let store = cluster(service("f-gold", "gold", 30).to_vec()).await;
     let source = || TierSource::Label("example.org/tier".to_string());
     let unknown = plan_with(&store, tiers(source(), Some("web")), 50).await.unwrap_err();
@@ -168,7 +168,7 @@ async fn without_a_tier_or_with_an_unknown_one_there_is_no_plan() {
 }
 
 #[tokio::test]
-async fn the_exact_name_wins_over_its_namespace() {
+async fn exact_name_wins_over_namespace() {
     let store = cluster(Vec::new()).await;
     let lines = [("tiers/*", "core"), ("tiers/c-web", "dev")];
     let listed = lines.map(|(subject, tier)| (subject.to_string(), tier.to_string()));
@@ -181,7 +181,7 @@ fn reference(name: &str) -> Value {
     json!({"namespace": "tiers", "name": name, "port": 443})
 }
 
-/// Objects that name Services of ours, as an API server stores them; and some that name none.
+/// Objects that refer to Services of this test, as an API server stores them, and some that refer to none.
 fn extensions() -> Vec<Entry> {
     let webhooks = |kind: &str, name: &str| {
         json!({"kind": kind, "apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "x"}, "webhooks": [
@@ -193,7 +193,7 @@ fn extensions() -> Vec<Entry> {
         json!({"kind": "CustomResourceDefinition", "apiVersion": format!("apiextensions.k8s.io/{version}"),
             "metadata": {"name": "x"}, "spec": {"group": "example.org", "conversion": conversion}})
     };
-    // The form that API servers store, and the one that they are asked in.
+    // The form that API servers store, and the form in which clients send them.
     let old_form = |strategy: &str, name: &str| {
         let config = json!({"service": reference(name)});
         custom(
@@ -239,7 +239,7 @@ fn validating_in_protobuf() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_stands_behind_the_api_moves_after_all_tiers() {
+async fn api_backends_move_after_all_tiers() {
     let more = extensions().into_iter().chain(service("f-new", "dev", 40));
     let store = cluster(more.collect()).await;
     let behind = ["a-core", "b-dev", "c-web", "d-dev", "f-new"].map(|name| (name, API_BACKENDS));
@@ -249,7 +249,7 @@ async fn what_stands_behind_the_api_moves_after_all_tiers() {
     assert_batches(&work);
     let place = |name: &str| work.moves.iter().position(|m| m.name == name).unwrap();
     assert_eq!((place("a-core") + 5, place("kube-dns") + 1), (place("kube-dns"), place("kubernetes")));
-    // They need no tier, and have none of the others, whatever they say.
+    // They need no tier, and ignore the one of their label.
     let source = TierSource::Label("example.org/tier".to_string());
     let work = plan_with(&store, tiers(source, Some("web")), 3).await.unwrap();
     assert_eq!(ours(&work), [vec![("e-core", "core")], behind.to_vec()].concat());
@@ -261,7 +261,7 @@ async fn what_stands_behind_the_api_moves_after_all_tiers() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_any_has_a_plan_without_tiers() {
+async fn plan_without_source_has_no_tiers() {
     let work = plan_with(&cluster(Vec::new()).await, None, 10).await.unwrap();
     let value = serde_json::to_value(&work).unwrap();
     assert!(value.get("tiers").is_none() && value["moves"][0].get("tier").is_none());
@@ -270,9 +270,9 @@ async fn a_cluster_without_any_has_a_plan_without_tiers() {
 }
 
 proptest! {
-    /// Whatever the sizes of tiers and batches, a batch is found where a count from the start finds it.
+    /// With any sizes of tiers and batches, a lookup of a batch agrees with a count from the start.
     #[test]
-    fn batches_of_any_sizes_cover_the_moves(
+    fn batches_of_any_sizes_cover_all_moves(
         sizes in prop::collection::vec(0_usize..9, 4), batch in 1_usize..7, alone in 0_usize..3,
         swept in 0_usize..9,
     ) {
@@ -299,7 +299,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn what_is_listed_and_not_there_is_known() {
+async fn listed_services_that_do_not_exist_are_reported() {
     let store = cluster(extensions()).await;
     let survey = Survey::read(&store, &Layout::default(), None).await.unwrap();
     let lines =

@@ -1,5 +1,5 @@
-//! `renumber verify`: silent about a renumbering that stands as its journal says, at every place where it can
-//! stop, and clear about what others did to it.
+//! `renumber verify`: no findings on a renumbering that matches its journal, wherever it stops, and clear findings about the
+//! changes of other clients.
 
 use netsurgeon::renumber::verify::{Verified, verify};
 use netsurgeon::renumber::{Hold, Move, current};
@@ -23,7 +23,7 @@ fn codes(verified: &Verified) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn nothing_is_found_wherever_a_renumbering_stops() {
+async fn undisturbed_renumbering_has_no_findings() {
     for bench in Bench::all().await {
         let store = bench.fresh().await;
         let moves = bench.plan.work.moves.len();
@@ -42,9 +42,9 @@ async fn nothing_is_found_wherever_a_renumbering_stops() {
     }
 }
 
-/// On the way back, too, however many of the steps of a stage were undone.
+/// The same for a rollback, after any number of the steps of a stage.
 #[tokio::test]
-async fn nothing_is_found_wherever_a_rollback_stops() {
+async fn undisturbed_rollback_has_no_findings() {
     for bench in Bench::all().await {
         let store = bench.fresh().await;
         bench.run(&store, bench.no_return()).await.expect("a run");
@@ -80,7 +80,7 @@ fn text(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_others_did_is_told() {
+async fn changes_of_other_clients_are_reported() {
     let bench = Bench::of("objects", "10.200.0.0/16").await;
     let layout = Layout::default();
     let held_by = |hold: Hold| -> &Move {
@@ -105,7 +105,7 @@ async fn what_others_did_is_told() {
     ];
     assert_eq!(found_after(&bench, service, &elsewhere).await, about("moved-service-elsewhere"));
     for (key, address) in [(old, one.old_address), (new, one.new_address)] {
-        let stolen = [(Field::label(MANAGED_BY), text("somebody"))];
+        let stolen = [(Field::label(MANAGED_BY), text("another"))];
         let told = found_after(&bench, key, &stolen).await;
         assert_eq!(told, [format!("moved-address-unprotected IPAddress {address}")]);
     }
@@ -123,9 +123,9 @@ fn elsewhere_for_shadow() -> [(Field, Value); 2] {
     ]
 }
 
-/// Shadows hold addresses of the range that is left: they are the plan's, and no Services born meanwhile.
+/// Shadows hold addresses of the old range: they belong to the plan, and are not new Services.
 #[tokio::test]
-async fn what_was_made_to_hold_an_address_is_no_newcomer() {
+async fn shadow_is_not_a_new_service() {
     let mut shadows = 0;
     for bench in Bench::all().await {
         let store = bench.fresh().await;
@@ -135,5 +135,5 @@ async fn what_was_made_to_hold_an_address_is_no_newcomer() {
         let newcomers = current::compare(&bench.plan.work, &survey).newcomers;
         assert_eq!(newcomers, Vec::<String>::new(), "{}", bench.name);
     }
-    assert!(shadows > 0, "there are cases with shadows");
+    assert!(shadows > 0, "some case has a shadow");
 }

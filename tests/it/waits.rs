@@ -1,5 +1,5 @@
-//! Waits: beside each other, as long as nothing asks between batches; given up when the other side fails or somebody asks to
-//! stop; and those that let time pass, which whoever resumes does not begin again.
+//! Waits: concurrent with the next batch if no gate is between them; cancelled when the other side fails or a stop is requested.
+//! A wait for a duration does not start again when the operation is resumed.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-/// Something is done, and its name noted.
+/// An effect that records its name.
 #[derive(Debug, Clone, Serialize)]
 struct Note(&'static str);
 
@@ -71,7 +71,8 @@ impl Work for Batches {
     fn steps(&self, stage: &Stage) -> Vec<Step<Note>> {
         let (name, _) = STAGES[stage.index];
         let batch = stage.batch;
-        let wait = |kind| Action::Wait(Wait { kind, batch, subject: None, until: "it is so".into() });
+        let wait =
+            |kind| Action::Wait(Wait { kind, batch, subject: None, until: "the condition holds".into() });
         let action = match name {
             "barrier" => wait(Awaited::Barrier),
             "verify" => wait(Awaited::Verify),
@@ -90,20 +91,20 @@ impl Work for Batches {
 /// What a wait of this environment does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verify {
-    /// It is over at once.
+    /// It ends at once.
     Over,
-    /// It is over once the barrier of the next batch is waited for.
+    /// It ends once the barrier of the next batch is waited for.
     Meets,
     /// It fails then.
     Fails,
-    /// It is never over.
+    /// It never ends.
     Never,
 }
 
 struct World {
     verify: Verify,
     done: Mutex<Vec<String>>,
-    /// Whether somebody waits for the barrier of the second batch.
+    /// Whether the barrier of the second batch is waited for.
     waits: watch::Sender<bool>,
 }
 
@@ -163,7 +164,7 @@ struct Bench(MemoryStore);
 impl Bench {
     async fn new() -> Self {
         let store = MemoryStore::new();
-        Journal::begin(&store, "one", "op", b"", Summary::default(), &[]).await.expect("begun");
+        Journal::begin(&store, "one", "op", b"", Summary::default(), &[]).await.expect("a journal");
         Self(store)
     }
 
@@ -186,12 +187,12 @@ impl Bench {
         let executor = Executor::new(&ledger, world, &SystemAmbient, &mut silent, &mut journal);
         let mut executor = Executor { checkpoint: gate, stop, ..executor };
         let run = executor.run(&Batches, None);
-        tokio::time::timeout(Duration::from_mins(1), run).await.expect("nothing waits for what comes later")
+        tokio::time::timeout(Duration::from_mins(1), run).await.expect("no wait for a later stage")
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_batch_is_made_ready_while_the_last_one_is_waited_for() {
+async fn next_batch_is_prepared_while_previous_one_is_verified() {
     let (bench, world) = (Bench::new().await, World::new(Verify::Meets));
     let report = bench.run(&world, None).await.expect("a run");
     assert_eq!((report.done, report.skipped), (8, 0));
@@ -204,18 +205,18 @@ async fn the_next_batch_is_made_ready_while_the_last_one_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_on_one_side_ends_the_other() {
+async fn failed_wait_cancels_concurrent_wait() {
     let (bench, world) = (Bench::new().await, World::new(Verify::Fails));
     let failure = bench.run(&world, None).await.expect_err("a node is silent");
     assert_eq!(failure.to_string(), "step `verify/0`: a node is silent");
     let journal = bench.journal().await;
     let state = |step: &str| journal.state(&StepId(step.into()));
     assert_eq!((state("ready/1"), state("barrier/1"), state("move/1")), (Some(State::Done), None, None));
-    bench.run(&World::new(Verify::Meets), None).await.expect("it goes on");
+    bench.run(&World::new(Verify::Meets), None).await.expect("it continues");
 }
 
 #[tokio::test(start_paused = true)]
-async fn asked_to_stop_it_waits_for_nothing_more() {
+async fn stop_request_cancels_waits() {
     let (bench, world) = (Bench::new().await, World::new(Verify::Never));
     let (switch, stop) = Stop::new();
     let asked = async {
@@ -223,13 +224,13 @@ async fn asked_to_stop_it_waits_for_nothing_more() {
         switch.ask();
     };
     let (outcome, ()) = tokio::join!(bench.run_until(&world, None, stop), asked);
-    assert!(outcome.expect_err("it is asked to stop").is_stopped());
+    assert!(outcome.expect_err("a stop was requested").is_stopped());
     let journal = bench.journal().await;
     assert_eq!(journal.state(&StepId("verify/0".into())), None, "a wait has no record before its end");
-    bench.run(&World::new(Verify::Over), None).await.expect("it goes on");
+    bench.run(&World::new(Verify::Over), None).await.expect("it continues");
 }
 
-/// Notes when it is asked.
+/// Records when it is asked.
 struct Gate<'a>(&'a World);
 
 #[async_trait]
@@ -241,16 +242,16 @@ impl Checkpoint for Gate<'_> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_of_the_next_batch_begins_before_a_gate_is_asked() {
+async fn next_batch_does_not_start_before_its_gate() {
     let (bench, world) = (Bench::new().await, World::new(Verify::Over));
     bench.run(&world, Some(&Gate(&world))).await.expect("a run");
     let done = world.done();
     assert_eq!(done[3..6], ["verify/0", "gate before ready 1", "ready/1"], "{done:?}");
 }
 
-/// What was made ready beside a wait, while no gates were asked, does not keep a gate from being asked before it goes on.
+/// Steps may run beside a wait while there is no gate. A gate that is added later is still asked before the batch continues.
 #[tokio::test(start_paused = true)]
-async fn a_gate_that_is_given_later_is_asked_before_a_batch_that_was_made_ready() {
+async fn gate_added_later_is_asked_before_prepared_batch() {
     let bench = Bench::new().await;
     bench.run(&World::new(Verify::Fails), None).await.expect_err("a node is silent");
     let world = World::new(Verify::Over);
@@ -259,7 +260,7 @@ async fn a_gate_that_is_given_later_is_asked_before_a_batch_that_was_made_ready(
     assert_eq!(done[..3], ["verify/0", "gate before ready 1", "barrier/1"], "{done:?}");
 }
 
-/// A time that is let pass, from when something was done.
+/// A duration to wait for, counted from the last change.
 struct Soak;
 
 impl Work for Soak {
@@ -297,7 +298,7 @@ impl Environment<Note> for Patient {
     }
 
     async fn wait(&self, wait: &Wait<Awaited>) -> Result<(), Fault> {
-        Err(Fault::Halt(format!("there is nothing to look at: {}", wait.until)))
+        Err(Fault::Halt(format!("nothing to observe: {}", wait.until)))
     }
 
     async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
@@ -305,7 +306,7 @@ impl Environment<Note> for Patient {
     }
 }
 
-/// The clock of the runtime, which goes on only when everybody sleeps.
+/// The clock of the runtime, which advances only when every task sleeps.
 struct Paused(Instant);
 
 impl Ambient for Paused {
@@ -318,7 +319,7 @@ impl Ambient for Paused {
     }
 }
 
-/// Hears how long is waited.
+/// Records the reported duration of each wait.
 #[derive(Default)]
 struct Told(Vec<u64>);
 
@@ -330,7 +331,7 @@ impl Observer for Told {
     }
 }
 
-/// Goes on; returns how long it said that it waits, in seconds.
+/// Resumes; returns the reported durations, in seconds.
 async fn soak(bench: &Bench, clock: &Paused, stop: Stop) -> (Result<Report, Failure>, Vec<u64>) {
     let (mut journal, mut told) = (bench.journal().await, Told::default());
     let ledger = journal.in_store(&bench.0, &[]);
@@ -346,31 +347,31 @@ async fn stopped_after_20_minutes(bench: &Bench, clock: &Paused) -> Vec<u64> {
         switch.ask();
     };
     let ((outcome, told), ()) = tokio::join!(soak(bench, clock, stop), asked);
-    assert!(outcome.expect_err("it is asked to stop").is_stopped());
+    assert!(outcome.expect_err("a stop was requested").is_stopped());
     told
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_time_that_is_waited_for_is_counted_from_the_journal() {
+async fn timed_wait_is_counted_from_the_journal() {
     let (bench, clock) = (Bench::new().await, Paused(Instant::now()));
     let told = stopped_after_20_minutes(&bench, &clock).await;
     assert_eq!((told, clock.0.elapsed().as_secs() / 60), (vec![3600], 20), "it stops at once");
     sleep(Duration::from_mins(15)).await;
     let (outcome, told) = soak(&bench, &clock, Stop::never()).await;
-    outcome.expect("it is over");
+    outcome.expect("the wait ends");
     assert_eq!((told, clock.0.elapsed().as_secs() / 60), (vec![25 * 60], 60), "an hour in all");
     let (outcome, told) = soak(&bench, &clock, Stop::never()).await;
-    assert_eq!((outcome.expect("it is over").done, told), (0, vec![]));
+    assert_eq!((outcome.expect("the wait ends").done, told), (0, vec![]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_time_that_is_waited_for_begins_again_when_something_was_done_since() {
+async fn timed_wait_restarts_after_a_later_change() {
     let (bench, clock) = (Bench::new().await, Paused(Instant::now()));
     stopped_after_20_minutes(&bench, &clock).await;
     let mut journal = bench.journal().await;
     let ledger = journal.in_store(&bench.0, &[]);
     journal.fail(&ledger, &StepId("other/0".into()), "found out beside", clock.now()).await.expect("noted");
     let (outcome, told) = soak(&bench, &clock, Stop::never()).await;
-    outcome.expect("it is over");
+    outcome.expect("the wait ends");
     assert_eq!(told, [3600]);
 }

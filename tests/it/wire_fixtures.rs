@@ -1,5 +1,4 @@
-//! Everything that real API servers have stored can be recognised, shown and edited: all values of all
-//! fixtures.
+//! Everything that real API servers have stored can be recognised, shown and edited: all values of all fixtures.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ use crate::harness::entries;
 
 const FIXTURES: [&str; 5] = ["objects", "dualwrite", "bitmap", "dualstack", "json"];
 
-/// What the fixtures' only Secret holds.
+/// The content of the fixtures' only Secret.
 const SECRET: &str = "not-a-secret";
 
 async fn stored(fixture: &str) -> Vec<Entry> {
@@ -47,15 +46,15 @@ async fn every_value_is_recognised() {
 }
 
 #[tokio::test]
-async fn setting_a_field_to_what_it_holds_keeps_every_byte() {
+async fn setting_a_field_to_its_value_keeps_every_byte() {
     let mut edits = 0;
     for fixture in FIXTURES {
         for entry in stored(fixture).await {
             for field in fields_of(&entry.value) {
                 let context = format!("{fixture}: {}: {field}", entry.key);
                 let value = edit::read(&entry.value, &field).unwrap_or_else(|e| panic!("{context}: {e}"));
-                // `Set` takes the object apart at every level on the way to the field and puts it together
-                // again; `Replace` finds that there is nothing to do.
+                // `Set` decodes the object at every level on the way to the field and encodes it again; `Replace` finds
+                // nothing to change.
                 for change in [
                     FieldChange::Set(value.clone()),
                     FieldChange::Replace { before: value.clone(), after: value.clone() },
@@ -63,7 +62,7 @@ async fn setting_a_field_to_what_it_holds_keeps_every_byte() {
                     let edit = FieldEdit { field: field.clone(), change };
                     let edited =
                         edit::apply(&entry.value, &[edit]).unwrap_or_else(|e| panic!("{context}: {e}"));
-                    assert!(edited == entry.value, "{context} = {value} is not put back as it was");
+                    assert!(edited == entry.value, "{context} = {value} is not restored");
                     edits += 1;
                 }
             }
@@ -72,9 +71,9 @@ async fn setting_a_field_to_what_it_holds_keeps_every_byte() {
     println!("{edits} edits");
 }
 
-/// A change and its inverse, on every field that a renumbering changes: the very bytes again.
+/// A change and its inverse, on every field that a renumbering changes, restore every byte.
 #[tokio::test]
-async fn an_edit_and_its_inverse_keep_every_byte() {
+async fn edit_and_inverse_keep_every_byte() {
     for fixture in FIXTURES {
         for entry in stored(fixture).await {
             for field in fields_of(&entry.value) {
@@ -87,7 +86,7 @@ async fn an_edit_and_its_inverse_keep_every_byte() {
                     Value::Text(text) => Value::Text(format!("{text}{}", "x".repeat(200))),
                     Value::Texts(_) => Value::Texts(vec!["10.9.8.7".into()]),
                     Value::Bytes(_) => Value::Bytes(vec![7; 300]),
-                    // Dates are set, never put back.
+                    // Dates are set, never restored.
                     Value::Time(_) => continue,
                 };
                 let edit = FieldEdit::replace(field.clone(), before, after.clone());
@@ -103,7 +102,7 @@ async fn an_edit_and_its_inverse_keep_every_byte() {
 }
 
 #[tokio::test]
-async fn every_value_is_shown_and_no_secret_is() {
+async fn every_value_is_shown_without_secrets() {
     let coded = STANDARD.encode(SECRET);
     let mut secrets = 0;
     for fixture in FIXTURES {
@@ -115,7 +114,7 @@ async fn every_value_is_shown_and_no_secret_is() {
             for hidden in [SECRET, &coded, coded.trim_end_matches('=')] {
                 assert!(!text.contains(hidden), "{fixture}: {}: {text}", entry.key);
             }
-            // Leases and the like are named after what they are for, not after their key.
+            // For Leases and the like the name of the object is not in the key.
             if tree["metadata"]["name"].is_string() {
                 let name = tree["metadata"]["name"].as_str().unwrap_or_default();
                 assert!(
@@ -151,7 +150,7 @@ fn fields_of(value: &[u8]) -> Vec<Field> {
     };
     fields.push(Field::uid());
     let metadata = tree::of(value).unwrap()["metadata"].clone();
-    // What is not made through the API, a server's own lease for one, has an empty time.
+    // An object that was not created through the API, a server's own lease for one, has an empty time.
     if metadata["creationTimestamp"].is_string() {
         fields.push(Field::creation_timestamp());
     }

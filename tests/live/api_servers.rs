@@ -1,5 +1,5 @@
-//! The API servers one by one, where they advertise themselves: what each is, whether it is ready, what it has
-//! in its cache, and what it would take.
+//! The API servers one by one, at the addresses that they advertise: version, feature gates, readiness, the content of the cache,
+//! and the rejection of an impostor.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -31,10 +31,10 @@ pub async fn admin(cluster: &Cluster) -> Api {
 pub async fn connected(kubeconfig: &Path) -> Api {
     let kubeconfig = Some(kubeconfig.into());
     let options = ApiOptions { kubeconfig, context: None, timeout: Duration::from_secs(10) };
-    Api::connect(&options).await.expect("that user may connect")
+    Api::connect(&options).await.expect("the administrator connects")
 }
 
-/// Starts a cluster with two API servers and waits until both have entered themselves.
+/// Starts a cluster with two API servers and waits until both have registered their endpoints.
 async fn two_servers(era: Era) -> (Cluster, Api, Vec<ApiServer>) {
     let options = ClusterOptions { api_servers: 2, nodes: 1, ..ClusterOptions::new(era) };
     let cluster = Cluster::start(options).await;
@@ -49,9 +49,9 @@ async fn two_servers(era: Era) -> (Cluster, Api, Vec<ApiServer>) {
     (cluster, api, servers)
 }
 
-/// The second server's certificate does not carry the name of the kubeconfig's server.
+/// The second server's certificate does not cover the name of the kubeconfig's server.
 #[tokio::test]
-async fn each_is_dialled_in_the_era_objects() {
+async fn each_server_is_asked_in_the_objects_era() {
     let (_cluster, api, servers) = two_servers(Era::Objects).await;
     for server in servers {
         let client = api.dial(server).await.unwrap();
@@ -66,7 +66,7 @@ async fn each_is_dialled_in_the_era_objects() {
 }
 
 #[tokio::test]
-async fn each_is_dialled_in_the_era_bitmap() {
+async fn each_server_is_asked_in_the_bitmap_era() {
     let (_cluster, api, servers) = two_servers(Era::Bitmap).await;
     for server in servers {
         let client = api.dial(server).await.unwrap();
@@ -78,9 +78,9 @@ async fn each_is_dialled_in_the_era_bitmap() {
     }
 }
 
-/// A ServiceCIDR is seen to become ready in the cache of each.
+/// A ServiceCIDR becomes ready in the cache of each server.
 #[tokio::test]
-async fn a_service_cidr_is_ready_on_each() {
+async fn service_cidr_becomes_ready_on_each_server() {
     let (_cluster, api, servers) = two_servers(Era::Objects).await;
     let range = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "more"},
@@ -100,9 +100,9 @@ async fn a_service_cidr_is_ready_on_each() {
     }
 }
 
-/// What one server has stored, the other's cache has as soon as it is asked for that revision.
+/// The cache of the other server has an object as soon as it is asked for the object's revision.
 #[tokio::test]
-async fn a_cache_catches_up_with_a_revision() {
+async fn cache_catches_up_with_a_revision() {
     let (mut cluster, api, servers) = two_servers(Era::Objects).await;
     let other = api.dial(servers[1]).await.unwrap();
     for number in 0..20 {
@@ -125,7 +125,7 @@ async fn a_cache_catches_up_with_a_revision() {
     other.ready().await.unwrap();
 }
 
-/// Something on the network that speaks TLS with a certificate, and notes what is said to it.
+/// A TLS server with a certificate, which records what clients send.
 struct Impostor {
     server: ApiServer,
     heard: Arc<Mutex<String>>,
@@ -163,8 +163,9 @@ impl Impostor {
     }
 }
 
-/// Whoever may write EndpointSlices leads nobody's token astray: an EndpointSlice of their own is not believed, and at that of
-/// the API servers a certificate for their own address, as each kubelet may have one of the cluster's authority, is none.
+/// A client with permission to write EndpointSlices cannot steal a token. An EndpointSlice of its own is not trusted. At the
+/// address of an API server, a certificate for the attacker's own address is rejected, although the cluster's authority signs
+/// such certificates for kubelets.
 #[tokio::test]
 async fn no_token_is_given_to_an_impostor() {
     let (cluster, _, servers) = two_servers(Era::Objects).await;
@@ -185,5 +186,5 @@ async fn no_token_is_given_to_an_impostor() {
     assert_eq!(api.api_servers().await.unwrap(), servers);
     let refused = api.dial(impostor.server).await.map(|_| ()).unwrap_err();
     assert!(matches!(refused, ClusterError::Untrusted { .. }), "{refused}");
-    assert_eq!(*impostor.heard.lock().unwrap(), "", "nothing was said to it");
+    assert_eq!(*impostor.heard.lock().unwrap(), "", "the impostor received nothing");
 }

@@ -1,6 +1,6 @@
-//! What else of a cluster knows its Service range or the address of its DNS: kubeadm's ConfigMaps, kubelets, Calico's
-//! routers, NodeLocal DNSCache. It follows, and comes back, whatever others write into it meanwhile; or it is seen to be
-//! done what its operator has to do.
+//! Other objects that contain the Service range or the DNS address: kubeadm's ConfigMaps, kubelets, Calico's routers, NodeLocal
+//! DNSCache. netsurgeon changes them and restores them, also when other clients change them meanwhile; or it verifies that the
+//! operator has completed a manual step.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ clusterDNS:
 - 10.96.0.10
 kind: KubeletConfiguration
 ";
-/// Makes the objects that kubeadm and Calico would.
+/// Creates the objects of kubeadm and Calico.
 async fn furnish(serving: &Serving) {
     let api = &serving.cluster.api;
     let map = |name: &str, entry: &str, text: &str| {
@@ -58,7 +58,7 @@ async fn furnish(serving: &Serving) {
         "apiVersion": "crd.projectcalico.org/v1", "kind": "BGPConfiguration", "metadata": {"name": "default"},
         "spec": {"asNumber": 64512, "serviceClusterIPs": [{"cidr": "10.96.0.0/16"}]},
     });
-    wait_until("the new kind is served", DEADLINE, async || {
+    wait_until("the API serves the new kind", DEADLINE, async || {
         api.try_create(&router).await.map(drop).map_err(|error| error.to_string())
     })
     .await;
@@ -76,7 +76,7 @@ async fn entry(serving: &Serving, map: &str, entry: &str) -> String {
 }
 
 #[tokio::test]
-async fn it_follows_and_comes_back() {
+async fn other_settings_follow_and_are_restored() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     furnish(&serving).await;
     let kubelets = [0, 1].map(|node| serving.cluster.start_kubelet(node, "10.96.0.10"));
@@ -103,7 +103,7 @@ async fn it_follows_and_comes_back() {
     let range = |cidr: &str| json!({"cidr": cidr});
     assert_eq!(announced(&serving).await, json!([range("10.96.0.0/16"), range("10.200.0.0/16")]));
 
-    // Someone has begun with the kubelets: that is what a way back must not forget.
+    // One kubelet has the new DNS address already: a rollback must report it.
     set_dns(&serving, &kubelets[0], "10.200.0.10");
     serving.restart_with("10.96.0.0/16").await;
     let back = serving
@@ -115,14 +115,14 @@ async fn it_follows_and_comes_back() {
         back.err
     );
     assert_eq!(announced(&serving).await, before);
-    assert_eq!(stored(&serving).await, bytes, "byte for byte");
+    assert_eq!(stored(&serving).await, bytes, "restored byte for byte");
     set_dns(&serving, &kubelets[0], "10.96.0.10");
     serving.wait_for_one_range().await;
     serving.assert_clean();
 
     let words = serving.apply_words().replace("before.db", "again.db");
     serving.apply_with(&words, "10.200.0.0/16").await;
-    // What somebody adds meanwhile stays, and what somebody else wrote is no reason to stop.
+    // Entries that another client adds stay, and do not stop the operation.
     let more = json!([range("10.96.0.0/16"), range("192.0.2.0/24"), range("10.200.0.0/16")]);
     serving.cluster.api.merge(ROUTER, &json!({"spec": {"serviceClusterIPs": more}})).await;
     to_the_end(&serving, &kubelets).await;
@@ -130,9 +130,9 @@ async fn it_follows_and_comes_back() {
     serving.assert_clean();
 }
 
-/// A ConfigMap that cannot be brought back holds up nothing else: the flag is asked for, and everything returns.
+/// A ConfigMap that cannot be restored blocks nothing else: the rollback asks for the flag, and everything else is restored.
 #[tokio::test]
-async fn a_record_that_is_gone_holds_up_nothing() {
+async fn missing_config_map_blocks_nothing_else() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     furnish(&serving).await;
     let operation = serving.apply("").await;
@@ -150,18 +150,18 @@ async fn a_record_that_is_gone_holds_up_nothing() {
     serving.assert_clean();
 }
 
-/// Does on a node what its operator does.
+/// Sets the DNS address on a node, as its operator does.
 fn set_dns(serving: &Serving, kubelet: &Kubelet, to: &str) {
     let config = kubelet.config.display();
     serving.netsurgeon(&format!("controlplane set-dns --to {to} --yes --config {config}")).expect(0);
     kubelet.restart();
 }
 
-/// It is seen by itself what kubelets say.
+/// Verifies the DNS addresses of kubelets without a confirmation.
 async fn to_the_end(serving: &Serving, kubelets: &[Kubelet]) {
     let words = "renumber retire --without-evidence --yes --confirm soak --confirm certificates-after";
     node_local_dns(serving, words).await;
-    // Without the optional role no kubelet can be asked: the step says so, and how it is confirmed.
+    // Without the optional role no kubelet can be asked: the step reports that, and how to confirm it.
     roles::install(serving).await;
     let hidden = roles::by_operator(serving, words).expect(6);
     let said = ["node `node-1`: the user is not allowed to `get nodes/proxy`", "`netsurgeon-nodes`"];
@@ -206,7 +206,7 @@ fn corefile(local: &str) -> Value {
     })
 }
 
-/// NodeLocal DNSCache, and a Pod of it as its controller makes them.
+/// NodeLocal DNSCache, and a Pod of it as its controller creates it.
 async fn create_cache(serving: &Serving) {
     let api = &serving.cluster.api;
     api.create(&cache("169.254.20.10,10.96.0.10")).await;
@@ -223,7 +223,7 @@ async fn create_cache_pod(serving: &Serving) {
     serving.cluster.api.create(&pod).await;
 }
 
-/// Its operator does one thing after the other, and it is seen what is missing.
+/// The operator completes one part after the other, and each pause names the missing part.
 async fn node_local_dns(serving: &Serving, words: &str) {
     let api = &serving.cluster.api;
     let missing = |reason: &str| {

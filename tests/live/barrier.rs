@@ -1,4 +1,4 @@
-//! The barrier: it returns once every kube-proxy has applied what was written before, and not earlier.
+//! The barrier returns once every kube-proxy has applied the earlier writes, and not before.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -37,17 +37,17 @@ async fn assert_nothing_left(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn is_crossed_with_nftables() {
+async fn barrier_is_crossed_with_nftables() {
     is_crossed(Era::Objects, ProxyMode::Nftables).await;
 }
 
 #[tokio::test]
-async fn is_crossed_with_iptables() {
+async fn barrier_is_crossed_with_iptables() {
     is_crossed(Era::Objects, ProxyMode::Iptables).await;
 }
 
 #[tokio::test]
-async fn is_crossed_in_the_era_bitmap() {
+async fn barrier_is_crossed_in_the_bitmap_era() {
     is_crossed(Era::Bitmap, ProxyMode::Iptables).await;
 }
 
@@ -69,7 +69,7 @@ async fn is_crossed(era: Era, mode: ProxyMode) {
 }
 
 #[tokio::test]
-async fn a_paused_kube_proxy_is_named() {
+async fn paused_kube_proxy_is_named() {
     let (cluster, mut proxies, api) = start(Era::Objects, ProxyMode::Nftables).await;
     proxies[1].pause();
     for reach in [Reach::Direct, Reach::NodeProxy, Reach::Auto] {
@@ -87,9 +87,9 @@ async fn a_paused_kube_proxy_is_named() {
     api.barrier(&barrier(Reach::Auto, 60)).await.unwrap();
 }
 
-/// A process that stood still, and whose operation another one goes on with, takes the other's sentinel for its own leftover.
+/// A frozen process, whose operation another process resumed, treats the other's sentinel as its own leftover and deletes it.
 #[tokio::test]
-async fn one_whose_sentinel_is_deleted_makes_another() {
+async fn barrier_recreates_a_deleted_sentinel() {
     let (cluster, mut proxies, api) = start(Era::Objects, ProxyMode::Nftables).await;
     proxies[1].pause();
     let other = admin(&cluster).await;
@@ -98,21 +98,21 @@ async fn one_whose_sentinel_is_deleted_makes_another() {
         let services = cluster.api.list("/api/v1/namespaces/kube-system/services").await;
         services.iter().map(|service| service["metadata"]["name"].to_string()).collect::<Vec<_>>()
     };
-    let first = wait_until("a sentinel is made", Duration::from_secs(30), async || {
+    let first = wait_until("a sentinel exists", Duration::from_secs(30), async || {
         sentinels().await.pop().ok_or_else(|| "none".to_string())
     })
     .await;
-    api.barrier(&barrier(Reach::Direct, 1)).await.expect_err("a kube-proxy stands still");
-    assert!(!sentinels().await.contains(&first), "it was taken for a leftover");
+    api.barrier(&barrier(Reach::Direct, 1)).await.expect_err("a kube-proxy is frozen");
+    assert!(!sentinels().await.contains(&first), "it was deleted as a leftover");
     proxies[1].resume();
-    waiting.await.expect("it ends").expect("it is crossed");
+    waiting.await.expect("the task ends").expect("the barrier is crossed");
     assert_nothing_left(&cluster).await;
 }
 
-/// An API server that has just been started has no ranges for a moment, and says that they are full; so does one whose
-/// range is full indeed, until an address is free.
+/// An API server that has just started has no ranges for a moment, and reports that they are full. The same answer comes from a
+/// range that is full, until an address is free.
 #[tokio::test]
-async fn waits_for_an_allocator_that_has_no_address() {
+async fn barrier_waits_until_the_allocator_has_an_address() {
     let options = ClusterOptions {
         nodes: 1,
         service_cidrs: "10.96.0.0/29".into(),
@@ -126,7 +126,7 @@ async fn waits_for_an_allocator_that_has_no_address() {
         cluster.api.create_service("default", &format!("web-{last}"), spec).await;
     }
     let waiting = tokio::spawn(async move { api.barrier(&barrier(Reach::Direct, 30)).await });
-    wait_until("an address was asked for in vain", Duration::from_mins(1), async || {
+    wait_until("an address was refused", Duration::from_mins(1), async || {
         let (_, metrics) = cluster.ask("/metrics").await?;
         let is_refusal = |line: &&str| {
             let words = ["apiserver_request_total", "code=\"500\"", "resource=\"services\"", "verb=\"POST\""];
@@ -136,13 +136,13 @@ async fn waits_for_an_allocator_that_has_no_address() {
     })
     .await;
     cluster.api.delete("/api/v1/namespaces/default/services/web-2").await;
-    waiting.await.expect("it ends").expect("it is crossed");
+    waiting.await.expect("the task ends").expect("the barrier is crossed");
     assert_nothing_left(&cluster).await;
 }
 
-/// Where packets to a node are dropped, the API server is asked instead.
+/// The API server asks a node that this host cannot reach.
 #[tokio::test]
-async fn a_node_behind_a_firewall_is_asked_through_the_api_server() {
+async fn node_behind_a_firewall_is_asked_through_the_api_server() {
     let (cluster, _proxies, _api) = start(Era::Objects, ProxyMode::Nftables).await;
     let [hidden, client] = [&cluster.nodes[0], &cluster.nodes[1]];
     let namespace = client.namespace();
@@ -155,7 +155,7 @@ async fn a_node_behind_a_firewall_is_asked_through_the_api_server() {
     let kubeconfig = cluster.kubeconfig().to_path_buf();
     let mut worker = namespace.work("client", move |_| async move {
         let options = ApiOptions { kubeconfig: Some(kubeconfig), ..ApiOptions::default() };
-        let api = Api::connect(&options).await.expect("the administrator may connect");
+        let api = Api::connect(&options).await.expect("the administrator connects");
         for reach in [Reach::Direct, Reach::Auto] {
             let outcome = api.barrier(&barrier(reach, 10)).await.map_err(|error| error.to_string());
             sender.send(outcome).expect("the test waits");
@@ -170,7 +170,7 @@ async fn a_node_behind_a_firewall_is_asked_through_the_api_server() {
     assert_eq!(ways, [true, false]);
 }
 
-/// What was written before the barrier is in force when it returns, however seldom a kube-proxy looks.
+/// Earlier writes are in force when the barrier returns, also with a long sync period of kube-proxy.
 #[tokio::test]
 async fn rules_are_in_force_with_a_long_period_under_nftables() {
     rules_are_in_force(ProxyMode::Nftables).await;
@@ -194,15 +194,15 @@ async fn rules_are_in_force(mode: ProxyMode) {
         let spec = json!({"clusterIP": address, "ports": [{"port": 80}]});
         cluster.api.create_service("default", &format!("web-{round}"), spec).await;
         late += usize::from(!rules(mode, cluster.nodes[0].namespace()).contains(&address));
-        let begun = Instant::now();
+        let started = Instant::now();
         api.barrier(&barrier(Reach::Auto, 60)).await.unwrap();
-        println!("{mode:?}, period 10s: {:?}", begun.elapsed());
+        println!("{mode:?}, period 10s: {:?}", started.elapsed());
         for node in &cluster.nodes {
             let rules = rules(mode, node.namespace());
             assert!(rules.contains(&address), "{mode:?} {}: {address} has no rule", node.name);
         }
     }
-    assert!(late > 0, "{mode:?}: no rule was ever waited for");
+    assert!(late > 0, "{mode:?}: every rule was in force without a wait");
 }
 
 fn rules(mode: ProxyMode, namespace: &super::rig::namespace::Namespace) -> String {
@@ -212,9 +212,9 @@ fn rules(mode: ProxyMode, namespace: &super::rig::namespace::Namespace) -> Strin
     }
 }
 
-/// What a killed process left is removed: of this operation at once, of others after an hour.
+/// Leftovers of a killed process are removed: those of this operation at once, those of others after an hour.
 #[tokio::test]
-async fn leftovers_are_removed() {
+async fn leftover_sentinels_are_removed() {
     let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
     let api = admin(&cluster).await;
     for (name, part, operation) in
@@ -232,16 +232,16 @@ async fn leftovers_are_removed() {
             .await;
     }
     let error = api.barrier(&barrier(Reach::Auto, 1)).await.unwrap_err();
-    assert!(error.to_string().contains("`node-1`"), "there is no kube-proxy: {error}");
+    assert!(error.to_string().contains("`node-1`"), "without a kube-proxy: {error}");
     let services = cluster.api.list("/api/v1/namespaces/kube-system/services").await;
     let names: Vec<&str> =
         services.iter().filter_map(|service| service["metadata"]["name"].as_str()).collect();
     assert_eq!(names, ["fresh", "shadow"]);
 }
 
-/// Dual-stack: a sentinel of the other family stands for the other half of each kube-proxy.
+/// Dual-stack: a sentinel of the other family tests the other half of each kube-proxy.
 #[tokio::test]
-async fn each_family_has_a_barrier_of_its_own() {
+async fn each_family_has_its_own_barrier() {
     let mut options = ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) };
     "10.96.0.0/16,fd00:10:96::/112".clone_into(&mut options.service_cidrs);
     let cluster = Cluster::start(options).await;

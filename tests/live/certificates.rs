@@ -1,6 +1,6 @@
-//! A renumbering for which netsurgeon reissues the API servers' certificates and changes their flags, and sees by itself
-//! that both are in force: nothing of it is confirmed by a person. Meanwhile clients in a pod verify the API servers by the
-//! addresses of `default/kubernetes`, old and new, without an end: over the flips, and over each API server's restart.
+//! A renumbering for which netsurgeon reissues the API servers' certificates and changes their flags, and verifies both without a
+//! confirmation by a person. Meanwhile clients in a Pod verify the API servers continuously by the addresses of
+//! `default/kubernetes`, old and new: during the flips, and during each API server's restart.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -17,14 +17,14 @@ use super::rig::process::{Process, wait_until};
 use super::rig::proxy::ProxyMode;
 use super::serving::{DEADLINE, NEW_RANGE, Run, Serving};
 
-/// A kube-proxy looks for its API server at least every half minute or so.
+/// A kube-proxy retries its API server at least every half minute or so.
 const FOLLOWED: Duration = Duration::from_mins(2);
 /// How often a client opens a connection.
 const PERIOD: Duration = Duration::from_millis(10);
 const OLD: &str = "10.96.0.1";
 const NEW: &str = "10.200.0.1";
 
-/// What a client has met with: connections, and what went wrong last.
+/// The connections of a client, and the last failure.
 #[derive(Debug, Default)]
 struct Tally {
     good: usize,
@@ -32,7 +32,7 @@ struct Tally {
     last: String,
 }
 
-/// A client in a pod that opens a connection after the other to one address, as clients of `KUBERNETES_SERVICE_HOST` do.
+/// A client in a Pod that opens one connection after the other to one address, as clients of `KUBERNETES_SERVICE_HOST` do.
 struct Client {
     tally: Arc<Mutex<Tally>>,
     worker: Worker,
@@ -59,7 +59,7 @@ impl Client {
             }
         });
         let client = Self { tally, worker };
-        wait_until("the client gets through", DEADLINE, async || {
+        wait_until("the client connects", DEADLINE, async || {
             let tally = client.tally.lock().unwrap();
             if tally.good > 0 { Ok(()) } else { Err(format!("{tally:?}")) }
         })
@@ -67,7 +67,7 @@ impl Client {
         client
     }
 
-    /// Returns how many connections there were; fails if one was not good.
+    /// Returns the number of connections; fails if one of them failed.
     fn stop(mut self) -> usize {
         self.worker.stop();
         let tally = self.tally.lock().unwrap();
@@ -83,8 +83,8 @@ async fn connect(address: &str, authorities: &[Vec<u8>]) -> Result<(), String> {
     is_valid_for(&chain[0], &Name::Address(address.parse().unwrap())).map_err(|error| error.to_string())
 }
 
-/// A component of Kubernetes in a pod, which verifies the API server with Go's `crypto/x509` by an address of
-/// `default/kubernetes`, and says in a Lease that it has got through.
+/// A component of Kubernetes in a Pod, which verifies the API server with Go's `crypto/x509` by an address of
+/// `default/kubernetes`, and writes a Lease once it is connected.
 async fn a_component_gets_through(serving: &Serving, address: &str) {
     let cluster = &serving.cluster;
     let name = format!("by-{}", address.replace('.', "-"));
@@ -101,7 +101,7 @@ async fn a_component_gets_through(serving: &Serving, address: &str) {
     let mut process = Process::start_in(serving.client.namespace(), &name, &program, &arguments, &log);
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{name}");
     let lease = async || cluster.api.find(&path).await.map(drop).ok_or_else(|| "no Lease".to_string());
-    let outcome = process.ready("it has its Lease", DEADLINE, lease).await;
+    let outcome = process.ready("the component has its Lease", DEADLINE, lease).await;
     outcome.unwrap_or_else(|message| panic!("{address}: {message}"));
     cluster.api.delete(&path).await;
 }
@@ -138,24 +138,24 @@ impl Hosts {
     }
 }
 
-/// The kube-proxies of the rig talk to the first API server alone, and look for it at longer and longer intervals while it
-/// is away.
+/// The kube-proxies of the rig connect to the first API server only, and retry it at longer and longer intervals while it is
+/// down.
 async fn every_node_leads_to_both(serving: &Serving) {
-    wait_until("every node leads to both API servers", FOLLOWED, async || {
+    wait_until("every node routes to both API servers", FOLLOWED, async || {
         for node in &serving.cluster.nodes {
             let rules = ["iptables-save", "nft list ruleset"].map(|command| {
                 let words: Vec<&str> = command.split(' ').collect();
                 node.namespace().run(words[0], &words[1..])
             });
             for server in &serving.cluster.api_servers {
-                // As the target of a translation: chains of endpoints that are gone stay for a while, and are empty.
+                // As the target of a translation: empty chains of deleted endpoints stay for a while.
                 let (port, address) =
                     (server.url().rsplit(':').next().unwrap().to_string(), server.advertised());
                 let targets = [format!(" {address}:{port}"), format!("{address} . {port}")];
                 if !targets.iter().any(|target| rules.iter().any(|rules| rules.contains(target))) {
                     let seen = rules.concat();
                     let seen: Vec<&str> = seen.lines().filter(|line| line.contains(&address)).collect();
-                    return Err(format!("{} does not lead to {address}: {seen:?}", node.name));
+                    return Err(format!("{} does not route to {address}: {seen:?}", node.name));
                 }
             }
         }
@@ -164,7 +164,7 @@ async fn every_node_leads_to_both(serving: &Serving) {
     .await;
 }
 
-/// Two API servers that go on serving for a moment when they are asked to end, until no node routes to them any more.
+/// Two API servers that continue to serve for a moment after SIGTERM, until no node routes to them.
 pub async fn start(era: Era, mode: ProxyMode) -> (Serving, Hosts) {
     let mut options = ClusterOptions::new(era);
     options.api_servers = 2;
@@ -175,7 +175,7 @@ pub async fn start(era: Era, mode: ProxyMode) -> (Serving, Hosts) {
     (serving, Hosts { manifests })
 }
 
-/// Goes on with the operation; it pauses at something that is not done.
+/// Asserts that a run paused at a manual step that is not complete.
 fn paused_at(run: &Run, name: &str, reason: &str) {
     assert_eq!(run.code, 6, "{}", run.err);
     assert!(run.err.contains(&format!("--confirm {name}")) && run.err.contains(reason), "{}", run.err);
@@ -201,7 +201,7 @@ async fn by_netsurgeon_alone(era: Era, mode: ProxyMode) {
     let paused = serving.netsurgeon(&resume);
     assert!(paused.err.contains("certificates: verified"), "{}", paused.err);
     paused_at(&paused, "flags", "it has `10.96.0.0/16`");
-    // Where allocations are bits the flag comes first, and nothing has moved yet.
+    // In the bitmap era the flag comes first, and nothing has moved yet.
     let mut new = None;
     if era != Era::Bitmap {
         new = Some(Client::start(&serving, NEW).await);
@@ -228,7 +228,7 @@ async fn by_netsurgeon_alone(era: Era, mode: ProxyMode) {
     nothing_is_left_to_be_done(&serving);
 }
 
-/// The runbook's last look is its first one.
+/// The last check of the runbook is the same as the first one.
 fn nothing_is_left_to_be_done(serving: &Serving) {
     let looked = serving.netsurgeon(&format!("preflight renumber --to {NEW_RANGE} -o json")).json();
     for check in looked["checks"].as_array().expect("checks") {
@@ -241,18 +241,18 @@ fn nothing_is_left_to_be_done(serving: &Serving) {
 }
 
 #[tokio::test]
-async fn objects_by_netsurgeon_alone() {
+async fn renumber_verifies_certificates_and_flags() {
     by_netsurgeon_alone(Era::Objects, ProxyMode::Nftables).await;
 }
 
 #[tokio::test]
-async fn bitmap_by_netsurgeon_alone() {
+async fn renumber_verifies_certificates_and_flags_in_the_bitmap_era() {
     by_netsurgeon_alone(Era::Bitmap, ProxyMode::Iptables).await;
 }
 
-/// Back from the end: the flags as well, which are seen again.
+/// A rollback from the end changes the flags too, and verifies them.
 #[tokio::test]
-async fn and_back_by_netsurgeon_alone() {
+async fn rollback_verifies_the_flags() {
     let (mut serving, hosts) = start(Era::Objects, ProxyMode::Nftables).await;
     hosts.reissue(&serving, &format!("--for-cidr {NEW_RANGE}"), &format!("--cidr {NEW_RANGE}"));
     paused_at(&serving.netsurgeon(&serving.apply_words()), "flags", "it has `10.96.0.0/16`");

@@ -1,5 +1,4 @@
-//! While a renumbering goes on, clients go on using the API: nothing that they do is lost, and nothing that they do
-//! keeps the others from moving.
+//! Clients use the API during a renumbering: their changes are not lost, and do not prevent other Services from moving.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,13 +8,13 @@ use super::rig::cluster::Era;
 use super::rig::proxy::ProxyMode;
 use super::serving::{NEW_RANGE, SERVICES, Serving, Watched};
 
-/// Services that are deleted in the middle; none of them is probed.
+/// Services that are deleted during the move; none of them is probed.
 const DOOMED: usize = 4;
 
-/// Services that are made in the middle: about half of them in the old range.
+/// Services that are created during the move: about half of them in the old range.
 const BIRTHS: usize = 24;
 
-/// What clients did.
+/// The changes of the clients.
 #[derive(Default)]
 struct Clients {
     rounds: usize,
@@ -28,7 +27,7 @@ struct Clients {
 }
 
 impl Clients {
-    /// One label, one port, a birth; now and then a deletion.
+    /// Changes one label and one port, creates a Service, and now and then deletes one.
     async fn act(&mut self, serving: &Serving) {
         self.rounds += 1;
         let round = self.rounds;
@@ -36,7 +35,7 @@ impl Clients {
         let labels = json!({"metadata": {"labels": {"round": round.to_string()}}});
         serving.cluster.api.merge(&path(&labelled), &labels).await;
         self.labels.insert(labelled, round.to_string());
-        // The one that is probed keeps its ports.
+        // The probed Service keeps its ports.
         let ported = format!("web-{}", (round * 7) % (SERVICES - DOOMED));
         if ported != "web-6" {
             let ports = json!([{"name": "echo", "port": 80}, {"name": "more", "port": 1000 + round}]);
@@ -54,7 +53,7 @@ impl Clients {
         }
     }
 
-    /// Makes a Service; of a kind that is held by an external IP, or by a shadow. Returns its address.
+    /// Creates a Service of a kind that an external IP holds, or a shadow. Returns its address.
     async fn bear(&mut self, serving: &Serving) -> String {
         let name = format!("born-{}", self.born.len());
         let kind = if self.born.len().is_multiple_of(2) { "ClusterIP" } else { "NodePort" };
@@ -64,7 +63,7 @@ impl Clients {
         made["spec"]["clusterIP"].as_str().expect("it has an address").to_string()
     }
 
-    /// Goes on until the program has ended, and returns its exit status with what was done.
+    /// Runs until the program has ended; returns the changes and the program's exit status.
     async fn act_while(serving: &Serving, running: &mut Watched) -> (Self, i32) {
         let mut clients = Self::default();
         loop {
@@ -86,12 +85,12 @@ async fn by_name(serving: &Serving) -> BTreeMap<String, Value> {
     services.into_iter().map(|service| (name(&service), service)).collect()
 }
 
-/// Every Service that was not deleted has moved, and has what clients gave it.
+/// Every Service that was not deleted has moved, and has the clients' changes.
 async fn nothing_was_lost(serving: &Serving, clients: &Clients) {
     let services = by_name(serving).await;
     let addresses: BTreeSet<&str> =
         services.values().filter_map(|service| service["spec"]["clusterIP"].as_str()).collect();
-    assert_eq!(addresses.len(), services.len(), "no address is somebody else's, too");
+    assert_eq!(addresses.len(), services.len(), "no address has two owners");
     for (name, label) in &clients.labels {
         assert_eq!(services[name]["metadata"]["labels"]["round"], *label.as_str(), "{name}");
     }
@@ -99,7 +98,7 @@ async fn nothing_was_lost(serving: &Serving, clients: &Clients) {
         assert_eq!(services[name]["spec"]["ports"][1]["port"], *port, "{name}");
     }
     for name in &clients.born {
-        assert!(services.contains_key(name), "{name} was made");
+        assert!(services.contains_key(name), "{name} was created");
     }
     for number in 0..SERVICES - DOOMED {
         let service = &services[&format!("web-{number}")];
@@ -107,7 +106,7 @@ async fn nothing_was_lost(serving: &Serving, clients: &Clients) {
     }
 }
 
-/// Every Service that was born meanwhile has an address of the new range.
+/// Every Service that was created meanwhile has an address of the new range.
 async fn nobody_is_left(serving: &Serving, clients: &Clients) {
     let services = by_name(serving).await;
     for name in &clients.born {
@@ -117,13 +116,13 @@ async fn nobody_is_left(serving: &Serving, clients: &Clients) {
 }
 
 #[tokio::test]
-async fn clients_go_on() {
+async fn client_changes_survive_a_renumbering() {
     Box::pin(go_on(Era::Objects, ProxyMode::Nftables)).await;
 }
 
-/// Where there is a bitmap beside the objects, its bits change all the time.
+/// The bits of a bitmap beside the objects change all the time.
 #[tokio::test]
-async fn clients_go_on_under_dual_write() {
+async fn client_changes_survive_a_renumbering_under_dual_write() {
     Box::pin(go_on(Era::DualWrite, ProxyMode::Iptables)).await;
 }
 
@@ -136,29 +135,29 @@ async fn go_on(era: Era, mode: ProxyMode) {
     serving.wait_for_records(&mut apply, "reserve", 1).await;
     let (mut clients, code) = Clients::act_while(&serving, &mut apply).await;
     println!("{} rounds, deleted {:?}", clients.rounds, clients.deleted);
-    assert_eq!(code, 6, "the flag is to be changed");
-    assert!(clients.rounds > 20 && clients.deleted.len() == DOOMED, "clients had their time");
+    assert_eq!(code, 6, "the operation waits for the flag");
+    assert!(clients.rounds > 20 && clients.deleted.len() == DOOMED, "clients made enough changes");
     nothing_was_lost(&serving, &clients).await;
     serving.restart_with(NEW_RANGE).await;
-    // What was born in the old range is swept.
+    // The sweep moves Services that were created in the old range.
     let operation = serving.journals().remove(0);
     let resumed = serving.netsurgeon(&format!("operation resume {operation} --confirm flags"));
     assert!([0, 3].contains(&resumed.code), "{}", resumed.err);
     assert!(resumed.err.contains("sweep 1: "), "{}", resumed.err);
     nobody_is_left(&serving, &clients).await;
     serving.assert_unbroken(&probe.stop(), &old);
-    // Of those that were deleted nothing is left to be moved.
+    // Of the deleted Services nothing is left to move.
     let status = serving.netsurgeon("renumber status -o json").expect(0).json();
     assert!(status["next"].as_str().is_some_and(|next| next.contains("renumber retire")), "{status}");
 
-    // A repair loop that sees a Service before its address may delete a reservation: the guard makes it anew.
+    // A repair loop that observes a Service before its address may delete a reservation: the guard recreates it.
     serving.netsurgeon("renumber guard --once");
-    // The old range is closed, and no other address is given.
+    // The old range is closed: the allocator gives addresses of the new range only.
     let address = clients.bear(&serving).await;
     assert!(address.starts_with("10.200."), "{address}");
     serving.netsurgeon("renumber guard --once");
     serving.retire();
     serving.assert_clean();
-    assert!(serving.cluster.etcd.keys("/netsurgeon/").await.is_empty(), "nothing of ours is left");
+    assert!(serving.cluster.etcd.keys("/netsurgeon/").await.is_empty(), "nothing of netsurgeon is left");
     nobody_is_left(&serving, &clients).await;
 }

@@ -1,5 +1,4 @@
-//! The probes see what there is to see: connections through a ClusterIP to endpoints on either node, and their
-//! failures when the endpoints go.
+//! The probes work: connections through a ClusterIP reach endpoints on both nodes, and fail when the endpoints are deleted.
 
 use std::time::Duration;
 
@@ -11,32 +10,32 @@ use super::rig::probe::Probe;
 use super::rig::proxy::ProxyMode;
 use super::rig::report::{Kind, Target};
 
-/// How long anything may take.
+/// The longest time for any wait.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 const WEB: &str = "10.96.0.5";
 
 #[tokio::test]
-async fn nftables() {
+async fn cluster_ip_serves_with_nftables() {
     serves(Era::Objects, ProxyMode::Nftables).await;
 }
 
 #[tokio::test]
-async fn iptables() {
+async fn cluster_ip_serves_with_iptables() {
     serves(Era::Objects, ProxyMode::Iptables).await;
 }
 
 #[tokio::test]
-async fn nftables_1_32() {
+async fn cluster_ip_serves_with_nftables_1_32() {
     serves(Era::Bitmap, ProxyMode::Nftables).await;
 }
 
 #[tokio::test]
-async fn iptables_1_32() {
+async fn cluster_ip_serves_with_iptables_1_32() {
     serves(Era::Bitmap, ProxyMode::Iptables).await;
 }
 
-/// A Service with an endpoint on each node is probed from a pod; then its endpoints go.
+/// A Service with an endpoint on each node is probed from a Pod; then its endpoints are deleted.
 async fn serves(era: Era, mode: ProxyMode) {
     let cluster = Cluster::start(ClusterOptions { nodes: 2, ..ClusterOptions::new(era) }).await;
     let _proxies = cluster.start_proxies(mode).await;
@@ -100,7 +99,7 @@ async fn endpoints_go_and_come_and_the_service_goes(
 }
 
 #[tokio::test]
-async fn dual_stack() {
+async fn cluster_ips_serve_in_both_families() {
     let mut options = ClusterOptions { nodes: 2, ..ClusterOptions::new(Era::Objects) };
     "10.96.0.0/16,fd00:10:96::/112".clone_into(&mut options.service_cidrs);
     let cluster = Cluster::start(options).await;

@@ -1,5 +1,5 @@
-//! Manual steps on a real control plane: what is confirmed is compared with what is seen, what was asked for is asked back, and
-//! what has ended is not resumed.
+//! Manual steps on a real control plane: a confirmation is compared with the observed state, a rollback asks for the old state
+//! again, and an operation that has ended is not resumed.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use super::serving::{NEW_RANGE, Serving};
 const OLD_RANGE: &str = "10.96.0.0/16";
 
 impl Serving {
-    /// The state of a step, as the journal has it.
+    /// The state of a step in the journal.
     async fn state(&self, step: &str) -> Option<String> {
         let keys = self.cluster.etcd.keys("/netsurgeon/").await;
         let key = keys.into_iter().find(|key| key.ends_with(&format!("/steps/{step}")))?;
@@ -18,7 +18,8 @@ impl Serving {
         record["state"].as_str().map(str::to_owned)
     }
 
-    /// Takes the API server out of the endpoints of `default/kubernetes`, where it is not yet when it is ready again, either.
+    /// Removes the API server from the endpoints of `default/kubernetes`; it is not there at once after it is ready again,
+    /// either.
     async fn take_out_endpoints(&self) {
         let path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
         self.cluster.api.merge(path, &json!({"endpoints": []})).await;
@@ -36,7 +37,7 @@ impl Serving {
 }
 
 #[tokio::test]
-async fn a_confirmation_that_an_api_server_contradicts_is_refused() {
+async fn confirmation_is_refused_when_an_api_server_contradicts_it() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     serving.netsurgeon(&serving.apply_words()).expect(6);
     let operation = serving.journals().remove(0);
@@ -47,7 +48,7 @@ async fn a_confirmation_that_an_api_server_contradicts_is_refused() {
     let typed = serving.netsurgeon(&format!("{resume} --confirm soka")).expect(2);
     assert!(typed.err.contains("open manual steps: `flags`, `soak`"), "{}", typed.err);
 
-    // The Pod of an API server on another host says the same.
+    // The Pod of an API server on another host has the old flag, too.
     let command = ["kube-apiserver".to_owned(), format!("--service-cluster-ip-range={OLD_RANGE}")];
     serving.cluster.mirror("kube-apiserver", 1, &command).await;
     serving.restart_with(NEW_RANGE).await;
@@ -59,7 +60,7 @@ async fn a_confirmation_that_an_api_server_contradicts_is_refused() {
     serving.cluster.mirror("kube-apiserver", 1, &command).await;
     serving.netsurgeon(&resume).expect(0);
 
-    // Somebody sets the old flag again: the old range cannot be given up, and nothing of that is begun.
+    // An operator sets the old flag again: `retire` refuses, and starts nothing.
     serving.restart_with(OLD_RANGE).await;
     serving.take_out_endpoints().await;
     let before = serving.stored().await;
@@ -75,7 +76,7 @@ async fn a_confirmation_that_an_api_server_contradicts_is_refused() {
     serving.restart_with(NEW_RANGE).await;
     serving.netsurgeon(&format!("{retire} --keep-journal")).expect(0);
 
-    // Done, and its journal is kept: whoever resumes it does not take that away.
+    // The operation is done and its journal is kept: `resume` does not remove it.
     let before = serving.stored().await;
     for words in [resume.as_str(), &format!("{retire} --operation {operation}")] {
         let refused = serving.netsurgeon(words).expect(1);
@@ -88,11 +89,11 @@ async fn a_confirmation_that_an_api_server_contradicts_is_refused() {
 }
 
 #[tokio::test]
-async fn a_rollback_at_the_pause_for_the_flags_ends_when_they_are_back() {
+async fn rollback_ends_once_the_old_flags_are_back() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     serving.netsurgeon(&serving.apply_words()).expect(6);
     let operation = serving.journals().remove(0);
-    // The operator has changed the flag, and does not say so.
+    // The operator has changed the flag without a confirmation.
     serving.restart_with(NEW_RANGE).await;
     let rollback = format!("operation rollback {operation} --yes --linger 0");
     let paused = serving.netsurgeon(&rollback).expect(6);
@@ -107,7 +108,7 @@ async fn a_rollback_at_the_pause_for_the_flags_ends_when_they_are_back() {
     assert!(serving.cluster_ip("web").await.starts_with("10.96."));
     serving.wait_for_one_range().await;
 
-    // Rolled back: who resumes it is refused, and who rolls back again has nothing to do.
+    // After the rollback a resume is refused, and a second rollback has nothing to do.
     let before = serving.stored().await;
     let refused = serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(1);
     assert!(refused.err.contains("was rolled back: there is nothing to resume"), "{}", refused.err);

@@ -1,5 +1,5 @@
-//! Services without a selector, whose old addresses shadows hold: no controller gives those endpoints, so they have
-//! copies, which the guard keeps in step.
+//! Services without a selector, whose old addresses shadows hold: no controller creates endpoints for these shadows, so
+//! netsurgeon copies them, and the guard keeps the copies in step.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use super::serving::{DEADLINE, Serving};
 
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 
-/// Makes a Service whose endpoints people look after.
+/// Creates a Service whose endpoints people manage.
 pub async fn create(serving: &Serving, name: &str, more: Value, endpoints: &[Value]) {
     let port = |protocol: &str, port: u16| json!({"name": protocol.to_lowercase(), "protocol": protocol, "port": port});
     let mut spec = json!({"ports": [port("TCP", 80), port("UDP", 80)]});
@@ -29,7 +29,7 @@ pub async fn create(serving: &Serving, name: &str, more: Value, endpoints: &[Val
     serving.cluster.api.create(&slice).await;
 }
 
-/// Gives such a Service other endpoints.
+/// Replaces the endpoints of such a Service.
 pub async fn change(serving: &Serving, name: &str, endpoints: &[Value]) {
     serving.cluster.api.merge(&format!("{SLICES}/{name}-by-hand"), &json!({"endpoints": endpoints})).await;
 }
@@ -52,26 +52,26 @@ async fn shadow(serving: &Serving, of: &str) -> String {
     found["metadata"]["name"].as_str().unwrap().to_string()
 }
 
-/// The garbage collector takes the copies away when their Service is gone.
+/// The garbage collector deletes the copies after their Service.
 pub async fn gone(serving: &Serving) {
-    wait_until("the copies of endpoints are gone", DEADLINE, async || {
+    wait_until("the copies of endpoints are deleted", DEADLINE, async || {
         let left = slices(serving, "endpointslice.kubernetes.io/managed-by=netsurgeon").await;
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     })
     .await;
 }
 
-/// kube-proxy before 1.36 in mode nftables cannot hold by an external IP, so every Service has a shadow, that of the API
-/// servers included.
+/// kube-proxy before 1.36 in mode nftables cannot hold by an external IP, so every Service has a shadow, also
+/// `default/kubernetes`.
 #[tokio::test]
-async fn of_a_data_plane_that_holds_by_shadows_alone() {
+async fn shadows_without_a_selector_have_copied_endpoints() {
     let mut serving = Serving::start(Era::Bitmap, ProxyMode::Nftables).await;
     let web = endpoints(&serving, "web").await;
     assert_eq!(web.len(), 2, "{web:?}");
     create(&serving, "outside", json!({"clusterIP": "10.96.0.7"}), &web).await;
     create(&serving, "doors", json!({"clusterIP": "10.96.0.8", "type": "NodePort"}), &web).await;
-    // No UDP to a Service that loses an endpoint: kube-proxy 1.32 deletes the flows of thousands of questions one by one, in minutes, and
-    // applies nothing meanwhile (kubernetes/kubernetes#135323).
+    // No UDP to a Service that loses an endpoint: kube-proxy 1.32 deletes the flows of thousands of datagrams one by one, which
+    // takes minutes, and applies nothing meanwhile (kubernetes/kubernetes#135323).
     let old = [Target::tcp("10.96.0.7", 80), Target::udp("10.96.0.8", 80), Target::tcp("10.96.0.8", 80)];
     let new = [Target::tcp("10.200.0.7", 80), Target::tcp("10.200.0.8", 80)];
     let probe = serving.probe(&old).await;
@@ -91,7 +91,7 @@ async fn of_a_data_plane_that_holds_by_shadows_alone() {
     assert_eq!(told(&guard(&serving, "", 0)), ["repaired shadow-follows default/outside"]);
     assert_eq!(endpoints(&serving, &hold).await, [web[1].clone()]);
     assert_eq!(guard(&serving, "", 0), Vec::<Value>::new());
-    // Deleted by somebody, the shadow comes back, and its endpoints with it: in the meantime nothing answers.
+    // The guard recreates a deleted shadow and its endpoints; meanwhile the old address does not answer.
     serving.assert_unbroken(&probe.stop(), &old);
     serving.assert_unbroken(&trial.stop(), &new);
     serving.cluster.api.delete(&format!("/api/v1/namespaces/default/services/{hold}")).await;
@@ -104,13 +104,13 @@ async fn of_a_data_plane_that_holds_by_shadows_alone() {
     assert_eq!(endpoints(&serving, &hold).await, [web[1].clone()]);
 
     let probe = serving.probe(&old).await;
-    // The flag is the last thing on the way back where there are bitmaps.
+    // In the bitmap era a rollback changes the flag last.
     let back = format!("operation rollback {operation} --yes --linger 1");
     serving.netsurgeon(&back).expect(6);
     serving.restart_with("10.96.0.0/16").await;
     serving.netsurgeon(&format!("{back} --confirm flags")).expect(0);
     serving.assert_unbroken(&probe.stop(), &old);
-    assert_eq!(endpoints(&serving, "outside").await, [web[1].clone()], "what is theirs stays");
+    assert_eq!(endpoints(&serving, "outside").await, [web[1].clone()], "the clients' endpoints stay");
     gone(&serving).await;
     serving.assert_clean();
 }

@@ -1,5 +1,5 @@
-//! What clients do to their Services while these move, each of which once stopped an operation for good: nothing stops it
-//! now, forward or back, and no other Service is disturbed.
+//! Changes by clients to their Services during the move, each of which once stopped an operation permanently. None stops it now,
+//! forward or back, and no other Service is disturbed.
 
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ async fn shadows_follow_their_services_forward_and_back() {
     serving.cluster.create_echo_service("doors", &web, &doors).await;
     let words = format!("{} --hold shadow", serving.apply_words());
     serving.netsurgeon(&words).expect(6);
-    // Blue to green, and a second port.
+    // From blue to green, and a second port.
     let green = serving.cluster.create_pod(1, "green-1", &json!({"app": "green"})).await;
     let ports = json!([{"name": "http", "port": 80, "targetPort": 8080}, {"name": "more", "port": 81, "targetPort": 8080}]);
     let found = api.get(&path("doors")).await["spec"]["ports"].clone();
@@ -56,7 +56,7 @@ async fn shadows_follow_their_services_forward_and_back() {
     serving.netsurgeon("renumber verify").expect(0);
     for port in [80, 81] {
         let target = Target::tcp("10.96.2.1", port);
-        wait_until("the old address leads to the new Pod", DEADLINE, async || {
+        wait_until("the old address routes to the new Pod", DEADLINE, async || {
             match serving.client.ask(target) {
                 Ok((_, server)) if server == "green-1" => Ok(()),
                 other => Err(format!("{other:?}")),
@@ -64,7 +64,7 @@ async fn shadows_follow_their_services_forward_and_back() {
         })
         .await;
     }
-    // And once more on the way back, which recreates the shadow that keeps the new address.
+    // The same during the rollback, which recreates the shadow that holds the new address.
     serving.cluster.api.merge(&path("doors"), &json!({"spec": {"selector": {"app": "web"}}})).await;
     serving.restart_with("10.96.0.0/16").await;
     serving.netsurgeon("renumber rollback --yes --linger 1 --confirm flags").expect(0);
@@ -77,7 +77,7 @@ async fn shadows_follow_their_services_forward_and_back() {
 
 const POLICY: &str = "not-this-one";
 
-/// What the API server says to somebody who creates a Service with the name of a shadow.
+/// The API server's answer to a client that creates a Service with the name of a shadow.
 async fn tries_shadow(serving: &Serving, digits: &str) -> Result<(), String> {
     let name = format!("x-{digits}");
     let trial = json!({
@@ -95,7 +95,7 @@ async fn digits_of(serving: &Serving, service: &str) -> String {
     found["metadata"]["uid"].as_str().expect("a uid").replace('-', "")[..16].to_owned()
 }
 
-/// From now on a policy refuses these operations on Services for which a CEL expression is false.
+/// Installs a policy that rejects these operations on Services for which a CEL expression is false.
 pub async fn refuse(serving: &Serving, operations: &[&str], expression: &str) {
     let api = &serving.cluster.api;
     api.create(&json!({
@@ -116,13 +116,13 @@ pub async fn refuse(serving: &Serving, operations: &[&str], expression: &str) {
     .await;
 }
 
-/// The policy refuses nothing any more; some time passes until API servers know that.
+/// Removes the policy; API servers notice that after a while.
 pub async fn refuse_no_more(serving: &Serving) {
     let bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
     serving.cluster.api.delete(&format!("{bindings}/{POLICY}")).await;
 }
 
-/// From now on a policy refuses to create and to change shadows of a Service.
+/// Installs a policy that rejects to create and to change shadows of a Service.
 async fn shadows_are_refused(serving: &Serving, service: &str) {
     let digits = digits_of(serving, service).await;
     refuse(serving, &["CREATE", "UPDATE"], &format!("!object.metadata.name.endsWith('{digits}')")).await;
@@ -133,9 +133,9 @@ async fn shadows_are_refused(serving: &Serving, service: &str) {
     .await;
 }
 
-/// A Service that is deleted, one whose namespace is deleted, and one whose shadow a policy refuses.
+/// A Service that is deleted, one whose namespace is deleted, and one whose shadow a policy rejects.
 #[tokio::test]
-async fn a_service_that_cannot_move_stops_no_other() {
+async fn service_that_cannot_move_stops_no_other() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let api = &serving.cluster.api;
     api.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "passing"}})).await;
@@ -154,13 +154,13 @@ async fn a_service_that_cannot_move_stops_no_other() {
     serving
         .netsurgeon(&format!("renumber plan --to 10.200.0.0/16 --batch-size 10 --save {folder}"))
         .expect(0);
-    let begun = format!("renumber apply --plan {folder} --no-snapshot --yes --confirm certificates");
-    let mut running = serving.start_netsurgeon(&begun);
+    let apply = format!("renumber apply --plan {folder} --no-snapshot --yes --confirm certificates");
+    let mut running = serving.start_netsurgeon(&apply);
     serving.wait_for_records(&mut running, "reserve", 1).await;
     serving.cluster.api.delete(&path("deleted")).await;
     serving.cluster.api.delete("/api/v1/namespaces/passing").await;
-    // Deleted Services are skipped; of the one that is refused the operator has to say so.
-    assert_eq!(running.end().await, 5, "it stops at the Service that is refused");
+    // Deleted Services are skipped; the operator has to permit the skip of the rejected one.
+    assert_eq!(running.end().await, 5, "it stops at the rejected Service");
     let operation = serving.journals().remove(0);
     let resume = format!("operation resume {operation} --confirm certificates --max-failures 1");
     serving.netsurgeon(&resume).expect(6);
@@ -169,7 +169,7 @@ async fn a_service_that_cannot_move_stops_no_other() {
     assert!(resumed.err.contains("not this one"), "{}", resumed.err);
     assert_eq!(serving.cluster_ip("refused").await, "10.96.2.1");
     assert_eq!(serving.cluster_ip("web").await, "10.200.0.5");
-    // The policy is none on the way back; the Service is where it was.
+    // The rollback needs nothing from the policy: the Service has its old address.
     serving.restart_with("10.96.0.0/16").await;
     serving.netsurgeon("renumber rollback --yes --linger 1 --confirm flags").expect(0);
     assert_eq!(serving.cluster_ip("web").await, "10.96.0.5");
@@ -177,9 +177,9 @@ async fn a_service_that_cannot_move_stops_no_other() {
     serving.assert_clean();
 }
 
-/// A shadow that a policy keeps from following its Service: on the way back that Service alone stays where it is.
+/// A policy prevents a shadow from following its Service: the rollback skips this Service only.
 #[tokio::test]
-async fn a_shadow_that_cannot_follow_stops_no_other() {
+async fn shadow_that_cannot_follow_stops_no_other() {
     let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let door = json!({"type": "NodePort", "clusterIP": "10.96.2.1"});
     serving.cluster.create_echo_service("a-door", &json!({"app": "web"}), &door).await;
@@ -195,17 +195,17 @@ async fn a_shadow_that_cannot_follow_stops_no_other() {
     }
     refuse_no_more(&serving).await;
     let digits = digits_of(&serving, "a-door").await;
-    wait_until("the policy is no more", DEADLINE, async || tries_shadow(&serving, &digits).await).await;
+    wait_until("the policy is removed", DEADLINE, async || tries_shadow(&serving, &digits).await).await;
     serving.netsurgeon("renumber rollback --yes --linger 1").expect(0);
     assert_eq!(serving.cluster_ip("a-door").await, "10.96.2.1");
     serving.wait_for_one_range().await;
     serving.assert_clean();
 }
 
-/// After the flags no Service gets an address of the old range, although old addresses are held; a rollback opens it again;
-/// and one that is created there all the same does not keep `retire` from its end.
+/// After the flags no Service gets an address of the old range, although old addresses are held. A rollback opens the old range
+/// again, and a Service that is created there does not prevent `retire`.
 #[tokio::test]
-async fn the_old_range_is_closed_after_the_flags_and_opened_by_a_rollback() {
+async fn old_range_is_closed_after_the_flags_and_opened_by_a_rollback() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let old = Serving::targets();
     let operation = serving.apply("").await;
@@ -243,9 +243,9 @@ async fn the_old_range_is_closed_after_the_flags_and_opened_by_a_rollback() {
     serving.assert_clean();
 }
 
-/// What owners may change while old addresses are held, and what `retire` makes of it.
+/// Fields that owners change while old addresses are held, and their values after `retire`.
 #[tokio::test]
-async fn retire_keeps_what_owners_have_changed_meanwhile() {
+async fn retire_keeps_fields_that_owners_changed() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     serving.apply("").await;
     let api = &serving.cluster.api;
@@ -262,9 +262,9 @@ async fn retire_keeps_what_owners_have_changed_meanwhile() {
     assert_eq!(spec("web-1").await["externalIPs"], json!([own]));
     assert_eq!(spec("web-1").await["externalTrafficPolicy"], "Cluster");
     assert_eq!(spec("web-2").await["externalIPs"], json!([own]));
-    assert_eq!(spec("web-3").await["externalTrafficPolicy"], "Local", "its owner has asked for it");
+    assert_eq!(spec("web-3").await["externalTrafficPolicy"], "Local", "its owner set it");
     assert_eq!(spec("web-4").await["externalIPs"], Value::Null);
-    // Each can still be updated by its owner.
+    // The owner of each can still update it.
     for name in ["web-1", "web-2", "web-3", "web-4"] {
         change(name, json!({"sessionAffinity": "ClientIP"})).await;
     }
@@ -272,7 +272,7 @@ async fn retire_keeps_what_owners_have_changed_meanwhile() {
     serving.assert_clean();
 }
 
-/// Services of the first batch when it has a batch of ten, with their old addresses.
+/// Services of the first batch of ten, with their old addresses.
 const FIRST: [(&str, &str); 6] = [
     ("a-door", "10.96.2.1"),
     ("web-1", "10.96.1.2"),
@@ -281,10 +281,10 @@ const FIRST: [(&str, &str); 6] = [
     ("web-13", "10.96.1.14"),
     ("web-12", "10.96.1.13"),
 ];
-/// Those that move.
+/// The Services that move.
 const MOVING: usize = 5;
 
-/// Begins, and is killed while the first batch waits for its nodes: what it has prewarmed has not moved.
+/// Starts, and is killed while the first batch waits for its nodes: the prewarmed Services have not moved.
 async fn killed_before_the_first_flip(serving: &mut Serving, words: &str, prewarmed: usize) {
     let mut running = serving.start_netsurgeon(words);
     serving.wait_for_records(&mut running, "reserve", 1).await;
@@ -294,17 +294,17 @@ async fn killed_before_the_first_flip(serving: &mut Serving, words: &str, prewar
     serving.proxies[1].resume();
 }
 
-/// What owners may do to Services between the time at which these are prewarmed and their move: each is planned again.
+/// Changes by owners between the prewarming of these Services and their move: each Service is planned again.
 async fn change_the_first_batch(serving: &Serving) {
     let change = async |name: &str, spec: Value| {
         drop(serving.cluster.api.merge(&path(name), &json!({"spec": spec})).await);
     };
-    let shadow = shadow_of(serving, "a-door", "hold").await.expect("it is made");
+    let shadow = shadow_of(serving, "a-door", "hold").await.expect("the shadow exists");
     let shadow = path(shadow["metadata"]["name"].as_str().expect("a name"));
-    // Whoever wants to be rid of it by all means can be.
+    // A client with enough permissions can delete the shadow by force.
     serving.cluster.api.merge(&shadow, &json!({"metadata": {"finalizers": null}})).await;
     serving.cluster.api.delete(&shadow).await;
-    // Clients that replace the Service by what they know of it; two that have other wishes by now.
+    // Clients replace the Service by their own version; two of them want other values now.
     change("web-13", json!({"externalTrafficPolicy": "Cluster"})).await;
     change("web-1", json!({"externalIPs": null, "externalTrafficPolicy": null})).await;
     let listed = serving.cluster.api.get(&path("web-10")).await["spec"]["externalIPs"].clone();
@@ -314,7 +314,7 @@ async fn change_the_first_batch(serving: &Serving) {
     change("web-12", external_name()).await;
 }
 
-/// What makes a Service an alias.
+/// The fields that make a Service an ExternalName.
 pub fn external_name() -> Value {
     json!({
         "type": "ExternalName", "externalName": "else.where", "clusterIP": null, "clusterIPs": null,
@@ -323,8 +323,8 @@ pub fn external_name() -> Value {
     })
 }
 
-/// Begins, up to the first batch, which comes after the flags where allocations are bits. Of the batch so many Services are
-/// prewarmed: shadows hold the others.
+/// Starts, up to the first batch, which comes after the flags in the bitmap era. So many Services of the batch are prewarmed:
+/// shadows hold the others.
 pub async fn begun_and_killed(serving: &mut Serving, era: Era, prewarmed: usize) {
     let words = format!("{} --lock-ttl 2", serving.apply_words());
     if era == Era::Bitmap {
@@ -338,10 +338,10 @@ pub async fn begun_and_killed(serving: &mut Serving, era: Era, prewarmed: usize)
     }
 }
 
-/// The Services of the first batch are changed before they move: the operation goes on by itself, each old address answers
-/// all the time, and the end, or a rollback, leaves every Service as its owner wants it.
+/// The Services of the first batch change before they move. The operation continues without help, each old address answers all
+/// the time, and the end, or a rollback, leaves every Service as its owner wants it.
 async fn changed_before_they_move(era: Era) {
-    // Where nothing can be held by an external IP, nothing is prewarmed by one: nftables of Kubernetes 1.32.
+    // Without holds by external IPs there is no prewarming by them: nftables of Kubernetes 1.32.
     let mode = if era == Era::Bitmap { ProxyMode::Iptables } else { ProxyMode::Nftables };
     let mut serving = Serving::start(era, mode).await;
     let door = json!({"type": "NodePort", "clusterIP": "10.96.2.1"});
@@ -351,7 +351,7 @@ async fn changed_before_they_move(era: Era) {
     let probe = serving.probe(&targets).await;
     change_the_first_batch(&serving).await;
     let operation = serving.journals().remove(0);
-    // One Service cannot move any more, which the exit status says.
+    // The exit status reports the one Service that cannot move.
     let resumed = if era == Era::Bitmap {
         serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(3)
     } else {
@@ -398,11 +398,11 @@ async fn changed_before_they_move(era: Era) {
     serving.assert_clean();
 }
 
-/// Rolls back while clients go on with the old addresses.
+/// Rolls back while clients use the old addresses.
 async fn back(serving: &mut Serving, era: Era, targets: &[Target]) {
     let probe = serving.probe(targets).await;
     let back = "renumber rollback --yes --linger 1";
-    // Where allocations are bits, the flags change after the Services have moved back.
+    // In the bitmap era the flags change after the Services have moved back.
     if era == Era::Bitmap {
         serving.netsurgeon(back).expect(6);
     }
@@ -424,14 +424,14 @@ async fn services_that_change_before_they_move_are_planned_again_under_dual_writ
 }
 
 #[tokio::test]
-async fn services_that_change_before_they_move_are_planned_again_in_a_bitmap() {
+async fn services_that_change_before_they_move_are_planned_again_in_the_bitmap_era() {
     Box::pin(changed_before_they_move(Era::Bitmap)).await;
 }
 
-/// In the bitmap era addresses are reserved batch by batch, after the flags: who is created on one that was planned keeps
-/// it, and is named; the Service gets another.
+/// In the bitmap era addresses are reserved batch by batch, after the flags. A Service that is created on a planned address keeps
+/// it, and is named; the other Service gets another address.
 #[tokio::test]
-async fn an_address_that_another_service_has_by_now_is_planned_again() {
+async fn service_whose_new_address_is_taken_is_planned_again() {
     let mut serving = Serving::start(Era::Bitmap, ProxyMode::Nftables).await;
     let old = Serving::targets();
     serving.netsurgeon(&serving.apply_words()).expect(6);
@@ -455,15 +455,15 @@ async fn an_address_that_another_service_has_by_now_is_planned_again() {
     serving.assert_clean();
 }
 
-/// A ServiceCIDR that somebody has created is left, too: its owner deletes it after the flags, and a rollback asks for it
+/// A ServiceCIDR that another client created is kept: its owner deletes it after the flags, and a rollback asks to create it
 /// again.
 #[tokio::test]
-async fn other_ranges_of_the_family_are_their_owners_to_delete() {
+async fn other_ranges_are_left_to_their_owners() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let all = "/apis/networking.k8s.io/v1/servicecidrs";
     let extra = |name: &str| json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": name}, "spec": {"cidrs": ["10.97.0.0/24"]}});
     serving.cluster.api.create(&extra("extra")).await;
-    wait_until("it gives out addresses", DEADLINE, async || {
+    wait_until("the ServiceCIDR allocates addresses", DEADLINE, async || {
         let spec = json!({"clusterIP": "10.97.0.7", "selector": {"app": "web"}, "ports": [{"port": 80}]});
         let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "there", "namespace": "default"}, "spec": spec});
         serving.cluster.api.try_create(&service).await.map(drop).map_err(|error| error.to_string())

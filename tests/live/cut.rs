@@ -1,5 +1,5 @@
-//! A renumbering whose connections are cut at random: kube-proxy's to the API, and netsurgeon's own to etcd, of which
-//! an answer to a write is lost now and then.
+//! A renumbering whose connections are cut at random: those of kube-proxy to the API, and those of netsurgeon to etcd, where an
+//! answer to a write is lost now and then.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -14,23 +14,23 @@ use super::rig::relay::Relay;
 use super::rig::report::Target;
 use super::serving::{DEADLINE, NEW_RANGE, SERVICES, Serving, Watched, lines_of};
 
-/// How many connections of kube-proxies are cut at least: each after some bytes by chance, and now and then all of them.
+/// How many connections of kube-proxies are cut at least: each after a random number of bytes, and now and then all of them.
 const CUTS: usize = 10;
-/// How many answers to writes are lost at most, and at least: the operation goes on while a busy machine looks.
+/// How many answers to writes are lost, at most and at least: the operation continues between two checks on a busy machine.
 const LOST: [usize; 2] = [8, 4];
 /// After how many more records of steps connections are cut.
 const PROGRESS: usize = 8;
-/// After how many more the next answer is lost.
+/// After how many more records the next answer is lost.
 const LOSES_AFTER: usize = 2;
-/// The number of API requests during which nothing may move.
+/// The number of API requests during which nothing must move.
 const LOOKS: usize = 20;
 
-/// The addresses that a Service had and has.
+/// The old and the new address of a Service.
 fn both(number: usize) -> [Target; 2] {
     ["10.96.1", "10.200.1"].map(|range| Target::tcp(&format!("{range}.{}", number + 1), 80))
 }
 
-/// While no kube-proxy hears anything, the operation stands at its barrier, and nothing flips.
+/// While no kube-proxy gets an update, the operation waits at its barrier, and nothing flips.
 async fn waits_at_a_barrier(serving: &Serving, apply: &mut Watched, relay: &Relay) {
     relay.be_silent(true);
     let path = "/api/v1/services?labelSelector=app.kubernetes.io/managed-by=netsurgeon";
@@ -53,7 +53,8 @@ async fn records(serving: &Serving, kind: &str) -> usize {
     keys.iter().filter(|key| key.contains(&format!("/steps/{kind}"))).count()
 }
 
-/// Cuts all connections each time that it has come further, until everything has moved and it asks for the flags. Returns how often.
+/// Cuts all connections after each further progress, until everything has moved and the operation waits for the flags. Returns
+/// how often.
 async fn cut_to_the_end(serving: &Serving, relay: &Relay, apply: &mut Watched) -> usize {
     let (mut cuts, mut seen) = (0, 0);
     let end = wait_until("netsurgeon ends", DEADLINE, async || {
@@ -69,7 +70,7 @@ async fn cut_to_the_end(serving: &Serving, relay: &Relay, apply: &mut Watched) -
 }
 
 #[tokio::test]
-async fn kube_proxies_whose_connections_are_cut_miss_nothing_of_an_apply() {
+async fn kube_proxies_miss_nothing_of_an_apply_when_cut_off() {
     let cluster = Cluster::start(ClusterOptions { nodes: 2, ..ClusterOptions::new(Era::Objects) }).await;
     let relay = Relay::start_at(gateway().into(), &cluster.api_servers[0].url().replace("https://", ""));
     let options = ProxyOptions {
@@ -89,7 +90,7 @@ async fn kube_proxies_whose_connections_are_cut_miss_nothing_of_an_apply() {
     assert!(cuts > 0 && cuts + relay.cuts() >= CUTS, "{cuts}, {}", relay.cuts());
     relay.cut_after(None);
     serving.assert_unbroken(&probe.stop(), &old);
-    // What was verified was in force by then, so each answers at once, on both nodes.
+    // Verified rules are in force, so each address answers at once, on both nodes.
     for number in 0..SERVICES {
         for target in both(number) {
             serving.client.ask(target).unwrap_or_else(|error| panic!("{target}: {error}"));
@@ -98,7 +99,7 @@ async fn kube_proxies_whose_connections_are_cut_miss_nothing_of_an_apply() {
     serving.netsurgeon("renumber verify").expect(0);
 }
 
-/// The program with words as its arguments, whose etcd is behind a relay.
+/// Runs the program with these arguments, with its etcd behind a relay.
 pub fn behind(relay: &Relay, serving: &Serving, words: &str) -> Watched {
     println!("$ netsurgeon {words} & (behind a relay)");
     let mut command: Command = serving.command(words);
@@ -106,7 +107,7 @@ pub fn behind(relay: &Relay, serving: &Serving, words: &str) -> Watched {
     Watched::start(command)
 }
 
-/// How often each Service and IPAddress was written since it was made, and what it is now.
+/// How often each Service and IPAddress was written since it was created, and its present value.
 async fn written(serving: &Serving) -> BTreeMap<String, (i64, Value)> {
     let mut written = BTreeMap::new();
     let kinds = [
@@ -124,14 +125,14 @@ async fn written(serving: &Serving) -> BTreeMap<String, (i64, Value)> {
                 metadata.remove(field);
             }
             let answer = etcd.get(key.as_str(), None).await.expect("etcd answers");
-            let version = answer.kvs().first().expect("it is there").version();
+            let version = answer.kvs().first().expect("the key exists").version();
             written.insert(key, (version, object));
         }
     }
     written
 }
 
-/// Lets the answer to the next write of a step's record get lost. Returns whether there was one before the end.
+/// Loses the answer to the next write of a step's record. Returns whether there was one before the end.
 async fn lose_an_answer(serving: &Serving, relay: &Relay, apply: &mut Watched) -> bool {
     relay.be_silent_from("\"state\":\"");
     wait_until("a step is written, or it has ended", DEADLINE, async || {
@@ -139,7 +140,7 @@ async fn lose_an_answer(serving: &Serving, relay: &Relay, apply: &mut Watched) -
     })
     .await;
     let lost = relay.is_silent();
-    // It is carried out while nobody hears of it.
+    // The write is stored, and no client receives the answer.
     for _ in 0..LOOKS {
         records(serving, "").await;
     }
@@ -148,7 +149,7 @@ async fn lose_an_answer(serving: &Serving, relay: &Relay, apply: &mut Watched) -
     lost
 }
 
-/// Loses an answer each time that it has come further, until it ends. Returns the exit status.
+/// Loses an answer after each further progress, until the program ends. Returns the exit status.
 async fn disturb(serving: &Serving, relay: &Relay, apply: &mut Watched, lost: &mut usize) -> i32 {
     let mut seen = 0;
     loop {
@@ -162,7 +163,7 @@ async fn disturb(serving: &Serving, relay: &Relay, apply: &mut Watched, lost: &m
     }
 }
 
-/// Applies behind the relay until it has come to its end. Returns how many answers were lost.
+/// Applies behind the relay to the end. Returns how many answers were lost.
 async fn to_the_end(serving: &Serving, relay: &Relay, words: &str) -> usize {
     let mut apply = behind(relay, serving, words);
     serving.wait_for_records(&mut apply, "reserve", 1).await;
@@ -183,12 +184,12 @@ async fn to_the_end(serving: &Serving, relay: &Relay, words: &str) -> usize {
         let words = format!("operation resume {operation} --confirm certificates");
         apply = behind(relay, serving, &words);
     }
-    panic!("it does not come to an end");
+    panic!("the apply does not end");
 }
 
-/// Somebody else who wants to begin meanwhile is told who is at work.
+/// A second apply meanwhile is refused, and the refusal names the running operation.
 #[tokio::test]
-async fn a_commit_whose_answer_is_lost_is_not_done_twice() {
+async fn commit_is_not_repeated_when_its_answer_is_lost() {
     let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let old = Serving::targets();
     let start = written(&serving).await;

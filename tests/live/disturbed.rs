@@ -1,4 +1,4 @@
-//! A renumbering during which parts of the control plane stand still, are started again, or are lost.
+//! A renumbering during which parts of the control plane freeze, restart, or fail for good.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,8 +15,8 @@ use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
 use super::serving::{DEADLINE, SERVICES, Serving, lines_of};
 
-/// Longer than the 5 s for which the repair loop spares an address that its Service does not list
-/// (`repairip.go`, v1.36.3), shorter than the 15 s after which an API server is taken for gone.
+/// Longer than the 5 s for which the repair loop spares an address that its Service does not list (`repairip.go`, v1.36.3),
+/// shorter than the 15 s after which an API server is treated as missing.
 const STANDSTILL: Duration = Duration::from_secs(8);
 
 async fn store(serving: &Serving) -> EtcdStore {
@@ -28,14 +28,14 @@ async fn created(serving: &Serving, prefix: &str) -> BTreeMap<String, Revision> 
     let store = store(serving).await;
     let mut created = BTreeMap::new();
     for key in serving.cluster.etcd.keys(prefix).await {
-        let entry = store.get(&Key::from(key.as_str())).await.expect("etcd answers").expect("it is there");
+        let entry = store.get(&Key::from(key.as_str())).await.expect("etcd answers").expect("the key exists");
         created.insert(key, entry.create_revision);
     }
     created
 }
 
-/// No IPAddress was absent for a moment: the old ones are those from before, the new ones those that were reserved.
-/// An API server that ends in the middle of a request for a sentinel leaves the address of that allocated, until it is repaired.
+/// No IPAddress was missing for a moment: the old ones are those from before, the new ones are those that were reserved. An API
+/// server that ends during a request for a sentinel leaves its address allocated until the address is repaired.
 async fn none_was_made_anew(serving: &Serving, before: &BTreeMap<String, Revision>) {
     let mut now = created(serving, "/registry/ipaddresses/").await;
     for key in serving.cluster.etcd.keys("/registry/ipaddresses/").await {
@@ -54,12 +54,12 @@ async fn none_was_made_anew(serving: &Serving, before: &BTreeMap<String, Revisio
     let new: Vec<_> = now.iter().filter(|(key, _)| !before.contains_key(*key)).collect();
     assert_eq!(new.len(), SERVICES + 2, "{new:?}");
     for (key, revision) in new {
-        assert!(reserved.iter().any(|(_, record)| *record == revision), "{key} was made anew: {now:?}");
+        assert!(reserved.iter().any(|(_, record)| *record == revision), "{key} was recreated: {now:?}");
     }
 }
 
 #[tokio::test]
-async fn api_servers_stand_still_around_flips() {
+async fn addresses_survive_frozen_api_servers_around_flips() {
     let options = ClusterOptions { api_servers: 2, ..ClusterOptions::new(Era::Objects) };
     let mut serving = Serving::start_on(options, ProxyMode::Nftables).await;
     let old = Serving::targets();
@@ -85,8 +85,8 @@ async fn api_servers_stand_still_around_flips() {
 /// How many times a frozen API server may stop the operation: each wait has its deadline.
 const MOST_RESUMES: usize = 8;
 
-/// One of two API servers is frozen, as a VM that is migrated, for longer than its endpoint lives, from the moment at which
-/// this many steps of a kind were done; then it continues, with whatever its watches tell it first.
+/// One of two API servers is frozen, as a VM during its migration, for longer than its endpoint lives. The freeze starts once
+/// this many steps of a kind are done; then the server continues with the first updates of its watches.
 async fn one_api_server_is_frozen(era: Era, hold: &str, (kind, count): (&str, usize), time: Duration) {
     let options = ClusterOptions { api_servers: 2, ..ClusterOptions::new(era) };
     // The nftables mode of 1.32 does not hold external IPs.
@@ -96,7 +96,7 @@ async fn one_api_server_is_frozen(era: Era, hold: &str, (kind, count): (&str, us
     let before = created(&serving, "/registry/ipaddresses/").await;
     let probe = serving.probe(&old).await;
     let mut words = format!("{} {hold}", serving.apply_words());
-    // Where allocations are bits the flags come first.
+    // In the bitmap era the flags come first.
     if era == Era::Bitmap {
         serving.netsurgeon(&words).expect(6);
         serving.cluster.set_service_cidrs("10.200.0.0/16");
@@ -128,10 +128,10 @@ async fn one_api_server_is_frozen(era: Era, hold: &str, (kind, count): (&str, us
     everything_is_in_order(&serving).await;
 }
 
-/// Of a request for a sentinel in the middle of which it was frozen, an API server leaves an IPAddress, which is repaired. There
-/// is nothing else to be repaired.
+/// An API server that is frozen during a request for a sentinel leaves an IPAddress, which is repaired. Nothing else needs a
+/// repair.
 async fn everything_is_in_order(serving: &Serving) {
-    wait_until("what was left of a sentinel is removed", DEADLINE, async || {
+    wait_until("the leftover of a sentinel is removed", DEADLINE, async || {
         let checked = serving.netsurgeon("ranges check -o json");
         if checked.code == 0 {
             return Ok(());
@@ -147,27 +147,27 @@ async fn everything_is_in_order(serving: &Serving) {
 }
 
 #[tokio::test]
-async fn an_api_server_that_was_frozen_for_a_minute_deletes_no_address() {
+async fn api_server_frozen_for_a_minute_deletes_no_address() {
     one_api_server_is_frozen(Era::Objects, "", ("flip", 3), Duration::from_mins(1)).await;
 }
 
 #[tokio::test]
-async fn an_api_server_that_was_frozen_for_a_minute_deletes_no_address_of_a_shadow() {
+async fn api_server_frozen_for_a_minute_deletes_no_address_of_a_shadow() {
     one_api_server_is_frozen(Era::Objects, "--hold shadow", ("give-address", 3), Duration::from_mins(1))
         .await;
 }
 
 #[tokio::test]
-async fn an_api_server_that_was_frozen_for_a_minute_frees_no_bit() {
+async fn api_server_frozen_for_a_minute_frees_no_bit() {
     one_api_server_is_frozen(Era::Bitmap, "", ("flip", 3), Duration::from_mins(1)).await;
 }
 
-/// Era, hold, step of which the first is done when an API server is frozen, for how long.
+/// Era, hold, the step after whose first record an API server is frozen, and for how long.
 type Cell = (Era, &'static str, &'static str, Duration);
 
 fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
-    // The longest are taken first.
+    // The longest cells run first.
     for time in [Duration::from_mins(1), Duration::from_mins(10)] {
         for era in Era::ALL {
             for hold in ["", "--hold shadow"] {
@@ -180,7 +180,7 @@ fn cells() -> Vec<Cell> {
     cells
 }
 
-/// Runs cells, each in a cluster of its own, until none is left; returns how many were run.
+/// Runs cells, each in its own cluster, until none is left; returns how many.
 fn run_cells(cells: &Mutex<Vec<Cell>>) -> usize {
     let mut count = 0;
     loop {
@@ -189,30 +189,30 @@ fn run_cells(cells: &Mutex<Vec<Cell>>) -> usize {
         println!("frozen: {era:?} {hold} at the first {kind} for {} s", time.as_secs());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(Box::pin(one_api_server_is_frozen(era, hold, (kind, 1), time)));
-        println!("frozen: {era:?} {hold} at the first {kind} for {} s: as it should be", time.as_secs());
+        println!("frozen: {era:?} {hold} at the first {kind} for {} s: passed", time.as_secs());
         count += 1;
     }
 }
 
-/// A cell waits for most of its time: several at once.
+/// A cell waits for most of its time: several run at once.
 const CELLS_AT_ONCE: usize = 6;
 
 #[test]
 #[ignore = "hours, in `make soak`: needs `make rig` and root"]
-fn an_api_server_that_was_frozen_at_any_stage_deletes_no_address() {
+fn api_server_frozen_at_any_stage_deletes_no_address() {
     let left = Mutex::new(cells());
     let all = cells().len();
     let ends: Vec<_> = thread::scope(|scope| {
         let workers: Vec<_> = (0..CELLS_AT_ONCE).map(|_| scope.spawn(|| run_cells(&left))).collect();
         workers.into_iter().map(|worker| worker.join().unwrap_or(0)).collect()
     });
-    assert_eq!(ends.iter().sum::<usize>(), all, "cells that were as they should be");
+    assert_eq!(ends.iter().sum::<usize>(), all, "passed cells");
 }
 
-/// One of two API servers is killed, and does not come back: its Lease says that it may, so the operation stops by its name, and
-/// continues once the operator says that it is gone for good.
+/// One of two API servers is killed and does not return. Its Lease is not expired, so the operation stops and names it, and
+/// continues once the operator excludes it by name.
 #[tokio::test]
-async fn an_api_server_that_is_gone_for_good_is_left_out_by_name() {
+async fn dead_api_server_is_excluded_by_name() {
     let options = ClusterOptions { api_servers: 2, ..ClusterOptions::new(Era::Objects) };
     let mut serving = Serving::start_on(options, ProxyMode::Nftables).await;
     let old = Serving::targets();
@@ -233,7 +233,7 @@ async fn an_api_server_that_is_gone_for_good_is_left_out_by_name() {
 }
 
 #[tokio::test]
-async fn an_api_server_is_started_again() {
+async fn apply_survives_the_restart_of_an_api_server() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Iptables).await;
     let old = Serving::targets();
     let before = created(&serving, "/registry/ipaddresses/").await;
@@ -248,7 +248,7 @@ async fn an_api_server_is_started_again() {
 }
 
 #[tokio::test]
-async fn etcd_loses_its_leader() {
+async fn apply_survives_the_loss_of_the_etcd_leader() {
     let etcd = Servers { members: 3, ..Servers::default() };
     let options = ClusterOptions { etcd, ..ClusterOptions::new(Era::Objects) };
     let mut serving = Serving::start_on(options, ProxyMode::Nftables).await;
@@ -265,9 +265,9 @@ async fn etcd_loses_its_leader() {
     serving.netsurgeon("renumber verify").expect(0);
 }
 
-/// Who comes second is told who is at work, and changes nothing.
+/// The second operator gets the name of the running operation, and changes nothing.
 #[tokio::test]
-async fn two_operators() {
+async fn second_operator_is_refused() {
     let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let mut apply = serving.start_netsurgeon(&format!("{} --lock-ttl 3", serving.apply_words()));
     serving.wait_for_records(&mut apply, "reserve", 1).await;

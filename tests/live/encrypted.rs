@@ -1,4 +1,4 @@
-//! A cluster that encrypts everything at rest, and stores JSON: the whole way and back under traffic, and what is refused
+//! A cluster that encrypts everything at rest, and stores JSON: a renumbering and its rollback under traffic, and the refusals
 //! before anything is written.
 
 use base64::Engine as _;
@@ -10,7 +10,7 @@ use super::rig::proxy::ProxyMode;
 use super::rig::workspace::Workspace;
 use super::serving::{NEW_RANGE, Serving, run};
 
-/// An API server's configuration for everything: keys of AES-GCM, by name and what their secret is made of.
+/// An API server's configuration for all resources: keys of AES-GCM, by name and the byte that fills the secret.
 fn configuration(keys: &[(&str, u8)]) -> String {
     let keys: Vec<_> = keys
         .iter()
@@ -22,7 +22,7 @@ fn configuration(keys: &[(&str, u8)]) -> String {
 }
 
 #[tokio::test]
-async fn there_and_back_while_everything_is_encrypted() {
+async fn encrypted_cluster_is_renumbered_and_rolled_back() {
     let files = Workspace::create("keys");
     let file = files.write("encryption.json", configuration(&[("one", 1)]));
     let mut options = ClusterOptions::new(Era::Objects);
@@ -51,7 +51,7 @@ async fn there_and_back_while_everything_is_encrypted() {
     assert_eq!(changed["data"]["ClusterConfiguration"], expected.as_str());
     for prefix in ["/registry/services/specs/", "/registry/ipaddresses/", "/registry/configmaps/"] {
         for key in serving.cluster.etcd.keys(prefix).await {
-            let value = serving.cluster.etcd.get(&key).await.expect("it is there");
+            let value = serving.cluster.etcd.get(&key).await.expect("the key exists");
             assert!(value.starts_with(b"k8s:enc:aesgcm:v1:one:"), "{key}");
         }
     }
@@ -65,7 +65,7 @@ async fn there_and_back_while_everything_is_encrypted() {
     serving.assert_clean();
 }
 
-/// Nothing is written with another file, or none, and it is said why.
+/// A wrong or missing configuration file is refused with the reason, and nothing is written.
 async fn refused(serving: &Serving, files: &Workspace) {
     let words = serving.apply_words();
     let with = |text: Option<&str>| {
@@ -94,13 +94,13 @@ async fn refused(serving: &Serving, files: &Workspace) {
     let plugin = with(Some(&kms));
     assert!(plugin.contains("KMS plug-in `vault`"), "{plugin}");
     let audited = serving.netsurgeon("audit --old 10.96.0.0/16 -o json").expect(3).json();
-    assert_eq!(audited["unread"], json!([]), "everything is opened");
+    assert_eq!(audited["unread"], json!([]), "every value is decrypted");
     let words = "audit --old 10.96.0.0/16 -o json";
     let mut command = serving.command(words);
     let other = files.write("other.json", configuration(&[("one", 2)]));
     command.env("NETSURGEON_ENCRYPTION_CONFIG", other);
     let shut = run(words, command).expect(3).json();
-    assert_eq!(shut["unread"][0]["reason"], "encrypted", "and it goes on: {shut}");
+    assert_eq!(shut["unread"][0]["reason"], "encrypted", "the audit continues: {shut}");
     assert!(shut["objects"].as_u64() > Some(0), "{shut}");
     let looked = format!("preflight renumber --to {NEW_RANGE} --only encryption");
     let opened = serving.netsurgeon(&looked).expect(0);

@@ -1,5 +1,6 @@
-//! Evidence from the nodes before old addresses are given up: who used one for an instant is named. What `deploy/` has is made in the
-//! API, real controllers make its Pods, and each Pod's container runs in the network of its node, with its service account.
+//! Evidence from the nodes before old addresses are retired: a client that used one for an instant is named. The objects of
+//! `deploy/` are created in the API, real controllers create their Pods, and each Pod's container runs in the network of its
+//! node, with its service account.
 
 use std::net::TcpStream;
 use std::process::Command;
@@ -17,10 +18,10 @@ use super::roles;
 use super::serving::{DEADLINE, ENDING, Run, Serving, Watched, lines_of, run};
 
 const NAMESPACE: &str = "netsurgeon-evidence";
-/// For how long each node listens at least, in seconds.
+/// How long each node listens at least, in seconds.
 const LISTENED: i64 = 3;
 
-/// Makes what a file of `deploy/` has, edited by `edit`.
+/// Creates the objects of a file of `deploy/`, edited by `edit`.
 async fn deploy(serving: &Serving, file: &str, edit: impl Fn(String) -> String) {
     let path = format!("{}/deploy/{file}", env!("CARGO_MANIFEST_DIR"));
     let text = edit(std::fs::read_to_string(path).expect("the manifests"));
@@ -29,7 +30,7 @@ async fn deploy(serving: &Serving, file: &str, edit: impl Fn(String) -> String) 
     }
 }
 
-/// Waits until the controllers have made a Pod for each node, and returns the nodes' names with the Pods, by the nodes' names.
+/// Waits until the controllers have created a Pod for each node; returns the nodes' names with their Pods, sorted by name.
 async fn pods(serving: &Serving, owner: &str) -> Vec<(String, Value)> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
     let count = serving.cluster.nodes.len();
@@ -45,7 +46,7 @@ async fn pods(serving: &Serving, owner: &str) -> Vec<(String, Value)> {
         if let Some(node) = affinity.pointer(field).and_then(Value::as_str) {
             return (node.to_string(), pod.clone());
         }
-        // A Job's go where no other is.
+        // A Pod of a Job runs on a node without another one.
         let apart = &affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0];
         let name = "app.kubernetes.io/name";
         assert_eq!(apart["labelSelector"]["matchLabels"][name], pod["metadata"]["labels"][name]);
@@ -53,7 +54,7 @@ async fn pods(serving: &Serving, owner: &str) -> Vec<(String, Value)> {
         (format!("node-{}", index + 1), pod.clone())
     };
     let mut found: Vec<_> = found.iter().enumerate().map(at).collect();
-    // The API lists them by their own names, which end in what the controller rolled.
+    // The API lists Pods by their own names, which end in random characters.
     found.sort_by(|one, other| one.0.cmp(&other.0));
     found
 }
@@ -77,20 +78,20 @@ async fn start(serving: &Serving, node: &str, pod: &Value, other: &str) -> Watch
     Watched::start(command)
 }
 
-/// What the nodes have seen, as an operator is told.
+/// The connections that the nodes have observed, as the operator gets them.
 fn gathered(serving: &Serving, words: &str) -> Run {
     let words = format!("audit --old 10.96.0.0/16 --gather {words}");
     roles::by(serving, "olga", Some("netsurgeon-operators"), &words)
 }
 
-/// Waits until both nodes have listened for a while, and the first has seen as many connections as there must be.
+/// Waits until both nodes have listened for a while, and the first has observed the required number of connections.
 async fn until_seen(
     serving: &Serving,
     running: &[Watched],
-    begun: i64,
+    connections: i64,
     mut meanwhile: impl FnMut(),
 ) -> Value {
-    wait_until("the nodes have seen it", DEADLINE, async || {
+    wait_until("the nodes have observed it", DEADLINE, async || {
         meanwhile();
         let seen = gathered(serving, "-o json").json();
         let document = |index: usize| seen["documents"][index].clone();
@@ -99,7 +100,7 @@ async fn until_seen(
             end - start
         };
         let count = document(0)["used"][0]["clients"][0]["begun"].as_i64().unwrap_or(0);
-        if [0, 1].iter().all(|index| heard(&document(*index)) >= LISTENED) && count >= begun {
+        if [0, 1].iter().all(|index| heard(&document(*index)) >= LISTENED) && count >= connections {
             return Ok(seen);
         }
         let said: Vec<_> = running.iter().map(|one| lines_of(&one.err)).collect();
@@ -115,7 +116,7 @@ fn moment(value: &Value) -> i64 {
 }
 
 #[tokio::test]
-async fn who_used_an_old_address_for_an_instant_is_named() {
+async fn short_use_of_an_old_address_is_reported() {
     let options = ClusterOptions { controllers_as_themselves: true, ..ClusterOptions::new(Era::Objects) };
     let mut serving = Serving::start_on(options, ProxyMode::Nftables).await;
     serving.apply("").await;
@@ -131,7 +132,7 @@ async fn who_used_an_old_address_for_an_instant_is_named() {
     for (node, pod) in &of_nodes {
         running.push(start(&serving, node, pod, "--publish-every=1").await);
     }
-    // A connection that is reset as soon as it is there leaves nothing in the kernel's table after a few seconds.
+    // A connection that is reset at once leaves nothing in the kernel's table after a few seconds.
     let client = serving.client.namespace().clone();
     let reset = move || {
         client.within(|| {
@@ -156,10 +157,11 @@ async fn who_used_an_old_address_for_an_instant_is_named() {
     serving.assert_clean();
 }
 
-/// The policy of the manifest refuses the evidence of another node, and evidence by anybody else who may write ConfigMaps there.
+/// The manifest's policy rejects evidence of another node, and evidence by other clients with permission to write ConfigMaps
+/// there.
 async fn a_node_writes_its_own_evidence_only(serving: &Serving, pod: &Value) {
     let cluster = &serving.cluster;
-    let text = |path: &str| pod.pointer(path).and_then(Value::as_str).expect("a Pod has it");
+    let text = |path: &str| pod.pointer(path).and_then(Value::as_str).expect("the Pod has the field");
     let file = cluster.directory().join(format!("{NAMESPACE}-{}.conf", text("/metadata/name")));
     let node = cluster.api_by(&file).await;
     let without_node = cluster.api_as_service_account(NAMESPACE, text("/spec/serviceAccountName")).await;
@@ -209,12 +211,12 @@ async fn a_node_writes_its_own_evidence_only(serving: &Serving, pod: &Value) {
         let error = outcome.expect_err(reason).to_string();
         assert!(error.contains("ValidatingAdmissionPolicy") && error.contains(reason), "{error}");
     }
-    patch(&node, "node-1").await.expect("its own");
-    patch(&editor, "notes").await.expect("no evidence");
-    patch(&cluster.api, "node-2").await.expect("the administrator can delete the policy");
+    patch(&node, "node-1").await.expect("a node writes its own evidence");
+    patch(&editor, "notes").await.expect("other ConfigMaps are not restricted");
+    patch(&cluster.api, "node-2").await.expect("the administrator can write evidence");
 }
 
-/// A kernel that is told to tell nothing is no witness.
+/// A kernel that reports no events gives no evidence.
 fn nothing_is_heard_where_nothing_is_told(serving: &Serving) {
     let network = serving.cluster.nodes[1].namespace().path();
     let listen = |events: &str| {
@@ -231,7 +233,7 @@ fn nothing_is_heard_where_nothing_is_told(serving: &Serving) {
     listen("2").expect(0);
 }
 
-/// The same once more as a Job, while nothing happens.
+/// The same again as a Job, while no client uses an old address.
 async fn nobody_uses_one_any_more(serving: &Serving, retire: &str) {
     let of_two = |text: String| {
         text.replace("completions: 3", "completions: 2").replace("parallelism: 3", "parallelism: 2")
@@ -253,7 +255,7 @@ async fn nobody_uses_one_any_more(serving: &Serving, retire: &str) {
     what_cannot_be_read_is_no_evidence(serving, &format!("{retire} {LISTENED}")).await;
 }
 
-/// A node that writes anything else holds up nothing but what waits for its evidence.
+/// A node with unreadable evidence blocks only what waits for its evidence.
 async fn what_cannot_be_read_is_no_evidence(serving: &Serving, retire: &str) {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/node-2");
     let api = &serving.cluster.api;

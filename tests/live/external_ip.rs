@@ -1,5 +1,5 @@
-//! An old address that is held as an external IP serves as the ClusterIP did: all endpoints, and the client's
-//! own address as the source.
+//! An old address that is held as an external IP serves as the ClusterIP did: all endpoints, and the client's own address as the
+//! source.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,29 +14,28 @@ use super::rig::report::{Report, Target};
 
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Of the cluster's range, and no Service's.
+/// An address of the cluster's range that no Service has.
 const HELD: &str = "10.96.77.7";
 
 #[tokio::test]
-async fn nftables() {
+async fn external_ip_serves_with_nftables() {
     a_held_address_serves_pods_and_nodes(Era::Objects, ProxyMode::Nftables).await;
 }
 
 #[tokio::test]
-async fn iptables() {
+async fn external_ip_serves_with_iptables() {
     a_held_address_serves_pods_and_nodes(Era::Objects, ProxyMode::Iptables).await;
 }
 
 #[tokio::test]
-async fn iptables_1_32() {
+async fn external_ip_serves_with_iptables_1_32() {
     a_held_address_serves_pods_and_nodes(Era::Bitmap, ProxyMode::Iptables).await;
 }
 
-/// In 1.32.2 the drop of what has no endpoint on this node comes, for what the node itself sends, ahead of the
-/// translation (`filter-output` at priority -110; in 1.36.3 at 0): pods are served, the node's own clients are
-/// not.
+/// In 1.32.2 the rule that drops traffic without a local endpoint runs, for packets from the node itself, before the translation
+/// (`filter-output` at priority -110; in 1.36.3 at 0). Pods are served; clients on the node are not.
 #[tokio::test]
-async fn nftables_1_32_drops_what_the_node_itself_sends() {
+async fn nftables_1_32_drops_connections_from_the_node() {
     let held = Held::start(Era::Bitmap, ProxyMode::Nftables).await;
     let report = steady(|| held.client.probe(&held.targets), &held.targets).await;
     held.assert_unbroken(&report, held.client.address());
@@ -58,7 +57,7 @@ async fn a_held_address_serves_pods_and_nodes(era: Era, mode: ProxyMode) {
     held.assert_unbroken(&report, node.address());
 }
 
-/// A Service with an external IP and a pod on the other node.
+/// A Service with an external IP and a Pod on the other node.
 struct Held {
     /// The ClusterIP and the held address.
     targets: [Target; 2],

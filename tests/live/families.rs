@@ -1,4 +1,4 @@
-//! A cluster with two families of addresses: each is renumbered by itself, and the other does not notice.
+//! A cluster with two address families: each is renumbered alone, and the other is not affected.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use super::rig::report::Target;
 use super::serving::Serving;
 
 #[tokio::test]
-async fn one_after_the_other() {
+async fn each_family_is_renumbered_alone() {
     let mut options = ClusterOptions::new(Era::Objects);
     "10.96.0.0/16,fd00:10:96::/112".clone_into(&mut options.service_cidrs);
     let mut serving = Serving::start_on(options, ProxyMode::Nftables).await;

@@ -1,7 +1,7 @@
-//! An operator whose process is stopped in its tracks in the middle of an operation, and comes back to life when
-//! somebody else has gone on with it: whatever it was about to write fails, and it says why.
+//! An operator's process is frozen in the middle of an operation, and continues after another process has resumed the operation:
+//! its pending write fails, and it reports the reason.
 //!
-//! `make soak` does so at far more instants.
+//! `make soak` does this at many more instants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -19,16 +19,16 @@ use super::rig::process::wait_until;
 use super::serving::{NEW_RANGE, Watched, command, lines_of};
 
 const DEADLINE: Duration = Duration::from_mins(2);
-/// How long the lock of the process that is stopped outlives that, in seconds.
+/// How long the lock of the frozen process outlives the freeze, in seconds.
 const TTL: u32 = 2;
-/// How much later than the record that was waited for a process is stopped, at most: longer than a step takes.
+/// How much later than the awaited record a process is frozen, at most: longer than a step takes.
 const JITTER: Duration = Duration::from_millis(20);
-/// What a process prints that has lost the operation lease.
+/// A process prints this when it has lost the operation lease.
 const LOST: &str = "the operation lease was lost: ";
-/// How often in a row everything must be found as it was, to say that nobody writes.
+/// How many equal checks in a row show that no process writes.
 const QUIET: usize = 20;
 
-/// Where an operation goes.
+/// The direction of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Forward,
@@ -36,7 +36,7 @@ enum Direction {
 }
 
 impl Direction {
-    /// What whoever comes first says.
+    /// The command of the first process.
     fn begins(self, operation: Option<&str>) -> String {
         match self {
             Self::Forward => format!(
@@ -46,7 +46,7 @@ impl Direction {
         }
     }
 
-    /// What whoever comes after says.
+    /// The command of the process that resumes.
     fn goes_on(self, operation: &str) -> String {
         match self {
             Self::Forward => {
@@ -56,12 +56,12 @@ impl Direction {
         }
     }
 
-    /// The exit status at its end: forward, everything has moved then, and it asks for the flags.
+    /// The exit status at the end: forward, everything has moved and the operation waits for the flags.
     fn end(self) -> i32 {
         if self == Self::Forward { 6 } else { 0 }
     }
 
-    /// How many steps were carried out.
+    /// How many steps were run.
     async fn steps(self, lab: &Lab) -> usize {
         let state = if self == Self::Forward { "done" } else { "undo-done" };
         lab.records().await.values().filter(|found| *found == state).count()
@@ -73,10 +73,10 @@ fn start(lab: &Lab, words: &str) -> Watched {
     Watched::start(command(&lab.cluster, words))
 }
 
-/// Everything that is stored about the cluster and by netsurgeon, with the revision of its last change; without what
-/// others write all the time: events, and leases of whoever is alive. Of the allocations, what they are: the API server
-/// gives a port to a barrier's sentinel and takes it back, and a process that is stopped between looking at the lock
-/// and asking for one gets it.
+/// Everything that is stored about the cluster and by netsurgeon, with the revision of its last change. Without objects that
+/// other processes write all the time: events, and Leases of running processes. Allocations are compared by their content: the
+/// API server allocates a port for a barrier's sentinel and frees it, and a process that is frozen between the check of the lock
+/// and the request gets a port.
 async fn stored(lab: &Lab) -> BTreeMap<String, Vec<u8>> {
     let mut stored = BTreeMap::new();
     let mut visitor = |record: Record<'_>| {
@@ -94,36 +94,34 @@ async fn stored(lab: &Lab) -> BTreeMap<String, Vec<u8>> {
     stored
 }
 
-/// The same, once the controllers have done what was for them to do.
+/// The same, once the controllers have finished their work.
 async fn standing_still(lab: &Lab) -> BTreeMap<String, Vec<u8>> {
     let mut last = stored(lab).await;
     let mut looks = 0;
-    wait_until("nobody writes", DEADLINE, async || {
+    wait_until("no process writes", DEADLINE, async || {
         let now = stored(lab).await;
         looks = if now == last { looks + 1 } else { 0 };
         last = now;
-        if looks >= QUIET { Ok(()) } else { Err(format!("{looks} looks")) }
+        if looks >= QUIET { Ok(()) } else { Err(format!("{looks} equal checks")) }
     })
     .await;
     last
 }
 
-/// Waits until nobody has the lock. What was on its way to etcd has come by then, or comes too late.
+/// Waits until no process has the lock. A write that was on its way to etcd has arrived by then, or arrives too late.
 async fn lock_is_free(lab: &Lab) {
-    wait_until("the lease of the one that is stopped has ended", DEADLINE, async || {
-        match holder(lab).await {
-            Some(pid) => Err(format!("process {pid} has the lock")),
-            None => Ok(()),
-        }
+    wait_until("the lease of the frozen process has ended", DEADLINE, async || match holder(lab).await {
+        Some(pid) => Err(format!("process {pid} has the lock")),
+        None => Ok(()),
     })
     .await;
 }
 
-/// Goes on with an operation whose lock is free. Returns the process once it has the lock.
+/// Resumes an operation whose lock is free. Returns the process once it has the lock.
 async fn take_up(lab: &Lab, way: Direction, operation: &str) -> Watched {
-    wait_until("somebody else has the lock", DEADLINE, async || {
+    wait_until("another process has the lock", DEADLINE, async || {
         let mut second = start(lab, &way.goes_on(operation));
-        wait_until("it has the lock, or is refused", DEADLINE, async || {
+        wait_until("the process has the lock, or is refused", DEADLINE, async || {
             let ended = second.ended();
             if ended.is_some() || holder(lab).await == Some(second.id()) {
                 Ok(())
@@ -152,8 +150,8 @@ async fn holder(lab: &Lab) -> Option<u32> {
     claim["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok())
 }
 
-/// Goes one way, with a process that is stopped after so many steps and a moment. Returns whether it was stopped in
-/// the middle: else it had come to its end.
+/// Runs in one direction, with a process that is frozen after so many steps and a moment. Returns whether it was frozen before
+/// its end.
 async fn go(
     lab: &Lab,
     before: &Standing,
@@ -168,7 +166,7 @@ async fn go(
     while ended.is_none() && way.steps(lab).await < steps {
         ended = first.ended();
     }
-    // Not to wait for anything: it is stopped at any instant.
+    // This waits for no condition: the process is frozen at any instant.
     sleep(moment).await;
     ended = ended.or_else(|| first.ended());
     if let Some(code) = ended {
@@ -179,8 +177,8 @@ async fn go(
     let frozen_at = way.steps(lab).await;
     let operation = lab.operation().await.expect("an operation");
     let mut second = take_up(lab, way, &operation).await;
-    let nobody = "its lease has ended, and no process holds it".to_owned();
-    let mut to = vec![nobody];
+    let no_holder = "its lease has ended, and no process holds it".to_owned();
+    let mut to = vec![no_holder];
     if late {
         assert_eq!(second.end().await, way.end(), "{}", said(&second));
         if way == Direction::Back {
@@ -192,19 +190,19 @@ async fn go(
         let now = stored(lab).await;
         let differs = |key: &&String| left.get(*key) != now.get(*key);
         let different: BTreeSet<&String> = left.keys().chain(now.keys()).filter(differs).collect();
-        assert!(different.is_empty(), "{way:?}, stopped after {frozen_at} steps: it changed {different:?}");
+        assert!(different.is_empty(), "{way:?}, frozen after {frozen_at} steps: it changed {different:?}");
     } else {
         first.thaw();
         first.end().await;
         assert_eq!(second.end().await, way.end(), "{}", said(&second));
-        // Or it was done before the first one looked.
+        // Or the other process had finished before the first one checked.
         to.push(format!("(pid {}) for operation `{operation}`", second.id()));
     }
     let words = said(&first);
-    println!("{way:?}, stopped after {frozen_at} steps: {words}");
+    println!("{way:?}, frozen after {frozen_at} steps: {words}");
     let code = first.end().await;
     if code == way.end() && way.steps(lab).await == frozen_at {
-        // It was stopped with its last record written, and had only to say so.
+        // It was frozen after its last record: only its output was missing.
         return false;
     }
     assert_eq!(code, 5, "{words}");
@@ -213,16 +211,16 @@ async fn go(
     true
 }
 
-/// What a process that was not stopped has come to. On a busy machine its lease may end without our doing, which is as good as
-/// being stopped: somebody else goes on.
+/// Checks the end of a process that was not frozen. On a busy machine its lease may expire, which has the same effect: another
+/// process continues.
 async fn came_to_an_end(lab: &Lab, way: Direction, code: i32, words: &str) -> bool {
     if code == way.end() {
         return false;
     }
     assert!([1, 5].contains(&code) && words.contains(LOST), "status {code}: {words}");
-    println!("{way:?}, not stopped: {words}");
+    println!("{way:?}, not frozen: {words}");
     lock_is_free(lab).await;
-    // Before its first record there is nothing to go on with: whoever comes begins.
+    // Before its first record there is nothing to resume: the next process starts the operation.
     let Some(operation) = lab.operation().await else {
         assert_eq!(start(lab, &way.begins(None)).end().await, way.end());
         return false;
@@ -233,7 +231,7 @@ async fn came_to_an_end(lab: &Lab, way: Direction, code: i32, words: &str) -> bo
 }
 
 #[tokio::test]
-async fn who_was_stopped_and_comes_back_changes_nothing() {
+async fn frozen_process_changes_nothing_after_it_lost_the_lease() {
     let lab = Lab::start(Era::Objects).await;
     let before = lab.standing().await;
     let mut most = [0; 2];
@@ -242,11 +240,11 @@ async fn who_was_stopped_and_comes_back_changes_nothing() {
     let (mut stopped, enough) = (0, if is_soak() { 200 } else { 6 });
     while stopped < enough {
         for (number, way) in [Direction::Forward, Direction::Back].into_iter().enumerate() {
-            // The first time without being stopped: how far it goes, and where to.
+            // The first run is not frozen: it shows the number of steps and the end state.
             let steps = most[number];
             let after = if steps == 0 { usize::MAX } else { random.random_range(1..steps) };
             let moment = JITTER.mul_f64(random.random());
-            // Every third has to say who has the lock, and is in the way of the one that has it.
+            // Every third process has to name the holder of the lock, and competes with it.
             let late = stopped % 3 != 2;
             stopped += usize::from(go(&lab, &before, way, after, moment, late).await);
             if steps == 0 {
@@ -254,12 +252,12 @@ async fn who_was_stopped_and_comes_back_changes_nothing() {
             }
             if way == Direction::Forward {
                 let now = lab.standing().await;
-                assert_eq!(*held.get_or_insert_with(|| now.clone()), now, "the end is the same");
+                assert_eq!(*held.get_or_insert_with(|| now.clone()), now, "the end state is the same");
             } else {
                 settled(&lab, &before).await;
             }
         }
         forget(&lab).await;
     }
-    println!("stopped {stopped} times, of {most:?} steps");
+    println!("frozen {stopped} times, of {most:?} steps");
 }

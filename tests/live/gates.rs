@@ -1,5 +1,5 @@
-//! Gates between the batches of a live renumbering, closed by a real server and a real program: the operation pauses,
-//! or takes a batch back under traffic, or all of them.
+//! Gates between the batches of a live renumbering, closed by a real server and a real program: the operation pauses, rolls a
+//! batch back under traffic, or rolls everything back.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
@@ -13,12 +13,12 @@ use super::rig::proxy::ProxyMode;
 use super::rig::report::Target;
 use super::serving::{DEADLINE, NEW_RANGE, Run, SERVICES, Serving, lines_of};
 
-/// `web` and those beside it, and `kubernetes`.
+/// `web`, the Services beside it, and `kubernetes`.
 const ALL: u64 = SERVICES as u64 + 2;
 /// Services of the first batch (`Serving::apply_words`).
 const BATCH: u64 = 10;
 
-/// Something beside the cluster that says whether all is well; not well at first.
+/// A health check outside the cluster; unhealthy at first.
 struct Health {
     address: String,
     is_well: Arc<AtomicBool>,
@@ -63,7 +63,7 @@ fn assert_says(run: &Run, words: &[&str]) {
     }
 }
 
-/// From a gate that is open by now to where all old addresses are held.
+/// From an open gate to the state in which all old addresses are held.
 async fn through(serving: &mut Serving, operation: &str, gate: &str) {
     let words = format!("operation resume {operation} {gate}");
     if serving.cluster.era() == Era::Bitmap {
@@ -78,13 +78,13 @@ async fn through(serving: &mut Serving, operation: &str, gate: &str) {
 }
 
 #[tokio::test]
-async fn a_closed_gate_is_a_pause() {
+async fn closed_gate_pauses_the_operation() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let (health, old) = (Health::start(), Serving::targets());
     let probe = serving.probe(&old).await;
     let refused = serving.netsurgeon(&format!("{} --gate-http ftp://here", serving.apply_words())).expect(2);
     assert_says(&refused, &["expected `http://`"]);
-    assert!(serving.journals().is_empty(), "nothing was begun");
+    assert!(serving.journals().is_empty(), "nothing was started");
 
     let late = format!("{} --until +2s --pause 2", serving.apply_words());
     assert_says(&serving.netsurgeon(&late).expect(6), &["gate `until` is closed before batch 2"]);
@@ -93,7 +93,7 @@ async fn a_closed_gate_is_a_pause() {
     let closed = serving.netsurgeon(&format!("operation resume {operation} {}", health.words())).expect(6);
     let hint = format!("next: `netsurgeon operation resume {operation}`");
     assert_says(&closed, &["gate `http` is closed before batch 2: HTTP status 503", &hint]);
-    assert_eq!(standing(&serving), ("paused".into(), ALL - BATCH, BATCH), "nothing was done");
+    assert_eq!(standing(&serving), ("paused".into(), ALL - BATCH, BATCH), "no step was run");
 
     // Gates are recorded with the operation.
     let recorded = serving.netsurgeon(&format!("operation resume {operation}")).expect(6);
@@ -125,15 +125,15 @@ macro_rules! cells {
 }
 
 cells! {
-    a_batch_of_external_ips_is_rolled_back: Objects Nftables "external-ip";
-    a_batch_of_shadows_is_rolled_back: Objects Iptables "shadow";
+    batch_of_external_ips_is_rolled_back: Objects Nftables "external-ip";
+    batch_of_shadows_is_rolled_back: Objects Iptables "shadow";
     #[ignore = "a minute each, in `make soak`: needs `make rig` and root"]
-    a_batch_under_dual_write_is_rolled_back: DualWrite Iptables "external-ip";
+    batch_under_dual_write_is_rolled_back: DualWrite Iptables "external-ip";
     #[ignore = "a minute each, in `make soak`: needs `make rig` and root"]
-    a_batch_of_the_bitmap_era_is_rolled_back: Bitmap Iptables "shadow";
+    batch_of_the_bitmap_era_is_rolled_back: Bitmap Iptables "shadow";
 }
 
-/// Begins with a gate; where the flag comes first, once that is changed.
+/// Starts with a gate; where the flag comes first, after the change of the flag.
 async fn begin(serving: &mut Serving, words: &str, gate: &str) -> Run {
     if serving.cluster.era() != Era::Bitmap {
         return serving.netsurgeon(&format!("{words} {gate}"));
@@ -162,14 +162,14 @@ async fn a_batch_is_rolled_back(era: Era, mode: ProxyMode, hold: &str) {
     assert_says(&closed, &["gate `http` is closed before batch 1"]);
     assert_eq!(standing(&serving), ("paused".into(), ALL, 0));
 
-    // Done anew without asking, and rolled back anew by somebody who is killed while at it.
+    // Runs the batch again without a gate check first, and the rollback of the batch is killed and repeated.
     let at_the_gate = format!("operation resume {operation} --gate-command /bin/false");
     serving.netsurgeon(&at_the_gate).expect(6);
-    let anew = format!(
+    let rerun = format!(
         "operation resume {operation} --on-gate-failure rollback --linger 0 --gate-command /bin/sh --gate-arg=-c \
          --gate-arg=exit${{IFS}}$((NETSURGEON_BATCH!=1))"
     );
-    let mut dying = serving.start_netsurgeon(&anew);
+    let mut dying = serving.start_netsurgeon(&rerun);
     serving.wait_for_undone(&mut dying, 3).await;
     println!("killed after {:?}", lines_of(&dying.err).last());
     drop(dying);
@@ -190,20 +190,20 @@ async fn a_batch_is_rolled_back(era: Era, mode: ProxyMode, hold: &str) {
     serving.assert_clean();
 }
 
-/// A Service that has moved, and to which nobody connects.
+/// A Service that has moved, and to which no client connects.
 async fn moved_and_not_probed(serving: &Serving) -> String {
     let services = serving.cluster.api.list("/api/v1/namespaces/default/services").await;
     let is_one = |service: &&Value| {
         let address = service["spec"]["clusterIP"].as_str().unwrap_or_default();
         address.starts_with("10.200.1.") && address != "10.200.1.7"
     };
-    let found = services.iter().find(is_one).expect("some have moved");
+    let found = services.iter().find(is_one).expect("a Service has moved");
     found["metadata"]["name"].as_str().expect("a name").to_owned()
 }
 
-/// And of one that was deleted meanwhile what was made for it is given up.
+/// Its batch includes a Service that was deleted meanwhile: its address is released.
 #[tokio::test]
-async fn everything_is_rolled_back() {
+async fn closed_gate_rolls_everything_back() {
     let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let old = Serving::targets();
     let probe = serving.probe(&old).await;

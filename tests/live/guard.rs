@@ -1,5 +1,5 @@
-//! What clients do to a Service whose old address is held, as they do it, and what the guard then does
-//! (`renumber guard`), on a cluster that has moved.
+//! Changes by clients to a Service whose old address is held, and the reaction of the guard (`renumber guard`), on a cluster that
+//! has moved.
 
 use std::process::{Child, Command, Stdio};
 
@@ -17,7 +17,7 @@ fn path(name: &str) -> String {
     format!("/api/v1/namespaces/default/services/{name}")
 }
 
-/// A manifest as people keep it: no address, nothing of netsurgeon's.
+/// A manifest as people keep it: no address, and no field of netsurgeon.
 fn manifest(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
@@ -39,7 +39,7 @@ async fn reservation(serving: &Serving, old: &str) -> Option<Value> {
     serving.cluster.api.find(&format!("/apis/networking.k8s.io/v1/ipaddresses/{old}")).await
 }
 
-/// One pass of the guard; returns the events that it told of.
+/// Runs one pass of the guard; returns the events that it reported.
 pub fn guard(serving: &Serving, words: &str, code: i32) -> Vec<Value> {
     let run = serving.netsurgeon(&format!("renumber guard --once -o json {words}")).expect(code);
     run.out.lines().map(|line| serde_json::from_str(line).expect("a JSON document a line")).collect()
@@ -53,9 +53,9 @@ pub fn told(events: &[Value]) -> Vec<String> {
         .collect()
 }
 
-/// Protocol, section 8, row by row; each Service is one client's.
+/// Protocol, section 8, row by row; each Service is for one row.
 #[tokio::test]
-async fn what_clients_do_to_a_held_service() {
+async fn guard_repairs_holds_that_clients_break() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     serving.apply("").await;
     assert_eq!(guard(&serving, "", 0), Vec::<Value>::new(), "everything is held");
@@ -69,32 +69,31 @@ async fn what_clients_do_to_a_held_service() {
     retired_with_all_that(&serving).await;
 }
 
-/// Services that are gone, made anew, or no longer of a kind with addresses do not keep the rest from being
-/// retired.
+/// Services that are deleted, recreated, or without addresses now do not prevent the rest from being retired.
 async fn retired_with_all_that(serving: &Serving) {
     let words = "renumber retire --without-evidence --yes --confirm soak --confirm certificates-after";
     let retired = serving.netsurgeon(words).expect(0);
     assert!(retired.err.contains("warning: Service default/web-7 no longer answers"), "{}", retired.err);
     let own = (json!(["203.0.113.7"]), json!("Cluster"));
-    assert_eq!(hold(serving, "web-7").await, own, "without the policy that was for the hold");
+    assert_eq!(hold(serving, "web-7").await, own, "without the policy of the hold");
     for name in ["web-1", "web-4"] {
         assert_eq!(hold(serving, name).await, (Value::Null, Value::Null), "{name}");
     }
     serving.assert_clean();
-    assert!(serving.cluster.etcd.keys("/netsurgeon/").await.is_empty(), "nothing of ours is left");
-    // What the API server thinks of the Services as they are left.
+    assert!(serving.cluster.etcd.keys("/netsurgeon/").await.is_empty(), "nothing of netsurgeon is left");
+    // The API server still accepts the Services.
     for name in ["web-2", "web-4"] {
         serving.cluster.api.merge(&path(name), &json!({"metadata": {"labels": {"touched": "yes"}}})).await;
     }
 }
 
-/// `replace` and `apply` of a manifest that pins the old address are refused; the hold stays.
+/// `replace` and `apply` of a manifest that pins the old address are rejected; the hold stays.
 async fn pinned_to_the_old_address(serving: &Serving) {
     let api = &serving.cluster.api;
     let mut pinned = manifest("web-1");
     pinned["spec"]["clusterIP"] = json!("10.96.1.2");
     let put = api.request(Method::PUT, &path("web-1"), "application/json", Some(&pinned)).await;
-    let refused = put.expect_err("it is refused").to_string();
+    let refused = put.expect_err("the API server rejects the update").to_string();
     assert!(refused.contains("may not change once set"), "{refused}");
     let url = format!("{}?fieldManager=pipeline&force=true", path("web-1"));
     let applied = api.request(Method::PATCH, &url, "application/apply-patch+yaml", Some(&pinned)).await;
@@ -103,8 +102,7 @@ async fn pinned_to_the_old_address(serving: &Serving) {
     assert_eq!(guard(serving, "", 0), Vec::<Value>::new());
 }
 
-/// `replace` without an address: accepted, hold and policy dropped, the reservation stays; the guard puts both
-/// back.
+/// `replace` without an address is accepted: hold and policy are dropped, the reservation stays; the guard restores both.
 async fn replaced_without_an_address(serving: &Serving) {
     serving.cluster.api.replace(&manifest("web-2")).await;
     assert_eq!(hold(serving, "web-2").await, (Value::Null, Value::Null));
@@ -114,7 +112,7 @@ async fn replaced_without_an_address(serving: &Serving) {
     assert_eq!(hold(serving, "web-2").await, (Value::Null, Value::Null), "a dry run writes nothing");
     assert_eq!(told(&guard(serving, "", 0)), ["repaired hold-put-back default/web-2"]);
     assert_eq!(hold(serving, "web-2").await, held("10.96.1.3"));
-    // The API server takes the Service as the guard has left it.
+    // The API server accepts the Service as the guard has left it.
     let path = path("web-2");
     serving.cluster.api.merge(&path, &json!({"metadata": {"labels": {"after": "the-guard"}}})).await;
     serving.netsurgeon("renumber verify").expect(0);
@@ -132,17 +130,17 @@ async fn external_ips_cleared_by_a_patch(serving: &Serving) {
     assert!(reservation(serving, "10.96.1.4").await.is_some());
 }
 
-/// Deleted: the old address is given up. Made anew without one: held again, by name.
+/// A deleted Service: the old address is released. The Service is recreated without the address: it is held again, by name.
 async fn deleted_and_made_anew(serving: &Serving) {
     let api = &serving.cluster.api;
     api.delete(&path("web-4")).await;
-    assert!(reservation(serving, "10.96.1.5").await.is_some(), "it is reserved for nobody");
+    assert!(reservation(serving, "10.96.1.5").await.is_some(), "the reservation has no Service");
     assert_eq!(told(&guard(serving, "", 0)), ["repaired hold-given-up default/web-4"]);
     assert_eq!(reservation(serving, "10.96.1.5").await, None);
-    // In the new range, as it will be once the old one is closed.
-    let mut anew = manifest("web-4");
-    anew["spec"]["clusterIP"] = json!("10.200.50.4");
-    api.create(&anew).await;
+    // In the new range, as after the old range is closed.
+    let mut recreated = manifest("web-4");
+    recreated["spec"]["clusterIP"] = json!("10.200.50.4");
+    api.create(&recreated).await;
     let both = ["repaired address-kept default/web-4", "repaired hold-by-name default/web-4"];
     assert_eq!(told(&guard(serving, "", 0)), both);
     assert_eq!(hold(serving, "web-4").await, held("10.96.1.5"));
@@ -150,30 +148,30 @@ async fn deleted_and_made_anew(serving: &Serving) {
     serves(serving, "10.96.1.5").await;
 }
 
-/// `replace --force` with the old address pinned: deleted, and refused, because the old range is closed and the address
-/// is kept. The guard gives up what it held.
+/// `replace --force` with the old address pinned: the Service is deleted, and its creation is rejected, because the old range is
+/// closed and the address is kept. The guard releases its hold.
 async fn replaced_by_force_with_the_old_address_pinned(serving: &Serving) {
     let api = &serving.cluster.api;
     let mut pinned = manifest("web-5");
     pinned["spec"]["clusterIP"] = json!("10.96.1.6");
     api.delete(&path("web-5")).await;
-    api.try_create(&pinned).await.expect_err("the old range is closed, and the address kept");
+    api.try_create(&pinned).await.expect_err("the old range is closed, and the address is kept");
     assert_eq!(told(&guard(serving, "", 0)), ["repaired hold-given-up default/web-5"]);
     let refused = api.try_create(&pinned).await.expect_err("the old range is closed");
     assert!(refused.to_string().contains("current range"), "{refused}");
-    assert_eq!(guard(serving, "", 0), Vec::<Value>::new(), "nothing is held, and nobody to hold it");
+    assert_eq!(guard(serving, "", 0), Vec::<Value>::new(), "nothing is held, and no Service to hold it for");
 }
 
 async fn turned_into_an_external_name(serving: &Serving) {
     let change = json!({"spec": {"type": "ExternalName", "externalName": "web.example.com", "clusterIP": null,
         "clusterIPs": null, "selector": null, "externalIPs": null, "externalTrafficPolicy": null}});
     serving.cluster.api.merge(&path("web-6"), &change).await;
-    assert!(reservation(serving, "10.96.1.7").await.is_some(), "it is reserved for nobody");
+    assert!(reservation(serving, "10.96.1.7").await.is_some(), "the reservation has no Service");
     assert_eq!(told(&guard(serving, "", 0)), ["repaired hold-given-up default/web-6"]);
     assert_eq!(reservation(serving, "10.96.1.7").await, None);
 }
 
-/// What a client wants for itself is left alone, and told.
+/// External IPs that a client sets for itself are kept and reported.
 async fn external_ips_of_its_own(serving: &Serving) {
     serving.cluster.api.merge(&path("web-7"), &json!({"spec": {"externalIPs": ["203.0.113.7"]}})).await;
     let before = serving.cluster.api.get(&path("web-7")).await;
@@ -181,10 +179,10 @@ async fn external_ips_of_its_own(serving: &Serving) {
     assert_eq!(serving.cluster.api.get(&path("web-7")).await, before);
 }
 
-/// Where allocations are bits there is no IPAddress to reserve: holds are put back and given up all the same, by an
-/// external IP and by a shadow.
+/// In the bitmap era there is no IPAddress to reserve: holds are restored and released all the same, by an external IP and by a
+/// shadow.
 #[tokio::test]
-async fn where_allocations_are_bits() {
+async fn guard_repairs_holds_in_the_bitmap_era() {
     let mut serving = Serving::start(Era::Bitmap, ProxyMode::Iptables).await;
     let spec = json!({"type": "NodePort", "clusterIP": "10.96.2.9"});
     serving.cluster.create_echo_service("np", &json!({"app": "web"}), &spec).await;
@@ -197,7 +195,7 @@ async fn where_allocations_are_bits() {
     serves(&serving, "10.96.1.3").await;
 
     api.delete(&path("web-4")).await;
-    assert_eq!(guard(&serving, "", 0), Vec::<Value>::new(), "nothing is left of its hold");
+    assert_eq!(guard(&serving, "", 0), Vec::<Value>::new(), "its hold is released");
     api.create(&manifest("web-4")).await;
     assert_eq!(told(&guard(&serving, "", 0)), ["repaired hold-by-name default/web-4"]);
     assert_eq!(hold(&serving, "web-4").await, held("10.96.1.5"));
@@ -218,14 +216,14 @@ async fn where_allocations_are_bits() {
     serving.assert_clean();
 }
 
-/// An address answers from the client's pod.
+/// An address answers from the client's Pod.
 async fn serves(serving: &Serving, address: &str) {
     let target = Target::tcp(address, 80);
     let probe = serving.client.probe(&[target]);
     probe.wait_for_success(target, DEADLINE).await;
 }
 
-/// Runs the guard in the foreground, its lines in a file.
+/// Runs the guard in the foreground, its output in a file.
 fn foreground(serving: &Serving, file: &str) -> Child {
     let log = std::fs::File::create(serving.cluster.directory().join(file)).expect("a file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
@@ -236,17 +234,17 @@ fn foreground(serving: &Serving, file: &str) -> Child {
 
 async fn wait_for(serving: &Serving, file: &str, words: &str) {
     let file = serving.cluster.directory().join(file);
-    wait_until(&format!("the guard says {words}"), DEADLINE, async || {
+    wait_until(&format!("the guard prints {words}"), DEADLINE, async || {
         let text = std::fs::read_to_string(&file).unwrap_or_default();
         if text.contains(words) { Ok(()) } else { Err(text) }
     })
     .await;
 }
 
-/// In the foreground, two of them: a dropped hold comes back, and traffic with it; while another process has the
-/// lock nothing is written; both end with the renumbering, whose rollback is whole.
+/// Two guards in the foreground: a dropped hold is restored, and traffic with it. While another process has the lock nothing is
+/// written. Both guards end with the renumbering, whose rollback is complete.
 #[tokio::test]
-async fn guards_in_the_foreground_until_the_renumbering_ends() {
+async fn guard_runs_until_the_renumbering_ends() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     serving.apply("").await;
     let mut guards = ["one.log", "two.log"].map(|file| (file, foreground(&serving, file)));
@@ -254,7 +252,7 @@ async fn guards_in_the_foreground_until_the_renumbering_ends() {
         wait_for(&serving, file, "\"watching\"").await;
     }
     serving.cluster.api.replace(&manifest("web-2")).await;
-    wait_until("the hold is back", DEADLINE, async || {
+    wait_until("the hold is restored", DEADLINE, async || {
         let found = hold(&serving, "web-2").await;
         if found == held("10.96.1.3") { Ok(()) } else { Err(format!("{found:?}")) }
     })
@@ -273,7 +271,7 @@ async fn guards_in_the_foreground_until_the_renumbering_ends() {
     assert_eq!(told(&guard(&serving, "", 6)), ["busy  "]);
     assert_eq!(hold(&serving, "web-3").await, (Value::Null, Value::Null), "nothing is written");
     serving.cluster.etcd.delete(&lock).await;
-    wait_until("the hold is back", DEADLINE, async || {
+    wait_until("the hold is restored", DEADLINE, async || {
         let found = hold(&serving, "web-3").await;
         if found == held("10.96.1.4") { Ok(()) } else { Err(format!("{found:?}")) }
     })
@@ -291,10 +289,10 @@ async fn guards_in_the_foreground_until_the_renumbering_ends() {
     serving.assert_clean();
 }
 
-/// A shadow that somebody cleans up through the API comes back, address first; one whose Service was changed is
-/// changed in the same way, through the API.
+/// A shadow that a client deletes through the API is recreated, its address first. A shadow whose Service was changed is changed
+/// in the same way, through the API.
 #[tokio::test]
-async fn a_shadow_is_put_back() {
+async fn guard_recreates_a_deleted_shadow() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let spec = json!({"type": "NodePort", "clusterIP": "10.96.2.9"});
     serving.cluster.create_echo_service("np", &json!({"app": "web"}), &spec).await;
@@ -313,7 +311,7 @@ async fn a_shadow_is_put_back() {
     serving.cluster.api.merge(&path("np"), &json!({"spec": {"selector": {"app": "web", "tier": "a"}}})).await;
     assert_eq!(told(&guard(&serving, "--dry-run", 3)), ["would-repair shadow-follows default/np"]);
     let elsewhere = guard(&serving, "--kubeconfig /nonexistent", 3);
-    assert_eq!(told(&elsewhere), ["wrong shadow-behind default/np"], "the API is needed for it");
+    assert_eq!(told(&elsewhere), ["wrong shadow-behind default/np"], "the repair needs the API");
     assert_eq!(told(&guard(&serving, "", 0)), ["repaired shadow-follows default/np"]);
     let ports = json!([{"name": "tcp", "port": 8080, "targetPort": PORT}, {"name": "more", "port": 9090}]);
     let change = json!({"spec": {"selector": {"app": "web", "tier": null}, "ports": ports}});

@@ -1,6 +1,6 @@
-//! The guard as `deploy/guard.yaml` runs it: the manifests in the API, the program as their service account, with
-//! the environment, the mounts and the user of their container, on a file system that has nothing else and cannot
-//! be written; and several of it at once.
+//! The guard as `deploy/guard.yaml` runs it: the manifests in the API, and the program as their service account, with the
+//! environment, the mounts and the user of their container, on a read-only file system without other files; also several guards
+//! at once.
 
 use std::process::Command;
 
@@ -17,13 +17,13 @@ use super::serving::{DEADLINE, SERVICES, Serving, Watched, lines_of};
 use super::watched::{Page, ask};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/netsurgeon-guard";
-/// Where a Pod has its service account: `ServiceAccountAdmission` mounts it
-/// (`plugin/pkg/admission/serviceaccount/admission.go`, v1.36.3).
+/// Where a Pod has its service account: `ServiceAccountAdmission` mounts it (`plugin/pkg/admission/serviceaccount/admission.go`,
+/// v1.36.3).
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Makes a root directory with the program, what it is linked to, and the Pod's mounts, and runs it there as the
-/// Pod's user. `$0` is the directory, `$1` the program, `$2` the user, `$3` the service account's files, `$4` their
-/// place, `$5` the Secret's files, `$6` theirs; the program's arguments follow.
+/// Creates a root directory with the program, its linked libraries and the Pod's mounts, and runs the program there as the Pod's
+/// user. `$0` is the directory, `$1` the program, `$2` the user, `$3` the service account's files, `$4` their place, `$5` the
+/// Secret's files, `$6` theirs; the program's arguments follow.
 const POD: &str = r#"set -e
 root=$0 program=$1 user=$2 account=$3 account_at=$root$4 secret=$5 secret_at=$root$6
 shift 6
@@ -44,14 +44,14 @@ mount -o remount,ro "$root"
 exec chroot --userspec="$user:$user" --groups= "$root" /netsurgeon "$@"
 "#;
 
-/// The objects of the manifests, and the Secret that they ask for.
+/// The objects of the manifests, and the Secret that they need.
 fn manifests(serving: &Serving) -> Vec<Value> {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/guard.yaml");
     let text = std::fs::read_to_string(file).expect("the manifests");
     let mut objects: Vec<Value> =
         text.split("\n---\n").map(|part| serde_saphyr::from_str(part).expect("an object")).collect();
     let tls = serving.cluster.etcd.tls().expect("an etcd with certificates");
-    let read = |path| std::fs::read_to_string(path).expect("a file of the rig's");
+    let read = |path| std::fs::read_to_string(path).expect("a file of the rig");
     objects.push(json!({
         "apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": "netsurgeon-etcd", "namespace": "kube-system"},
@@ -63,7 +63,7 @@ fn manifests(serving: &Serving) -> Vec<Value> {
     objects
 }
 
-/// Makes what the manifests say, and returns the Pod's spec as the API server has it.
+/// Creates the objects of the manifests, and returns the Pod's spec as the API server has it.
 async fn install(serving: &Serving) -> Value {
     for object in manifests(serving) {
         serving.cluster.api.create(&object).await;
@@ -72,7 +72,7 @@ async fn install(serving: &Serving) -> Value {
     serving.cluster.api.get(path).await["spec"]["template"]["spec"].clone()
 }
 
-/// A guard that runs as a Pod of the Deployment would.
+/// A guard that runs as a Pod of the Deployment does.
 struct Pod {
     watched: Watched,
 }
@@ -112,7 +112,7 @@ impl Pod {
             .arg(container["volumeMounts"][0]["mountPath"].as_str().expect("a path"));
         for argument in container["args"].as_array().expect("arguments") {
             let argument = argument.as_str().expect("a text");
-            // Side by side, on the one host that the test is.
+            // All guards run side by side on the one host of the test.
             command.arg(argument.replace("127.0.0.1:9464", "127.0.0.1:0"));
         }
         command.args(["--interval=1", "--lease-duration=10"]);
@@ -131,7 +131,7 @@ impl Pod {
         Self { watched: Watched::start(command) }
     }
 
-    /// What it has said, as `event code subject`.
+    /// The printed events, as `event code subject`.
     fn told(&self) -> Vec<String> {
         let word = |event: &Value, name: &str| event[name].as_str().unwrap_or_default().to_string();
         let lines = lines_of(&self.watched.out);
@@ -141,10 +141,10 @@ impl Pod {
         told.map(|words| words.trim_end().to_string()).collect()
     }
 
-    /// Waits until it says something for the so-manieth time.
+    /// Waits until the guard has printed an event so many times.
     async fn says(&mut self, words: &str, times: usize) {
         wait_until(&format!("{words}, {times} times"), DEADLINE, async || {
-            assert_eq!(self.watched.ended(), None, "it runs: {:?}", lines_of(&self.watched.err));
+            assert_eq!(self.watched.ended(), None, "the guard runs: {:?}", lines_of(&self.watched.err));
             let told = self.told();
             if told.iter().filter(|said| *said == words).count() >= times {
                 Ok(())
@@ -159,7 +159,7 @@ impl Pod {
         self.told().iter().filter(|words| words.starts_with("repaired ")).count()
     }
 
-    /// Its metrics' address.
+    /// The address of its metrics.
     async fn address(&self) -> String {
         wait_until("the metrics have an address", DEADLINE, async || {
             let lines = lines_of(&self.watched.err);
@@ -198,7 +198,7 @@ async fn drop_hold(serving: &Serving, name: &str) {
 
 async fn wait_for_hold(serving: &Serving, name: &str, old: &str) {
     let path = format!("/api/v1/namespaces/default/services/{name}");
-    wait_until("the hold is back", DEADLINE, async || {
+    wait_until("the hold is restored", DEADLINE, async || {
         let spec = serving.cluster.api.get(&path).await["spec"].clone();
         if spec["externalIPs"] == json!([old]) { Ok(()) } else { Err(spec.to_string()) }
     })
@@ -206,7 +206,7 @@ async fn wait_for_hold(serving: &Serving, name: &str, old: &str) {
 }
 
 #[tokio::test]
-async fn it_guards_with_the_rights_and_the_files_of_its_manifests() {
+async fn guard_works_with_the_permissions_and_files_of_its_manifests() {
     let etcd = EtcdOptions { mutual_tls: true, ..EtcdOptions::default() };
     let options = ClusterOptions { etcd, ..ClusterOptions::new(Era::Objects) };
     let mut serving = Serving::start_on(options, ProxyMode::Nftables).await;
@@ -226,7 +226,7 @@ async fn it_guards_with_the_rights_and_the_files_of_its_manifests() {
     two.says("standby", 1).await;
     two.says("watching", 1).await;
     one_of_two_repairs(&serving, &mut one, &mut two).await;
-    let mut three = one_after_the_other(&serving, one, &mut two, &spec).await;
+    let mut three = another_guard_takes_over(&serving, one, &mut two, &spec).await;
 
     serving.retire();
     for pod in [&mut two, &mut three] {
@@ -235,11 +235,11 @@ async fn it_guards_with_the_rights_and_the_files_of_its_manifests() {
         pod.terminate().await;
     }
     let lease = serving.cluster.api.get(LEASE).await;
-    assert_eq!(lease["spec"]["holderIdentity"], "", "it was given back");
+    assert_eq!(lease["spec"]["holderIdentity"], "", "the Lease was released");
     serving.assert_clean();
 }
 
-/// Its token alone lets nobody read or delete anything.
+/// Its token alone permits no client to read or delete anything.
 async fn refused_what_it_does_not_need(serving: &Serving) {
     let api = serving.cluster.api_as_service_account("kube-system", "netsurgeon-guard").await;
     for (method, path) in [
@@ -254,8 +254,7 @@ async fn refused_what_it_does_not_need(serving: &Serving) {
     }
 }
 
-/// A hold that was dropped is put back, in etcd; a shadow follows its Service, through the API; both are done by
-/// the guard that has the Lease.
+/// The guard that has the Lease restores a dropped hold in etcd, and updates a shadow through the API.
 async fn one_of_two_repairs(serving: &Serving, one: &mut Pod, two: &mut Pod) {
     for pod in [&one, &two] {
         pod.shows("netsurgeon_guard_looks_total{outcome=\"fine\"}", |looks| looks > 0).await;
@@ -282,9 +281,9 @@ async fn one_of_two_repairs(serving: &Serving, one: &mut Pod, two: &mut Pod) {
         assert!(page.get::<f64>("netsurgeon_guard_last_look_seconds") < DEADLINE.as_secs_f64());
     }
     assert_eq!(pages[0].get::<u64>("netsurgeon_writes_total"), 3, "the hold, and the records of the shadows");
-    assert_eq!(pages[1].get::<u64>("netsurgeon_writes_total"), 0, "who watches writes nothing");
+    assert_eq!(pages[1].get::<u64>("netsurgeon_writes_total"), 0, "the standby writes nothing");
 
-    // What it cannot put right it names, and so does who watches.
+    // Both the active guard and the standby name a fault that they cannot repair.
     let path = "/api/v1/namespaces/default/services/web-7";
     serving.cluster.api.merge(path, &json!({"spec": {"externalIPs": ["203.0.113.7"]}})).await;
     let found = "netsurgeon_guard_findings{code=\"hold-missing\"}";
@@ -297,8 +296,8 @@ async fn one_of_two_repairs(serving: &Serving, one: &mut Pod, two: &mut Pod) {
     assert_eq!((one.repairs(), two.repairs()), (3, 0));
 }
 
-/// Killed, frozen, ended in good order: another takes over each time, and one that comes back only watches.
-async fn one_after_the_other(serving: &Serving, mut one: Pod, two: &mut Pod, spec: &Value) -> Pod {
+/// Killed, frozen, or terminated: another guard takes over each time, and one that returns only watches.
+async fn another_guard_takes_over(serving: &Serving, mut one: Pod, two: &mut Pod, spec: &Value) -> Pod {
     one.watched.signal(Signal::KILL);
     one.watched.end().await;
     two.says("holding", 1).await;

@@ -1,5 +1,5 @@
-//! An address that a Service and a shadow of it have: whoever deletes one of them does not make the address anybody else's. What
-//! was deleted goes once its move is through, or undone.
+//! An address that belongs to a Service and to its shadow: the deletion of one of them does not free the address for another
+//! client. The deleted object is removed once its move is complete, or rolled back.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ impl Serving {
         serving
     }
 
-    /// What the API server says to somebody who asks for an address: nothing if it is given.
+    /// Asks the API server for an address as another client; the error is its refusal.
     async fn ask_for(&self, address: &str) -> Result<(), String> {
         let name = format!("tenant-{}", address.replace('.', "-"));
         let tenant = json!({
@@ -41,29 +41,29 @@ impl Serving {
         self.cluster.api.try_create(&tenant).await.map(drop).map_err(|error| error.to_string())
     }
 
-    /// Deletes a Service, or a shadow: it stays, and nobody is given the address.
+    /// Deletes a Service, or a shadow: it stays, and no client gets the address.
     async fn delete_and_ask(&self, name: &str, address: &str) {
         self.delete_so_and_ask(name, "Background", address).await;
     }
 
-    /// The same by one of the ways in which its dependents may go.
+    /// The same with one of the propagation policies for dependents.
     async fn delete_so_and_ask(&self, name: &str, propagation: &str, address: &str) {
         self.cluster.api.delete(&format!("{}?propagationPolicy={propagation}", path(name))).await;
         let kept = self.cluster.api.get(&path(name)).await;
         assert!(kept["metadata"]["deletionTimestamp"].is_string(), "{kept}");
         assert_eq!(kept["spec"]["clusterIP"], address, "{kept}");
-        let refused = self.ask_for(address).await.expect_err("it is still there");
-        // Where allocations are bits the old range is no Service range any more.
+        let refused = self.ask_for(address).await.expect_err("the address is still allocated");
+        // In the bitmap era the old range is no Service range now.
         let is_known = |words: &str| refused.contains(words);
         assert!(is_known("already allocated") || is_known("not in the valid range"), "{refused}");
     }
 
     async fn shadow_name(&self, name: &str, kind: &str) -> String {
-        let shadow = shadow_of(self, name, kind).await.expect("it has a shadow");
+        let shadow = shadow_of(self, name, kind).await.expect("the Service has a shadow");
         shadow["metadata"]["name"].as_str().expect("a name").to_owned()
     }
 
-    /// Nothing of ours keeps anything, and those that were deleted are gone.
+    /// No object has a finalizer of netsurgeon, and the deleted ones are removed.
     async fn assert_let_go(&self, gone: &[&str]) {
         let services = self.cluster.api.list("/api/v1/services").await;
         let keeps = |service: &&Value| {
@@ -84,7 +84,7 @@ async fn nobody_is_given_it(era: Era) {
 
     let operation = serving.journals().remove(0);
     let resume = format!("operation resume {operation} --lock-ttl 2 --take-over");
-    // Killed while the shadow that warmed the new address up has that, too.
+    // Killed while the shadow that warmed up the new address has it, too.
     let mut running = serving.start_netsurgeon(&resume);
     serving.wait_for_records(&mut running, "flip/default/b-door", 1).await;
     drop(running);
@@ -101,26 +101,26 @@ async fn nobody_is_given_it(era: Era) {
             assert!(shadow_of(&serving, name, kind).await.is_none(), "{name} has no {kind}");
         }
     }
-    serving.ask_for(&moved).await.expect("it is free");
+    serving.ask_for(&moved).await.expect("the address is free");
 }
 
 #[tokio::test]
-async fn nobody_is_given_an_address_that_a_shadow_has() {
+async fn address_of_a_shadow_is_not_allocated_again() {
     Box::pin(nobody_is_given_it(Era::Objects)).await;
 }
 
 #[tokio::test]
-async fn nobody_is_given_an_address_that_a_shadow_has_under_dual_write() {
+async fn address_of_a_shadow_is_not_allocated_again_under_dual_write() {
     Box::pin(nobody_is_given_it(Era::DualWrite)).await;
 }
 
 #[tokio::test]
-async fn nobody_is_given_an_address_that_a_shadow_has_where_allocations_are_bits() {
+async fn address_of_a_shadow_is_not_allocated_again_in_the_bitmap_era() {
     Box::pin(nobody_is_given_it(Era::Bitmap)).await;
 }
 
 #[tokio::test]
-async fn what_was_deleted_in_the_middle_of_its_move_goes_with_a_rollback() {
+async fn service_deleted_during_its_move_is_removed_by_a_rollback() {
     let serving = Serving::with_doors(Era::Objects).await;
     serving.delete_and_ask("a-door", "10.96.2.1").await;
     serving.delete_and_ask(&serving.shadow_name("b-door", "hold").await, "10.96.2.2").await;
@@ -128,14 +128,14 @@ async fn what_was_deleted_in_the_middle_of_its_move_goes_with_a_rollback() {
     serving.netsurgeon(&format!("operation rollback {operation} --yes --linger 1 --take-over")).expect(0);
     serving.assert_let_go(&["a-door"]).await;
     assert_eq!(serving.cluster_ip("b-door").await, "10.96.2.2");
-    serving.ask_for("10.96.2.1").await.expect("it is free");
+    serving.ask_for("10.96.2.1").await.expect("the address is free");
     serving.wait_for_one_range().await;
     serving.assert_clean();
 }
 
-/// It is skipped, and nothing keeps it: neither one that is deleted in that moment, nor one that its owner deletes later.
+/// It is skipped, and nothing keeps it: neither a Service that is deleted at that moment, nor one that its owner deletes later.
 #[tokio::test]
-async fn what_becomes_an_alias_in_the_middle_of_its_move_is_not_kept() {
+async fn service_that_becomes_an_external_name_is_not_kept() {
     let serving = Serving::with_doors(Era::Objects).await;
     for (name, _) in DOORS {
         serving.cluster.api.merge(&path(name), &json!({"spec": external_name()})).await;
@@ -151,13 +151,13 @@ async fn what_becomes_an_alias_in_the_middle_of_its_move_is_not_kept() {
     serving.cluster.api.delete(&path("b-door")).await;
     serving.assert_let_go(&["b-door"]).await;
     for (_, address) in DOORS {
-        serving.ask_for(address).await.expect("it is free");
+        serving.ask_for(address).await.expect("the address is free");
     }
 }
 
-/// It was skipped and let go of. Once it has an address again it moves, and is kept again as long as that takes.
+/// It was skipped and released. Once it has an address again it moves, and is kept again during the move.
 #[tokio::test]
-async fn what_was_an_alias_for_a_while_is_kept_again() {
+async fn service_with_an_address_again_is_kept_again() {
     let mut serving = Serving::with_doors(Era::Objects).await;
     serving.cluster.api.merge(&path("b-door"), &json!({"spec": external_name()})).await;
     let operation = serving.journals().remove(0);
@@ -167,8 +167,8 @@ async fn what_was_an_alias_for_a_while_is_kept_again() {
     serving.cluster.api.merge(&path("b-door"), &json!({"spec": again})).await;
     serving.proxies[1].pause();
     let mut running = serving.start_netsurgeon(&resume);
-    wait_until("its shadow has its old address", DEADLINE, async || {
-        assert_eq!(running.ended(), None, "it has not ended");
+    wait_until("the shadow has the old address", DEADLINE, async || {
+        assert_eq!(running.ended(), None, "the apply runs");
         let shadow = shadow_of(&serving, "b-door", "hold").await;
         let has = shadow.as_ref().is_some_and(|shadow| shadow["spec"]["clusterIP"] == "10.96.2.2");
         if has { Ok(()) } else { Err(format!("{shadow:?}")) }
@@ -181,9 +181,9 @@ async fn what_was_an_alias_for_a_while_is_kept_again() {
     serving.assert_let_go(&["b-door"]).await;
 }
 
-/// A namespace that ends between `pin` and `give-address` takes the shadows with it, whose finalizer they do not have yet.
+/// A namespace that is deleted between `pin` and `give-address` takes the shadows with it: they do not have their finalizer yet.
 #[tokio::test]
-async fn a_namespace_that_ends_before_a_move_is_not_kept() {
+async fn namespace_deleted_before_a_move_is_not_kept() {
     let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let api = &serving.cluster.api;
     api.create_namespace("shop").await;
@@ -192,7 +192,7 @@ async fn a_namespace_that_ends_before_a_move_is_not_kept() {
     relay.be_silent_from("/pin/shop/door");
     let mut apply = behind(&relay, &serving, &format!("{} --lock-ttl 2", serving.apply_words()));
     wait_until("the Service is pinned, and nothing else", DEADLINE, async || {
-        assert_eq!(apply.ended(), None, "it has not ended");
+        assert_eq!(apply.ended(), None, "the apply runs");
         let door = api.get("/api/v1/namespaces/shop/services/door").await;
         if door["metadata"]["finalizers"] == json!([FINALIZER]) { Ok(()) } else { Err(door.to_string()) }
     })
@@ -200,7 +200,7 @@ async fn a_namespace_that_ends_before_a_move_is_not_kept() {
     drop(apply);
     relay.cut();
     api.delete("/api/v1/namespaces/shop").await;
-    wait_until("the shadows have gone with their namespace", DEADLINE, async || {
+    wait_until("the shadows are deleted with their namespace", DEADLINE, async || {
         let left = api.list("/api/v1/namespaces/shop/services").await;
         if left.len() == 1 { Ok(()) } else { Err(format!("{left:?}")) }
     })
@@ -208,7 +208,7 @@ async fn a_namespace_that_ends_before_a_move_is_not_kept() {
     let operation = serving.journals().remove(0);
     let resumed = serving.netsurgeon(&format!("operation resume {operation} --take-over")).expect(6);
     assert!(resumed.err.contains("shop/door: skipped, "), "{}", resumed.err);
-    wait_until("the namespace has ended", DEADLINE, async || {
+    wait_until("the namespace is deleted", DEADLINE, async || {
         match api.find("/api/v1/namespaces/shop").await {
             None => Ok(()),
             Some(left) => Err(left.to_string()),
@@ -217,9 +217,9 @@ async fn a_namespace_that_ends_before_a_move_is_not_kept() {
     .await;
 }
 
-/// A policy that lets nobody delete it: the Service has moved back all the same, and is named until somebody deletes it.
+/// A policy rejects its deletion: the Service has moved back all the same, and is reported until a client deletes it.
 #[tokio::test]
-async fn what_cannot_be_deleted_again_does_not_stop_a_rollback() {
+async fn rejected_deletion_does_not_stop_a_rollback() {
     let serving = Serving::with_doors(Era::Objects).await;
     serving.delete_and_ask("a-door", "10.96.2.1").await;
     refuse(&serving, &["DELETE"], "oldObject.metadata.name != 'a-door'").await;
@@ -240,16 +240,17 @@ async fn what_cannot_be_deleted_again_does_not_stop_a_rollback() {
     let check = serving.netsurgeon("ranges check -o json");
     assert!(check.out.contains("deletion-unfinished"), "{}{}", check.out, check.err);
     refuse_no_more(&serving).await;
-    wait_until("the policy is no more", DEADLINE, async || tried().await.map_err(|e| e.to_string())).await;
+    wait_until("the policy is removed", DEADLINE, async || tried().await.map_err(|e| e.to_string())).await;
     api.delete(&path("a-door")).await;
     serving.assert_let_go(&["a-door"]).await;
     serving.wait_for_one_range().await;
     serving.assert_clean();
 }
 
-/// A load balancer's controller keeps it, too, so it answers until that lets it go: it moves all the same, and then goes.
+/// A load balancer's controller keeps it with a finalizer, too, so it answers until the controller releases it: it moves all the
+/// same, and is deleted then.
 #[tokio::test]
-async fn what_another_controller_keeps_moves_all_the_same() {
+async fn service_with_another_finalizer_moves_and_is_then_deleted() {
     let serving = Serving::with_doors(Era::Objects).await;
     let api = &serving.cluster.api;
     let both = json!({"metadata": {"finalizers": [FINALIZER, "example.com/balancer"]}});
@@ -268,6 +269,6 @@ async fn what_another_controller_keeps_moves_all_the_same() {
     serving.assert_let_go(&["a-door"]).await;
     serving.netsurgeon("renumber guard --once").expect(0);
     for address in [moved.as_str(), "10.96.2.1"] {
-        serving.ask_for(address).await.expect("it is free");
+        serving.ask_for(address).await.expect("the address is free");
     }
 }

@@ -1,8 +1,7 @@
-//! Killed (`kill -9`) after every kind of journal record, and at any instant, and gone on with from another folder:
-//! forward, back and to the end it comes to where it would have come by itself.
+//! The process is killed (`kill -9`) after every kind of journal record, and at any instant, and the operation is resumed from
+//! another folder. Forward, back and to the end, it reaches the state of an undisturbed run.
 //!
-//! `make soak` kills after every record and at a thousand
-//! instants.
+//! `make soak` kills after every record and at a thousand instants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -23,10 +22,10 @@ use super::rig::proxy::{KubeProxy, ProxyMode};
 use super::serving::{ENDING, NEW_RANGE, command, run};
 
 const OLD_RANGE: &str = "10.96.0.0/16";
-/// How long the first process may live that is killed at a random instant, at most; each that goes on with the same
-/// work may live so much longer.
+/// How long the first process that is killed at a random instant lives, at most; each one that continues the same work may live
+/// longer by as much.
 const LIFE: Duration = Duration::from_millis(500);
-/// How often a cluster may be gone over, to reach the number of kills.
+/// How many rounds a cluster may run to reach the number of kills.
 const MOST_ROUNDS: usize = 400;
 const DEADLINE: Duration = Duration::from_mins(5);
 
@@ -34,10 +33,10 @@ pub fn is_soak() -> bool {
     std::env::var_os("NETSURGEON_SOAK").is_some_and(|value| value == "1")
 }
 
-/// Everything that Services and addresses are in the cluster, without what is different each time.
+/// All Services and addresses of the cluster, without the parts that differ each time.
 pub type Standing = BTreeSet<String>;
 
-/// A cluster, and what is seen of it.
+/// A cluster, and its observed state.
 pub struct Lab {
     pub era: Era,
     // Before the cluster, whose folder has their logs.
@@ -69,7 +68,7 @@ impl Lab {
         Self { era, cluster, store, _proxies: proxies }
     }
 
-    /// How the cluster stands: names, owners and labels of all addresses, and every Service.
+    /// The state of the cluster: names, owners and labels of all addresses, and every Service.
     pub async fn standing(&self) -> Standing {
         let mut standing = Standing::new();
         for kind in ["services", "ipaddresses", "servicecidrs"] {
@@ -91,7 +90,7 @@ impl Lab {
         standing
     }
 
-    /// The state of every step, as it is written in the journal.
+    /// The state of every step, as the journal has it.
     pub async fn records(&self) -> BTreeMap<String, String> {
         let mut records = BTreeMap::new();
         let mut visitor = |record: Record<'_>| {
@@ -130,7 +129,7 @@ impl Lab {
 
 /// When a process is killed.
 enum When {
-    /// As soon as the journal has a record of a kind, or of a step, that was not seen yet.
+    /// As soon as the journal has the first record of a kind, or of a step.
     Record {
         of_each: bool,
         seen: BTreeSet<String>,
@@ -145,8 +144,8 @@ impl When {
         Self::Record { of_each: is_soak(), seen: BTreeSet::new() }
     }
 
-    /// Waits for the moment; with the exit status if the process, the how-manieth that does this work, ends by itself
-    /// before.
+    /// Waits for the moment; returns the exit status if the process ends by itself before. `attempt` counts the processes that do
+    /// this work.
     async fn comes(&mut self, lab: &Lab, child: &mut Child, attempt: u32) -> Result<(), i32> {
         let ended = |child: &mut Child| match child.try_wait().expect("a child") {
             Some(status) => Err(status.code().unwrap_or(-1)),
@@ -177,21 +176,21 @@ impl When {
     }
 }
 
-/// Somebody who kills.
+/// Kills processes.
 struct Killer {
     when: When,
     kills: usize,
 }
 
 impl Killer {
-    /// Runs the program, kills it and runs it again, each time from another folder, until it ends by itself as
-    /// expected. `words` are asked for with the operation that there is by then.
+    /// Runs the program, kills it and runs it again, each time from another folder, until it ends by itself as expected. `words`
+    /// gets the present operation and returns the command.
     async fn through(&mut self, lab: &Lab, expected: i32, words: impl Fn(Option<&str>) -> String) {
-        let begun = Instant::now();
+        let started = Instant::now();
         for attempt in 1.. {
             let operation = lab.operation().await;
             if attempt > 1 && expected == 0 && operation.is_none() {
-                // It was killed after the last thing that it does: the journal is gone.
+                // The process was killed after its last action: the journal is removed.
                 return;
             }
             let words = format!("{} --lock-ttl 2", words(operation.as_deref()));
@@ -200,25 +199,24 @@ impl Killer {
             let (mut child, said) = start(lab, &words, &folder);
             match self.when.comes(lab, &mut child, attempt).await {
                 Ok(()) => {
-                    child.kill().and_then(|()| child.wait()).expect("it is killed");
+                    child.kill().and_then(|()| child.wait()).expect("the process is killed");
                     self.kills += 1;
                 }
                 Err(code) if code == expected => return,
                 Err(code) => {
                     let said = std::fs::read_to_string(&said).unwrap_or_default();
-                    // The last thing that it does was on its way to etcd when it was killed, and arrived after the
-                    // journal was looked for.
+                    // The last write was on its way to etcd at the kill, and arrived after the check for the journal.
                     let is_gone = said.contains("no renumbering of this cluster is under way");
                     if attempt > 1 && expected == 0 && is_gone && lab.operation().await.is_none() {
                         return;
                     }
-                    // A lock outlives whoever is killed before its operation exists, and a ServiceCIDR of an
-                    // operation that was rolled back goes when the controllers have looked.
-                    // On a busy machine a lease of two seconds may end without our doing, which is as good as a kill.
+                    // A lock outlives a process that is killed before its operation exists, and the controllers delete the
+                    // ServiceCIDR of a rolled-back operation after a while. On a busy machine a lease of two seconds may expire,
+                    // which has the same effect as a kill.
                     let passes =
                         ["holds the operation lease", "is being deleted", "the operation lease was lost"];
                     let passes = passes.iter().any(|words| said.contains(words));
-                    assert!(passes && begun.elapsed() < DEADLINE, "{words}: exit status {code}: {said}");
+                    assert!(passes && started.elapsed() < DEADLINE, "{words}: exit status {code}: {said}");
                 }
             }
         }
@@ -254,7 +252,7 @@ fn retire(_: Option<&str>) -> String {
     format!("renumber retire --take-over --without-evidence --yes {ENDING}")
 }
 
-/// Takes the journal of what was rolled back out of the way, so that the next operation is the only one.
+/// Removes the journal of a rolled-back operation, so that the next operation is the only one.
 pub async fn forget(lab: &Lab) {
     let operation = lab.operation().await.expect("an operation");
     let output =
@@ -263,26 +261,26 @@ pub async fn forget(lab: &Lab) {
     assert_eq!(lab.cluster.etcd.keys("/netsurgeon/").await, Vec::<String>::new());
 }
 
-/// How a cluster stands before, when everything is held, and after the old range is retired.
+/// The states of a cluster before, when everything is held, and after the old range is retired.
 struct Reference {
     start: Standing,
     held: Standing,
     retired: Standing,
 }
 
-/// Goes all the way without being disturbed.
+/// Runs to the end undisturbed.
 async fn reference(era: Era) -> Reference {
     let mut lab = Lab::start(era).await;
-    let mut nobody = Killer { when: When::Never, kills: 0 };
+    let mut undisturbed = Killer { when: When::Never, kills: 0 };
     let start = lab.standing().await;
-    nobody.forward(&mut lab).await;
+    undisturbed.forward(&mut lab).await;
     let held = lab.standing().await;
-    nobody.finish(&mut lab).await;
+    undisturbed.finish(&mut lab).await;
     Reference { start, held, retired: lab.standing().await }
 }
 
 impl Killer {
-    /// Until every old address is held. In the bitmap era the API server's flag comes before, in the others after.
+    /// Until every old address is held. In the bitmap era the API server's flag changes before, in the others after.
     async fn forward(&mut self, lab: &mut Lab) {
         self.through(lab, 6, apply_or_resume).await;
         if lab.era == Era::Bitmap {
@@ -308,7 +306,7 @@ impl Killer {
     }
 }
 
-/// There and back until there were enough kills, then to the end.
+/// Forward and back until there were enough kills, then to the end.
 async fn killed(era: Era, when: When, enough: usize) {
     let reference = reference(era).await;
     let mut lab = Lab::start(era).await;
@@ -324,28 +322,28 @@ async fn killed(era: Era, when: When, enough: usize) {
         forget(&lab).await;
         rounds += 1;
     }
-    println!("{era:?}: killed {} times in {rounds} rounds there and back", killer.kills);
+    println!("{era:?}: killed {} times in {rounds} rounds forward and back", killer.kills);
     assert!(killer.kills >= enough, "killed {} times", killer.kills);
     killer.forward(&mut lab).await;
     killer.finish(&mut lab).await;
     println!("{era:?}: killed {} times in all", killer.kills);
     settled(&lab, &reference.retired).await;
-    wait_until("nothing of ours is left, the lock of whoever was killed included", DEADLINE, async || {
+    wait_until("nothing of netsurgeon is left, nor locks of killed processes", DEADLINE, async || {
         let keys = lab.cluster.etcd.keys("/netsurgeon/").await;
         if keys.is_empty() { Ok(()) } else { Err(format!("{keys:?}")) }
     })
     .await;
 }
 
-/// Whoever was interrupted while a journal was removed is not left with half of it: the next `retire` goes on with that.
+/// A process that is interrupted while it removes a journal leaves a part of it: the next `retire` removes the rest.
 #[tokio::test]
-async fn what_is_left_of_a_journal_goes_with_the_next_retire() {
+async fn retire_removes_the_rest_of_a_journal() {
     let mut lab = Lab::start(Era::Objects).await;
-    let mut nobody = Killer { when: When::Never, kills: 0 };
-    nobody.forward(&mut lab).await;
+    let mut undisturbed = Killer { when: When::Never, kills: 0 };
+    undisturbed.forward(&mut lab).await;
     lab.flag(NEW_RANGE).await;
-    nobody.through(&lab, 0, go_on).await;
-    nobody.through(&lab, 0, |operation| format!("{} --keep-journal", retire(operation))).await;
+    undisturbed.through(&lab, 0, go_on).await;
+    undisturbed.through(&lab, 0, |operation| format!("{} --keep-journal", retire(operation))).await;
     let retired = lab.standing().await;
     let operation = lab.operation().await.expect("its journal was kept");
     let again = run("", command(&lab.cluster, &retire(None))).expect(1);
@@ -357,7 +355,7 @@ async fn what_is_left_of_a_journal_goes_with_the_next_retire() {
     let status = async || -> Value {
         serde_json::from_slice(&etcd.get(summary).await.expect("a value")).expect("JSON")
     };
-    // There is no way back, and who asks for it leaves it as it is.
+    // There is no rollback, and a request for one changes nothing.
     let refused = run("", command(&lab.cluster, &back(Some(&operation))));
     assert!(refused.code != 0 && status().await["status"] == "done", "{}", refused.err);
     let mut says = status().await;
@@ -379,11 +377,11 @@ fn without_uids(text: &str) -> String {
     parts.fold(first, |text, part| format!("{text}netsurgeon-hold-UID{}", &part[16..]))
 }
 
-/// Waits until a cluster stands so: a ServiceCIDR goes when the controllers have looked, and an API server that is left alone while it
-/// deletes a Service may keep the Service's address for the 60 s after which its repair loop takes it for leaked (`syncIPAddress`,
-/// `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3).
+/// Waits until a cluster has this state. Controllers delete a ServiceCIDR after a while. An API server whose client is killed
+/// during the deletion of a Service may keep the Service's address for 60 s, until its repair loop treats it as leaked
+/// (`syncIPAddress`, `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3).
 pub async fn settled(lab: &Lab, expected: &Standing) {
-    wait_until("the cluster stands as it would have by itself", DEADLINE, async || {
+    wait_until("the cluster has the state of an undisturbed run", DEADLINE, async || {
         let now = lab.standing().await;
         if now == *expected {
             return Ok(());
@@ -394,16 +392,16 @@ pub async fn settled(lab: &Lab, expected: &Standing) {
     .await;
 }
 
-/// A command that continues waits, with a countdown, for the lease of a process that was killed, and the journal does not say
-/// that it is at work.
+/// A command that continues waits, with a countdown, for the lease of a killed process; the journal does not report that the
+/// process is running.
 #[tokio::test]
 async fn resume_waits_for_the_lease_of_a_killed_process() {
     let lab = Lab::start(Era::Objects).await;
     let (mut child, _) =
         start(&lab, &format!("{} --lock-ttl 8", apply_or_resume(None)), lab.cluster.directory());
     let mut when = When::kinds();
-    when.comes(&lab, &mut child, 1).await.expect("it runs");
-    child.kill().and_then(|()| child.wait()).expect("it is killed");
+    when.comes(&lab, &mut child, 1).await.expect("the process runs");
+    child.kill().and_then(|()| child.wait()).expect("the process is killed");
     let operation = lab.operation().await.expect("an operation");
     let words = format!("operation resume {operation} --confirm snapshot --confirm certificates");
     let resumed = run(&words, command(&lab.cluster, &words)).expect(6);
@@ -413,8 +411,8 @@ async fn resume_waits_for_the_lease_of_a_killed_process() {
     let words = format!("operation rollback {operation} --yes --linger 0 --lock-ttl 2");
     let (mut child, _) = start(&lab, &words, lab.cluster.directory());
     let mut when = When::Record { of_each: true, seen: lab.names(true).await };
-    when.comes(&lab, &mut child, 1).await.expect("it runs");
-    child.kill().and_then(|()| child.wait()).expect("it is killed");
+    when.comes(&lab, &mut child, 1).await.expect("the process runs");
+    child.kill().and_then(|()| child.wait()).expect("the process is killed");
     wait_until("its lease ends", DEADLINE, async || {
         let status = run("", command(&lab.cluster, "renumber status -o json")).expect(0).json();
         let (status, direction) = (&status["status"], &status["direction"]);
@@ -428,23 +426,23 @@ async fn resume_waits_for_the_lease_of_a_killed_process() {
 }
 
 #[tokio::test]
-async fn after_each_kind_of_record() {
+async fn operation_killed_after_each_kind_of_record_is_resumed() {
     Box::pin(killed(Era::Objects, When::kinds(), 15)).await;
 }
 
 #[tokio::test]
-async fn after_each_kind_of_record_of_the_bitmap_era() {
+async fn operation_killed_after_each_kind_of_record_is_resumed_in_the_bitmap_era() {
     Box::pin(killed(Era::Bitmap, When::kinds(), 10)).await;
 }
 
 #[tokio::test]
 #[ignore = "minutes, in `make soak`: needs `make rig` and root"]
-async fn after_each_kind_of_record_under_dual_write() {
+async fn operation_killed_after_each_kind_of_record_is_resumed_under_dual_write() {
     Box::pin(killed(Era::DualWrite, When::kinds(), 15)).await;
 }
 
 #[tokio::test]
-async fn at_any_instant() {
+async fn operation_killed_at_any_instant_is_resumed() {
     let enough = if is_soak() { 1000 } else { 12 };
     Box::pin(killed(Era::Objects, When::Instant(Box::new(StdRng::seed_from_u64(11))), enough)).await;
 }

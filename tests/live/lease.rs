@@ -8,24 +8,24 @@ use super::rig::proxy::ProxyMode;
 use super::serving::{Serving, lines_of};
 
 #[tokio::test]
-async fn a_renumbering_that_loses_the_lease_to_another_operation_stops() {
+async fn renumber_stops_when_another_operation_takes_the_lease() {
     let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let words = serving.apply_words().replace("--batch-size 10", "--batch-size 2 --lock-ttl 3");
     let mut running = serving.start_netsurgeon(&words);
     serving.wait_for_records(&mut running, "flip", 3).await;
-    // As another process would that has seen it unrenewed for as long as it runs.
+    // Another process takes the Lease, as if it had not been renewed for its duration.
     let taken = json!({"spec": {"holderIdentity": "ops@other/7/dns-1/1800000000", "leaseTransitions": 9}});
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/netsurgeon";
     let patched =
         serving.cluster.api.request(Method::PATCH, path, "application/merge-patch+json", Some(&taken));
-    patched.await.expect("the Lease is there");
-    assert_eq!(running.end().await, 6, "it is paused");
+    patched.await.expect("the Lease exists");
+    assert_eq!(running.end().await, 6, "the operation is paused");
     let said = lines_of(&running.err).join("\n");
     let lost = "lost the Lease `kube-system/netsurgeon`: `ops@other` (pid 7) for operation `dns-1`";
     assert!(said.contains(lost), "{said}");
     let sentinels = serving.cluster.api.list("/api/v1/namespaces/kube-system/services").await;
-    assert!(sentinels.is_empty(), "a barrier that was given up leaves nothing: {sentinels:?}");
-    // Nobody renews it: whoever goes on takes it then.
+    assert!(sentinels.is_empty(), "an abandoned barrier leaves nothing: {sentinels:?}");
+    // No process renews the Lease: the process that resumes takes it then.
     let operation = serving.journals().remove(0);
     let resumed = serving.netsurgeon(&format!("operation resume {operation}")).expect(6);
     assert!(resumed.err.contains("checking whether `ops@other` (pid 7)"), "{}", resumed.err);

@@ -1,5 +1,5 @@
-//! The tier on a real data plane: real kube-proxies on nodes that are network namespaces, and clients that
-//! notice every connection that fails. It needs the programs that `make rig` builds, and root.
+//! The test tier on a real data plane: real kube-proxies on nodes that are network namespaces, and clients that notice every
+//! failed connection. It needs the programs that `make rig` builds, and root.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! A whole renumbering under traffic, in every storage era, with every mode of kube-proxy and every hold: no
-//! connection fails, whatever address it was opened to, and the server sees the client's own address.
+//! A whole renumbering under traffic, in every storage era, with every mode of kube-proxy and every hold: no connection fails, to
+//! old and new addresses, and the server observes the client's own address.
 //!
 //! `make test` runs half of the cells: each era with each mode, each era with each hold, each mode with each hold.
 
@@ -13,12 +13,12 @@ use super::rig::proxy::ProxyMode;
 use super::rig::report::Target;
 use super::serving::{DEADLINE, NEW_RANGE, SERVICES, Serving};
 
-/// How many Services are made to see of which range they get their addresses.
+/// How many Services are created to find the range of new addresses.
 const NEW_SERVICES: usize = 12;
 
 /// In [`Serving::apply_words`].
 const BATCH: usize = 10;
-/// What controllers and leases write meanwhile, in bytes.
+/// Bytes that controllers and Leases write meanwhile.
 const OTHERS: u64 = 256 * 1024;
 
 macro_rules! cells {
@@ -60,7 +60,7 @@ async fn cell(era: Era, mode: ProxyMode, hold: Hold) {
     let probe = serving.probe(&old).await;
     serving.cluster.etcd.compact_and_defragment().await;
     let empty = serving.cluster.etcd.size().await;
-    // kube-proxy 1.32 in mode nftables drops what nodes without endpoints send to an external IP; what the probe sends comes
+    // kube-proxy 1.32 in mode nftables drops traffic from nodes without endpoints to an external IP; the probe's traffic comes
     // from a Pod.
     let by_itself = hold == Hold::ExternalIp;
     let gap =
@@ -82,7 +82,7 @@ async fn cell(era: Era, mode: ProxyMode, hold: Hold) {
     assert_eq!(verified["held"].as_u64(), Some(SERVICES as u64 + 2), "{verified}");
     no_held_address_can_be_taken(&serving, &addresses).await;
     every_service_accepts_an_update(&serving).await;
-    // Where there are objects alone, both ranges are open until the old one is retired.
+    // In the objects era both ranges are open until the old one is retired.
     if era != Era::Objects {
         a_new_service_gets_a_new_address(&serving, "meanwhile").await;
     }
@@ -93,7 +93,7 @@ async fn cell(era: Era, mode: ProxyMode, hold: Hold) {
     serving.retire();
     written += serving.cluster.etcd.size().await - soaked;
     serving.assert_unbroken(&probe.stop(), &new);
-    assert_eq!(identities(&serving).await, before, "the same Services, none made anew");
+    assert_eq!(identities(&serving).await, before, "the same Services, none recreated");
     let counted = room(era, hold);
     assert!(written < counted, "{written} bytes are more than the {counted} that `preflight` counts");
     nothing_is_left(&serving, era).await;
@@ -101,7 +101,7 @@ async fn cell(era: Era, mode: ProxyMode, hold: Hold) {
     a_new_service_gets_a_new_address(&serving, "after").await;
 }
 
-/// What `preflight` counts for a cell, in bytes.
+/// The bytes that `preflight` counts for a cell.
 fn room(era: Era, hold: Hold) -> u64 {
     let services = SERVICES + 2;
     let (external_ips, shadows) = if hold == Hold::Shadow { (0, services) } else { (services, 0) };
@@ -110,7 +110,7 @@ fn room(era: Era, hold: Hold) -> u64 {
     Moves { external_ips, shadows, batches: services.div_ceil(BATCH), bitmap }.bytes() + OTHERS
 }
 
-/// Makes Services, enough that one of them would have an address of the old range if that were open, and removes them.
+/// Creates Services, enough that one of them would get an address of the old range if that were open, and deletes them.
 async fn a_new_service_gets_a_new_address(serving: &Serving, name: &str) {
     for number in 0..NEW_SERVICES {
         let (name, ports) = (format!("{name}-{number}"), json!({"ports": [{"port": 80}]}));
@@ -138,14 +138,14 @@ async fn no_held_address_can_be_taken(serving: &Serving, addresses: &[Value]) {
         let name = json!({"name": "thief", "namespace": "default"});
         let thief = json!({"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": taken});
         let error =
-            serving.cluster.api.try_create(&thief).await.expect_err("a held address is taken").to_string();
-        // Where there is a bitmap, it has the new range alone by now.
+            serving.cluster.api.try_create(&thief).await.expect_err("a held address is free").to_string();
+        // A bitmap has only the new range now.
         let words = ["already allocated", "not in the valid range", "does not match the current range"];
         assert!(words.iter().any(|words| error.contains(words)), "{address}: {error}");
     }
 }
 
-/// A part of it, and the whole of it.
+/// Updates a part of each Service, and replaces each Service.
 async fn every_service_accepts_an_update(serving: &Serving) {
     for service in services(serving).await {
         let of = |field: &str| service["metadata"][field].as_str().unwrap_or_default().to_owned();
@@ -154,7 +154,7 @@ async fn every_service_accepts_an_update(serving: &Serving) {
         let mut updated = serving.cluster.api.merge(&path, &change).await;
         updated["metadata"]["labels"]["replaced"] = json!("yes");
         let replaced = serving.cluster.api.replace(&updated).await;
-        assert_eq!(replaced["spec"], service["spec"], "{path}: it keeps what it has");
+        assert_eq!(replaced["spec"], service["spec"], "{path}: the Service keeps its fields");
         assert_eq!(replaced["metadata"]["labels"]["replaced"], "yes", "{path}");
     }
 }
@@ -162,7 +162,7 @@ async fn every_service_accepts_an_update(serving: &Serving) {
 async fn nothing_is_left(serving: &Serving, era: Era) {
     serving.assert_clean();
     gone(serving).await;
-    assert!(serving.cluster.etcd.keys("/netsurgeon/").await.is_empty(), "nothing of ours is left");
+    assert!(serving.cluster.etcd.keys("/netsurgeon/").await.is_empty(), "nothing of netsurgeon is left");
     for service in services(serving).await {
         assert_eq!(service["spec"]["externalIPs"], Value::Null, "{service}");
         assert_eq!(service["spec"]["externalTrafficPolicy"], Value::Null, "{service}");

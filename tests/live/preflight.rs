@@ -1,4 +1,4 @@
-//! `netsurgeon preflight renumber` on a cluster that is ready, and on the same one with one thing after the other broken.
+//! `netsurgeon preflight renumber` on a cluster that is ready, and on the same cluster with one fault after the other.
 
 mod cni;
 mod dns;
@@ -20,41 +20,41 @@ use super::serving::{DEADLINE, NEW_RANGE, Serving, command, run};
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
 
-/// Carries out checks; returns the exit status, and each check.
+/// Runs checks; returns the exit status, and each check.
 fn look(serving: &Serving, words: &str) -> (i32, Vec<Value>) {
     let ran = serving.netsurgeon(&format!("preflight renumber --to {NEW_RANGE} -o json {words}"));
     let shown: Value = serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.err));
     (ran.code, shown["checks"].as_array().expect("checks").clone())
 }
 
-/// One check alone, which must fail for a reason.
+/// Runs one check, which must fail for a reason.
 fn fails(serving: &Serving, name: &str, reason: &str) {
     let (code, checks) = look(serving, &format!("--only {name}"));
     assert_eq!(code, 3);
-    let found = checks.iter().find(|check| check["name"] == name).expect("it is listed");
+    let found = checks.iter().find(|check| check["name"] == name).expect("the check is listed");
     assert_eq!(found["verdict"], "fail", "{found}");
     assert!(found["observed"].as_str().unwrap().contains(reason), "{found}");
-    assert!(!found["remedy"].as_str().unwrap_or_default().is_empty(), "it says what to do: {found}");
+    assert!(!found["remedy"].as_str().unwrap_or_default().is_empty(), "it has a remedy: {found}");
     assert!(checks.iter().filter(|check| check["verdict"] == "skipped").count() == checks.len() - 1);
 }
 
-/// One check alone.
+/// Runs one check.
 fn verdict(serving: &Serving, name: &str, words: &str) -> Value {
     let (_, checks) = look(serving, &format!("--only {name} {words}"));
-    checks.iter().find(|check| check["name"] == name).expect("it is listed").clone()
+    checks.iter().find(|check| check["name"] == name).expect("the check is listed").clone()
 }
 
-/// One check alone, which must warn for a reason, and say what to do.
+/// Runs one check, which must warn for a reason, and have a remedy.
 fn warns(serving: &Serving, name: &str, reason: &str) -> Value {
     let found = verdict(serving, name, "");
     assert_eq!(found["verdict"], "warn", "{found}");
     assert!(found["observed"].as_str().unwrap().contains(reason), "{found}");
-    assert!(!found["remedy"].as_str().unwrap_or_default().is_empty(), "it says what to do: {found}");
+    assert!(!found["remedy"].as_str().unwrap_or_default().is_empty(), "it has a remedy: {found}");
     found
 }
 
 #[tokio::test]
-async fn a_cluster_is_ready_or_it_says_what_is_missing() {
+async fn renumber_checks_pass_or_name_the_fault() {
     let (mut serving, hosts) = certificates::start(Era::Objects, ProxyMode::Nftables).await;
     fails(&serving, "certificates", "does not cover `10.200.0.1`");
     hosts.reissue(&serving, &format!("--for-cidr {NEW_RANGE}"), &format!("--cidr {NEW_RANGE}"));
@@ -69,12 +69,12 @@ async fn a_cluster_is_ready_or_it_says_what_is_missing() {
     let report = serving.cluster.directory().join("preflight.xml");
     let backup = serving.cluster.directory().join("before.db");
     serving.cluster.etcd.snapshot(&backup);
-    // The Services of this cluster were made with their addresses, and whoever did would give them again.
+    // The Services of this cluster were created with explicit addresses, so that their manifests pin them.
     let words = format!("--strict --skip pinned --backup {} --junit {}", backup.display(), report.display());
     let (code, checks) = look(&serving, &words);
     let bad: Vec<&Value> = checks.iter().filter(|check| check["verdict"] != "pass").collect();
     assert!(code == 0 && bad.len() == 1 && bad[0]["name"] == "pinned", "{bad:?}");
-    let tested = checks.iter().find(|check| check["name"] == "versions-tested").expect("it is listed");
+    let tested = checks.iter().find(|check| check["name"] == "versions-tested").expect("the check is listed");
     assert_eq!(tested["observed"], "v1.37.2; tested with 1.32.2, 1.36.3 and 1.37.2");
     assert_eq!(keys(&serving).await, before, "nothing was written");
     let report = std::fs::read_to_string(report).expect("a file");
@@ -105,15 +105,16 @@ async fn a_cluster_is_ready_or_it_says_what_is_missing() {
     serving.cluster.pause_api_server(1);
     let (code, checks) = look(&serving, "--only api-servers,allocations --within 60");
     serving.cluster.resume_api_server(1);
-    let of = |name: &str| checks.iter().find(|check| check["name"] == name).expect("it is listed").clone();
-    assert_eq!((code, &of("allocations")["verdict"]), (3, &json!("pass")), "the others go on");
+    let of =
+        |name: &str| checks.iter().find(|check| check["name"] == name).expect("the check is listed").clone();
+    assert_eq!((code, &of("allocations")["verdict"]), (3, &json!("pass")), "the other checks continue");
     assert_eq!(of("api-servers")["verdict"], "fail", "{}", of("api-servers"));
     with_another_gate(&mut serving, &hosts).await;
 }
 
-/// Allocations are kept as objects by a version in which that was not yet on by itself, and nobody is forbidden anything.
+/// A version that does not store allocations as objects by default does so here, and RBAC denies nothing.
 #[tokio::test]
-async fn an_api_server_with_other_flags_is_refused() {
+async fn api_server_with_other_flags_fails_the_checks() {
     let mut options = ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Bitmap) };
     options.api_server_flags = vec![
         "--feature-gates=MultiCIDRServiceAllocator=true".to_owned(),
@@ -121,12 +122,12 @@ async fn an_api_server_with_other_flags_is_refused() {
         "--authorization-mode=AlwaysAllow".to_owned(),
     ];
     let cluster = Cluster::start(options).await;
-    assert!(!cluster.etcd.keys("/registry/ipaddresses/").await.is_empty(), "it keeps objects");
+    assert!(!cluster.etcd.keys("/registry/ipaddresses/").await.is_empty(), "allocations are objects");
     let words = format!("preflight renumber --to {NEW_RANGE} --only versions-tested,authorization -o json");
     let found = run(&words, command(&cluster, &words)).expect(3).json();
     let checks = found["checks"].as_array().expect("checks");
     let failed = |name: &str| {
-        let found = checks.iter().find(|check| check["name"] == name).expect("it is listed");
+        let found = checks.iter().find(|check| check["name"] == name).expect("the check is listed");
         assert_eq!(found["verdict"], "fail", "{found}");
         found
     };
@@ -138,16 +139,16 @@ async fn an_api_server_with_other_flags_is_refused() {
     assert!(found["remedy"].as_str().unwrap().starts_with("upgrade to 1.33.6"), "{found}");
 }
 
-/// One API server is restarted with a gate that the other does not have.
+/// One API server restarts with a feature gate that the other does not have.
 async fn with_another_gate(serving: &mut Serving, hosts: &Hosts) {
     let manifest = hosts.manifests[1].join("kube-apiserver.yaml");
     let text = std::fs::read_to_string(&manifest).expect("a manifest");
     let first = "    - kube-apiserver\n";
     assert!(text.contains(first), "{text}");
     let more = format!("{first}    - --feature-gates=OpenAPIEnums=false\n");
-    std::fs::write(&manifest, text.replacen(first, &more, 1)).expect("it is written");
+    std::fs::write(&manifest, text.replacen(first, &more, 1)).expect("the manifest is written");
     serving.cluster.obey_manifests(1).await;
-    wait_until("both are known again", DEADLINE, async || {
+    wait_until("the gates of both are compared", DEADLINE, async || {
         let found = verdict(serving, "api-gates", "");
         if found["verdict"] == "fail" { Ok(()) } else { Err(found.to_string()) }
     })
@@ -155,7 +156,7 @@ async fn with_another_gate(serving: &mut Serving, hosts: &Hosts) {
     fails(serving, "api-gates", "`OpenAPIEnums` is on at 192.0.2.10:");
 }
 
-/// A snapshot of another cluster, and one that was cut off.
+/// A snapshot of another cluster, and a truncated one.
 fn with_other_backups(serving: &Serving, own: &Path) {
     let judged = |file: &Path, verdict_of: &str, reason: &str| {
         let found = verdict(serving, "backup", &format!("--backup {}", file.display()));
@@ -169,7 +170,7 @@ fn with_other_backups(serving: &Serving, own: &Path) {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     let broken = serving.cluster.directory().join("broken.db");
-    std::fs::write(&broken, bytes).expect("it is written");
+    std::fs::write(&broken, bytes).expect("the snapshot is written");
     judged(&broken, "fail", "its SHA-256 is");
 }
 
@@ -186,7 +187,7 @@ async fn with_other_flags(serving: &Serving) {
     serving.cluster.mirror("kube-apiserver", 1, &own).await;
 }
 
-/// Somebody forbids external IPs.
+/// A policy that forbids external IPs.
 async fn with_a_policy(serving: &Serving) {
     let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["services"]});
     let expression = "!has(object.spec.externalIPs) || object.spec.externalIPs.size() == 0";
@@ -205,7 +206,7 @@ async fn with_a_policy(serving: &Serving) {
     serving.cluster.api.create(&binding).await;
     let verdict = |words: &str| {
         let (_, checks) = look(serving, &format!("--only policies {words}"));
-        checks.iter().find(|check| check["name"] == "policies").expect("it is listed").clone()
+        checks.iter().find(|check| check["name"] == "policies").expect("the check is listed").clone()
     };
     wait_until("the policy is in force", DEADLINE, async || {
         let found = verdict("");

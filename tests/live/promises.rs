@@ -1,5 +1,4 @@
-//! The rig's own promises about its network: everybody reaches whom they must, the machine sees nothing of
-//! it, and nothing is left of it.
+//! The rig's promises about its network: its parts reach each other, the machine sees nothing of it, and nothing is left of it.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -18,7 +17,7 @@ const DEADLINE: Duration = Duration::from_mins(1);
 const VICTIM: &str = "NETSURGEON_TEST_VICTIM";
 
 #[tokio::test]
-async fn the_program_reaches_etcd_and_pods_reach_the_api() {
+async fn program_reaches_etcd_and_pods_reach_the_api() {
     let outside = Namespace::current();
     let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
     assert!(Namespace::current().is(cluster.network().hub()));
@@ -44,7 +43,7 @@ async fn the_program_reaches_etcd_and_pods_reach_the_api() {
 
 /// A run that is killed leaves neither processes nor names.
 #[tokio::test]
-async fn nothing_is_left_of_a_run_that_is_killed() {
+async fn killed_run_leaves_no_process_and_no_name() {
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "promises::victim", "--nocapture"])
         .env(VICTIM, "1")
@@ -53,27 +52,27 @@ async fn nothing_is_left_of_a_run_that_is_killed() {
         .unwrap();
     let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines().map_while(Result::ok);
     let child = lines.find_map(|line| line.split_once("child ").map(|(_, id)| id.to_owned()));
-    let child = child.expect("the victim tells its child's id");
+    let child = child.expect("the victim prints its child's id");
     let namespace = std::fs::read_link(format!("/proc/{child}/ns/net")).unwrap();
     victim.kill().unwrap();
     victim.wait().unwrap();
-    wait_until("the victim's child is gone", DEADLINE, async || {
-        if Path::new("/proc").join(&child).exists() { Err(format!("{child} lives")) } else { Ok(()) }
+    wait_until("the victim's child has ended", DEADLINE, async || {
+        if Path::new("/proc").join(&child).exists() { Err(format!("{child} still runs")) } else { Ok(()) }
     })
     .await;
     let lives_on = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(|process| {
         std::fs::read_link(process.path().join("ns/net")).is_ok_and(|other| other == namespace)
     });
-    assert!(!lives_on, "nobody is in {}", namespace.display());
+    assert!(!lives_on, "no process is in {}", namespace.display());
 
-    // As if it had been killed a moment earlier, while the namespace had its name.
+    // As if the run had been killed a moment earlier, while the namespace had its name.
     let name = format!("netsurgeon-{}-0-hub", victim.id());
     assert!(Command::new("ip").args(["netns", "add", &name]).status().unwrap().success());
     remove_leftovers(victim.id());
     assert!(!Path::new("/run/netns").join(&name).exists(), "{name} is removed");
 }
 
-/// What [`nothing_is_left_of_a_run_that_is_killed`] starts in a process of its own; by itself it does nothing.
+/// [`killed_run_leaves_no_process_and_no_name`] starts this in its own process; otherwise it does nothing.
 #[tokio::test]
 async fn victim() {
     if std::env::var_os(VICTIM).is_none() {

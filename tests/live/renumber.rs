@@ -1,4 +1,4 @@
-//! A renumbering under traffic that does not go straight to its end: rolled back, killed and resumed.
+//! A renumbering under traffic that does not run straight to its end: rolled back, killed and resumed.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -10,14 +10,14 @@ use super::rig::report::Target;
 use super::serving::{DEADLINE, NEW_RANGE, SERVICES, Serving, lines_of};
 
 #[tokio::test]
-async fn rolled_back_with_what_others_changed_meanwhile() {
+async fn rollback_keeps_changes_of_other_clients() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Iptables).await;
     let old = Serving::targets();
     let node_port = json!({"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80}]});
     serving.cluster.api.create_service("default", "doors", node_port).await;
     let probe = serving.probe(&old).await;
     serving.apply("").await;
-    // One that its external IP holds, one that a shadow holds.
+    // An external IP holds one of them, a shadow the other.
     for deleted in ["web-4", "doors"] {
         serving.cluster.api.delete(&format!("/api/v1/namespaces/default/services/{deleted}")).await;
     }
@@ -49,10 +49,10 @@ async fn rolled_back_with_what_others_changed_meanwhile() {
     assert_eq!(serving.cluster.etcd.keys("/netsurgeon/").await, Vec::<String>::new());
 }
 
-/// Whoever resolved a name just before its Service moved back gets through at the new address, too, of a Service that
-/// its external IP holds and of one that a shadow does, in the first batch and in the last.
+/// A client that resolved a name just before its Service moved back still reaches the new address. The Services are one that its
+/// external IP holds and one that a shadow holds, in the first batch and in the last.
 #[tokio::test]
-async fn rolled_back_under_clients_that_remember_the_new_addresses() {
+async fn rollback_serves_clients_with_cached_new_addresses() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let ports = json!({"type": "NodePort", "clusterIP": "10.96.1.200"});
     serving.cluster.create_echo_service("doors", &json!({"app": "web"}), &ports).await;
@@ -67,7 +67,7 @@ async fn rolled_back_under_clients_that_remember_the_new_addresses() {
     remembering.wait_for_attempts(new[0], 200, DEADLINE).await;
     let remembered = remembering.stop();
     serving.assert_unbroken(&remembered, &new);
-    wait_until("it lingers", DEADLINE, async || {
+    wait_until("the rollback lingers", DEADLINE, async || {
         let said = lines_of(&running.err);
         let lingers = said.iter().any(|line| line.contains("the new addresses answer for 600 s more"));
         if lingers { Ok(()) } else { Err(format!("{:?}", said.last())) }
@@ -79,7 +79,7 @@ async fn rolled_back_under_clients_that_remember_the_new_addresses() {
         (&json!("rolling-back"), &json!("back")),
         "{status}"
     );
-    // Somebody knows better.
+    // The operator ends the linger early.
     running.signal(Signal::INT);
     assert_eq!(running.end().await, 6, "{:?}", lines_of(&running.err));
     let paused = paused_line(&lines_of(&running.err).join("\n"));
@@ -92,8 +92,8 @@ async fn rolled_back_under_clients_that_remember_the_new_addresses() {
     }
 }
 
-/// Deletes the IPAddress objects that are the allocator's and that their Services do not have, as a repair loop does that
-/// has not seen their date. Returns how many there were.
+/// Deletes the IPAddress objects of the allocator that their Services do not list, as a repair loop does that has not observed
+/// their date. Returns how many there were.
 async fn repair(serving: &Serving) -> usize {
     let api = &serving.cluster.api;
     let (path, mut count) = ("/apis/networking.k8s.io/v1/ipaddresses", 0);
@@ -118,14 +118,14 @@ async fn repair(serving: &Serving) -> usize {
 
 /// Killed before the flips, and again while the old addresses are held.
 #[tokio::test]
-async fn resume_and_rollback_recreate_addresses_that_a_repair_loop_has_deleted() {
+async fn resume_and_rollback_recreate_ip_addresses_that_a_repair_loop_deleted() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let old = Serving::targets();
     let probe = serving.probe(&old).await;
     let mut dying = serving.start_netsurgeon(&format!("{} --lock-ttl 2", serving.apply_words()));
     serving.wait_for_records(&mut dying, "date", 10).await;
     drop(dying);
-    assert!(repair(&serving).await > 0, "it was killed before the flips");
+    assert!(repair(&serving).await > 0, "IPAddresses without a Service existed before the flips");
     let operation = serving.journals().remove(0);
     let words = format!("operation resume {operation} --take-over --confirm certificates");
     let resumed = serving.netsurgeon(&words).expect(6);
@@ -144,17 +144,16 @@ async fn resume_and_rollback_recreate_addresses_that_a_repair_loop_has_deleted()
     serving.assert_clean();
 }
 
-/// The lock on deploy pipelines is none on netsurgeon: the same user's writes through the API and those in etcd
-/// go on.
+/// The deploy lock does not affect netsurgeon: writes of the same user through the API and in etcd continue.
 #[tokio::test]
-async fn a_lock_on_deploy_pipelines_does_not_hinder_it() {
+async fn deploy_lock_does_not_block_a_renumbering() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     serving.netsurgeon("lock --what all --operation renumbering --reason renumbering").expect(0);
     let dev = serving.cluster.api_as(0, "dev", Some("system:masters")).await;
     let name = json!({"name": "new", "namespace": "default"});
     let new =
         json!({"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": {"ports": [{"port": 80}]}});
-    let refused = dev.try_create(&new).await.expect_err("it is locked");
+    let refused = dev.try_create(&new).await.expect_err("the cluster is locked");
     assert!(
         refused.to_string().contains("locked by netsurgeon: user dev is not allowed to create"),
         "{refused}"
@@ -167,23 +166,23 @@ async fn a_lock_on_deploy_pipelines_does_not_hinder_it() {
     serving.assert_unbroken(&report, &old);
     let confirmed = "--confirm soak --confirm certificates-after";
     serving.netsurgeon(&format!("renumber retire --without-evidence --yes {confirmed}")).expect(0);
-    assert!(dev.try_create(&new).await.is_err(), "it is still locked");
+    assert!(dev.try_create(&new).await.is_err(), "the cluster is still locked");
     serving.netsurgeon("unlock").expect(0);
     dev.create(&new).await;
     serving.assert_clean();
 }
 
-/// Killed at random instants, gone on with from another folder, until it is through.
+/// Killed at random instants and resumed from another folder, until it is complete.
 #[tokio::test]
-async fn killed_and_resumed_until_it_is_through() {
+async fn killed_renumber_is_resumed_to_its_end() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let old = Serving::targets();
     let probe = serving.probe(&old).await;
-    // Not faster than somebody can look who counts its records.
+    // Slow enough for a test that counts its records.
     let slowly = "--lock-ttl 2 --rate 60";
     let mut words = format!("{} {slowly}", serving.apply_words());
     let mut kills = 0;
-    // The first three keys are the lock, the plan and the record by which the operation exists.
+    // The first three keys are the lock, the plan and the record that creates the operation.
     while serving.kill_after(&words, 3 + 4 * kills).await {
         kills += 1;
         let (journals, confirmed) = (serving.journals(), "--confirm snapshot --confirm certificates");
@@ -198,9 +197,8 @@ async fn killed_and_resumed_until_it_is_through() {
     serving.netsurgeon("renumber verify").expect(0);
 }
 
-/// With no API server to ask: refused while there is one, and a sign of life is told; then every Service has its old
-/// address in etcd, which nobody who connects notices, neither before an API server starts nor after; and the rest of
-/// the way back follows.
+/// The API servers are down: refused while one answers, and a recent Lease is reported. Then every Service gets its old address
+/// in etcd, and clients do not notice it, neither before an API server starts nor after; then the rest of the rollback follows.
 async fn rolled_back_without_an_api_server(era: Era, mode: ProxyMode) {
     let mut serving = Serving::start(era, mode).await;
     let ports = json!({"type": "NodePort", "clusterIP": "10.96.1.200"});
@@ -241,23 +239,23 @@ async fn rolled_back_without_an_api_server(era: Era, mode: ProxyMode) {
 }
 
 #[tokio::test]
-async fn without_an_api_server() {
+async fn rollback_works_without_an_api_server() {
     rolled_back_without_an_api_server(Era::Objects, ProxyMode::Nftables).await;
 }
 
 #[tokio::test]
 #[ignore = "a minute, in `make soak`: needs `make rig` and root"]
-async fn without_an_api_server_where_allocations_are_bits() {
+async fn rollback_works_without_an_api_server_in_the_bitmap_era() {
     rolled_back_without_an_api_server(Era::Bitmap, ProxyMode::Iptables).await;
 }
 
 #[tokio::test]
 #[ignore = "a minute, in `make soak`: needs `make rig` and root"]
-async fn without_an_api_server_under_dual_write() {
+async fn rollback_works_without_an_api_server_under_dual_write() {
     rolled_back_without_an_api_server(Era::DualWrite, ProxyMode::Iptables).await;
 }
 
-/// The one line that says where it paused, which is no error.
+/// The one line that says where the operation paused; it is not an error.
 fn paused_line(err: &str) -> String {
     let lines: Vec<&str> = err.lines().filter(|line| line.starts_with("paused: ")).collect();
     assert!(lines.len() == 1 && !err.contains("error:"), "once, and not as an error: {err}");
@@ -271,7 +269,7 @@ fn named(err: &str) -> String {
     command.trim_end_matches('`').to_owned()
 }
 
-/// How an operation stands, which every command shows alike.
+/// The status of an operation; every command shows the same.
 fn status(serving: &Serving) -> Value {
     let status = serving.netsurgeon("renumber status -o json").expect(0).json();
     let operation = status["operation"].as_str().expect("an id");
@@ -285,12 +283,12 @@ fn status(serving: &Serving) -> Value {
     status
 }
 
-/// Each pause is said once, as no error, and the command that it names continues, to the very end.
+/// Each pause is printed once, not as an error, and its command continues, up to the end.
 #[tokio::test]
 async fn every_pause_names_the_command_that_continues() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
-    let begun = format!("{} --until +1s --pause 1", serving.apply_words());
-    let until = serving.netsurgeon(&begun).expect(6);
+    let apply = format!("{} --until +1s --pause 1", serving.apply_words());
+    let until = serving.netsurgeon(&apply).expect(6);
     assert!(
         paused_line(&until.err).starts_with("paused: 10 of 26 Services moved, the gate `until` is closed")
     );
@@ -328,9 +326,9 @@ async fn every_pause_names_the_command_that_continues() {
     serving.assert_clean();
 }
 
-/// A rollback says beforehand what it does, and asks for the old range alone.
+/// A rollback prints its steps in advance, and asks for the old range only.
 #[tokio::test]
-async fn a_rollback_says_what_it_does_and_asks_for_the_old_range() {
+async fn rollback_prints_its_steps_and_asks_for_the_old_range() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     serving.apply("").await;
     let paused = serving.netsurgeon("renumber rollback --yes --linger 0").expect(6);

@@ -1,8 +1,8 @@
-//! What the API servers' repair loops say of a cluster on their next full pass, when one renumbering is over and
-//! another holds its old addresses: nothing, and they change nothing.
+//! The next full pass of the API servers' repair loops, after one renumbering has ended and while another one holds its old
+//! addresses: the loops report and change nothing.
 //!
-//! The loops look at everything every three minutes (`pkg/controlplane/instance.go`, v1.32.2 and v1.36.3). Something
-//! is broken first that only a full pass repairs, so that it is seen when there was one.
+//! The loops check everything every three minutes (`pkg/controlplane/instance.go`, v1.32.2 and v1.36.3). The test first breaks
+//! objects that only a full pass repairs, to detect that pass.
 
 use std::collections::BTreeMap;
 use std::thread::JoinHandle;
@@ -18,11 +18,11 @@ use super::rig::cluster::Era;
 use super::rig::process::wait_until;
 use super::serving::{ENDING, NEW_RANGE, command};
 
-/// Where the Services are in between.
+/// The range of the Services in between.
 const MIDDLE_RANGE: &str = "10.150.0.0/16";
-/// Longer than from one full pass to the next.
+/// Longer than the time from one full pass to the next.
 const DEADLINE: Duration = Duration::from_mins(6);
-/// Younger IPAddresses whose Service is gone are looked at again by themselves (`repairip.go`, v1.36.3).
+/// IPAddresses that are younger and have no Service are checked again outside the full pass (`repairip.go`, v1.36.3).
 const GRACE: Duration = Duration::from_secs(62);
 /// The Service that loses the record of its address, and the one that leaves its own behind.
 const SIGNS: [&str; 2] = ["lost", "orphan"];
@@ -52,7 +52,7 @@ fn name_of(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Every Service and IPAddress that is no sign: uid, labels, and the revision at which it was made.
+/// Every Service and IPAddress except the signs: uid, labels, and the revision of its creation.
 async fn stands(lab: &Lab) -> BTreeMap<String, (Value, Value, Revision)> {
     let mut kinds = vec![("/api/v1/services", "/registry/services/specs")];
     if lab.era != Era::Bitmap {
@@ -68,14 +68,14 @@ async fn stands(lab: &Lab) -> BTreeMap<String, (Value, Value, Revision)> {
             let namespace = metadata["namespace"].as_str().map(|name| format!("/{name}")).unwrap_or_default();
             let key = format!("{prefix}{namespace}/{name}");
             let entry =
-                lab.store.get(&Key::from(key.as_str())).await.expect("etcd answers").expect("it is there");
+                lab.store.get(&Key::from(key.as_str())).await.expect("etcd answers").expect("the key exists");
             stands.insert(key, (metadata["uid"].clone(), metadata["labels"].clone(), entry.create_revision));
         }
     }
     stands
 }
 
-/// What the repair loops have said and how often, but about the signs.
+/// The events of the repair loops and their counts, except those about the signs.
 async fn said(lab: &Lab) -> BTreeMap<String, u64> {
     let mut events = lab.cluster.api.list("/apis/events.k8s.io/v1/events").await;
     events.retain(|event| {
@@ -89,7 +89,7 @@ async fn said(lab: &Lab) -> BTreeMap<String, u64> {
     events.iter().map(words).collect()
 }
 
-/// What `ranges check` finds wrong, but about those; what is held it says for information.
+/// Errors and warnings of `ranges check`, except those about the signs; holds are only informational.
 fn findings(lab: &Lab, but: &[&str]) -> Vec<String> {
     let checked = command(&lab.cluster, "ranges check -o json").output().expect("netsurgeon runs");
     let checked: Value = serde_json::from_slice(&checked.stdout).expect("JSON");
@@ -99,19 +99,19 @@ fn findings(lab: &Lab, but: &[&str]) -> Vec<String> {
     findings.filter(|finding| !but.iter().any(|name| finding.contains(name))).collect()
 }
 
-/// Where the signs are: nobody else gets to there.
+/// The addresses of the signs: no other Service gets them.
 const ADDRESSES: [&str; 2] = ["10.200.77.1", "10.200.77.2"];
 
 fn service_key(name: &str) -> String {
     format!("/registry/services/specs/default/{name}")
 }
 
-/// Breaks what a full pass repairs: in the bitmap era there is a Service whose bit is not set; in the others there are
-/// a Service without an IPAddress and, of a Service that is gone, an IPAddress.
+/// Breaks what a full pass repairs: in the bitmap era a Service whose bit is not set; in the others a Service without an
+/// IPAddress, and an IPAddress whose Service is deleted.
 async fn break_signs(lab: &Lab) {
     let etcd = &lab.cluster.etcd;
     if lab.era == Era::Bitmap {
-        let stored = etcd.get(&service_key(SIGNS[0])).await.expect("it is there");
+        let stored = etcd.get(&service_key(SIGNS[0])).await.expect("the key exists");
         lab.cluster.api.delete(&format!("/api/v1/namespaces/default/services/{}", SIGNS[0])).await;
         etcd.put(&service_key(SIGNS[0]), stored).await;
         return;
@@ -130,7 +130,7 @@ async fn break_signs(lab: &Lab) {
 
 /// Waits until all of it is repaired.
 async fn full_pass(lab: &Lab) {
-    wait_until("the repair loops have looked at everything", DEADLINE, async || {
+    wait_until("the repair loops have checked everything", DEADLINE, async || {
         let events = lab.cluster.api.list("/apis/events.k8s.io/v1/events").await;
         let about = |name: &str, reason: &str| {
             events.iter().any(|event| event["regarding"]["name"] == name && event["reason"] == reason)
@@ -148,7 +148,7 @@ async fn full_pass(lab: &Lab) {
     .await;
 }
 
-/// No Service gets an address that is held, or one that was given up with its range.
+/// No Service gets an address that is held, or one that was released with its range.
 async fn nobody_gets_an_old_address(lab: &Lab, middle: &[Value]) {
     for (number, address) in middle.iter().enumerate() {
         for address in
@@ -158,7 +158,7 @@ async fn nobody_gets_an_old_address(lab: &Lab, middle: &[Value]) {
             let spec = json!({"clusterIP": address, "ports": [{"port": 80}]});
             let thief = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
             let outcome = lab.cluster.api.try_create(&thief).await;
-            let error = outcome.expect_err("an old address is given away").to_string();
+            let error = outcome.expect_err("an old address was allocated").to_string();
             let words = ["already allocated", "not in the valid range", "does not match"];
             assert!(words.iter().any(|words| error.contains(words)), "{address}: {error}");
         }
@@ -187,8 +187,8 @@ async fn nothing_falls(era: Era) {
 
     let mut more = said(&lab).await;
     more.retain(|words, count| baseline.get(words) != Some(count));
-    println!("{era:?}: said on it: {more:#?}");
-    // With a bitmap alone no loop knows an old range: the shadows that hold addresses of it are told of.
+    println!("{era:?}: events of it: {more:#?}");
+    // With a bitmap only, no loop knows an old range: the shadows that hold its addresses are reported.
     more.retain(|words, _| {
         era != Era::Bitmap || !(words.contains("netsurgeon-hold-") && words.contains("ClusterIPOutOfRange"))
     });
@@ -199,9 +199,9 @@ async fn nothing_falls(era: Era) {
     nobody_gets_an_old_address(&lab, &middle).await;
 }
 
-/// Each era in a thread, and so in a network, of its own: they wait for their loops at the same time.
+/// Each era runs in its own thread, and so in its own network: they wait for their loops at the same time.
 #[test]
-fn the_next_full_pass_of_the_repair_loops_changes_nothing() {
+fn next_full_pass_of_the_repair_loops_changes_nothing() {
     let begin = |era| -> JoinHandle<()> {
         std::thread::spawn(move || {
             let runtime =

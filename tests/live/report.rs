@@ -1,5 +1,4 @@
-//! `operation report` of a renumbering that was carried out on a real cluster, and retired with its journal kept,
-//! as a browser sees it.
+//! `operation report` of a renumbering that ran on a real cluster and was retired with its journal kept, as a browser renders it.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +7,7 @@ use super::rig::cluster::Era;
 use super::rig::proxy::ProxyMode;
 use super::serving::{SERVICES, Serving};
 
-/// What a browser makes of a page, and what it complains about.
+/// The browser's view of a page, and its complaints.
 struct Seen {
     dom: String,
     complaints: Vec<String>,
@@ -28,7 +27,7 @@ fn browse(page: &Path, profile: &Path) -> Seen {
     Seen { dom: String::from_utf8(output.stdout).expect("UTF-8"), complaints }
 }
 
-/// A page with a fault is noticed: otherwise the silence about ours would mean nothing.
+/// The browser reports a faulty page: otherwise a page without complaints would prove nothing.
 fn assert_that_faults_are_seen(folder: &Path) {
     let page = folder.join("faulty.html");
     let policy = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'\">";
@@ -37,7 +36,7 @@ fn assert_that_faults_are_seen(folder: &Path) {
     assert!(!seen.complaints.is_empty() && seen.dom.contains("<p>x"), "{}", seen.dom);
 }
 
-/// A page without the revision of the cluster that it names: leases are renewed between one page and the next.
+/// A page without the revision of the cluster: Leases are renewed between one page and the next.
 fn without_revision(page: &Path) -> String {
     let text = std::fs::read_to_string(page).expect("a page");
     let parts: Vec<&str> = text.split(" at revision ").collect();
@@ -47,7 +46,7 @@ fn without_revision(page: &Path) -> String {
 }
 
 #[tokio::test]
-async fn a_browser_shows_what_was_done() {
+async fn report_renders_in_a_browser_without_complaints() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let operation = serving.apply("").await;
     let confirmed = "--confirm soak --confirm certificates-after";
@@ -81,6 +80,6 @@ async fn a_browser_shows_what_was_done() {
         assert!(dom.contains(&format!("<td><code>{name}</code></td>")), "{name}");
     }
     assert!(dom.contains("None: every Service matches the journal"));
-    // Left where it can be looked at.
+    // Kept for a person to view.
     std::fs::copy(&file, Path::new(env!("CARGO_TARGET_TMPDIR")).join("report-live.html")).expect("a copy");
 }

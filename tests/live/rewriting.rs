@@ -13,7 +13,7 @@ use super::serving::{DEADLINE, Serving, Watched};
 const BITMAP: &str = "/registry/ranges/serviceips";
 
 impl Serving {
-    /// Clears the bit of `web`, which is at 10.96.0.5, and sets one that no Service has.
+    /// Clears the bit of `web`, which has 10.96.0.5, and sets one that no Service has.
     async fn drift(&self) {
         let value = self.cluster.etcd.get(BITMAP).await.expect("a bitmap");
         let change = FieldChange::Bits { capacity: (1 << 16) - 2, set: vec![4000], clear: vec![4] };
@@ -21,7 +21,7 @@ impl Serving {
         self.cluster.etcd.put(BITMAP, drifted).await;
     }
 
-    /// Starts a rewrite that stands still with the first write that has these words: etcd hears it, and does not answer.
+    /// Starts a rewrite that blocks at the first write with these words: etcd gets the write, and its answer is lost.
     async fn rewrite_that_stops_at(&self, words: &str) -> (Relay, Watched) {
         let relay = Relay::start(&self.cluster.etcd.endpoint().replace("http://", ""));
         relay.be_silent_from(words);
@@ -40,7 +40,7 @@ impl Serving {
 }
 
 #[tokio::test]
-async fn a_rewrite_killed_in_the_middle_is_resumed() {
+async fn killed_rewrite_is_resumed() {
     let serving = Serving::start(Era::DualWrite, ProxyMode::Nftables).await;
     for words in ["\"status\":\"running\"", "\"state\":\"done\""] {
         serving.drift().await;
@@ -56,7 +56,7 @@ async fn a_rewrite_killed_in_the_middle_is_resumed() {
         let listed = serving.netsurgeon("operation list -o json").expect(0).json();
         assert_eq!(listed["operations"][0]["status"], "done");
         serving.netsurgeon(&format!("operation forget {operation}")).expect(0);
-        // The API server allocates from what was written: the address of `web` is taken, any other is not.
+        // The API server allocates from the rewritten bitmap: the address of `web` is allocated, any other is not.
         let spec = |address: &str| serde_json::json!({"clusterIP": address, "ports": [{"port": 80}]});
         serving.cluster.api.create_service("default", "more", spec("10.96.3.3")).await;
         serving.cluster.api.delete("/api/v1/namespaces/default/services/more").await;
@@ -64,7 +64,7 @@ async fn a_rewrite_killed_in_the_middle_is_resumed() {
 }
 
 #[tokio::test]
-async fn a_running_renumbering_and_a_rewrite_exclude_each_other() {
+async fn renumber_and_rewrite_exclude_each_other() {
     let serving = Serving::start(Era::DualWrite, ProxyMode::Nftables).await;
     serving.drift().await;
     let bitmap = serving.cluster.etcd.get(BITMAP).await;
@@ -74,7 +74,7 @@ async fn a_running_renumbering_and_a_rewrite_exclude_each_other() {
     assert_eq!(serving.cluster.etcd.get(BITMAP).await, bitmap);
     relay.be_silent(false);
     relay.cut();
-    // It reads what came of its write, and continues.
+    // The rewrite reads the result of its write, and continues.
     let code = rewrite.end().await;
     if code != 0 {
         let operation = serving.journals().remove(0);
@@ -91,7 +91,7 @@ async fn a_running_renumbering_and_a_rewrite_exclude_each_other() {
     apply.thaw();
     apply.signal(rustix::process::Signal::INT);
     apply.end().await;
-    // Interrupted: nobody has the lock, and its bits are still its own.
+    // Interrupted: no process has the lock, and its bits are still its own.
     let refused = serving.netsurgeon("ranges rewrite --yes").expect(1);
     assert!(refused.err.contains("(renumber) of this cluster is under way"), "{}", refused.err);
 }

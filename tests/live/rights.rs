@@ -1,5 +1,5 @@
-//! What netsurgeon may do in etcd: the users and roles of docs/etcd-rights.md and docs/guard.md, made by the very
-//! commands that stand there, are enough for what they are for, and etcd refuses them everything else.
+//! netsurgeon's permissions in etcd: the users and roles of docs/etcd-rights.md and docs/guard.md, created by the very commands
+//! of these documents, suffice for their purpose, and etcd denies them everything else.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,7 +27,7 @@ fn blocks(document: &str) -> Vec<String> {
     parts.map(|part| part.split("```").next().expect("the end of a block").to_owned()).collect()
 }
 
-/// The certificates that etcd's users have, in a folder like kubeadm's.
+/// The certificates of etcd's users, in a folder like kubeadm's.
 struct Users {
     folder: PathBuf,
     endpoint: String,
@@ -51,14 +51,14 @@ impl Users {
             assert!(certificate.starts_with("user=netsurgeon-read\n"), "{certificate}");
             certificate.replace("user=netsurgeon-read", &format!("user={user}"))
         };
-        // What kubeadm has made, with the common name that it has there.
+        // The certificate that kubeadm creates, with its common name there.
         let client = issue("kube-apiserver-etcd-client").replace("$user.", "apiserver-etcd-client.");
         users.sh(&format!("cd {KUBEADM}\n{client}"));
         users.sh(&format!("{enable}\n{read}\n{audit}\n{guard}"));
         for user in ["netsurgeon-read", "netsurgeon-audit", "netsurgeon-guard"] {
             users.sh(&format!("cd {KUBEADM}\n{}", issue(user)));
             let key = std::fs::metadata(users.folder.join(format!("{user}.key"))).expect("a key");
-            assert_eq!(key.permissions().mode() & 0o077, 0, "nobody else reads it");
+            assert_eq!(key.permissions().mode() & 0o077, 0, "no other user reads it");
         }
         users
     }
@@ -74,7 +74,7 @@ impl Users {
         assert!(output.status.success(), "{said}");
     }
 
-    /// A command as one of the users.
+    /// Runs a command as one of the users.
     fn command(&self, serving: &Serving, user: &str, words: &str) -> Command {
         let mut command = serving.command(words);
         let file = |ending: &str| self.folder.join(format!("{user}.{ending}"));
@@ -86,7 +86,7 @@ impl Users {
         run(&format!("{words}   # {user}"), self.command(serving, user, words))
     }
 
-    /// What etcd itself says to one of the users.
+    /// Runs etcdctl as one of the users.
     fn etcdctl(&self, serving: &Serving, user: &str, arguments: &[&str]) -> Output {
         let like = self.command(serving, user, "");
         let mut command = Command::new(built(&format!("etcd-{ETCD_VERSION}/etcdctl")));
@@ -110,7 +110,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A cluster of an era whose etcd asks for certificates.
+/// A cluster of an era whose etcd requires certificates.
 async fn start(era: Era, mode: ProxyMode) -> Serving {
     let etcd = EtcdOptions { mutual_tls: true, ..EtcdOptions::default() };
     let serving = Serving::start_on(ClusterOptions { etcd, ..ClusterOptions::new(era) }, mode).await;
@@ -120,7 +120,7 @@ async fn start(era: Era, mode: ProxyMode) -> Serving {
 }
 
 #[tokio::test]
-async fn the_documented_users_of_etcd_suffice_and_no_more() {
+async fn documented_etcd_users_have_exactly_the_needed_permissions() {
     let mut serving = start(Era::Objects, ProxyMode::Nftables).await;
     let secret =
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "s"}});
@@ -138,7 +138,7 @@ async fn the_documented_users_of_etcd_suffice_and_no_more() {
 }
 
 #[tokio::test]
-async fn the_guards_user_suffices_where_allocations_are_bits() {
+async fn guard_user_suffices_in_the_bitmap_era() {
     let mut serving = start(Era::Bitmap, ProxyMode::Iptables).await;
     let users = Users::of_the_documents(&serving);
     serving.apply("").await;
@@ -147,9 +147,10 @@ async fn the_guards_user_suffices_where_allocations_are_bits() {
     serving.assert_clean();
 }
 
-/// On the way back the RangeAllocation has the old range again, and the bit of a Service that is deleted then is the guard's to free.
+/// During a rollback the RangeAllocation has the old range again, and the guard has to free the bit of a Service that is deleted
+/// then.
 #[tokio::test]
-async fn the_guards_user_suffices_under_dual_write() {
+async fn guard_user_suffices_under_dual_write() {
     let mut serving = start(Era::DualWrite, ProxyMode::Nftables).await;
     let users = Users::of_the_documents(&serving);
     let operation = serving.apply("").await;
@@ -167,7 +168,7 @@ async fn the_guards_user_suffices_under_dual_write() {
         let is_web = name.and_then(Value::as_str).is_some_and(|name| name.starts_with("web-"));
         is_web && address.and_then(Value::as_str).is_some_and(|address| address.starts_with("10.200."))
     };
-    let last = services.iter().rfind(has_moved).expect("not all are back");
+    let last = services.iter().rfind(has_moved).expect("some Services have not moved back");
     let name = last["metadata"]["name"].as_str().expect("a name");
     let mut guard = start_guard(&serving, &users);
     serving.cluster.api.delete(&path(name)).await;
@@ -220,7 +221,7 @@ fn reading_meanwhile(serving: &Serving, users: &Users, operation: &str) {
     }
 }
 
-/// etcd refuses by itself, whatever asks.
+/// etcd itself denies the request of any program.
 fn refused_by_etcd(serving: &Serving, users: &Users) {
     let web = "/registry/services/specs/default/web";
     let all: &[(&str, &[&str], bool)] = &[
@@ -294,7 +295,7 @@ async fn end(mut guard: Watched) {
     assert_eq!(guard.end().await, 0);
 }
 
-/// The guard repairs in etcd and through the API, and its metrics are there.
+/// The guard repairs in etcd and through the API, and its metrics are served.
 async fn the_guard(serving: &Serving, users: &Users, codes: &[&str]) {
     let mut guard = start_guard(serving, users);
     serving.cluster.api.merge(&path("web-2"), &json!({"spec": {"externalIPs": null}})).await;
@@ -309,7 +310,7 @@ async fn the_guard(serving: &Serving, users: &Users, codes: &[&str]) {
     let lines = lines_of(&guard.err);
     let address = lines.iter().find_map(|line| line.split_once("http://")?.1.strip_suffix("/metrics"));
     let (_, body) = ask(address.expect("an address"), "/metrics").expect("an answer");
-    // A shadow follows through the API, all others are repaired in etcd.
+    // A shadow follows through the API, all other repairs are in etcd.
     let in_etcd = codes.iter().filter(|code| **code != "shadow-follows").count() as u64;
     assert!(Page::parse(&body).get::<u64>("netsurgeon_writes_total") >= in_etcd);
     end(guard).await;

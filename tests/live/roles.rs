@@ -17,10 +17,11 @@ use super::serving::{DEADLINE, NEW_RANGE, Run, Serving, run};
 const GROUP: &str = "rbac.authorization.k8s.io";
 /// The group of `deploy/rbac.yaml`.
 const OPERATORS: &str = "netsurgeon-operators";
-/// Roles that are bound to a user of their own name.
+/// Roles that are bound to a user of the same name.
 const BOUND: [&str; 4] = ["netsurgeon-lock", "netsurgeon-look", "netsurgeon-cni", "netsurgeon-preflight"];
 
-/// Creates the roles, binds each to a user of its own name, the one for operators to their group, and waits until they are in force.
+/// Creates the roles, binds each to a user of its own name, the one for operators to their group, and waits until they are in
+/// force.
 pub async fn install(serving: &Serving) {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac.yaml");
     let text = std::fs::read_to_string(file).expect("the roles");
@@ -56,7 +57,7 @@ async fn bind(serving: &Serving, user: &str, role: &str) {
     serving.cluster.api.create(&binding).await;
 }
 
-/// Runs the program as somebody.
+/// Runs the program as a user.
 pub fn by(serving: &Serving, user: &str, group: Option<&str>, words: &str) -> Run {
     let mut command = serving.command(words);
     command.env("KUBECONFIG", serving.cluster.kubeconfig_as(0, user, group));
@@ -72,7 +73,7 @@ pub fn by_operator(serving: &Serving, words: &str) -> Run {
 fn read_all(ran: &Run) -> Vec<Value> {
     let checks = ran.json()["checks"].as_array().expect("checks").clone();
     for check in &checks {
-        let text = check["observed"].as_str().expect("what was seen");
+        let text = check["observed"].as_str().expect("the observed state");
         for lack in ["forbidden", "may not", "missing permissions", "not allowed", "no permission"] {
             assert!(!text.contains(lack), "{check}");
         }
@@ -81,7 +82,7 @@ fn read_all(ran: &Run) -> Vec<Value> {
 }
 
 fn check<'a>(checks: &'a [Value], name: &str) -> &'a Value {
-    checks.iter().find(|check| check["name"] == name).expect("it is listed")
+    checks.iter().find(|check| check["name"] == name).expect("the check is listed")
 }
 
 fn comes_out(checks: &[Value], name: &str, verdict: &str, seen: &str, remedy: &str) {
@@ -93,7 +94,7 @@ fn comes_out(checks: &[Value], name: &str, verdict: &str, seen: &str, remedy: &s
 }
 
 #[tokio::test]
-async fn each_does_for_its_commands_and_for_no_others() {
+async fn each_role_permits_its_commands_and_no_others() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let dns = json!({
         "clusterIP": "10.96.0.10", "selector": {"k8s-app": "kube-dns"},
@@ -140,7 +141,7 @@ async fn each_does_for_its_commands_and_for_no_others() {
     by(&serving, "netsurgeon-lock", None, "unlock").expect(0);
     let refused = by_operator(&serving, lock).expect(1);
     assert!(refused.err.contains("validatingadmissionpolic"), "{}", refused.err);
-    // It sees the API servers of other tests beside it, which have other ranges: status 3.
+    // It finds the API servers of other tests beside it, which have other ranges: status 3.
     let shown = by(&serving, "netsurgeon-look", None, "controlplane show");
     assert!([0, 3].contains(&shown.code) && !shown.err.contains("not allowed"), "{}", shown.err);
     by(&serving, "netsurgeon-look", None, "certs verify --cidr 10.96.0.0/16").expect(0);
@@ -151,9 +152,9 @@ async fn each_does_for_its_commands_and_for_no_others() {
     }
 }
 
-/// One who can read alone is told so, and sees everything else as an operator does.
+/// A user who can only read gets a warning, and everything else is the same as for an operator.
 fn preflights(serving: &Serving) {
-    // The rig's API server has no Pod that tells its flags, and its certificate is as it was.
+    // The rig's API server has no Pod with its flags, and its certificate is unchanged.
     let words = format!("preflight renumber --to {NEW_RANGE} -o json");
     let operator = read_all(&by_operator(serving, &words));
     comes_out(&operator, "rights", "pass", "without `get nodes/proxy` nodes are asked directly", "");
@@ -174,7 +175,7 @@ fn preflights(serving: &Serving) {
     comes_out(&cni, "drain-rights", "warn", seen, "no role of deploy/rbac.yaml has the others");
 }
 
-/// Nobody can exec, read Secrets, or reach a kubelet; and those who only read write nothing.
+/// No user can exec, read Secrets, or reach a kubelet; and users who only read write nothing.
 async fn refused(serving: &Serving) {
     let pods = "/api/v1/namespaces/kube-system/pods";
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}, "spec": {"ports": [{"port": 1}]}});
@@ -215,10 +216,10 @@ async fn refused(serving: &Serving) {
     }
 }
 
-/// Without the optional role a node that is not reached directly cannot be asked, and everything that would ask it says which role
-/// permits it; with the role it is asked.
+/// Without the optional role netsurgeon cannot ask a node that it does not reach directly, and every message about that names the
+/// role; with the role it asks the node.
 #[tokio::test]
-async fn nodes_are_asked_through_the_api_server_with_a_role_of_its_own() {
+async fn asking_nodes_through_the_api_server_needs_the_optional_role() {
     let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     install(&serving).await;
     let client = connected(&serving.cluster.kubeconfig_as(0, "olga", Some(OPERATORS))).await;
@@ -236,10 +237,10 @@ async fn nodes_are_asked_through_the_api_server_with_a_role_of_its_own() {
     let BarrierError::NotCrossed { silent, of: 2, .. } = &error else { panic!("{error}") };
     assert!(silent.iter().all(|node| node.seen.contains(role)), "{error}");
     let direct = Barrier { reach: Reach::Auto, ..barrier(60) };
-    client.barrier(&direct).await.expect("nodes are reached directly");
+    client.barrier(&direct).await.expect("the nodes are reached directly");
     let kubelet = client.kubelet_dns("node-1").await.unwrap_err();
     assert!(kubelet.contains(role), "{kubelet}");
-    // One that has no address that answers here.
+    // A node without an address that answers here.
     let node = Node { name: "node-1".into(), internal_ips: Vec::new(), ready: true };
     let health = async |client: &Client| client.proxy_health(&node, 10256).await;
     let fault = health(&client).await.unwrap_err();
@@ -250,7 +251,7 @@ async fn nodes_are_asked_through_the_api_server_with_a_role_of_its_own() {
         health(&client).await.map_err(|fault| fault.reason)
     })
     .await;
-    let crossed = client.barrier(&barrier(60)).await.expect("the API server asks");
+    let crossed = client.barrier(&barrier(60)).await.expect("the API server asks the nodes");
     assert!(crossed.nodes.len() == 2 && crossed.nodes.iter().all(|node| node.through_api_server));
     let kubelet = client.kubelet_dns("node-1").await.unwrap_err();
     assert!(!kubelet.contains("nodes/proxy"), "the rig has no kubelet, and it was asked: {kubelet}");

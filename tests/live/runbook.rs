@@ -1,5 +1,5 @@
-//! docs/runbook.md, played on a real control plane: every command of it in its order, and what it shows of their output is
-//! what they print, but for ids, times and counts. Its table of what may go wrong names the tests that play each line.
+//! Runs docs/runbook.md on a real control plane: every command in its order. The output in the runbook is what the commands
+//! print, except for ids, times and counts. Its table of problems names the tests that run each line.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -17,70 +17,67 @@ use super::rig::relay::Relay;
 use super::rig::report::Target;
 use super::serving::{DEADLINE, Run, Serving, Watched, lines_of, run};
 
-/// What the runbook calls the operation.
+/// The runbook's name of the operation.
 const OPERATION: &str = "renumber-20261121T155810Z-490a";
-/// What it shows of the plan's digest when it is approved.
+/// The plan's digest in the runbook.
 const DIGEST: &str = "14266d7f";
 
-/// What goes wrong, as the table begins its lines, and the tests that play its way out.
+/// Problems, as the table starts its lines, and the tests that run the solution.
 const TROUBLE: [(&str, &[&str]); 21] = [
     ("The process was killed", &["killed::resume_waits_for_the_lease_of_a_killed_process"]),
     ("Stop it now", &["renumber::every_pause_names_the_command_that_continues"]),
-    ("`a node does not answer`", &["runbook::a_node_that_does_not_answer_stops_the_batch"]),
+    ("`a node does not answer`", &["runbook::batch_stops_at_a_node_that_does_not_answer"]),
     ("`NAME: planned again, ...`", &["corners::services_that_change_before_they_move_are_planned_again"]),
     (
         "`kubectl delete service` or",
         &[
-            "kept::nobody_is_given_an_address_that_a_shadow_has",
-            "kept::what_was_deleted_in_the_middle_of_its_move_goes_with_a_rollback",
+            "kept::address_of_a_shadow_is_not_allocated_again",
+            "kept::service_deleted_during_its_move_is_removed_by_a_rollback",
         ],
     ),
-    ("`NAME: skipped, ...`", &["corners::a_service_that_cannot_move_stops_no_other"]),
-    ("`step ... failed` for one Service", &["corners::a_service_that_cannot_move_stops_no_other"]),
+    ("`NAME: skipped, ...`", &["corners::service_that_cannot_move_stops_no_other"]),
+    ("`step ... failed` for one Service", &["corners::service_that_cannot_move_stops_no_other"]),
     (
         "Something does not work with the new addresses",
         &[
-            "renumber::rolled_back_under_clients_that_remember_the_new_addresses",
-            "certificates::and_back_by_netsurgeon_alone",
+            "renumber::rollback_serves_clients_with_cached_new_addresses",
+            "certificates::rollback_verifies_the_flags",
         ],
     ),
-    (
-        "`operation ... is done`",
-        &["confirming::a_rollback_at_the_pause_for_the_flags_ends_when_they_are_back"],
-    ),
+    ("`operation ... is done`", &["confirming::rollback_ends_once_the_old_flags_are_back"]),
     (
         "`the confirmation of flags is refused`",
-        &["confirming::a_confirmation_that_an_api_server_contradicts_is_refused"],
+        &["confirming::confirmation_is_refused_when_an_api_server_contradicts_it"],
     ),
-    ("`the confirmation of certificates is refused`", &["certificates::objects_by_netsurgeon_alone"]),
-    ("`operation ... (rewrite-range)", &["rewriting::a_rewrite_killed_in_the_middle_is_resumed"]),
+    (
+        "`the confirmation of certificates is refused`",
+        &["certificates::renumber_verifies_certificates_and_flags"],
+    ),
+    ("`operation ... (rewrite-range)", &["rewriting::killed_rewrite_is_resumed"]),
     (
         "`... does not route external IPs`",
-        &["unrouted::apply_stops_before_any_move_where_one_node_ignores_external_ips"],
+        &["unrouted::apply_stops_before_any_move_when_a_node_ignores_external_ips"],
     ),
-    (
-        "`waiting for manual step other-ranges`",
-        &["corners::other_ranges_of_the_family_are_their_owners_to_delete"],
-    ),
+    ("`waiting for manual step other-ranges`", &["corners::other_ranges_are_left_to_their_owners"]),
     (
         "`renumber retire` refuses",
-        &["corners::retire_keeps_what_owners_have_changed_meanwhile", "chaos::clients_go_on"],
+        &["corners::retire_keeps_fields_that_owners_changed", "chaos::client_changes_survive_a_renumbering"],
     ),
     (
         "`ServiceCIDR ..., which has it, is being deleted`",
-        &["corners::the_old_range_is_closed_after_the_flags_and_opened_by_a_rollback"],
+        &["corners::old_range_is_closed_after_the_flags_and_opened_by_a_rollback"],
     ),
-    ("`the Lease ... is lost`", &["lease::a_renumbering_that_loses_the_lease_to_another_operation_stops"]),
+    ("`the Lease ... is lost`", &["lease::renumber_stops_when_another_operation_takes_the_lease"]),
     (
         "An API server is down",
         &[
-            "disturbed::an_api_server_that_was_frozen_for_a_minute_deletes_no_address",
-            "disturbed::an_api_server_that_is_gone_for_good_is_left_out_by_name",
+            "disturbed::api_server_frozen_for_a_minute_deletes_no_address",
+            "disturbed::dead_api_server_is_excluded_by_name",
         ],
     ),
-    ("No API server comes up again", &["renumber::without_an_api_server"]),
-    ("etcd has lost its quorum", &["runbook::an_operation_is_resumed_once_etcd_has_its_quorum_again"]),
-    ("All is lost", &["runbook::the_snapshot_of_an_apply_is_restored"]),
+    ("No API server comes up again", &["renumber::rollback_works_without_an_api_server"]),
+    ("etcd has lost its quorum", &["runbook::operation_resumes_once_etcd_has_its_quorum_again"]),
+    ("All is lost", &["runbook::snapshot_of_an_apply_restores_the_cluster"]),
 ];
 
 /// A command of the runbook, without the program's name, and the lines that are shown below it.
@@ -94,7 +91,7 @@ fn text() -> String {
     std::fs::read_to_string(file).expect("the runbook")
 }
 
-/// The commands up to the table, in their order. Text of a list is indented by three, what is typed and printed by more.
+/// The commands before the table, in their order. Text of a list is indented by three, commands and output by more.
 fn passages() -> VecDeque<Passage> {
     let text = text();
     let text = text.split("## When something goes wrong").next().expect("a beginning");
@@ -111,11 +108,11 @@ fn passages() -> VecDeque<Passage> {
     passages
 }
 
-/// What is counted must be as the runbook has it.
+/// Counts that must be as in the runbook.
 const COUNTED: [&str; 9] =
     ["Service", "Services", "batch", "batches", "stay", "waiting,", "moved", "retired,", "old"];
 
-/// A line with everything else that differs from run to run left out.
+/// A line without everything else that differs from run to run.
 fn shape(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let next = words.iter().skip(1).copied().chain([""]);
@@ -137,7 +134,7 @@ fn of_part(part: &str) -> String {
     if varies { format!("N{}", &part[own.len()..]) } else { part.to_owned() }
 }
 
-/// Somebody who does what the runbook says.
+/// Runs the commands of the runbook.
 struct Player {
     serving: Serving,
     hosts: Hosts,
@@ -157,12 +154,12 @@ impl Player {
         Self { serving, hosts, relay, folder, passages: passages(), operation: String::new() }
     }
 
-    /// The next command, which must begin so, in the words of this cluster.
+    /// The next command, which must start with this text, with the names of this cluster.
     fn next(&mut self, begins: &str) -> Passage {
         let passage = self.passages.pop_front().unwrap_or_else(|| panic!("`{begins}` is not in the runbook"));
         assert!(
             passage.words.starts_with(begins),
-            "the runbook goes on with `{}`, not `{begins}`",
+            "the runbook continues with `{}`, not `{begins}`",
             passage.words
         );
         println!("runbook: {}", passage.words);
@@ -170,7 +167,7 @@ impl Player {
         Passage { words, shown: passage.shown }
     }
 
-    /// Every line that is shown is printed, in this order.
+    /// Checks that every line of the runbook is printed, in this order.
     fn compare(&self, shown: &[String], run: &Run) {
         let printed = format!("{}\n{}", run.err, run.out);
         let mut printed: VecDeque<String> = printed
@@ -191,7 +188,7 @@ impl Player {
         }
     }
 
-    /// Runs the next command beside the API servers, with more words, and compares what it prints.
+    /// Runs the next command beside the API servers, with more arguments, and compares its output.
     fn play(&mut self, begins: &str, more: &str, code: i32) -> Run {
         let passage = self.next(begins);
         let words = format!("{} {more}", passage.words);
@@ -209,7 +206,7 @@ impl Player {
     }
 }
 
-/// The window, from the rehearsal to the end, as the runbook has it.
+/// The maintenance window, from the rehearsal to the end, as in the runbook.
 #[tokio::test]
 async fn every_command_prints_what_the_runbook_shows() {
     let mut player = Player::start().await;
@@ -218,7 +215,7 @@ async fn every_command_prints_what_the_runbook_shows() {
     player.soak().await;
     player.end();
     let left: Vec<&str> = player.passages.iter().map(|passage| passage.words.as_str()).collect();
-    assert_eq!(left, Vec::<&str>::new(), "commands of the runbook that nobody has played");
+    assert_eq!(left, Vec::<&str>::new(), "commands of the runbook that did not run");
 }
 
 impl Player {
@@ -230,7 +227,7 @@ impl Player {
         self.play("renumber plan", "", 0);
         let reissue = self.next("certs reissue").words.replace("certs reissue", "");
         let verify = self.next("certs verify").words.replace("certs verify", "");
-        // The wait is the hosts' own.
+        // The hosts wait themselves.
         let verify = verify.split(" --wait").next().expect("a beginning").to_owned();
         self.hosts.reissue(&self.serving, &reissue, &verify);
     }
@@ -282,7 +279,7 @@ impl Player {
         assert!([0, 3].contains(&looked.code), "{}", looked.err);
     }
 
-    /// Starts the next command, interrupts it once it has printed what the runbook shows, and finds that no error.
+    /// Starts the next command, interrupts it once it has printed the lines of the runbook, and expects no error.
     async fn listen(&mut self, begins: &str) {
         let passage = self.next(begins);
         let mut running = Watched::start(self.serving.command(&passage.words));
@@ -311,9 +308,9 @@ impl Player {
     }
 }
 
-/// Each line of the table is played by tests that exist, and runs in `make test` or `make soak`.
+/// Tests that exist run each line of the table, in `make test` or `make soak`.
 #[test]
-fn every_line_of_the_table_is_played() {
+fn every_line_of_the_table_has_a_test() {
     let text = text();
     let table = text.split("## When something goes wrong").nth(1).expect("the table");
     let rows: Vec<&str> = table.lines().filter_map(|line| line.strip_prefix("| ")).skip(1).collect();
@@ -330,9 +327,9 @@ fn every_line_of_the_table_is_played() {
     }
 }
 
-/// A kube-proxy that is stopped: the batch waits, then stops with the node's name; once it is back, the operation is resumed.
+/// A stopped kube-proxy: the batch waits, then stops with the node's name; once kube-proxy runs again, the operation is resumed.
 #[tokio::test]
-async fn a_node_that_does_not_answer_stops_the_batch() {
+async fn batch_stops_at_a_node_that_does_not_answer() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let old = Serving::targets();
     let probe = serving.probe(&old).await;
@@ -346,10 +343,10 @@ async fn a_node_that_does_not_answer_stops_the_batch() {
     serving.assert_unbroken(&probe.stop(), &old);
 }
 
-/// Two of three members are stopped: nothing can be written, what answered goes on answering, and the operation is resumed
-/// once they are back.
+/// Two of three members are stopped: nothing can be written, Services continue to answer, and the operation is resumed once the
+/// members are back.
 #[tokio::test]
-async fn an_operation_is_resumed_once_etcd_has_its_quorum_again() {
+async fn operation_resumes_once_etcd_has_its_quorum_again() {
     let etcd = Servers { members: 3, ..Servers::default() };
     let options = ClusterOptions { etcd, ..ClusterOptions::new(Era::Objects) };
     let mut serving = Serving::start_on(options, ProxyMode::Nftables).await;
@@ -380,9 +377,10 @@ async fn an_operation_is_resumed_once_etcd_has_its_quorum_again() {
     serving.assert_unbroken(&probe.stop(), &old);
 }
 
-/// What `apply` has saved before its first write is the whole cluster: restored by etcdutl, every Service is where it was.
+/// The snapshot that `apply` saves before its first write has the whole cluster: after a restore by etcdutl, every Service has
+/// its old address.
 #[tokio::test]
-async fn the_snapshot_of_an_apply_is_restored() {
+async fn snapshot_of_an_apply_restores_the_cluster() {
     let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     serving.netsurgeon(&serving.apply_words()).expect(6);
     assert!(serving.cluster_ip("web").await.starts_with("10.200."));

@@ -1,5 +1,5 @@
-//! A Service that is written after others shows when a kube-proxy has carried all of them out: it opens the
-//! Service's health check port, and answers there with the Service's name, at the end of that round.
+//! A Service that is written after others shows when a kube-proxy has applied all of them: at the end of that sync it opens the
+//! Service's health check port, and answers there with the Service's name.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use super::rig::proxy::{ProxyMode, ProxyOptions, http_get};
 const DEADLINE: Duration = Duration::from_mins(1);
 
 #[tokio::test]
-async fn objects_era() {
+async fn sentinel_opens_its_port_in_the_objects_era() {
     opens_its_port_on_every_node(Era::Objects).await;
 }
 
 #[tokio::test]
-async fn bitmap_era() {
+async fn sentinel_opens_its_port_in_the_bitmap_era() {
     opens_its_port_on_every_node(Era::Bitmap).await;
 }
 
-/// One node's kube-proxy tells the kernel by nftables, the other's by iptables.
+/// One node's kube-proxy uses nftables, the other's iptables.
 async fn opens_its_port_on_every_node(era: Era) {
     let cluster = Cluster::start(ClusterOptions { nodes: 2, ..ClusterOptions::new(era) }).await;
     let mut proxies = Vec::new();
@@ -82,7 +82,7 @@ fn node_proxy(node: &Node, port: u16) -> String {
     format!("/api/v1/nodes/{}:{port}/proxy/healthz", node.name)
 }
 
-/// There are no endpoints on any node: unavailable, but known.
+/// There are no endpoints on any node: the answer is unavailable, with the Service's name.
 fn is_named(name: &str, (code, body): (u16, String)) -> Result<(), String> {
     let json: Value = serde_json::from_str(&body).map_err(|error| format!("{code} {body}: {error}"))?;
     let service = json!({"namespace": "default", "name": name});

@@ -1,5 +1,4 @@
-//! A cluster that serves traffic, and netsurgeon run beside it as its operators do: what the tests of whole
-//! operations share.
+//! A cluster that serves traffic, and netsurgeon run beside it as an operator does: shared by the tests of whole operations.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -22,13 +21,13 @@ pub use super::rig::run::{Run, run};
 pub const DEADLINE: Duration = Duration::from_mins(6);
 /// Services besides `web` and `kubernetes`.
 pub const SERVICES: usize = 24;
-/// Where they go.
+/// The new range.
 pub const NEW_RANGE: &str = "10.200.0.0/16";
 
-/// What everything has to confirm that a person would do, from the soak on.
+/// Confirmations of all manual steps from the soak on.
 pub const ENDING: &str = "--confirm cluster-dns --confirm soak --confirm certificates-after";
 
-/// A program that is listened to, and the lines that it has printed so far.
+/// A running program, and the lines that it has printed so far.
 pub struct Watched {
     child: Child,
     pub out: Lines,
@@ -48,7 +47,7 @@ impl Watched {
         Self { child, out, err, listeners: vec![of_out, of_err] }
     }
 
-    /// The exit status, once it has ended; all that it has said was heard by then.
+    /// The exit status, once the program has ended; all of its output is collected by then.
     pub fn ended(&mut self) -> Option<i32> {
         let status = self.child.try_wait().expect("a child")?;
         for listener in self.listeners.drain(..) {
@@ -57,28 +56,28 @@ impl Watched {
         Some(status.code().unwrap_or(-1))
     }
 
-    /// Sends it a signal.
+    /// Sends the program a signal.
     pub fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a process id");
-        kill_process(id, signal).expect("it is there");
+        kill_process(id, signal).expect("the process exists");
     }
 
-    /// Its process id.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Stops it in its tracks: its connections stay open, and it says nothing.
+    /// Stops the process (SIGSTOP): its connections stay open, and it sends nothing.
     pub fn freeze(&self) {
         freeze(&self.child);
     }
 
-    /// Lets it go on.
+    /// Lets the process continue.
     pub fn thaw(&self) {
         thaw(&self.child);
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the program.
     pub async fn end(&mut self) -> i32 {
         wait_until("netsurgeon ends", DEADLINE, async || {
             self.ended().ok_or_else(|| format!("{:?}", lines_of(&self.err).last()))
@@ -95,7 +94,7 @@ impl Drop for Watched {
 }
 
 pub fn lines_of(lines: &Lines) -> Vec<String> {
-    lines.lock().expect("nobody panics").clone()
+    lines.lock().expect("no thread panics").clone()
 }
 
 fn collect(pipe: impl Read + Send + 'static) -> (Lines, JoinHandle<()>) {
@@ -104,13 +103,13 @@ fn collect(pipe: impl Read + Send + 'static) -> (Lines, JoinHandle<()>) {
     let listener = std::thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
             println!("| {line}");
-            collected.lock().expect("nobody panics").push(line);
+            collected.lock().expect("no thread panics").push(line);
         }
     });
     (lines, listener)
 }
 
-/// The program with words as its arguments, beside the API servers and with nothing else in its environment.
+/// The program with these arguments, beside the API servers and with nothing else in its environment.
 pub fn command(cluster: &Cluster, words: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
     command.env_clear().current_dir("/").args(words.split_whitespace());
@@ -127,7 +126,7 @@ pub fn command(cluster: &Cluster, words: &str) -> Command {
     command
 }
 
-/// A cluster that serves: Services with endpoints on both nodes, a client in a pod.
+/// A cluster that serves: Services with endpoints on both nodes, a client in a Pod.
 pub struct Serving {
     pub cluster: Cluster,
     pub client: Pod,
@@ -141,14 +140,14 @@ impl Serving {
         Self::start_on(ClusterOptions::new(era), mode).await
     }
 
-    /// Starts one on a cluster of two nodes that is otherwise as given.
+    /// Starts on a cluster of two nodes with these options otherwise.
     pub async fn start_on(options: ClusterOptions, mode: ProxyMode) -> Self {
         let cluster = Cluster::start(ClusterOptions { nodes: 2, ..options }).await;
         let proxies = cluster.start_proxies(mode).await;
         Self::furnish(cluster, proxies).await
     }
 
-    /// Fills a cluster of two nodes, on which kube-proxies run.
+    /// Fills a cluster of two nodes with running kube-proxies.
     pub async fn furnish(cluster: Cluster, proxies: Vec<KubeProxy>) -> Self {
         let web = json!({"app": "web"});
         let pods =
@@ -159,7 +158,7 @@ impl Serving {
             let fixed = json!({"clusterIP": format!("10.96.1.{}", number + 1)});
             cluster.create_echo_service(&format!("web-{number}"), &web, &fixed).await;
         }
-        // Their controller writes them late where the machine is busy, and not in the middle of what a test compares.
+        // On a busy machine the controller writes them late, and must not do so during a comparison of a test.
         wait_until("every Service has its endpoints", DEADLINE, async || {
             let slices =
                 cluster.api.list("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices").await;
@@ -183,18 +182,18 @@ impl Serving {
         command(&self.cluster, words)
     }
 
-    /// Runs the program, and shows what it prints.
+    /// Runs the program, and shows its output.
     pub fn netsurgeon(&self, words: &str) -> Run {
         run(words, self.command(words))
     }
 
-    /// Starts the program, to be listened to while it runs.
+    /// Starts the program; its output is collected while it runs.
     pub fn start_netsurgeon(&self, words: &str) -> Watched {
         println!("$ netsurgeon {words} &");
         Watched::start(self.command(words))
     }
 
-    /// Runs the program on a terminal of its own (`script`), 120 columns wide, and returns what is written on it.
+    /// Runs the program on its own terminal (`script`), 120 columns wide, and returns the terminal's output.
     pub fn on_a_terminal(&self, words: &str) -> Run {
         let command = self.command(words);
         let program = command.get_program().to_string_lossy().into_owned();
@@ -229,7 +228,7 @@ impl Serving {
         .await;
     }
 
-    /// Waits until so many Services are moved back, while the program runs.
+    /// Waits until so many Services have moved back, while the program runs.
     pub async fn wait_for_undone(&self, running: &mut Watched, count: usize) {
         wait_until("flips are undone", DEADLINE, async || {
             assert_eq!(running.ended(), None, "it is still running");
@@ -245,7 +244,7 @@ impl Serving {
         .await;
     }
 
-    /// Waits until one ServiceCIDR is left: their controller takes its time to delete the other.
+    /// Waits until one ServiceCIDR is left: the controller deletes the other after a while.
     pub async fn wait_for_one_range(&self) {
         wait_until("one ServiceCIDR is left", DEADLINE, async || {
             let ranges = self.cluster.api.list("/apis/networking.k8s.io/v1/servicecidrs").await;
@@ -254,8 +253,7 @@ impl Serving {
         .await;
     }
 
-    /// Starts the program and kills it once it has written so many more records of steps; `false` if it ended
-    /// by itself before.
+    /// Starts the program and kills it once it has written so many more records of steps; `false` if it ended by itself before.
     pub async fn kill_after(&self, words: &str, records: usize) -> bool {
         let before = self.cluster.etcd.keys("/netsurgeon/").await.len();
         let mut command = self.command(words);
@@ -266,13 +264,13 @@ impl Serving {
                 return false;
             }
             if self.cluster.etcd.keys("/netsurgeon/").await.len() >= before + records {
-                child.kill().and_then(|()| child.wait()).expect("it is killed");
+                child.kill().and_then(|()| child.wait()).expect("the process is killed");
                 return true;
             }
         }
     }
 
-    /// Begins to probe, from an instant on at which everything answers.
+    /// Starts a probe at a moment at which every target answers.
     pub async fn probe(&self, targets: &[Target]) -> Probe {
         let trial = self.client.probe(targets);
         for target in targets {
@@ -286,12 +284,12 @@ impl Serving {
         probe
     }
 
-    /// Gives up the old range.
+    /// Retires the old range.
     pub fn retire(&self) {
         self.netsurgeon(&format!("renumber retire --without-evidence --yes {ENDING}")).expect(0);
     }
 
-    /// The words of an apply that needs no person until the API servers' flag must change.
+    /// The arguments of an apply that needs no person until the API servers' flag must change.
     pub fn apply_words(&self) -> String {
         self.apply_words_to(NEW_RANGE)
     }
@@ -303,7 +301,7 @@ impl Serving {
         )
     }
 
-    /// Applies until the API servers' flag must change, changes it, and goes on. Returns the operation's id.
+    /// Applies until the API servers' flag must change, changes it, and continues. Returns the operation's id.
     pub async fn apply(&mut self, more: &str) -> String {
         let words = format!("{} {more}", self.apply_words());
         self.apply_with(&words, NEW_RANGE).await
@@ -315,13 +313,13 @@ impl Serving {
         self.apply_with(&words, flag).await
     }
 
-    /// The same in other words.
+    /// The same with other arguments.
     pub async fn apply_with(&mut self, words: &str, flag: &str) -> String {
         let paused = self.netsurgeon(words).expect(6);
-        assert!(paused.err.contains("--confirm flags"), "it says what to do: {}", paused.err);
+        assert!(paused.err.contains("--confirm flags"), "it names the command: {}", paused.err);
         let status = self.netsurgeon("renumber status -o json").expect(0).json();
         let operation = status["operation"].as_str().expect("an id").to_string();
-        // What the operation keeps is nothing to look at.
+        // `ranges check` accepts what the operation keeps.
         self.netsurgeon("ranges check").expect(0);
         self.restart_with(flag).await;
         self.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(0);
@@ -352,7 +350,7 @@ impl Serving {
         assert_eq!(checked["findings"], json!([]));
     }
 
-    /// No attempt failed, no long-lived connection broke, and the server saw the client's own address.
+    /// No attempt failed, no long-lived connection broke, and the server observed the client's own address.
     pub fn assert_unbroken(&self, report: &Report, targets: &[Target]) {
         println!("{report}");
         assert!(report.failures().is_empty(), "{report}");

@@ -1,9 +1,9 @@
-//! Everything at once: processes killed, API servers frozen, clients that change their Services in every way, namespaces that
-//! come and go, a second operator, and a tenant who asks for every address that may be free. Operation after operation goes
-//! there and back or to its end, by the commands of the runbook alone.
+//! Everything at once: killed processes, frozen API servers, clients that change their Services in every way, namespaces that are
+//! created and deleted, a second operator, and a tenant that requests every address that may be free. Each operation runs forward
+//! and back or to its end, with the commands of the runbook only.
 //!
-//! No connection to a Service that nobody changes may fail, and no address may have two owners at any revision of etcd.
-//! `NETSURGEON_STORM_SECONDS` says how long `make soak` does this in each era.
+//! No connection to a Service that no client changes may fail, and no address may have two owners at any revision of etcd.
+//! `NETSURGEON_STORM_SECONDS` says how long `make soak` runs this in each era.
 
 mod bits;
 mod clients;
@@ -29,27 +29,27 @@ use super::serving::{ENDING, Serving, Watched, lines_of};
 
 const RANGES: [&str; 2] = ["10.96.0.0/16", "10.200.0.0/16"];
 const OTHER_FAMILY: &str = "fd00:10:96::/112";
-/// Services that nobody changes, and that are probed.
+/// Services that no client changes, and that are probed.
 const STEADY: [&str; 3] = ["web", "web-6", "web-20"];
 /// How long one goal may take, storms included.
 const PATIENCE: Duration = Duration::from_mins(30);
-/// After so many ends without having come to the goal the storm calms down, and clients rest: what does not come to its end
-/// then is stuck.
+/// After so many runs without reaching the goal the storm stops and then clients rest; after the last number the operation is
+/// stuck.
 const MOST_FAILURES: [u32; 3] = [12, 18, 24];
-/// Longer than API servers take to repair what they themselves left behind.
+/// Longer than API servers take to repair their own leftovers.
 const REPAIRED: Duration = Duration::from_mins(12);
-/// Whatever is said of how a program stands.
+/// How often the state of a program is polled.
 const LOOK: Duration = Duration::from_millis(20);
-/// On every command: each Service that cannot move is left alone, and a killed process is forgotten soon.
+/// For every command: each Service that cannot move is skipped, and the lease of a killed process expires soon.
 const ALWAYS: &str = "--max-failures 200 --lock-ttl 3";
 
 struct Storm {
     serving: Serving,
     witness: Arc<Witness>,
     random: StdRng,
-    /// Where the Services are, of [`RANGES`].
+    /// The present range of the Services, of [`RANGES`].
     from: usize,
-    /// The API server that is frozen, and until when.
+    /// The frozen API server, and until when.
     frozen: Option<(usize, Instant)>,
     next_freeze: Instant,
     second: Option<Watched>,
@@ -69,7 +69,7 @@ struct Count {
     attempts: u64,
 }
 
-/// How a run of the program ended.
+/// The end of a run of the program.
 type Ended = Option<(i32, String)>;
 
 fn is_steady(owner: &str) -> bool {
@@ -116,7 +116,7 @@ impl Storm {
         operation.rsplit('/').next().map(str::to_owned)
     }
 
-    /// Freezes an API server, or lets it continue, when it is time for that.
+    /// Freezes an API server, or lets it continue, when it is time.
     fn freeze_and_thaw(&mut self) {
         let now = Instant::now();
         if let Some((number, until)) = self.frozen {
@@ -139,7 +139,7 @@ impl Storm {
         self.next_freeze = Instant::now() + self.seconds(5.0..60.0);
     }
 
-    /// The guard runs nearly always, and somebody else may be at work.
+    /// The guard runs nearly always, and a second operator may be active.
     fn others(&mut self, operation: Option<&str>) {
         let is_over =
             |program: &mut Option<Watched>| program.as_mut().is_none_or(|one| one.ended().is_some());
@@ -153,7 +153,7 @@ impl Storm {
                     Some(id) if self.random.random_bool(0.7) => {
                         format!("operation resume {id} {ALWAYS} --confirm snapshot --confirm certificates")
                     }
-                    // The first one takes up what comes of it, or rolls it back.
+                    // The first operator continues the new operation, or rolls it back.
                     _ => format!("renumber apply --to {} --no-snapshot --yes", self.to()),
                 };
                 self.second = Some(self.serving.start_netsurgeon(&words));
@@ -171,13 +171,13 @@ impl Storm {
         self.count.runs += 1;
         let dies = !self.is_calm && self.random.random_bool(0.5);
         let life = self.seconds(0.0..15.0);
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             if let Some(code) = running.ended() {
                 println!("storm: [{code}]");
                 return Some((code, lines_of(&running.err).join("\n")));
             }
-            if dies && begun.elapsed() >= life {
+            if dies && started.elapsed() >= life {
                 println!("storm: killed");
                 self.count.kills += 1;
                 return None;
@@ -188,7 +188,7 @@ impl Storm {
         }
     }
 
-    /// Runs the program again and again until `is_there` says that it has come to where it is to come.
+    /// Runs the program repeatedly until `is_there` reports that the goal is reached.
     async fn bring(
         &mut self,
         clients: &Clients,
@@ -196,7 +196,7 @@ impl Storm {
         words: impl Fn(Option<&str>) -> Vec<String>,
         is_there: impl Fn(Option<&str>, &Ended) -> bool,
     ) -> Ended {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut failures = 0;
         let mut _rest = None;
         loop {
@@ -219,7 +219,7 @@ impl Storm {
                 println!("storm: clients rest");
                 _rest = Some(clients.quiet().await);
             }
-            let is_stuck = failures >= MOST_FAILURES[2] || begun.elapsed() > PATIENCE;
+            let is_stuck = failures >= MOST_FAILURES[2] || started.elapsed() > PATIENCE;
             assert!(!is_stuck, "stuck on the way to {goal}: {ended:?}");
             if ended.is_some() {
                 sleep(Duration::from_secs(1)).await;
@@ -227,7 +227,7 @@ impl Storm {
         }
     }
 
-    /// Until every Service is moved, or the flags are asked for.
+    /// Until every Service has moved, or the operation waits for the flags.
     async fn forward(&mut self, clients: &Clients) {
         self.bring(clients, "the flags", onward(self.to()), |_, ended| asks_for_flags(ended)).await;
         self.flags(1 - self.from).await;
@@ -239,7 +239,7 @@ impl Storm {
         self.bring(clients, "the soak", words, is_there).await;
     }
 
-    /// Begins, is killed at some moment, and goes back.
+    /// Starts, is killed at some moment, and is rolled back.
     async fn forward_in_part(&mut self, clients: &Clients) {
         self.bring(clients, "a beginning", onward(self.to()), |operation, _| operation.is_some()).await;
     }
@@ -265,13 +265,13 @@ impl Storm {
         };
         let is_back = |ended: &Ended| matches!(ended, Some((0 | 3, _)));
         let to_flags = |_: Option<&str>, ended: &Ended| is_back(ended) || asks_for_flags(ended);
-        let ended = self.bring(clients, "the flags, on the way back", words(""), to_flags).await;
+        let ended = self.bring(clients, "the flags, during the rollback", words(""), to_flags).await;
         if !is_back(&ended) {
             self.flags(self.from).await;
             let is_there = |_: Option<&str>, ended: &Ended| is_back(ended);
-            self.bring(clients, "where it began", words("--confirm flags"), is_there).await;
+            self.bring(clients, "the start", words("--confirm flags"), is_there).await;
         }
-        // The second operator may have begun one of their own in between.
+        // The second operator may have started another operation in between.
         let words = |operation: Option<&str>| {
             let id = operation.expect("one");
             let back =
@@ -282,7 +282,7 @@ impl Storm {
         self.count.rolled_back += 1;
     }
 
-    /// Retires what is held; what a refusal names is done first.
+    /// Retires what is held; the manual steps that a refusal names come first.
     async fn retire(&mut self, clients: &Clients) {
         let words = |operation: Option<&str>| {
             let id = operation.expect("an operation");
@@ -305,19 +305,19 @@ impl Storm {
         targets
     }
 
-    /// One operation, from its beginning to one of its ends.
+    /// One operation, from its start to one of its ends.
     async fn cycle(&mut self, clients: &Clients, probe: &Probe) {
         let old = self.addresses().await;
         match self.random.random_range(0..3) {
             0 => {
-                println!("storm: to {}, and back in the middle", self.to());
+                println!("storm: to {}, and back half way", self.to());
                 self.forward_in_part(clients).await;
                 self.back(clients).await;
             }
             chosen => {
                 println!("storm: to {}", self.to());
                 self.forward(clients).await;
-                // From now on both answer.
+                // From now on both addresses answer.
                 let new = self.addresses().await;
                 for target in &new {
                     probe.add(*target);
@@ -333,7 +333,7 @@ impl Storm {
         self.settled(clients).await;
     }
 
-    /// While nobody disturbs it the cluster is found in order, and nothing of ours is left.
+    /// Without disturbance the cluster is in order, and nothing of netsurgeon is left.
     async fn settled(&mut self, clients: &Clients) {
         if let Some((number, _)) = self.frozen {
             self.thaw(number);
@@ -346,9 +346,10 @@ impl Storm {
             !left.iter().any(|key| key.contains("/netsurgeon-hold-") || key.contains("/netsurgeon-warm-")),
             "{left:?}"
         );
-        // What an API server leaves of a request in the middle of which it was frozen; its repair frees it within nine minutes.
+        // Leftovers of a request during which an API server was frozen; its repair loop frees them within nine minutes.
         let era = self.serving.cluster.era();
-        // Under dual write nobody frees what an API server leaves of an address: it is told from what netsurgeon leaves.
+        // Under dual write no component frees an address that an API server leaves: the witness distinguishes it from
+        // netsurgeon's.
         let is_leak = |finding: &&Value| match finding["code"].as_str() {
             Some("bit-without-node-port") => true,
             Some("bit-without-service") if era == Era::DualWrite => address_of(finding)
@@ -365,7 +366,7 @@ impl Storm {
                 .flatten()
                 .filter(|finding| finding["severity"] == "error")
                 .filter(|finding| !is_leak(finding))
-                // The other family is nobody's but the API servers'.
+                // Only API servers use the other family.
                 .filter(|finding| !finding["subject"].to_string().contains("secondaryserviceips"))
                 .collect();
             if errors.is_empty() && found["findings"].is_array() {
@@ -389,8 +390,8 @@ impl Storm {
         }
     }
 
-    /// What clients have created in the range that their Services do not have in the end is theirs to create again, as a
-    /// rollback says.
+    /// Services that clients created in the range that is not in use at the end: their clients have to create them again, as the
+    /// output of a rollback says.
     async fn leave_the_other_range(&self) {
         let other = &RANGES[1 - self.from][..RANGES[1 - self.from].len() - 6];
         for service in self.serving.cluster.api.list("/api/v1/services").await {
@@ -433,7 +434,7 @@ fn address_of(finding: &Value) -> Option<IpAddr> {
     finding["subject"].as_str()?.split(' ').next_back()?.parse().ok()
 }
 
-/// What begins a renumbering, and continues it.
+/// The commands that start a renumbering, and continue it.
 fn onward(to: &'static str) -> impl Fn(Option<&str>) -> Vec<String> {
     move |operation| {
         vec![match operation {
@@ -453,7 +454,7 @@ fn asks_for_flags(ended: &Ended) -> bool {
     matches!(ended, Some((6, said)) if said.contains("manual step `flags`"))
 }
 
-/// Whether it was refused because the lease of another process has not ended: somebody else was killed before their first
+/// Whether it was refused because the lease of another process has not expired: a second operator was killed before its first
 /// record, and there is nothing to take over.
 fn is_to_wait(ended: &Ended) -> bool {
     ended.as_ref().is_some_and(|(code, said)| *code == 1 && said.contains("; it ends in "))
@@ -465,13 +466,13 @@ async fn storm(era: Era, time: Duration) {
     let mut storm = Storm::start(era, seed).await;
     let servers = [storm.serving.cluster.api_of(0).await, storm.serving.cluster.api_of(1).await];
     let clients = Clients::start(&servers, &storm.witness, seed);
-    let begun = Instant::now();
+    let started = Instant::now();
     let targets = storm.addresses().await;
     let probe = storm.serving.probe(&targets).await;
     loop {
         storm.cycle(&clients, &probe).await;
         storm.judge(&probe);
-        if begun.elapsed() >= time {
+        if started.elapsed() >= time {
             break;
         }
     }
@@ -484,24 +485,24 @@ fn soaking() -> Duration {
 }
 
 #[tokio::test]
-async fn for_one_operation() {
+async fn storm_breaks_nothing_during_one_operation() {
     Box::pin(storm(Era::Objects, Duration::from_secs(1))).await;
 }
 
 #[tokio::test]
 #[ignore = "an hour, in `make soak`: needs `make rig` and root"]
-async fn of_the_objects_era() {
+async fn storm_breaks_nothing_in_the_objects_era() {
     Box::pin(storm(Era::Objects, soaking())).await;
 }
 
 #[tokio::test]
 #[ignore = "an hour, in `make soak`: needs `make rig` and root"]
-async fn under_dual_write() {
+async fn storm_breaks_nothing_under_dual_write() {
     Box::pin(storm(Era::DualWrite, soaking())).await;
 }
 
 #[tokio::test]
 #[ignore = "an hour, in `make soak`: needs `make rig` and root"]
-async fn where_allocations_are_bits() {
+async fn storm_breaks_nothing_in_the_bitmap_era() {
     Box::pin(storm(Era::Bitmap, soaking())).await;
 }

@@ -1,5 +1,5 @@
-//! A tenant who wants harm: with the role `edit` in a namespace, and with every right in `default` short of Secrets, it forges
-//! what netsurgeon works with, and stores what is too much of everything, while a renumbering runs.
+//! A hostile tenant: with the role `edit` in a namespace, and every permission in `default` except for Secrets, it forges the
+//! objects that netsurgeon works with, and stores very large objects, while a renumbering runs.
 
 use serde_json::{Value, json};
 
@@ -9,24 +9,24 @@ use super::rig::memory::{take_peak, under_time};
 use super::rig::proxy::ProxyMode;
 use super::serving::{NEW_RANGE, Run, Serving, lines_of, run};
 
-/// What clears a screen, turns text round, and makes a line of its own.
+/// Characters that clear a screen, reverse text, and start a line.
 const HOSTILE: &str = "\u{1b}[2J\u{9b}31m\u{202e}\nerror: all is lost\u{7}";
 /// Whole megabytes that it stores.
 const LARGE: usize = 40;
 
-/// In how many KiB of memory each command has to do.
+/// The memory limit of each command, in KiB.
 const MEMORY: u64 = 200 * 1024;
-/// The longest ConfigMap, and the longest of any object, of which etcd takes 1.5 MiB.
+/// The largest ConfigMap, and the largest of any object, of which etcd accepts 1.5 MiB.
 const LARGEST_MAP: usize = 1_040_000;
 const LARGEST: usize = 1_400_000;
 
-/// The tenant: a namespace of its own, and all of `default` but Secrets.
+/// The tenant: its own namespace, and all of `default` except Secrets.
 async fn tenant(serving: &Serving) -> Api {
     let cluster = &serving.cluster;
     cluster.api.create_namespace("tenant").await;
     let group = "rbac.authorization.k8s.io";
     let own = json!({"apiGroup": group, "kind": "User", "name": "mallory"});
-    // `edit` is aggregated by a controller that the rig has not; these are its rights over what matters here.
+    // A controller that the rig does not run aggregates `edit`; these are its permissions that matter here.
     let core = [
         "services",
         "configmaps",
@@ -67,11 +67,11 @@ fn service(namespace: &str, name: &str, labels: &Value, address: &str) -> Value 
     })
 }
 
-/// Forges each thing by which netsurgeon knows its own.
+/// Forges every mark by which netsurgeon recognises its own objects.
 async fn forge(mallory: &Api) {
     let ours = |part: &str| json!({"app.kubernetes.io/managed-by": "netsurgeon", "netsurgeon.io/part": part});
     for (namespace, name, part, address) in [
-        // A sentinel of a barrier, a shadow's, and one that has the address that a Service is about to get.
+        // A sentinel of a barrier, one of a shadow, and one with the address that a Service is about to get.
         ("tenant", "netsurgeon-sentinel", "barrier", ""),
         ("default", "web-netsurgeon-hold", "shadow", "10.96.9.9"),
         ("default", "netsurgeon-barrier", "barrier", ""),
@@ -103,11 +103,11 @@ async fn forge(mallory: &Api) {
     }
     for path in ["/api/v1/namespaces/default/secrets", "/api/v1/namespaces/kube-system/services"] {
         let list = mallory.request(http::Method::GET, path, "application/json", None).await;
-        assert!(list.is_err(), "the tenant may not read {path}");
+        assert!(list.is_err(), "the tenant is not allowed to read {path}");
     }
 }
 
-/// Stores old addresses again and again, and what a terminal would act upon.
+/// Stores old addresses repeatedly, and characters that control a terminal.
 async fn flood(mallory: &Api, maps: usize) {
     let old = "10.96.0.1 ".repeat(LARGEST_MAP / 10);
     for number in 0..maps {
@@ -133,7 +133,7 @@ async fn flood(mallory: &Api, maps: usize) {
         .await;
 }
 
-/// Runs the program, and returns its memory in KiB as well.
+/// Runs the program, and also returns its memory in KiB.
 fn measured(serving: &Serving, words: &str) -> (Run, u64) {
     let mut run = run(words, under_time(&serving.command(words)));
     let memory = take_peak(&mut run.err);
@@ -148,7 +148,7 @@ fn assert_harmless(text: &str) {
 }
 
 #[tokio::test]
-async fn a_tenant_hijacks_nothing_and_stops_nothing() {
+async fn tenant_hijacks_nothing_and_stops_nothing() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let mallory = tenant(&serving).await;
     let probe = serving.probe(&Serving::targets()).await;
@@ -165,7 +165,7 @@ async fn a_tenant_hijacks_nothing_and_stops_nothing() {
     serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(0);
     assert_eq!(serving.cluster_ip("web").await, "10.200.0.5");
     serving.assert_unbroken(&probe.stop(), &Serving::targets());
-    // What is the tenant's own is as the tenant made it: moved with all others, or left.
+    // The tenant's own objects are as the tenant created them: moved like all others, or kept.
     let squatter = serving.cluster.api.get("/api/v1/namespaces/tenant/services/squatter").await;
     assert_eq!(squatter["spec"]["clusterIP"], "10.200.200.5", "it moved as every Service does");
 
@@ -191,7 +191,7 @@ async fn a_tenant_hijacks_nothing_and_stops_nothing() {
     serving.wait_for_one_range().await;
 }
 
-/// A Service with so many ports that etcd just takes it.
+/// A Service with so many ports that etcd just accepts it.
 fn heavy(name: &str) -> Value {
     let ports: Vec<Value> =
         (1..=PORTS).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
@@ -201,17 +201,17 @@ fn heavy(name: &str) -> Value {
     })
 }
 
-/// What is stored of one Service, its managed fields included, is then 1.4 MiB.
+/// The stored value of one Service, its managed fields included, is then 1.4 MiB.
 const PORTS: usize = 10_800;
 
 #[tokio::test]
 #[ignore = "minutes, in `make soak`: needs `make rig` and root"]
-async fn a_service_as_large_as_etcd_takes_stops_nothing() {
+async fn service_as_large_as_etcd_accepts_stops_nothing() {
     large_services_move("external-ip").await;
 }
 
 #[tokio::test]
-async fn a_shadow_of_a_service_as_large_as_etcd_takes_stops_nothing() {
+async fn shadow_of_a_service_as_large_as_etcd_accepts_stops_nothing() {
     large_services_move("shadow").await;
 }
 
@@ -219,8 +219,12 @@ async fn large_services_move(hold: &str) {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let mallory = tenant(&serving).await;
     mallory.create(&heavy("early")).await;
-    let stored =
-        serving.cluster.etcd.get("/registry/services/specs/tenant/early").await.expect("it is stored");
+    let stored = serving
+        .cluster
+        .etcd
+        .get("/registry/services/specs/tenant/early")
+        .await
+        .expect("the Service is stored");
     println!("{} bytes are stored", stored.len());
     let mut applying = serving.start_netsurgeon(&format!("{} --hold {hold}", serving.apply_words()));
     serving.wait_for_records(&mut applying, "flip", 1).await;
@@ -232,7 +236,7 @@ async fn large_services_move(hold: &str) {
     serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(0);
     serving.restart_with("10.96.0.0/16").await;
     serving.netsurgeon("renumber rollback --yes --linger 1 --confirm flags").expect(0);
-    // One that was born in the new range, as any may be once that is open, keeps it open.
+    // A Service that was created in the new range, as any client can once that is open, keeps the range open.
     for name in ["early", "late", "later"] {
         mallory.delete(&format!("/api/v1/namespaces/tenant/services/{name}")).await;
     }

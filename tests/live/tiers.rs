@@ -1,5 +1,5 @@
-//! Tiers on a real cluster: in which order Services really move, as the revisions of their moves say, and what
-//! stands behind the API found among the objects that a real API server stores.
+//! Tiers on a real cluster: the order in which Services really move, by the revisions of their moves, and the backends of the
+//! API, found among the objects that a real API server stores.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::rig::proxy::ProxyMode;
 use super::serving::{NEW_RANGE, SERVICES, Serving};
 
 const TIERS: [&str; 3] = ["dev", "web", "core"];
-/// What names each of these Services, which are of tier `dev` by their label.
+/// The object that names each of these Services, which have the tier `dev` by their label.
 const BEHIND: [(&str, &str); 4] = [
     ("web-20", "ValidatingWebhookConfiguration"),
     ("web-21", "MutatingWebhookConfiguration"),
@@ -19,7 +19,7 @@ const BEHIND: [(&str, &str); 4] = [
     ("web-23", "CustomResourceDefinition"),
 ];
 
-/// None of them is ever called: nobody makes what they are about.
+/// None of them is ever called: no client creates the objects that they are for.
 fn extension(kind: &str, service: &str) -> Value {
     let reference = json!({"namespace": "default", "name": service, "port": 443});
     let rules = json!([{"apiGroups": ["nothing.example"], "apiVersions": ["v1"], "operations": ["CREATE"],
@@ -77,7 +77,7 @@ async fn furnish(serving: &Serving) {
     api.create_service("kube-system", "kube-dns", dns).await;
 }
 
-/// What is to move when: the place of a Service in the order, and its tier.
+/// The expected order of a Service, and its tier.
 fn place(service: &str) -> (usize, &'static str) {
     let name = service.split_once('/').expect("a namespace").1;
     if BEHIND.iter().any(|(behind, _)| *behind == name) {
@@ -121,19 +121,19 @@ fn assert_batches(plan: &Value, batch_size: usize) {
 const FLAGS: &str = "--tiers dev,web,core --tier-label example.org/tier --default-tier web";
 
 #[tokio::test]
-async fn the_least_critical_move_first() {
+async fn least_critical_services_move_first() {
     moved_by_tiers(Era::Objects, ProxyMode::Nftables).await;
 }
 
 #[tokio::test]
 #[ignore = "a minute, in `make soak`: needs `make rig` and root"]
-async fn the_least_critical_move_first_under_dual_write() {
+async fn least_critical_services_move_first_under_dual_write() {
     moved_by_tiers(Era::DualWrite, ProxyMode::Iptables).await;
 }
 
 #[tokio::test]
 #[ignore = "a minute, in `make soak`: needs `make rig` and root"]
-async fn the_least_critical_move_first_where_allocations_are_bits() {
+async fn least_critical_services_move_first_in_the_bitmap_era() {
     moved_by_tiers(Era::Bitmap, ProxyMode::Iptables).await;
 }
 
@@ -155,7 +155,7 @@ async fn moved_by_tiers(era: Era, mode: ProxyMode) {
     let plan: Value = serde_json::from_slice(&std::fs::read(&file).expect("a plan")).expect("JSON");
     assert_batches(&plan, 4);
 
-    // The saved plan knows its tiers: no flag of them here.
+    // The saved plan has its tiers: no flag of them here.
     let digest = plan["digest"].as_str().expect("a digest");
     let snapshot = folder.join("before.db").display().to_string();
     let words = format!(
@@ -175,7 +175,7 @@ async fn moved_by_tiers(era: Era, mode: ProxyMode) {
     serving.assert_clean();
 }
 
-/// The times of the moves, in whole seconds, go up in the same order.
+/// The times of the moves, in whole seconds, increase in the same order.
 fn assert_times(shown: &Value, order: &[String]) {
     let steps = shown["steps"].as_array().expect("steps");
     let done = |service: &String| {
@@ -207,9 +207,9 @@ fn seen_afterwards(serving: &Serving, operation: &str) {
         .expect("a copy");
 }
 
-/// Kubernetes 1.32 stores them as well; its Services behind the API are found without a flag.
+/// Kubernetes 1.32 stores these objects, too; its backends of the API are found without a flag.
 #[tokio::test]
-async fn what_stands_behind_the_api_is_found_in_the_bitmap_era() {
+async fn api_backends_are_found_in_the_bitmap_era() {
     let serving = Serving::start(Era::Bitmap, ProxyMode::Iptables).await;
     furnish(&serving).await;
     let plan = serving.netsurgeon(&format!("renumber plan --to {NEW_RANGE} -o json")).expect(0).json();

@@ -1,5 +1,5 @@
-//! What the data plane does when something below it fails: connections to the API that are cut, an API server
-//! that says nothing, an etcd that loses its leader.
+//! The data plane when a component below it fails: connections to the API that are cut, a frozen API server, an etcd that loses
+//! its leader.
 
 use std::time::Duration;
 
@@ -23,10 +23,9 @@ const SERVICES: usize = 20;
 /// How often a kube-proxy's connections to the API are cut meanwhile.
 const CUTS: usize = 10;
 
-/// Each Service is changed by a write of its own: then a kube-proxy whose watch is cut off anywhere finds all
-/// changes when it resumes.
+/// Each Service changes by a separate write: a kube-proxy whose watch is cut off anywhere then finds all changes when it resumes.
 #[tokio::test]
-async fn a_kube_proxy_whose_connections_are_cut_misses_nothing() {
+async fn kube_proxy_misses_nothing_when_its_connections_are_cut() {
     let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
     let relay = Relay::start_at(gateway().into(), &cluster.api_servers[0].url().replace("https://", ""));
     let mut options = ProxyOptions::new(ProxyMode::Nftables);
@@ -62,11 +61,11 @@ fn address_of(number: usize) -> String {
     format!("10.96.1.{}", number + 1)
 }
 
-/// Waits until the Services are answered by that pod.
+/// Waits until that Pod answers at the Services' addresses.
 async fn all_lead_to(services: usize, client: &Pod, name: &str) {
     for number in 0..services {
         let target = Target::tcp(&address_of(number), 80);
-        wait_until(&format!("{target} leads to {name}"), DEADLINE, async || match client.ask(target) {
+        wait_until(&format!("{target} routes to {name}"), DEADLINE, async || match client.ask(target) {
             Ok((_, server)) if server == name => Ok(()),
             other => Err(format!("{other:?}")),
         })
@@ -75,7 +74,7 @@ async fn all_lead_to(services: usize, client: &Pod, name: &str) {
 }
 
 #[tokio::test]
-async fn a_kube_proxy_of_an_api_server_that_says_nothing_hears_of_nothing() {
+async fn kube_proxy_of_a_frozen_api_server_applies_nothing() {
     let options = ClusterOptions { nodes: 2, api_servers: 2, ..ClusterOptions::new(Era::Objects) };
     let mut cluster = Cluster::start(options).await;
     let mut proxies = Vec::new();
@@ -94,9 +93,9 @@ async fn a_kube_proxy_of_an_api_server_that_says_nothing_hears_of_nothing() {
     sentinel::directly(&cluster.nodes[0], port, "sentinel").await;
 }
 
-/// While a kube-proxy is away its rules serve, and a slow one is slow but comes to it.
+/// The rules of a stopped kube-proxy continue to serve, and a slow kube-proxy applies every change late.
 #[tokio::test]
-async fn a_kube_proxy_that_is_started_again_interrupts_nothing() {
+async fn kube_proxy_restart_interrupts_nothing() {
     let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
     let mut proxy = cluster.start_proxy(0, &ProxyOptions::new(ProxyMode::Nftables)).await;
     let pod = cluster.create_pod(0, "web", &json!({"app": "web"})).await;
@@ -110,7 +109,7 @@ async fn a_kube_proxy_that_is_started_again_interrupts_nothing() {
     probe.wait_for_attempts(target, 100, DEADLINE).await;
     proxy.config["nftables"] = json!({"minSyncPeriod": "10s", "syncPeriod": "1h"});
     proxy.start_again().await;
-    // The first rounds after a start follow each other at once.
+    // The first syncs after a start follow each other at once.
     for name in ["first", "second", "ten-seconds-later"] {
         let port = sentinel::create(&cluster.api, name).await;
         sentinel::directly(&cluster.nodes[0], port, name).await;
@@ -121,7 +120,7 @@ async fn a_kube_proxy_that_is_started_again_interrupts_nothing() {
 }
 
 #[tokio::test]
-async fn the_api_goes_on_when_etcd_loses_its_leader() {
+async fn api_continues_when_etcd_loses_its_leader() {
     let mut options = ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) };
     options.etcd = EtcdOptions { members: 3, ..EtcdOptions::default() };
     let mut cluster = Cluster::start(options).await;

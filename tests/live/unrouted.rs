@@ -1,5 +1,5 @@
-//! Data planes that ignore external IPs: where kube-proxy's configuration says so, shadows hold; where nothing says so, a
-//! test address shows it before any Service moves.
+//! Data planes that ignore external IPs: where kube-proxy's configuration says so, shadows hold; where the configuration is
+//! unknown, a test address detects it before any Service moves.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ async fn two_nodes() -> Cluster {
     Cluster::start(ClusterOptions { nodes: 2, ..ClusterOptions::new(Era::Objects) }).await
 }
 
-/// Keeps this configuration where kubeadm keeps that of kube-proxies.
+/// Stores this configuration where kubeadm stores that of kube-proxies.
 async fn keep_configuration(cluster: &Cluster, proxy: &KubeProxy) {
     let metadata = json!({"name": "kube-proxy", "namespace": "kube-system"});
     let data = json!({"config.conf": proxy.config.to_string()});
@@ -28,7 +28,7 @@ async fn keep_configuration(cluster: &Cluster, proxy: &KubeProxy) {
     cluster.api.create(&config).await;
 }
 
-/// Every Service and EndpointSlice, without what controllers of the cluster itself renew.
+/// Every Service and EndpointSlice, without those that the cluster's own controllers renew.
 async fn objects(cluster: &Cluster) -> Vec<Value> {
     let mut found = cluster.api.list("/api/v1/services").await;
     found.extend(cluster.api.list("/apis/discovery.k8s.io/v1/endpointslices").await);
@@ -41,12 +41,12 @@ fn apply_is_refused(serving: &Serving, more: &str, nodes: &[&str]) {
     let named = nodes.iter().map(|node| format!("`{node}`")).collect::<Vec<_>>().join(", ");
     let says = format!("does not route external IPs: {named};");
     assert!(refused.err.contains(&says), "{says}: {}", refused.err);
-    assert!(refused.err.contains("--hold shadow"), "it says what to do: {}", refused.err);
-    assert_eq!(serving.journals(), Vec::<String>::new(), "nothing is begun");
+    assert!(refused.err.contains("--hold shadow"), "it names the remedy: {}", refused.err);
+    assert_eq!(serving.journals(), Vec::<String>::new(), "nothing is started");
 }
 
 #[tokio::test]
-async fn shadows_hold_every_address_where_the_configuration_has_the_gate_off() {
+async fn shadows_hold_every_address_when_the_gate_is_off() {
     let cluster = two_nodes().await;
     let proxies = cluster.start_proxies_as(&gate_off(ProxyMode::Iptables)).await;
     let mut serving = Serving::furnish(cluster, proxies).await;
@@ -72,9 +72,9 @@ async fn shadows_hold_every_address_where_the_configuration_has_the_gate_off() {
     serving.assert_unbroken(&probe.stop(), &old);
 }
 
-/// The configuration that is kept says nothing of the gate: only one node runs with another one.
+/// The stored configuration does not have the gate: only one node runs with another one.
 #[tokio::test]
-async fn apply_stops_before_any_move_where_one_node_ignores_external_ips() {
+async fn apply_stops_before_any_move_when_a_node_ignores_external_ips() {
     let cluster = two_nodes().await;
     let first = cluster.start_proxy(0, &ProxyOptions::new(ProxyMode::Nftables)).await;
     keep_configuration(&cluster, &first).await;
@@ -92,9 +92,9 @@ async fn apply_stops_before_any_move_where_one_node_ignores_external_ips() {
     serving.assert_unbroken(&probe.stop(), &old);
 }
 
-/// Nothing says how Services are routed, and the operator goes on all the same.
+/// The configuration of kube-proxy is unknown, and the operator continues all the same.
 #[tokio::test]
-async fn apply_stops_before_any_move_where_the_gate_is_unknown_and_off() {
+async fn apply_stops_before_any_move_when_the_gate_is_unknown_and_off() {
     let cluster = two_nodes().await;
     let mut proxies = Vec::new();
     for node in 0..2 {
@@ -108,9 +108,9 @@ async fn apply_stops_before_any_move_where_the_gate_is_unknown_and_off() {
     assert_eq!(objects(&serving.cluster).await, before, "nothing has changed, and nothing is left");
 }
 
-/// Beside the nodes every one of them can be asked; on a node that node alone, because its own kube-proxy answers for all.
+/// From a host beside the nodes every node can be asked; on a node only that node, because its own kube-proxy answers for all.
 #[tokio::test]
-async fn nodes_that_cannot_be_asked_are_reported_once() {
+async fn nodes_out_of_reach_are_reported_once() {
     let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let words = serving.apply_words();
     let paused = run(&words, command(&serving.cluster, &words)).expect(6);

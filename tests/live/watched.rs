@@ -1,5 +1,4 @@
-//! What is seen of a renumbering from outside while it runs: its log, its metrics, the events of the Services,
-//! and somebody else who watches.
+//! A running renumbering from outside: its log, its metrics, the events of the Services, and a second process that watches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -21,7 +20,7 @@ use super::serving::{DEADLINE, ENDING, NEW_RANGE, Run, SERVICES, Serving, Watche
 const MOVED: u64 = SERVICES as u64 + 2;
 
 #[tokio::test]
-async fn an_operation_is_seen_from_outside() {
+async fn operation_is_observable_from_outside() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let seen = "--log-format json --metrics-listen 127.0.0.1:0 --rate 40";
     let mut apply = serving.start_netsurgeon(&format!("{} {seen}", serving.apply_words()));
@@ -47,10 +46,10 @@ async fn an_operation_is_seen_from_outside() {
         screen.contains(&format!("{MOVED} Kubernetes events")) && screen.contains("not be written"),
         "{screen}"
     );
-    assert_eq!(events(&serving, "RenumberingUndone").await.len(), 0, "refused, and nothing came of it");
+    assert_eq!(events(&serving, "RenumberingUndone").await.len(), 0, "events were rejected");
     assert!(screen.contains(&format!(" of {MOVED} Services moved back (")), "{screen}");
     assert!(screen.contains("back: wait until every node routes batch 1 of 4"), "the stage: {screen}");
-    assert_eq!(watch.end().await, 0, "whoever watches sees the end");
+    assert_eq!(watch.end().await, 0, "the watching process sees the end");
     let said = lines_of(&watch.out);
     assert!(said.iter().any(|line| line.contains("; at work: `")), "{said:?}");
     assert!(said.last().is_some_and(|line| line.contains(": rolled back, ")), "{said:?}");
@@ -60,10 +59,10 @@ async fn an_operation_is_seen_from_outside() {
     serving.wait_for_one_range().await;
     let words = serving.apply_words().replace("before.db", "again.db");
     serving.netsurgeon(&format!("{words} --no-events")).expect(6);
-    assert_eq!(events(&serving, "Renumbered").await.len() as u64, MOVED, "no more, as asked for");
+    assert_eq!(events(&serving, "Renumbered").await.len() as u64, MOVED, "no more events with `--no-events`");
 }
 
-/// Makes etcd known to the nodes.
+/// Makes etcd reachable for the nodes.
 fn for_nodes(serving: &Serving) -> Relay {
     Relay::start_at(gateway().into(), serving.cluster.etcd.endpoint().trim_start_matches("http://"))
 }
@@ -76,10 +75,10 @@ fn on(node: &str, relay: &Relay, words: &str) -> Run {
     run(words, command)
 }
 
-/// Who uses an old address is seen on the node of the pod that does, and nowhere else; nothing is retired from there as long
-/// as somebody does.
+/// The client of an old address is found on the node of its Pod, and on no other node; nothing is retired from there as long as
+/// the client uses the address.
 #[tokio::test]
-async fn who_uses_an_old_address_is_seen_on_its_node() {
+async fn client_of_an_old_address_is_found_on_its_node() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Iptables).await;
     let relay = for_nodes(&serving);
     serving.apply("").await;
@@ -126,10 +125,10 @@ fn assert_users(users: &Value, client: &str) {
     assert_eq!(ports, ["default/web tcp", "default/web udp", "default/web-6 tcp"].map(String::from).into());
 }
 
-/// From a node both addresses of a Service are tried, and a silent one that must answer is an error; from where no
-/// Service is routed, both are.
+/// From a node both addresses of a Service are probed, and a silent one that must answer is an error; from a host that routes no
+/// Service, both are.
 #[tokio::test]
-async fn both_addresses_are_tried_from_a_node() {
+async fn both_addresses_are_probed_from_a_node() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let relay = for_nodes(&serving);
     let node = serving.cluster.nodes[0].namespace().path();
@@ -160,7 +159,7 @@ async fn both_addresses_are_tried_from_a_node() {
         .netsurgeon(&format!("renumber retire --without-evidence --yes --keep-journal {ENDING}"))
         .expect(0);
     let verify = format!("{verify} --operation {operation}");
-    wait_until("the old address is silent", DEADLINE, async || {
+    wait_until("the old address does not answer", DEADLINE, async || {
         let retired = on_the_node(&verify).expect(0);
         let tried = tried(&retired);
         let (old, new) = (&tried[0], &tried[1]);
@@ -198,7 +197,7 @@ async fn scrape_until_the_end(apply: &mut Watched, address: &str) -> Vec<Page> {
             pages.push(Page::parse(&body));
         }
         others += usize::from(ask(address, "/").is_some_and(|(head, _)| head.starts_with("HTTP/1.1 404 ")));
-        // A scraper's pause, so that the operation has the processor.
+        // A pause between two scrapes leaves the processor to the operation.
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(others > 0, "only the metrics are there");
@@ -209,8 +208,8 @@ async fn scrape_until_the_end(apply: &mut Watched, address: &str) -> Vec<Page> {
 pub struct Page(BTreeMap<String, String>);
 
 impl Page {
-    /// Checks what `promtool check metrics` does: HELP and TYPE before the samples of a family, once, valid names
-    /// and numbers, counters that end with `_total`.
+    /// Checks the same as `promtool check metrics`: HELP and TYPE before the samples of a family, once, valid names and numbers,
+    /// counters that end with `_total`.
     pub fn parse(text: &str) -> Self {
         let (mut types, mut samples) = (BTreeMap::new(), BTreeMap::new());
         let mut helped = None;
@@ -243,13 +242,13 @@ impl Page {
         Self(samples)
     }
 
-    /// A sample that must be there.
+    /// A required sample.
     pub fn get<T: FromStr>(&self, series: &str) -> T {
         let value = self.0.get(series).and_then(|value| value.parse().ok());
         value.unwrap_or_else(|| panic!("`{series}` in {:?}", self.0))
     }
 
-    /// Services that wait, are held, are retired; `None` before the operation is under way.
+    /// Services that wait, are held, are retired; `None` before the operation has started.
     fn services(&self) -> Option<[u64; 3]> {
         let series =
             ["waiting", "held", "retired"].map(|state| format!("netsurgeon_services{{state=\"{state}\"}}"));
@@ -293,7 +292,7 @@ fn check_log(lines: &[String], operation: &str) {
         of_batches.iter().all(|fields| fields["operation"] == *operation && fields["kind"] == "progress")
     );
     assert!(of_batches.iter().all(|fields| fields["services_per_second"].is_number()), "{of_batches:?}");
-    let paused = lines.iter().find(|line| line["fields"]["kind"] == "paused").expect("it says why it stops");
+    let paused = lines.iter().find(|line| line["fields"]["kind"] == "paused").expect("a line of the pause");
     assert_eq!(paused["fields"]["exit_status"], 6, "{paused}");
     assert_eq!(paused["fields"]["step"], "manual/flags", "{paused}");
     assert!(lines.iter().all(|line| line["level"] != "error"), "a pause is no error: {lines:?}");
@@ -305,7 +304,7 @@ async fn events(serving: &Serving, reason: &str) -> Vec<Value> {
     events
 }
 
-/// Lets the API server refuse events of a reason.
+/// Installs a policy with which the API server rejects events of a reason.
 async fn refuse_events(serving: &Serving, reason: &str) {
     let rules = json!([{
         "apiGroups": ["events.k8s.io"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["events"],
@@ -336,7 +335,7 @@ async fn refuse_events(serving: &Serving, reason: &str) {
                 let name = made["metadata"]["name"].as_str().expect("a name");
                 let path = format!("/apis/events.k8s.io/v1/namespaces/default/events/{name}");
                 serving.cluster.api.delete(&path).await;
-                Err("it was made".to_string())
+                Err("the event was created".to_string())
             }
             Err(error) if error.to_string().contains("not here") => Ok(()),
             Err(error) => Err(error.to_string()),

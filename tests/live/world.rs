@@ -1,5 +1,5 @@
-//! A renumbering carried out on a cluster that runs: through its API servers, its etcd and its kube-proxies,
-//! forward until the old addresses are only held, and back.
+//! A renumbering on a running cluster: through its API servers, its etcd and its kube-proxies, forward until the old addresses
+//! are held, and back.
 
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use super::rig::pods::Pod;
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
 
-/// Says the same to everything, and remembers what was asked.
+/// Gives the same answer to every question, and records the questions.
 struct Says(Answer, Mutex<Vec<String>>);
 
 impl Says {
@@ -64,7 +64,7 @@ fn world<'a>(
     LiveEnvironment { cluster: api, store, work: &plan.work, approver, options }
 }
 
-/// Services with a pod behind them; with one whose address a shadow holds, if asked for.
+/// Services with a Pod behind them; if requested, with one whose address a shadow holds.
 async fn furnish(cluster: &Cluster, with_shadow: bool) -> Vec<Pod> {
     let mut pods = Vec::new();
     for (name, node) in [("web", 0), ("edge", 1)] {
@@ -93,19 +93,19 @@ async fn events(cluster: &Cluster) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn objects_era() {
+async fn renumber_and_rollback_succeed_in_the_objects_era() {
     there_and_back(Era::Objects, ProxyMode::Nftables, "flags", false).await;
 }
 
 #[tokio::test]
-async fn dual_write_era() {
+async fn renumber_and_rollback_succeed_in_the_dual_write_era() {
     there_and_back(Era::DualWrite, ProxyMode::Iptables, "flags", false).await;
 }
 
-/// With a shadow's making, its endpoints, and its end. The repair loops may say that two Services have an address,
+/// With the creation of a shadow, its endpoints, and its deletion. The repair loops may report that two Services have an address,
 /// but never that one has lost its own.
 #[tokio::test]
-async fn with_a_shadow() {
+async fn renumber_and_rollback_succeed_with_a_shadow() {
     there_and_back(Era::Objects, ProxyMode::Iptables, "flags", true).await;
 }
 
@@ -113,7 +113,7 @@ fn claim() -> LeaseHolder {
     LeaseHolder::of_this_process("test", "renumber", 0)
 }
 
-/// Every API server would be told its new flag after the moves; here they are not, so that is where it turns.
+/// The flag of every API server would change after the moves; here it does not, so the operation turns there.
 async fn there_and_back(era: Era, mode: ProxyMode, until: &str, with_shadow: bool) {
     let options = ClusterOptions { api_servers: 2, nodes: 2, ..ClusterOptions::new(era) };
     let cluster = Cluster::start(options).await;
@@ -132,10 +132,10 @@ async fn there_and_back(era: Era, mode: ProxyMode, until: &str, with_shadow: boo
     let ledger = journal.in_store(&store, &[]);
     let mut executor = Executor::new(&ledger, &world, &SystemAmbient, &mut silent, &mut journal);
     let end = plan.work.stages().iter().find(|stage| stage.name == until).map(|stage| stage.index);
-    let begun = Instant::now();
+    let clock = Instant::now();
     let report = executor.run(&plan.work, end).await.unwrap_or_else(|failure| panic!("{failure}"));
     let (moves, batches) = (plan.work.moves.len(), plan.work.batches().len());
-    println!("{era:?}: {moves} moves, {batches} batches, {} steps in {:?}", report.done, begun.elapsed());
+    println!("{era:?}: {moves} moves, {batches} batches, {} steps in {:?}", report.done, clock.elapsed());
     for candidate in &plan.work.moves {
         let path = format!("/api/v1/namespaces/{}/services/{}", candidate.namespace, candidate.name);
         assert_eq!(cluster.api.get(&path).await["spec"]["clusterIPs"], json!(candidate.new), "{path}");
@@ -148,9 +148,9 @@ async fn there_and_back(era: Era, mode: ProxyMode, until: &str, with_shadow: boo
     // Under dual write the bits of the old range are left until the bitmap gets the new one.
     assert!(era == Era::DualWrite || findings.is_empty(), "{findings:?}");
 
-    let begun = Instant::now();
+    let clock = Instant::now();
     let report = executor.unwind(&plan.work).await.unwrap_or_else(|failure| panic!("{failure}"));
-    println!("{era:?}: {} steps back in {:?}", report.done, begun.elapsed());
+    println!("{era:?}: {} steps back in {:?}", report.done, clock.elapsed());
     assert_eq!(report.stuck, [], "{era:?}");
     wait_until("every Service is as it was", Duration::from_mins(1), async || {
         let now = cluster.api.list("/api/v1/services").await;
@@ -162,9 +162,9 @@ async fn there_and_back(era: Era, mode: ProxyMode, until: &str, with_shadow: boo
     .await;
     let new: Vec<String> =
         events(&cluster).await.into_iter().filter(|event| !before_events.contains(event)).collect();
-    println!("{era:?}: begun at {started}, new events {new:#?}");
-    // Of what the one API server has just made, sentinels and shadows, the other one may say so: it may hear of a Service
-    // before it hears of its address.
+    println!("{era:?}: started at {started}, new events {new:#?}");
+    // About objects that one API server has just created, sentinels and shadows, the other one may report this: it may get a
+    // Service before it gets the Service's address.
     let moves = plan.work.moves.iter();
     let addresses: Vec<String> = moves
         .flat_map(|one| [one.old_address, one.new_address])
@@ -176,9 +176,9 @@ async fn there_and_back(era: Era, mode: ProxyMode, until: &str, with_shadow: boo
     assert!(!new.iter().any(|event| has_lost(&event)), "{new:#?}");
 }
 
-/// Without an answer the operation pauses at the first thing that others do, and goes on from there.
+/// Without an answer the operation pauses at the first manual step, and continues from there.
 #[tokio::test]
-async fn an_operation_pauses_where_others_must_act() {
+async fn operation_pauses_at_a_manual_step() {
     let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
     let (store, plan) = planned(&cluster).await;
     let api = admin(&cluster).await;
@@ -203,9 +203,9 @@ fn doing(effect: &Effect, back: bool) -> Doing<'_, Effect> {
     Doing { step: &STEP, effect, back, before, made, records: &|_| None }
 }
 
-/// What is there is told from what was asked for, and only what is ours is deleted.
+/// A matching object is distinguished from a different one, and only netsurgeon's own object is deleted.
 #[tokio::test]
-async fn changes_are_observed() {
+async fn matching_and_foreign_objects_are_distinguished() {
     let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
     let (store, plan) = planned(&cluster).await;
     let api = admin(&cluster).await;
@@ -222,7 +222,7 @@ async fn changes_are_observed() {
     let of = |name: &str, port: u16| Effect::Create { manifest: manifest(name, port, true) };
     assert_eq!(world.observe(&doing(&of("a", 80), false)).await.unwrap(), Observed::NotDone);
     let Applied::Made(made) = world.apply(&doing(&of("a", 80), false)).await.unwrap() else { panic!("made") };
-    // What is there as asked for is made, but not known to be made by this process.
+    // A matching object counts as created, but not as created by this process.
     let found = json!({"uid": made["uid"], "revision": null});
     assert_eq!(world.apply(&doing(&of("a", 80), false)).await.unwrap(), Applied::Made(found.clone()));
     assert_eq!(world.observe(&doing(&of("a", 80), false)).await.unwrap(), Observed::Done(found));
@@ -242,9 +242,9 @@ async fn changes_are_observed() {
     assert!(matches!(observed, Observed::Changed(_)));
 }
 
-/// What a process has made that stood still meanwhile, and what whoever went on had come to.
+/// An object that a frozen process created too late, and the progress of the process that resumed.
 #[tokio::test]
-async fn what_was_made_too_late_is_taken_back() {
+async fn object_created_too_late_is_deleted() {
     let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
     let (store, plan) = planned(&cluster).await;
     let (api, approver) = (admin(&cluster).await, Says::new(Answer::Open));
@@ -258,20 +258,20 @@ async fn what_was_made_too_late_is_taken_back() {
     let world = world(&api, &store, &plan, &approver);
     let create_it = async || {
         let mut doing = doing(&create, false);
-        let Applied::Made(made) = world.apply(&doing).await.unwrap() else { panic!("it is made") };
+        let Applied::Made(made) = world.apply(&doing).await.unwrap() else { panic!("the object is created") };
         doing.made = made;
         doing
     };
     let before = store.revision().await.unwrap();
     let made = create_it().await;
     let after = store.revision().await.unwrap();
-    // They came to the end of the step with it.
+    // The other process completed the step with this object.
     assert!(!world.take_back(&made, Some(Revision(after.0 + 1))).await.unwrap());
     assert!(cluster.api.find(path).await.is_some());
-    // They had come to its end before.
+    // The other process completed the step before.
     assert!(world.take_back(&made, Some(before)).await.unwrap());
     assert!(cluster.api.find(path).await.is_none());
-    // Somebody else's of that name is not touched.
+    // An object of another client with that name is not touched.
     let made = create_it().await;
     cluster.api.delete(path).await;
     cluster.api.create_service("default", "late", json!({"ports": [{"port": 80}]})).await;
@@ -279,10 +279,10 @@ async fn what_was_made_too_late_is_taken_back() {
     assert!(cluster.api.find(path).await.is_some());
 }
 
-/// Another process asked for a shadow under the same temporary address, finds that it has lost the lock, and takes its
-/// shadow back: until then the address is taken.
+/// Another process requested a shadow with the same temporary address, lost the lock, and deletes its shadow: until then the
+/// address is allocated.
 #[tokio::test]
-async fn an_address_that_is_being_given_back_is_waited_for() {
+async fn create_waits_for_an_address_that_is_being_released() {
     let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
     let (store, plan) = planned(&cluster).await;
     let (api, approver) = (admin(&cluster).await, Says::new(Answer::Open));
@@ -296,7 +296,7 @@ async fn an_address_that_is_being_given_back_is_waited_for() {
     };
     let creating = doing(&create, false);
     let given_back = async {
-        wait_until("the API server has refused it", Duration::from_secs(20), async || {
+        wait_until("the API server has rejected the request", Duration::from_secs(20), async || {
             let metrics = cluster.ask("/metrics").await?.1;
             let refused = |line: &&str| {
                 line.starts_with("apiserver_request_total{")
@@ -317,9 +317,9 @@ async fn an_address_that_is_being_given_back_is_waited_for() {
     );
 }
 
-/// A range that does not come is told of with what was seen.
+/// A range that does not appear is reported with the observed state.
 #[tokio::test]
-async fn a_wait_says_what_it_has_seen() {
+async fn failed_wait_reports_what_it_observed() {
     let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
     let (store, plan) = planned(&cluster).await;
     let api = admin(&cluster).await;
@@ -332,8 +332,8 @@ async fn a_wait_says_what_it_has_seen() {
         assert!(error.contains(words), "{words}: {error}");
     }
     let error = world.wait(&wait(Awaited::Barrier)).await.unwrap_err().to_string();
-    assert!(error.contains("`node-1`"), "there is no kube-proxy: {error}");
-    // Whoever has lost the lock waits for nothing any more.
+    assert!(error.contains("`node-1`"), "without a kube-proxy: {error}");
+    // A process that has lost the lock stops waiting.
     world.options = LiveOptions::new("test");
     world.options.guards = vec![Guard::SameCreation("/netsurgeon/test/lock".into(), Revision(1))];
     let error = world.wait(&wait(Awaited::RangeReady)).await.unwrap_err().to_string();

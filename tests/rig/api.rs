@@ -1,5 +1,5 @@
-//! Talking to an API server in JSON, whatever the kind of object: the tests look at what is stored and
-//! served, so objects stay `serde_json::Value`s and paths stay visible.
+//! A JSON client of an API server, for any kind of object: the tests check stored and served objects, so objects stay
+//! `serde_json::Value`s and paths stay visible.
 
 use http::{Method, Request};
 use kube::Client;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// The field manager of [`Api::apply`].
 const MANAGER: &str = "rig";
 
-/// A client of one API server (or of whichever the address leads to).
+/// A client of one API server (or of any that the address routes to).
 #[derive(Clone)]
 pub struct Api {
     client: Client,

@@ -1,5 +1,5 @@
-//! What stands between a client and an API server, and meets a trouble at a given write: the client is killed, an answer is
-//! lost, a request arrives late, or somebody else was faster. It speaks HTTP/1.1 without TLS to the client, on loopback.
+//! A gate between a client and an API server, which causes a fault at a given write: the client is killed, an answer is lost, a
+//! request arrives late, or another client was faster. It serves HTTP/1.1 without TLS to the client, on loopback.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,22 +12,22 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What happens at which write, counted from 1 over all gates since the last [`Troubles::arm`].
+/// The fault and the write at which it happens, counted from 1 over all gates since the last [`Troubles::arm`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// Nothing.
+    /// No fault.
     None,
     /// The client is killed before its request arrives.
     KilledBefore(usize),
-    /// It is killed when the server has carried it out.
+    /// The client is killed after the server has executed the request.
     KilledAfter(usize),
-    /// It is killed, and its request arrives when [`Troubles::deliver`] is called.
+    /// The client is killed, and its request arrives when [`Troubles::deliver`] is called.
     KilledAndLate(usize),
-    /// The request does not arrive, and the client is not told.
+    /// The request does not arrive, and the client gets no answer.
     LostBefore(usize),
-    /// It is carried out, and the client is not told.
+    /// The request is executed, and the client gets no answer.
     LostAfter(usize),
-    /// Somebody else changes the object just before.
+    /// Another client changes the object just before.
     Touched(usize),
 }
 
@@ -45,24 +45,24 @@ impl Trouble {
     }
 }
 
-/// A request that was kept back.
+/// A delayed request.
 struct Late {
     client: Client,
     asked: Asked,
 }
 
-/// The troubles of all gates of a test.
+/// The faults of all gates of a test.
 pub struct Troubles {
     trouble: Mutex<Trouble>,
     writes: AtomicUsize,
-    /// Ways of all writes, with their methods.
+    /// Methods and paths of all writes.
     seen: Mutex<Vec<String>>,
     late: Mutex<Vec<Late>>,
     killed: watch::Sender<bool>,
 }
 
 impl Troubles {
-    /// Returns none for now.
+    /// Returns a state without a fault.
     pub fn none() -> Arc<Self> {
         Arc::new(Self {
             trouble: Mutex::new(Trouble::None),
@@ -73,7 +73,7 @@ impl Troubles {
         })
     }
 
-    /// Chooses the next trouble, and counts from 0 again.
+    /// Selects the next fault, and counts from 0 again.
     pub fn arm(&self, trouble: Trouble) {
         *self.trouble.lock().expect("the lock") = trouble;
         self.writes.store(0, Ordering::SeqCst);
@@ -81,22 +81,22 @@ impl Troubles {
         self.killed.send_replace(false);
     }
 
-    /// How many writes there were since.
+    /// Returns the number of writes since then.
     pub fn writes(&self) -> usize {
         self.writes.load(Ordering::SeqCst)
     }
 
-    /// What was written since, as in `PUT /api/v1/…`.
+    /// Returns the writes since then, as in `PUT /api/v1/…`.
     pub fn seen(&self) -> Vec<String> {
         self.seen.lock().expect("the lock").clone()
     }
 
     /// Waits until the client is to be killed.
     pub async fn killed(&self) {
-        self.killed.subscribe().wait_for(|killed| *killed).await.expect("the sender lives");
+        self.killed.subscribe().wait_for(|killed| *killed).await.expect("the sender exists");
     }
 
-    /// Lets what was kept back arrive; returns the status of each answer.
+    /// Delivers the delayed requests; returns the status of each answer.
     pub async fn deliver(&self) -> Vec<u16> {
         let late = std::mem::take(&mut *self.late.lock().expect("the lock"));
         let mut codes = Vec::new();
@@ -135,7 +135,7 @@ impl ApiGate {
         Self { url }
     }
 
-    /// What a kubeconfig for it says.
+    /// The text of a kubeconfig for it.
     pub fn kubeconfig(&self) -> String {
         json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "gate",
@@ -165,7 +165,7 @@ async fn serve(connection: TcpStream, client: Client, troubles: &Troubles) {
     }
 }
 
-/// Reads a request; `None` when the client is gone.
+/// Reads a request; `None` when the client has closed the connection.
 async fn read(connection: &mut BufReader<TcpStream>) -> Option<Asked> {
     let mut line = String::new();
     connection.read_line(&mut line).await.ok().filter(|read| *read > 0)?;
@@ -188,7 +188,7 @@ async fn read(connection: &mut BufReader<TcpStream>) -> Option<Asked> {
     Some(Asked { method, path, content_type, body })
 }
 
-/// What the client hears; `None`: nothing, and its connection is closed.
+/// The answer for the client; `None`: no answer, and its connection is closed.
 async fn answer(asked: Asked, client: &Client, troubles: &Troubles) -> Option<(u16, Vec<u8>)> {
     if *troubles.killed.borrow() {
         return None;
@@ -236,12 +236,12 @@ impl Asked {
         (code, answer.into_body().collect_bytes().await.expect("a body").to_vec())
     }
 
-    /// Changes the object that a request is about, if it is there.
+    /// Changes the object of a request, if it exists.
     async fn touch(&self, client: &Client) {
         if self.method == Method::POST {
             return;
         }
-        let change: Value = json!({"metadata": {"annotations": {"touched": "by somebody else"}}});
+        let change: Value = json!({"metadata": {"annotations": {"touched": "by another client"}}});
         let (method, content_type) = (Method::PATCH, "application/merge-patch+json".to_string());
         let path = self.path.clone();
         Self { method, path, content_type, body: change.to_string().into_bytes() }.forward(client).await;

@@ -1,10 +1,9 @@
 //! One real kube-apiserver, on loopback or in a network of namespaces.
 //!
-//! On loopback it binds 127.0.0.1 only, and a loopback address is no valid endpoint of the Service
-//! `default/kubernetes`; so the server advertises an address of the documentation range 192.0.2.0/24 (IPv6:
-//! 2001:db8::/32). Nobody connects to it. Naming it also keeps the server from looking for a default route,
-//! without which it refuses to start. In a network of namespaces the same address is a real one, where the
-//! server listens, at the same port on each.
+//! On loopback it binds 127.0.0.1 only, and a loopback address is no valid endpoint of the Service `default/kubernetes`; so the
+//! server advertises an address of the documentation range 192.0.2.0/24 (IPv6: 2001:db8::/32). No client connects to it. An
+//! explicit address also prevents the server from searching for a default route, without which it refuses to start. In a network
+//! of namespaces the same address is a real one, where the server listens, at the same port on each.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,10 +15,10 @@ use super::process::{PORT_ATTEMPTS, Process, free_port};
 use super::programs::built;
 use super::static_pods::command_in;
 
-/// How long a server may take until it is ready: 3 s on an idle machine, ten times that on a crowded one.
+/// How long a server may take until it is ready: 3 s on an idle machine, ten times that on a busy one.
 const STARTUP: Duration = Duration::from_mins(2);
 
-/// Where a server listens in a network of namespaces, which it has to itself.
+/// The port of a server in a network of namespaces, which it does not share.
 const NETWORKED_PORT: u16 = 6443;
 
 /// A version of Kubernetes that `make rig` builds.
@@ -31,7 +30,7 @@ pub enum KubernetesVersion {
 }
 
 impl KubernetesVersion {
-    /// As components print it.
+    /// The version as components print it.
     pub fn text(self) -> &'static str {
         match self {
             Self::V1_37_2 => "v1.37.2",
@@ -60,7 +59,7 @@ pub struct ApiServerOptions {
     pub etcd_flags: Vec<String>,
     /// Any other flags.
     pub flags: Vec<String>,
-    /// The manifest whose command it is started with, if it is a static Pod's.
+    /// The manifest with its command, if the server is a static Pod.
     pub manifest: Option<PathBuf>,
     /// Which of several servers of one cluster this is, from 0: each advertises an address of its own.
     pub number: u8,
@@ -72,20 +71,20 @@ pub struct ApiServerOptions {
     pub authority: PathBuf,
     /// The key of service account tokens.
     pub service_account: Pair,
-    /// Where the log goes.
+    /// The file of the log.
     pub log: PathBuf,
 }
 
 /// A server. Killed on drop.
 pub struct ApiServer {
     process: Option<Process>,
-    /// What it is started with: change it between [`ApiServer::stop`] and [`ApiServer::start_again`].
+    /// The options for the next start: change them between [`ApiServer::stop`] and [`ApiServer::start_again`].
     pub options: ApiServerOptions,
     port: u16,
 }
 
 impl ApiServer {
-    /// Starts a server and waits until `probe`, which is given its address, finds it ready.
+    /// Starts a server and waits until `probe`, which gets its address, finds it ready.
     pub async fn start(
         options: ApiServerOptions,
         mut probe: impl AsyncFnMut(&str) -> Result<(), String>,
@@ -130,12 +129,12 @@ impl ApiServer {
         format!("cp-{}", self.options.number)
     }
 
-    /// Tells whether the server was started and not stopped since.
+    /// Whether the server was started and not stopped since.
     pub fn is_running(&self) -> bool {
         self.process.is_some()
     }
 
-    /// Ends the server in good order.
+    /// Ends the server with SIGTERM.
     pub fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.terminate();
@@ -147,12 +146,12 @@ impl ApiServer {
         self.process = None;
     }
 
-    /// Stops the server in its tracks: its connections stay open, and it says nothing.
+    /// Stops the server (SIGSTOP): its connections stay open, and it sends nothing.
     pub fn pause(&mut self) {
         self.process.as_mut().expect("the server runs").pause();
     }
 
-    /// Lets a paused server go on.
+    /// Lets a paused server continue.
     pub fn resume(&mut self) {
         self.process.as_mut().expect("the server runs").resume();
     }
@@ -163,7 +162,7 @@ impl ApiServer {
         self.launch(&mut probe).await.unwrap_or_else(|message| panic!("{message}"));
     }
 
-    /// The same as a kubelet does it, which starts again what has ended: an API server whose repair loops do not come through
+    /// The same as a kubelet does it, which restarts a server that has ended: an API server whose repair loops do not complete
     /// within a minute of its start ends itself (`PostStartHook`, `pkg/registry/core/rest/storage_core.go`, v1.36.3).
     pub async fn start_until_ready(&mut self, mut probe: impl AsyncFnMut(&str) -> Result<(), String>) {
         assert!(self.process.is_none(), "the server is still running");
@@ -189,7 +188,7 @@ impl ApiServer {
     ) -> Result<(), String> {
         let program = self.options.version.program();
         let mut process = if self.options.networked {
-            // Its identity Lease is named after its host: in a network each has a name of its own.
+            // Its identity Lease has the name of its host: in a network each host has its own name.
             let name = ["sh", "-c", "hostname \"$0\" && exec \"$@\""].map(str::to_owned);
             let mut arguments = vec!["--uts".to_owned()];
             arguments.extend(name);
@@ -205,7 +204,7 @@ impl ApiServer {
         outcome
     }
 
-    /// Returns what it is started with, the program's name first.
+    /// Returns its command line, the program's name first.
     pub fn command(&self) -> Vec<String> {
         let options = &self.options;
         if let Some(manifest) = &options.manifest {
@@ -226,7 +225,7 @@ impl ApiServer {
             format!("--service-account-signing-key-file={}", options.service_account.key.display()),
             "--authorization-mode=RBAC".to_owned(),
             "--allow-privileged".to_owned(),
-            // Or a server that is asked to end waits a minute for its clients to end their watches.
+            // Without this a server waits after SIGTERM for a minute until its clients end their watches.
             "--shutdown-watch-termination-grace-period=1s".to_owned(),
         ]);
         arguments.extend(options.flags.iter().cloned());

@@ -1,5 +1,5 @@
-//! A whole control plane: etcd, one or several API servers on it, and the controllers that Services need; on
-//! loopback, or with nodes in a network of its own.
+//! A whole control plane: etcd, one or several API servers on it, and the controllers that Services need; on loopback, or with
+//! nodes in its own network.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,13 +18,13 @@ use super::pki::{Authority, Pair, service_account_key, serving_names};
 use super::process::{Process, wait_until};
 use super::workspace::Workspace;
 
-/// How long a fresh cluster may take to make its own objects after it is ready; about a second.
+/// How long a new cluster may take to create its own objects after it is ready; about a second.
 const BOOTSTRAP: Duration = Duration::from_mins(1);
 
-/// How a cluster keeps its Service addresses.
+/// How a cluster stores its Service addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Era {
-    /// IPAddress and ServiceCIDR objects only: 1.37.2 as it comes.
+    /// IPAddress and ServiceCIDR objects only: 1.37.2 with its defaults.
     Objects,
     /// The objects and the bitmap, both written: 1.36.3 behaving as 1.33.
     DualWrite,
@@ -36,7 +36,7 @@ impl Era {
     /// All eras.
     pub const ALL: [Self; 3] = [Self::Objects, Self::DualWrite, Self::Bitmap];
 
-    /// Returns the version of Kubernetes that stands for the era.
+    /// Returns the version of Kubernetes that represents the era.
     pub fn version(self) -> KubernetesVersion {
         match self {
             Self::Objects => KubernetesVersion::V1_37_2,
@@ -54,26 +54,26 @@ impl Era {
     }
 }
 
-/// What cluster to start.
+/// The cluster to start.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
     pub era: Era,
     /// Comma-separated, as in `--service-cluster-ip-range`.
     pub service_cidrs: String,
-    /// More ranges whose first address the API servers' certificates carry, as after `netsurgeon certs reissue`.
+    /// More ranges whose first address the API servers' certificates cover, as after `netsurgeon certs reissue`.
     pub certified_cidrs: String,
     pub etcd: EtcdOptions,
     /// How many API servers run on the one etcd.
     pub api_servers: u8,
     /// Whether the controllers run.
     pub controllers: bool,
-    /// Whether they run as themselves, as kubeadm has it, and not as the administrator; then there are those of
-    /// Deployments and quotas too.
+    /// Whether they use their own service accounts, as with kubeadm, instead of the administrator's; then the controllers of
+    /// Deployments and quotas run too.
     pub controllers_as_themselves: bool,
     /// More flags for every API server.
     pub api_server_flags: Vec<String>,
-    /// How many nodes there are. With any, the cluster lives in a network of namespaces, which the thread that
-    /// starts it enters; see [`super::network`].
+    /// How many nodes there are. With nodes, the cluster is in a network of namespaces, which the thread that starts it enters;
+    /// see [`super::network`].
     pub nodes: u8,
 }
 
@@ -108,7 +108,7 @@ pub struct Credentials {
 /// A running cluster. On drop everything is killed and removed.
 pub struct Cluster {
     controllers: Option<Process>,
-    /// The manifest of the controllers, if they are a static Pod's.
+    /// The manifest of the controllers, if they are a static Pod.
     pub controllers_manifest: Option<PathBuf>,
     /// The API servers, in the order of their start.
     pub api_servers: Vec<ApiServer>,
@@ -126,10 +126,10 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster and waits until it has made its own objects: the first namespaces, the Service
-    /// `default/kubernetes`, and with controllers the service account `default/default`.
+    /// Starts a cluster and waits until it has created its own objects: the first namespaces, the Service `default/kubernetes`,
+    /// and with controllers the service account `default/default`.
     pub async fn start(options: ClusterOptions) -> Self {
-        // On the heap: with all that it waits for, this is large.
+        // On the heap: this future is large.
         Box::pin(Self::launch(options)).await
     }
 
@@ -149,7 +149,7 @@ impl Cluster {
         let url = api_servers.first().expect("a cluster has an API server").url();
         let kubeconfig = workspace
             .write("admin.conf", kubeconfig(&url, &credentials, &certificate_of(&credentials.admin)));
-        let api = Api::new(client_of(&url, &credentials, true).await.expect("our own kubeconfig is good"));
+        let api = Api::new(client_of(&url, &credentials, true).await.expect("the rig's kubeconfig is valid"));
         let mut cluster = Self {
             controllers: None,
             controllers_manifest: None,
@@ -180,12 +180,12 @@ impl Cluster {
         self.nodes.push(node);
     }
 
-    /// Returns the network; there is one when there were nodes from the start.
+    /// Returns the network, which exists if the cluster was started with nodes.
     pub fn network(&self) -> &Network {
         self.network.as_ref().expect("a cluster that was started with nodes")
     }
 
-    /// Where the cluster's allocations are.
+    /// Returns the era.
     pub fn era(&self) -> Era {
         self.options.era
     }
@@ -200,7 +200,7 @@ impl Cluster {
         self.options.service_cidrs.split(',').map(|cidr| usize::from(cidr.contains(':'))).collect()
     }
 
-    /// Returns what a kubeconfig file for an API server at that address says.
+    /// Returns the text of a kubeconfig file for an API server at that address.
     pub fn kubeconfig_for(&self, url: &str) -> String {
         kubeconfig(url, &self.credentials, &certificate_of(&self.credentials.admin))
     }
@@ -213,13 +213,13 @@ impl Cluster {
         self.workspace.write(&format!("{file}.conf"), text)
     }
 
-    /// Returns the API, through one of several servers, as it is to a user in a group.
+    /// Returns the API through one of several servers, as a user in a group.
     pub async fn api_as(&self, number: usize, user: &str, group: Option<&str>) -> Api {
         let text = std::fs::read_to_string(self.kubeconfig_as(number, user, group)).expect("a kubeconfig");
-        Api::new(client_with(&text, true).await.expect("our own kubeconfig is good"))
+        Api::new(client_with(&text, true).await.expect("the rig's kubeconfig is valid"))
     }
 
-    /// Returns a new token of a service account, which is there.
+    /// Returns a new token of an existing service account.
     pub async fn service_account_token(&self, namespace: &str, name: &str) -> String {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
@@ -227,28 +227,30 @@ impl Cluster {
         made.expect("a token")["status"]["token"].as_str().expect("a token").to_owned()
     }
 
-    /// Returns the API as it is to a service account, which is there.
+    /// Returns the API as an existing service account.
     pub async fn api_as_service_account(&self, namespace: &str, name: &str) -> Api {
         self.api_by(&self.kubeconfig_of_service_account(namespace, name).await).await
     }
 
-    /// Returns the API as a kubeconfig file has it.
+    /// Returns the API with a kubeconfig file.
     pub async fn api_by(&self, file: &Path) -> Api {
         let text = std::fs::read_to_string(file).expect("a kubeconfig");
-        Api::new(client_with(&text, true).await.expect("our own kubeconfig is good"))
+        Api::new(client_with(&text, true).await.expect("the rig's kubeconfig is valid"))
     }
 
-    /// Writes a kubeconfig file for the first API server with a token of a service account, which is there.
+    /// Writes a kubeconfig file for the first API server with a token of an existing service account.
     pub async fn kubeconfig_of_service_account(&self, namespace: &str, name: &str) -> PathBuf {
         let user = format!("token: '{}'", self.service_account_token(namespace, name).await);
         let text = kubeconfig(&self.api_servers[0].url(), &self.credentials, &user);
         self.workspace.write(&format!("{namespace}-{name}.conf"), text)
     }
 
-    /// Binds a Pod to a node, as a scheduler does, and writes a kubeconfig file with a token of its service account that is bound to
-    /// it, as the node's kubelet asks for one (`pkg/kubelet/kubelet_volumes.go` and `token_manager.go`, v1.36.3).
+    /// Binds a Pod to a node, as a scheduler does, and writes a kubeconfig file with a token of its service account that is bound
+    /// to it, as the node's kubelet requests one (`pkg/kubelet/kubelet_volumes.go` and `token_manager.go`, v1.36.3).
     pub async fn kubeconfig_of_pod(&self, pod: &serde_json::Value, node: &str) -> PathBuf {
-        let text = |path: &str| pod.pointer(path).and_then(serde_json::Value::as_str).expect("a Pod has it");
+        let text = |path: &str| {
+            pod.pointer(path).and_then(serde_json::Value::as_str).expect("the Pod has the field")
+        };
         let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/binding");
         let binding = json!({
@@ -280,7 +282,7 @@ impl Cluster {
         self.workspace.write(name, content)
     }
 
-    /// Returns a kubeconfig file for the first API server, with the rights of `system:masters`.
+    /// Returns a kubeconfig file for the first API server, with the permissions of `system:masters`.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
@@ -293,10 +295,10 @@ impl Cluster {
     /// Returns the API through one of several servers.
     pub async fn api_of(&self, number: usize) -> Api {
         let url = self.api_servers[number].url();
-        Api::new(client_of(&url, &self.credentials, true).await.expect("our own kubeconfig is good"))
+        Api::new(client_of(&url, &self.credentials, true).await.expect("the rig's kubeconfig is valid"))
     }
 
-    /// Asks the first API server for a path; returns the status code and the body, whatever they are.
+    /// Sends a GET request for a path to the first API server; returns the status code and the body, of any status.
     pub async fn ask(&self, path: &str) -> Result<(u16, String), String> {
         let client = client_of(&self.api_servers[0].url(), &self.credentials, false).await?;
         let request = http::Request::get(path).body(Body::empty()).expect("the request is well formed");
@@ -306,7 +308,7 @@ impl Cluster {
         Ok((code, String::from_utf8_lossy(&body).into_owned()))
     }
 
-    /// Ends all API servers in good order. What they stored stays.
+    /// Ends all API servers with SIGTERM. The stored objects stay.
     pub fn stop_api_servers(&mut self) {
         self.api_servers.iter_mut().for_each(ApiServer::stop);
     }
@@ -329,12 +331,12 @@ impl Cluster {
         self.wait_for_bootstrap().await;
     }
 
-    /// Stops an API server in its tracks: its connections stay open, and it says nothing.
+    /// Stops an API server (SIGSTOP): its connections stay open, and it sends nothing.
     pub fn pause_api_server(&mut self, number: usize) {
         self.api_servers[number].pause();
     }
 
-    /// Lets a paused API server go on.
+    /// Lets a paused API server continue.
     pub fn resume_api_server(&mut self, number: usize) {
         self.api_servers[number].resume();
     }
@@ -353,13 +355,13 @@ impl Cluster {
         server.start_until_ready(async |url: &str| is_ready(url, &self.credentials).await).await;
     }
 
-    /// Starts the controllers, or starts them anew.
+    /// Starts the controllers, or restarts them.
     pub fn start_controllers(&mut self) {
         self.stop_controllers();
         self.controllers = Some(start_controllers(&self.controller_options()));
     }
 
-    /// What the controllers are started with.
+    /// The options of the controllers.
     pub fn controller_options(&self) -> ControllerOptions<'_> {
         let as_themselves = self.options.controllers_as_themselves;
         let own = as_themselves.then(|| self.kubeconfig_as(0, "system:kube-controller-manager", None));
@@ -410,7 +412,7 @@ fn server_options(
 ) -> ApiServerOptions {
     let mut names = serving_names(&[&options.service_cidrs, &options.certified_cidrs]);
     if options.nodes > 0 {
-        // A relay that a test puts before the server listens at the gateway's.
+        // A relay that a test places before the server listens at the gateway's address.
         names.extend([advertised(&options.service_cidrs, number), gateway().to_string()]);
     }
     let file = format!("apiserver-{number}");
@@ -449,7 +451,7 @@ async fn is_ready(url: &str, credentials: &Credentials) -> Result<(), String> {
     client.request_text(request).await.map(drop).map_err(|error| error.to_string())
 }
 
-/// Returns a client, which repeats what the server is too busy for, or returns that answer too.
+/// Returns a client, which retries a request that the server is too busy for, or returns that answer too.
 async fn client_of(url: &str, credentials: &Credentials, repeats: bool) -> Result<Client, String> {
     client_with(&kubeconfig(url, credentials, &certificate_of(&credentials.admin)), repeats).await
 }
@@ -467,7 +469,7 @@ fn certificate_of(pair: &Pair) -> String {
     format!("client-certificate: '{}', client-key: '{}'", pair.certificate.display(), pair.key.display())
 }
 
-/// `user` is what a kubeconfig says of one, between the braces.
+/// `user` is the text of a kubeconfig's user, between the braces.
 fn kubeconfig(url: &str, credentials: &Credentials, user: &str) -> String {
     format!(
         "apiVersion: v1

@@ -6,7 +6,7 @@ use super::apiserver::KubernetesVersion;
 use super::process::Process;
 use super::static_pods::command_in;
 
-/// The controllers that run. No nodes, no clouds, no workloads: nobody would carry them out.
+/// The controllers that run. None for nodes, clouds or workloads: no component would run what they ask for.
 const CONTROLLERS: [&str; 8] = [
     "endpointslice-controller",
     "endpoints-controller",
@@ -18,7 +18,8 @@ const CONTROLLERS: [&str; 8] = [
     "clusterrole-aggregation-controller",
 ];
 
-/// More that run when they run as themselves: those of what `deploy/` has, those that deploy pipelines set to work, and quotas.
+/// More that run with their own service accounts: those for the objects of `deploy/`, those that deploy pipelines use, and
+/// quotas.
 const MORE_CONTROLLERS: [&str; 6] = [
     "daemonset-controller",
     "deployment-controller",
@@ -28,7 +29,7 @@ const MORE_CONTROLLERS: [&str; 6] = [
     "resourcequota-controller",
 ];
 
-/// What the controllers are started with.
+/// The options of the controllers.
 pub struct ControllerOptions<'a> {
     pub version: KubernetesVersion,
     pub kubeconfig: PathBuf,
@@ -37,9 +38,9 @@ pub struct ControllerOptions<'a> {
     pub authority: &'a Path,
     pub service_cidrs: &'a str,
     pub flags: Vec<String>,
-    /// Whether each uses a service account of its own, as kubeadm has it, and not the kubeconfig's user.
+    /// Whether each uses its own service account, as with kubeadm, and not the kubeconfig's user.
     pub as_themselves: bool,
-    /// The manifest whose command they are started with, if it is a static Pod's.
+    /// The manifest with their command, if they are a static Pod.
     pub manifest: Option<&'a Path>,
     pub log: PathBuf,
 }
@@ -67,8 +68,7 @@ impl ControllerOptions<'_> {
     }
 }
 
-/// Starts the controllers. They have no moment of being ready that anybody could wait for: wait for what
-/// they make. They serve no port.
+/// Starts the controllers. They have no readiness to wait for: wait for the objects that they create. They serve no port.
 pub fn start(options: &ControllerOptions<'_>) -> Process {
     let program = options.version.program();
     Process::start("kube-controller-manager", &program, &options.command(), &options.log)

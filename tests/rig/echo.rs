@@ -1,8 +1,8 @@
-//! Servers that tell each client which address it came from, and who answered.
+//! Servers that send each client its source address and the server's name.
 //!
-//! The conversation: a byte from the client, a line from the server, as in `10.244.1.3 web-1`. After [`ONCE`]
-//! the server closes the connection, so that the client's port is free again; after [`AGAIN`] it waits for the
-//! next byte. A datagram, whatever it says, is answered with the line.
+//! The protocol: a byte from the client, a line from the server, as in `10.244.1.3 web-1`. After [`ONCE`] the server closes the
+//! connection, so that the client's port is free again; after [`AGAIN`] it waits for the next byte. A datagram with any content
+//! is answered with the line.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::mpsc::channel;
@@ -13,22 +13,22 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 
 use super::namespace::{Namespace, Worker};
 
-/// Where the servers listen, TCP and UDP, IPv4 and IPv6.
+/// The port of the servers, TCP and UDP, IPv4 and IPv6.
 pub const PORT: u16 = 8080;
 
-/// Asks for an answer and the end of the connection.
+/// Requests an answer and the end of the connection.
 pub const ONCE: u8 = b'1';
 
-/// Asks for an answer.
+/// Requests an answer.
 pub const AGAIN: u8 = b'+';
 
-/// How many connections may wait while the machine is busy with something else.
+/// How many connections may wait while the machine is busy.
 const BACKLOG: u32 = 4096;
 
-/// How long to wait after a connection could not be accepted, as for want of file handles.
+/// How long to wait after a connection could not be accepted, as for lack of file handles.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Starts a server in a namespace, which listens by the time this returns and answers with that name.
+/// Starts a server in a namespace. It listens when this returns, and answers with that name.
 pub fn serve(namespace: &Namespace, name: &str) -> Worker {
     let name = name.to_owned();
     let (tell, told) = channel();
@@ -47,7 +47,7 @@ pub fn serve(namespace: &Namespace, name: &str) -> Worker {
             () = answer_datagrams(&socket, &name) => {}
         }
     });
-    told.recv().expect("the server says that it listens");
+    told.recv().expect("the server reports that it listens");
     worker
 }
 
@@ -71,7 +71,7 @@ async fn answer(mut stream: TcpStream, line: String) {
 async fn answer_datagrams(socket: &UdpSocket, name: &str) {
     let mut buffer = [0; 64];
     loop {
-        // An error here is what became of an earlier answer.
+        // An error here belongs to an earlier answer.
         if let Ok((_, client)) = socket.recv_from(&mut buffer).await {
             let _ = socket.send_to(line(client, name).as_bytes(), client).await;
         }

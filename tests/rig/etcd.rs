@@ -1,5 +1,5 @@
-//! A real etcd: the current version as built by `make rig`, or Debian's, of one member or several, plain or
-//! with mutual TLS, with or without users and passwords.
+//! A real etcd: the current version as built by `make rig`, or Debian's, with one member or several, plain or with mutual TLS,
+//! with or without users and passwords.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,16 +11,16 @@ use super::process::{PORT_ATTEMPTS, Process, free_port, run, wait_until};
 use super::programs::{ETCD_VERSION, built, debian_etcd};
 use super::workspace::Workspace;
 
-/// How long a server may take until it answers. It takes a third of a second on an idle machine.
+/// How long a server may take until it answers: a third of a second on an idle machine.
 const STARTUP: Duration = Duration::from_mins(1);
 
-/// Which etcd.
+/// The version of etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EtcdVersion {
     /// 3.7.3, from the Go module.
     #[default]
     Current,
-    /// The one of the Debian package `etcd-server`, 3.4.
+    /// The version of the Debian package `etcd-server`, 3.4.
     Debian,
 }
 
@@ -33,15 +33,15 @@ impl EtcdVersion {
     }
 }
 
-/// How to run etcd.
+/// The options of an etcd.
 #[derive(Debug, Clone)]
 pub struct EtcdOptions {
     pub version: EtcdVersion,
     /// How many members it has.
     pub members: u8,
-    /// Serve TLS and demand clients' certificates of our authority.
+    /// Serve TLS and require clients' certificates of the rig's authority.
     pub mutual_tls: bool,
-    /// The password of the user `root`, who is then made and authentication switched on.
+    /// The password of the user `root`, who is then created, and authentication enabled.
     pub root_password: Option<String>,
 }
 
@@ -177,13 +177,13 @@ impl Etcd {
                     return Ok(number);
                 }
             }
-            Err("nobody does".to_owned())
+            Err("no member leads".to_owned())
         })
         .await
     }
 
-    /// Ends all members in good order; their data stay. etcd 3.6 takes five seconds over it: where a test only
-    /// wants them gone, [`Etcd::kill`] does.
+    /// Ends all members with SIGTERM; their data stay. etcd 3.6 takes five seconds for that: where a test only needs them to end,
+    /// use [`Etcd::kill`].
     pub fn stop(&mut self) {
         for process in self.members.iter_mut().filter_map(|member| member.process.as_mut()) {
             process.terminate();
@@ -191,22 +191,22 @@ impl Etcd {
         self.kill();
     }
 
-    /// Kills all members as a power cut would; their data stay.
+    /// Kills all members, as a power failure does; their data stay.
     pub fn kill(&mut self) {
         (0..self.members.len()).for_each(|number| self.kill_member(number));
     }
 
-    /// Kills one member as a power cut would; its data stay.
+    /// Kills one member, as a power failure does; its data stay.
     pub fn kill_member(&mut self, number: usize) {
         self.members[number].process = None;
     }
 
-    /// Stops one member in its tracks: its connections stay open, and it says nothing.
+    /// Stops one member (SIGSTOP): its connections stay open, and it sends nothing.
     pub fn pause_member(&mut self, number: usize) {
         self.members[number].process.as_mut().expect("the member runs").pause();
     }
 
-    /// Lets a paused member go on.
+    /// Lets a paused member continue.
     pub fn resume_member(&mut self, number: usize) {
         self.members[number].process.as_mut().expect("the member runs").resume();
     }
@@ -217,7 +217,7 @@ impl Etcd {
         self.launch().await.unwrap_or_else(|message| panic!("{message}"));
     }
 
-    /// Runs the real `etcdctl` with the address of a member that runs and our credentials; returns its output.
+    /// Runs the real `etcdctl` with the address of a running member and the rig's credentials; returns its output.
     pub fn etcdctl(&self, arguments: &[&str]) -> String {
         let endpoint = self.running().into_iter().next().unwrap_or_else(|| self.endpoint());
         let mut environment = vec![("ETCDCTL_API", "3"), ("ETCDCTL_ENDPOINTS", endpoint.as_str())];
@@ -243,7 +243,7 @@ impl Etcd {
         self.etcdctl(&["snapshot", "save", &file.to_string_lossy()]);
     }
 
-    /// Forgets all history and gives the free pages back, so that a snapshot is small.
+    /// Removes all history and returns the free pages, so that a snapshot is small.
     pub async fn compact_and_defragment(&self) {
         let mut client = self.client().await;
         let header = client.get("\0", None).await.expect("etcd answers");
@@ -284,7 +284,7 @@ impl Etcd {
         self.workspace.join(&format!("etcd-{number}.log"))
     }
 
-    /// Starts the members that do not run, all before any is waited for: one alone has no majority.
+    /// Starts the members that do not run, all before any is waited for: one alone has no quorum.
     async fn launch(&mut self) -> Result<(), String> {
         let program = self.options.version.program();
         let idle: Vec<_> = (0..self.members.len()).filter(|number| !self.is_running(*number)).collect();
@@ -315,7 +315,7 @@ impl Etcd {
             options = options.with_user("root", password);
         }
         if let Some(tls) = &self.tls {
-            let read = |path: &Path| std::fs::read(path).expect("our own file can be read");
+            let read = |path: &Path| std::fs::read(path).expect("the rig's file can be read");
             let identity = Identity::from_pem(read(&tls.client.certificate), read(&tls.client.key));
             let authority = Certificate::from_pem(read(&tls.authority));
             options = options.with_tls(TlsOptions::new().ca_certificate(authority).identity(identity));
@@ -326,10 +326,10 @@ impl Etcd {
     async fn enable_users(&mut self) {
         let Some(password) = self.options.root_password.clone() else { return };
         let mut client = self.client().await;
-        client.user_add("root", password, None).await.expect("the user can be made");
-        client.role_add("root").await.expect("the role can be made");
-        client.user_grant_role("root", "root").await.expect("the role can be given");
-        client.auth_enable().await.expect("authentication can be switched on");
+        client.user_add("root", password, None).await.expect("the user can be created");
+        client.role_add("root").await.expect("the role can be created");
+        client.user_grant_role("root", "root").await.expect("the role can be granted");
+        client.auth_enable().await.expect("authentication can be enabled");
         self.users_enabled = true;
     }
 
@@ -347,11 +347,11 @@ impl Etcd {
             format!("--initial-cluster={}", all.collect::<Vec<_>>().join(",")),
         ];
         if self.members.len() == 1 {
-            // A member that is alone need not wait a second and more for others before it leads.
+            // A single member need not wait for other members for more than a second before it leads.
             arguments.extend(["--heartbeat-interval=10", "--election-timeout=100"].map(str::to_owned));
         }
         if self.options.version == EtcdVersion::Current {
-            // What survives a killed process is in the page cache; only a machine's crash needs the sync.
+            // The page cache survives a killed process; only a crash of the machine needs the sync.
             arguments.push("--unsafe-no-fsync".to_owned());
         }
         if let Some(tls) = &self.tls {

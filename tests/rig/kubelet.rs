@@ -1,5 +1,5 @@
-//! The part of a kubelet that says which configuration it runs with: `/configz` at its port on a node, which the API servers
-//! lead to. OpenSSL serves it.
+//! The part of a kubelet that serves its configuration: `/configz` at its port on a node, which the API servers proxy. OpenSSL
+//! serves it.
 
 use std::fs::{create_dir_all, read_to_string, write};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::cluster::Cluster;
 use super::process::Process;
 
-/// Where API servers look for kubelets (`KubeletPort`, `pkg/cluster/ports/ports.go`, v1.36.3).
+/// The port at which API servers reach kubelets (`KubeletPort`, `pkg/cluster/ports/ports.go`, v1.36.3).
 const PORT: u16 = 10250;
 
 /// A kubelet. Killed on drop.
@@ -45,7 +45,7 @@ impl Cluster {
 }
 
 impl Kubelet {
-    /// Takes its configuration as it is now.
+    /// Loads its configuration as it is now.
     pub fn restart(&self) {
         tell(&self.config, &self.answer);
     }

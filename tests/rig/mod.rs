@@ -1,16 +1,16 @@
-//! The test rig: real etcd, real API servers and real controllers on this machine's loopback; or, with nodes,
-//! pods and kube-proxies, in network namespaces that no other run sees.
+//! The test rig: real etcd, real API servers and real controllers on this machine's loopback; or, with nodes, Pods and
+//! kube-proxies, in network namespaces that no other run uses.
 //!
-//! Why: what netsurgeon does to a cluster is only worth believing when the components that own the data
-//! agree. The tiers `etcd`, `cluster` and `live` and the maker of the fixtures share this module by `#[path]`.
+//! Why: a test of netsurgeon's changes to a cluster is only credible when the components that own the data agree. The tiers
+//! `etcd`, `cluster` and `live` and the program that makes the fixtures share this module by `#[path]`.
 //!
-//! What it promises:
-//! * everything listens on 127.0.0.1 at ports that the kernel chose, in directories of its own, so runs
-//!   side by side do not meet;
-//! * everything that it started dies with the test, however the test ends;
-//! * nothing waits by sleeping: conditions are polled until a deadline, and a deadline that passes says
-//!   what was seen last and shows the end of the log;
-//! * a program that is missing fails the test and names the make target that builds it.
+//! Its promises:
+//! * everything listens on 127.0.0.1 at ports that the kernel chose, in its own directories, so runs side by side do not
+//!   conflict;
+//! * everything that it started ends with the test, however the test ends;
+//! * it never waits a fixed time: conditions are polled until a deadline, and a missed deadline reports the last observed state
+//!   and the end of the log;
+//! * a missing program fails the test and names the make target that builds it.
 
 #![allow(dead_code, reason = "each tier uses a part of the rig")]
 

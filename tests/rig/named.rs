@@ -1,4 +1,4 @@
-//! Name servers: BIND, each at an address of its own on port 53, which takes a network namespace that nobody else is in.
+//! Name servers: BIND, each at its own address on port 53, which needs a network namespace that no other run uses.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -21,8 +21,8 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    /// Starts one that answers at an address; `zones` is what its configuration says beyond that, and `files` are what that names, in the
-    /// server's own folder.
+    /// Starts one that answers at an address; `zones` is the rest of its configuration, and `files` are the files that it names,
+    /// in the server's own folder.
     pub async fn start(address: IpAddr, options: &str, zones: &str, files: &[(&str, &str)]) -> Self {
         let workspace = Workspace::create("named");
         for (name, content) in files {
@@ -67,7 +67,7 @@ impl NameServer {
             TcpStream::connect(at).await.map(|_| ()).map_err(|error| error.to_string())
         };
         self.process
-            .ready("it serves its zones", DEADLINE, probe)
+            .ready("the name server serves its zones", DEADLINE, probe)
             .await
             .unwrap_or_else(|error| panic!("{error}"));
     }

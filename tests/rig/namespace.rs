@@ -1,10 +1,8 @@
-//! Network namespaces: what runs in one of them sees its interfaces, its loopback, its rules, and nothing of
-//! the machine's.
+//! Network namespaces: a process in one of them sees its interfaces, its loopback, its rules, and nothing of the machine's.
 //!
-//! A namespace lives as long as somebody holds a handle of it. `ip netns add` gives it a name, which is taken
-//! away again as soon as the handle is open: when the process that made it ends, however it ends, the kernel
-//! removes namespace, interfaces and rules. To look inside one while a test runs, enter that of a process in
-//! it: `nsenter --target PID --net`.
+//! A namespace lives as long as a process holds a handle of it. `ip netns add` gives it a name, which is removed as soon as the
+//! handle is open: when the process that created it ends, however it ends, the kernel removes namespace, interfaces and rules. To
+//! inspect one while a test runs, enter that of a process in it: `nsenter --target PID --net`.
 
 use std::fs::File;
 use std::io::Write;
@@ -22,7 +20,7 @@ use tokio::sync::watch;
 /// Where `ip netns` keeps its names.
 const NAMES: &str = "/run/netns";
 
-/// What the names begin with; the id of the process that made them follows.
+/// The prefix of the names; the id of the process that created them follows.
 const PREFIX: &str = "netsurgeon-";
 
 /// A handle of a network namespace.
@@ -45,7 +43,7 @@ impl Namespace {
         netns(&["delete", &name]);
         let handle = handle.unwrap_or_else(|error| panic!("the new namespace `{name}`: {error}"));
         let namespace = Self { handle: Arc::new(handle), purpose: purpose.to_owned() };
-        // An address is there at once, or a program that binds it is too early.
+        // Addresses are usable at once; otherwise a program that binds one starts too early.
         namespace.sysctl("ipv6/conf/default/accept_dad", "0");
         namespace.ip(&["link set lo up"]);
         namespace
@@ -63,13 +61,13 @@ impl Namespace {
             .unwrap_or_else(|error| panic!("the namespace `{}` cannot be entered: {error}", self.purpose));
     }
 
-    /// Tells whether the two are handles of one namespace.
+    /// Whether the two are handles of one namespace.
     pub fn is(&self, other: &Self) -> bool {
         let inode = |file: &File| file.metadata().expect("an open file has metadata").ino();
         inode(&self.handle) == inode(&other.handle)
     }
 
-    /// Returns a path that leads to the namespace while this handle is open.
+    /// Returns a path of the namespace, valid while this handle is open.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.handle.as_raw_fd())
     }
@@ -87,7 +85,7 @@ impl Namespace {
         self.succeeded(&format!("{program} {}", arguments.join(" ")), output)
     }
 
-    /// Carries out lines for `ip`, as in `link set eth0 up`.
+    /// Runs lines of `ip`, as in `link set eth0 up`.
     pub fn ip(&self, lines: &[impl AsRef<str>]) {
         let text: String = lines.iter().flat_map(|line| [line.as_ref(), "\n"]).collect();
         let mut command = self.command("ip");
@@ -104,15 +102,15 @@ impl Namespace {
         self.within(move || std::fs::write(&path, content).unwrap_or_else(|error| panic!("{path}: {error}")));
     }
 
-    /// Returns the connections to this address that the namespace tracks, as `conntrack -L` shows them: one
-    /// a line, both directions, with the addresses before and after translation.
+    /// Returns the connections to this address that the namespace tracks, as `conntrack -L` shows them: one a line, both
+    /// directions, with the addresses before and after translation.
     pub fn conntrack(&self, destination: &str) -> Vec<String> {
         let text = self.run("conntrack", &["-L", "--orig-dst", destination]);
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Calls a function inside the namespace, on a thread of its own. What it opens stays in the namespace,
-    /// whoever uses it.
+    /// Calls a function inside the namespace, on a separate thread. Files and sockets that it opens stay in the namespace, also
+    /// when another thread uses them.
     pub fn within<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> T {
         let namespace = self.clone();
         let thread = std::thread::spawn(move || {
@@ -122,8 +120,8 @@ impl Namespace {
         thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
     }
 
-    /// Runs a future inside the namespace, on a thread with a runtime of its own, until it ends or is told to
-    /// stop: it is given what becomes `true` then.
+    /// Runs a future inside the namespace, on a thread with its own runtime, until it ends or is stopped: its argument becomes
+    /// `true` then.
     pub fn work<F: Future>(
         &self,
         name: &str,
@@ -147,14 +145,14 @@ impl Namespace {
     }
 }
 
-/// A future on a thread of its own. Stopped on drop.
+/// A future on a separate thread. Stopped on drop.
 pub struct Worker {
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Worker {
-    /// Tells the future to stop, and waits until it has ended.
+    /// Signals the future to stop, and waits until it has ended.
     pub fn stop(&mut self) {
         let _ = self.stop.send(true);
         if let Some(thread) = self.thread.take()
@@ -172,8 +170,8 @@ impl Drop for Worker {
     }
 }
 
-/// Removes the names of runs that were killed between giving a name and taking it away. A process makes its
-/// first namespace after this, so a name with its own id is of another that had the same.
+/// Removes the names of runs that were killed between the creation and the removal of a name. A process creates its first
+/// namespace after this, so a name with its own id belongs to an earlier process with the same id.
 pub fn remove_leftovers(own: u32) {
     let Ok(names) = std::fs::read_dir(NAMES) else { return };
     for name in names.filter_map(Result::ok).filter_map(|entry| entry.file_name().into_string().ok()) {
@@ -181,7 +179,7 @@ pub fn remove_leftovers(own: u32) {
         let process = rest.split('-').next().unwrap_or_default();
         let is_gone = !Path::new("/proc").join(process).exists();
         if is_gone || process == own.to_string() {
-            // Another run may be removing it too.
+            // Another run may remove it at the same time.
             let _ = Command::new("ip").args(["netns", "delete", &name]).output();
         }
     }

@@ -1,4 +1,4 @@
-//! A network of namespaces: a hub, and nodes and their pods around it.
+//! A network of namespaces: a hub, and nodes and their Pods around it.
 //!
 //! ```text
 //! hub: etcd, API servers, controllers, the test's own thread and what it starts
@@ -7,14 +7,13 @@
 //!     └ node-2 .102 ─ bridge `cni0` 10.244.2.0/24, fd00:10:244:2::/64: pods .2, .3, …
 //! ```
 //!
-//! Why a hub: the API servers must reach the nodes and the nodes the API servers; etcd, the test's clients and
-//! the netsurgeon that it runs must reach all of them. So they live together in one namespace, and the test's
-//! thread enters it: loopback there is the hub's, every thread and child that the test starts is in it too, and
-//! nothing needs to be forwarded. Machine and other runs see no interface, address or rule of it, and because
-//! nobody else is in there, all addresses and ports are fixed.
+//! Why a hub: the API servers must reach the nodes and the nodes the API servers; etcd, the test's clients and the netsurgeon
+//! that it runs must reach all of them. So they share one namespace, and the test's thread enters it: loopback there is the
+//! hub's, every thread and child that the test starts is in it too, and nothing needs to be forwarded. The machine and other runs
+//! see no interface, address or rule of it, and because no other process is in there, all addresses and ports are fixed.
 //!
-//! A pod has its address alone (/32, /128) and sends everything to its node. So what two pods of one node say
-//! to each other passes the node's rules in both directions, whether or not the kernel filters on bridges.
+//! A Pod has only its own address (/32, /128) and sends everything to its node. So packets between two Pods of one node pass the
+//! node's rules in both directions, whether or not the kernel filters on bridges.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Mutex;
@@ -24,10 +23,10 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use super::apiserver::advertised;
 use super::namespace::Namespace;
 
-/// What all pods' addresses are of, as in kube-proxy's `--cluster-cidr`, by family.
+/// The ranges of all Pods' addresses, as in kube-proxy's `--cluster-cidr`, by family.
 pub const POD_CIDRS: [&str; 2] = ["10.244.0.0/16", "fd00:10:244::/48"];
 
-/// The hub, which the thread that made it has entered. On drop that thread returns.
+/// The hub, which the thread that created it has entered. On drop that thread returns.
 pub struct Network {
     hub: Namespace,
     home: Namespace,
@@ -40,7 +39,7 @@ impl Network {
     pub fn enter(api_servers: u8) -> Self {
         if let Ok(runtime) = Handle::try_current() {
             let flavor = runtime.runtime_flavor();
-            assert_eq!(flavor, RuntimeFlavor::CurrentThread, "a test with nodes has one thread");
+            assert_eq!(flavor, RuntimeFlavor::CurrentThread, "a test with nodes uses one thread");
         }
         let network = Self { hub: Namespace::create("hub"), home: Namespace::current() };
         let mut lines = vec![
@@ -63,7 +62,7 @@ impl Network {
         &self.hub
     }
 
-    /// Joins one more node to the network; `others` are those that are there.
+    /// Adds one more node to the network; `others` are the existing nodes.
     pub fn add_node(&self, others: &[Node]) -> Node {
         let number = u8::try_from(others.len() + 1).expect("few nodes");
         let name = format!("node-{number}");
@@ -75,7 +74,7 @@ impl Network {
         for setting in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
             node.namespace.sysctl(setting, "1");
         }
-        // A pod that is told of a shorter way would leave the node's rules out.
+        // A Pod that gets a redirect would bypass the node's rules.
         node.namespace.sysctl("ipv4/conf/all/send_redirects", "0");
         let [address, address6] = node.addresses();
         let [bridge, bridge6] = node.pod_addresses(1);
@@ -108,18 +107,18 @@ impl Drop for Network {
     }
 }
 
-/// Returns the hub's own address on the fabric, where nothing listens but what a test starts there.
+/// Returns the hub's own address on the fabric, where only the servers of a test listen.
 pub fn gateway() -> Ipv4Addr {
     Ipv4Addr::new(192, 0, 2, 1)
 }
 
-/// A node: a namespace with an address on the fabric and a bridge for its pods.
+/// A node: a namespace with an address on the fabric and a bridge for its Pods.
 pub struct Node {
     /// Also the name of the Node object.
     pub name: String,
     namespace: Namespace,
     number: u8,
-    /// The last part of the address that was given last.
+    /// The last part of the address that was assigned last.
     pods: Mutex<u8>,
 }
 
@@ -141,13 +140,13 @@ impl Node {
         [Ipv4Addr::new(192, 0, 2, last).into(), six.into()]
     }
 
-    /// Returns the ranges of the node's pods, by family.
+    /// Returns the ranges of the node's Pods, by family.
     pub fn pod_cidrs(&self) -> [String; 2] {
         let [four, six] = self.pod_addresses(0);
         [format!("{four}/24"), format!("{six}/64")]
     }
 
-    /// Makes the namespace of one more pod, with its addresses by family.
+    /// Creates the namespace of one more Pod, with its addresses by family.
     pub fn attach(&self, purpose: &str) -> (Namespace, [IpAddr; 2]) {
         let last = {
             let mut last = self.pods.lock().expect("the lock");
@@ -170,7 +169,7 @@ impl Node {
             format!("route add default via {bridge} dev eth0 onlink"),
             format!("route add default via {bridge6} dev eth0 onlink"),
         ]);
-        // Probes take theirs from the rest.
+        // Probes take their ports from the rest.
         pod.sysctl("ipv4/ip_local_port_range", "60001 65535");
         (pod, addresses)
     }

@@ -1,5 +1,5 @@
-//! Nodes and pods as their kubelets would report them: there are none, so the rig writes the objects itself and
-//! the real controllers make real EndpointSlices of them.
+//! Nodes and Pods as their kubelets would report them: there are no kubelets, so the rig writes the objects itself, and the real
+//! controllers create real EndpointSlices for them.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use super::report::Target;
 /// How long a new Kubernetes namespace may take to get its service account.
 const ACCOUNT: Duration = Duration::from_mins(1);
 
-/// A pod: a network namespace with an echo server, and a Pod object that is ready. On drop the namespace goes;
-/// the object stays until [`Cluster::delete_pod`].
+/// A Pod: a network namespace with an echo server, and a Pod object that is ready. On drop the namespace is removed; the object
+/// stays until [`Cluster::delete_pod`].
 pub struct Pod {
     /// The path of the object.
     pub path: String,
@@ -44,32 +44,32 @@ impl Pod {
         &self.namespace
     }
 
-    /// Probes targets from the pod.
+    /// Probes targets from the Pod.
     pub fn probe(&self, targets: &[Target]) -> Probe {
         Probe::start(&self.namespace, targets)
     }
 
-    /// Makes one attempt from the pod.
+    /// Makes one attempt from the Pod.
     pub fn ask(&self, target: Target) -> Result<Answer, String> {
         ask_once(&self.namespace, target)
     }
 }
 
 impl Node {
-    /// Probes targets from the node, as a host's process does.
+    /// Probes targets from the node, as a process of the host does.
     pub fn probe(&self, targets: &[Target]) -> Probe {
         Probe::start(self.namespace(), targets)
     }
 }
 
 impl Cluster {
-    /// Starts a pod in the Kubernetes namespace `default`; see [`Cluster::create_pod_in`].
+    /// Starts a Pod in the Kubernetes namespace `default`; see [`Cluster::create_pod_in`].
     pub async fn create_pod(&self, node: usize, name: &str, labels: &Value) -> Pod {
         self.create_pod_in("default", node, name, labels).await
     }
 
-    /// Starts a pod on a node, by its place in [`Cluster::nodes`], and says that it is ready. It answers at
-    /// [`super::echo::PORT`] with its name.
+    /// Starts a Pod on a node, by its index in [`Cluster::nodes`], and sets it ready. It answers at [`super::echo::PORT`] with
+    /// its name.
     pub async fn create_pod_in(&self, namespace: &str, node: usize, name: &str, labels: &Value) -> Pod {
         let node = &self.nodes[node];
         let (network, addresses) = node.attach(name);
@@ -94,7 +94,7 @@ impl Cluster {
         pod
     }
 
-    /// Says of a pod that it is ready, or that it is not.
+    /// Sets a Pod ready, or not ready.
     pub async fn set_ready(&self, pod: &Pod, is_ready: bool) {
         let of_family: Vec<_> = self.families().iter().map(|family| pod.addresses[*family]).collect();
         let ready = if is_ready { "True" } else { "False" };
@@ -107,7 +107,7 @@ impl Cluster {
         self.api.merge(&format!("{}/status", pod.path), &json!({"status": status})).await;
     }
 
-    /// Deletes the Pod object, and then the pod.
+    /// Deletes the Pod object, and then the Pod.
     pub async fn delete_pod(&self, pod: Pod) {
         let path = format!("{}?gracePeriodSeconds=0", pod.path);
         let deleted = self.api.request(Method::DELETE, &path, "application/json", None).await;
@@ -115,8 +115,8 @@ impl Cluster {
         drop(pod);
     }
 
-    /// Creates a Service of pods with these labels whose port 80 leads to their echo servers, TCP and UDP, with
-    /// more of a `spec` on top; returns it.
+    /// Creates a Service for Pods with these labels whose port 80 routes to their echo servers, TCP and UDP, with more fields of
+    /// a `spec`; returns it.
     pub async fn create_echo_service(&self, name: &str, selector: &Value, more: &Value) -> Value {
         let port = super::echo::PORT;
         let ports = json!([
@@ -130,7 +130,7 @@ impl Cluster {
         self.api.create_service("default", name, spec).await
     }
 
-    /// Creates the Node object of a node, and says that it is ready.
+    /// Creates the Node object of a node, and sets it ready.
     pub(super) async fn create_node_object(&self, node: &Node) {
         let of_family = |both: [String; 2]| -> Vec<String> {
             self.families().iter().map(|family| both[*family].clone()).collect()
@@ -139,7 +139,7 @@ impl Cluster {
         let object = json!({
             "apiVersion": "v1",
             "kind": "Node",
-            // As a kubelet labels its own (`initialNode`, pkg/kubelet/kubelet_node_status.go, v1.36.3).
+            // Labels as a kubelet sets them (`initialNode`, pkg/kubelet/kubelet_node_status.go, v1.36.3).
             "metadata": {"name": node.name, "labels": {"kubernetes.io/hostname": node.name, "kubernetes.io/os": "linux"}},
             "spec": {"podCIDR": ranges[0], "podCIDRs": ranges},
         });

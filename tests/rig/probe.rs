@@ -1,12 +1,11 @@
-//! A client that opens a new connection every few milliseconds, holds one for long, and forgets nothing.
+//! A client that opens a new connection every few milliseconds, keeps one open for long, and records everything.
 //!
-//! Attempts overlap: one that gets no answer does not keep the next from being made, so an outage shows from
-//! its first to its last moment.
+//! Attempts overlap: one without an answer does not delay the next, so an outage shows from its first to its last moment.
 //!
-//! Source ports are taken in turn, and not again for minutes: a connection that was begun before there were
-//! rules for its address leaves an entry with the kernel's connection tracking, which for two minutes leads
-//! whatever comes from the same port to the same nowhere. Each target's begin elsewhere: two addresses of one
-//! Service lead to the same servers, where connections from one port would be one.
+//! Source ports are used in turn, and not again for minutes: a connection that was started before there were rules for its
+//! address leaves an entry in the kernel's connection tracking, which for two minutes sends packets from the same port to the
+//! same wrong destination. The ports of each target start at another number: two addresses of one Service route to the same
+//! servers, where connections from one port would be the same connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -28,27 +27,27 @@ use super::namespace::{Namespace, Worker};
 use super::process::wait_until;
 use super::report::{FLICKERS, Failure, Kind, Record, Report, Target};
 
-/// How an error begins that says that nobody listens there.
+/// The start of an error when no process listens there.
 const REFUSED: &str = "Connection refused";
 /// How often a target is tried.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// How often a long-lived connection says something.
+/// How often a long-lived connection sends a byte.
 const EXCHANGES: Duration = Duration::from_millis(50);
 
-/// How long an attempt may take. A connection's first packet is repeated after a second, and again after two.
+/// How long an attempt may take. The kernel repeats a connection's first packet after a second, and again after two.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The source ports of the attempts. Outside of it the kernel finds ports for others.
+/// The source ports of the attempts. The kernel uses ports outside of it for other connections.
 const PORTS: RangeInclusive<u16> = 10_000..=60_000;
 
 /// How far apart the ports of different targets are.
 const APART: u16 = 12_500;
 
-/// How many attempts at one target may be under way. More are not begun.
+/// How many attempts at one target may be in progress. No more are started.
 const UNDER_WAY: usize = 200;
 
-/// More bytes than the kernel's counters take.
+/// More bytes than the kernel's counters need.
 const COUNTERS: usize = 1 << 16;
 
 /// A running probe. Stopped on drop.
@@ -56,7 +55,7 @@ pub struct Probe {
     worker: Worker,
     orders: mpsc::UnboundedSender<Order>,
     log: Log,
-    /// The counters of the namespace, and one of them when the probe began.
+    /// The counters of the namespace, and one of them at the start of the probe.
     counters: File,
     repeated_before: u64,
 }
@@ -66,7 +65,7 @@ enum Order {
     Remove(Target),
 }
 
-/// What an answer says: the address that the server saw, and who it is.
+/// The content of an answer: the source address at the server, and the server's name.
 pub type Answer = (IpAddr, String);
 
 impl Probe {
@@ -75,7 +74,7 @@ impl Probe {
         let counters = namespace.within(|| File::open("/proc/thread-self/net/netstat"));
         let counters = counters.expect("the kernel's counters");
         let repeated_before = repeated_syns(&counters);
-        let log = Log { namespace: namespace.path(), began: Instant::now(), report: Arc::default() };
+        let log = Log { namespace: namespace.path(), start: Instant::now(), report: Arc::default() };
         let (orders, inbox) = mpsc::unbounded_channel();
         let theirs = log.clone();
         let worker = namespace.work("probe", async |stopped| run(theirs, inbox, stopped).await);
@@ -94,17 +93,17 @@ impl Probe {
         let _ = self.orders.send(Order::Add(target));
     }
 
-    /// Probes a target no longer. What was found about it stays in the report.
+    /// Stops probing a target. Its results stay in the report.
     pub fn remove(&self, target: Target) {
         let _ = self.orders.send(Order::Remove(target));
     }
 
     /// Returns how long the probe has run: the clock of [`Failure::at`].
     pub fn elapsed(&self) -> Duration {
-        self.log.began.elapsed()
+        self.log.start.elapsed()
     }
 
-    /// Returns what has been found up to now.
+    /// Returns the results up to now.
     pub fn report(&self) -> Report {
         let mut report = self.log.with(|report| report.clone());
         report.duration = self.elapsed();
@@ -112,7 +111,7 @@ impl Probe {
         report
     }
 
-    /// Waits until an attempt succeeds that began after this call.
+    /// Waits until an attempt succeeds that started after this call.
     pub async fn wait_for_success(&self, target: Target, deadline: Duration) {
         let now = self.elapsed();
         self.wait(&format!("{target} answers"), target, deadline, |record| {
@@ -121,7 +120,7 @@ impl Probe {
         .await;
     }
 
-    /// Waits until an attempt fails that began after this call.
+    /// Waits until an attempt fails that started after this call.
     pub async fn wait_for_failure(&self, target: Target, deadline: Duration) {
         let now = self.elapsed();
         self.wait(&format!("{target} fails"), target, deadline, |record| {
@@ -153,7 +152,7 @@ impl Probe {
         self.wait(&what, target, deadline, |record| record.exchanges >= wanted).await;
     }
 
-    /// Begins no more attempts, waits for the outcome of those that are under way, and tells what was found.
+    /// Starts no more attempts, waits for the outcome of those in progress, and returns the results.
     pub fn stop(mut self) -> Report {
         self.worker.stop();
         self.report()
@@ -168,23 +167,23 @@ impl Probe {
     }
 }
 
-/// Makes one attempt from inside a namespace; returns the address that the server saw and the server's name.
+/// Makes one attempt from inside a namespace; returns the source address at the server and the server's name.
 pub fn ask_once(namespace: &Namespace, target: Target) -> Result<Answer, String> {
-    let log = Log { namespace: namespace.path(), began: Instant::now(), report: Arc::default() };
+    let log = Log { namespace: namespace.path(), start: Instant::now(), report: Arc::default() };
     namespace.within(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime can be built").block_on(in_time(attempt(target, &log)))
     })
 }
 
-/// The port that was taken last, by namespace and target.
+/// The port that was used last, by namespace and target.
 static LAST_PORTS: Mutex<BTreeMap<(String, Target), u16>> = Mutex::new(BTreeMap::new());
 
-/// What is found is noted here.
+/// The shared results.
 #[derive(Clone)]
 struct Log {
     namespace: String,
-    began: Instant,
+    start: Instant,
     report: Arc<Mutex<Report>>,
 }
 
@@ -206,9 +205,9 @@ impl Log {
         }
     }
 
-    /// Notes the outcome of an attempt or an exchange that began then.
-    fn note(&self, target: Target, kind: Kind, begun: Instant, outcome: Result<Answer, String>) {
-        let at = begun.duration_since(self.began);
+    /// Records the outcome of an attempt or an exchange that started then.
+    fn note(&self, target: Target, kind: Kind, started: Instant, outcome: Result<Answer, String>) {
+        let at = started.duration_since(self.start);
         self.with(|report| {
             let record = report.targets.entry(target).or_default();
             record.attempts += u64::from(kind == Kind::New);
@@ -219,7 +218,7 @@ impl Log {
                     *record.servers.entry(server).or_default() += 1;
                     if kind == Kind::New {
                         record.last_success = record.last_success.max(Some(at));
-                        record.slowest = record.slowest.max(begun.elapsed());
+                        record.slowest = record.slowest.max(started.elapsed());
                     }
                 }
                 Err(reason) => record.failures.push(Failure { target, kind, at, reason }),
@@ -228,7 +227,7 @@ impl Log {
     }
 }
 
-/// Probes until told to stop. A target is left alone when its half of a channel is dropped.
+/// Probes until it is stopped. Probing of a target ends when its half of a channel is dropped.
 async fn run(log: Log, mut orders: mpsc::UnboundedReceiver<Order>, mut stopped: watch::Receiver<bool>) {
     let mut active = HashMap::new();
     let mut tasks = JoinSet::new();
@@ -269,26 +268,26 @@ async fn try_often(target: Target, log: Log, mut gone: watch::Receiver<()>) {
     while attempts.join_next().await.is_some() {}
 }
 
-/// Makes an attempt, and another one at once where the first is refused.
+/// Makes an attempt, and another one at once if the first is refused.
 async fn try_once(target: Target, log: &Log) {
-    let begun = Instant::now();
+    let started = Instant::now();
     let outcome = in_time(attempt(target, log)).await;
     let is_refused = outcome.as_ref().is_err_and(|reason| reason.starts_with(REFUSED));
     if !is_refused {
-        return log.note(target, Kind::New, begun, outcome);
+        return log.note(target, Kind::New, started, outcome);
     }
     let again = in_time(attempt(target, log)).await;
     let may_flicker = again.is_ok() && log.with(|report| report.flickers() < FLICKERS);
     if !may_flicker {
-        return log.note(target, Kind::New, begun, outcome);
+        return log.note(target, Kind::New, started, outcome);
     }
     let reason = outcome.unwrap_err();
-    let flicker = Failure { target, kind: Kind::New, at: begun.duration_since(log.began), reason };
+    let flicker = Failure { target, kind: Kind::New, at: started.duration_since(log.start), reason };
     log.with(|report| report.targets.entry(target).or_default().flickers.push(flicker));
-    log.note(target, Kind::New, begun, again);
+    log.note(target, Kind::New, started, again);
 }
 
-/// Opens a connection as soon as that works, and talks on it until that fails; then again.
+/// Opens a connection as soon as that works, and uses it until it fails; then again.
 async fn hold(target: Target, log: Log, mut gone: watch::Receiver<()>) {
     let Target::Tcp(address) = target else { return };
     let talk = async {
@@ -296,15 +295,15 @@ async fn hold(target: Target, log: Log, mut gone: watch::Receiver<()>) {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            // That nothing can be opened is noted by the others.
+            // The other attempts record that no connection can be opened.
             let Ok(Ok(stream)) = timeout(PATIENCE, TcpStream::connect(address)).await else { continue };
             log.with(|report| report.targets.entry(target).or_default().long_lived += 1);
             let mut stream = BufReader::new(stream);
             loop {
-                let begun = Instant::now();
+                let started = Instant::now();
                 let outcome = in_time(exchange(&mut stream)).await;
                 let failed = outcome.is_err();
-                log.note(target, Kind::LongLived, begun, outcome);
+                log.note(target, Kind::LongLived, started, outcome);
                 if failed {
                     break;
                 }
@@ -350,7 +349,7 @@ async fn attempt(target: Target, log: &Log) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&line).into_owned())
 }
 
-/// Connects from the next port that nobody has.
+/// Connects from the next port that no socket uses.
 async fn connect(target: Target, address: SocketAddr, log: &Log) -> std::io::Result<TcpStream> {
     loop {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };

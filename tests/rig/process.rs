@@ -1,10 +1,10 @@
-//! Child processes that cannot outlive the test, and waiting for what they do.
+//! Child processes that cannot outlive the test, and waiting for their output.
 //!
-//! A child is started through `setpriv --pdeathsig KILL` (util-linux): when this process dies, however it
-//! dies, the kernel kills the child. The signal is tied to the *thread* that started the child, and test
-//! threads end before the process does, so one thread that lives as long as the process starts them all, in
-//! the network namespace of whoever asks. A process that dies while a child is not yet tied to it would leave
-//! the child behind: so the child looks once more who its parent is before it becomes the program.
+//! A child is started through `setpriv --pdeathsig KILL` (util-linux): when this process ends, however it ends, the kernel kills
+//! the child. The signal is tied to the *thread* that started the child, and test threads end before the process does. So one
+//! thread that lives as long as the process starts them all, in the network namespace of the requesting thread. A process that
+//! ends before a child is tied to it would leave the child behind: so the child checks its parent once more before it becomes the
+//! program.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
@@ -18,17 +18,17 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::namespace::Namespace;
 
-/// How often a condition is looked at. Short against the seconds that a server takes to start, long
-/// against the cost of one look.
+/// How often a condition is checked. Short compared with the seconds that a server takes to start, long compared with the cost of
+/// one check.
 const POLL: Duration = Duration::from_millis(50);
 
-/// How much of a log a failure shows, in lines.
+/// How many lines of a log a failure shows.
 const TAIL_LINES: usize = 40;
 
 /// How long a process may take to end after SIGTERM before it is killed.
 const TERMINATION: Duration = Duration::from_secs(30);
 
-/// How often a server is started anew because another process took the port that the kernel had offered.
+/// How often a server is started again because another process took the port that the kernel had offered.
 pub const PORT_ATTEMPTS: usize = 5;
 
 type Order = (Namespace, Command, Sender<std::io::Result<Child>>);
@@ -38,7 +38,7 @@ static STARTER: LazyLock<Mutex<Sender<Order>>> = LazyLock::new(|| {
     let (orders, inbox) = channel::<Order>();
     std::thread::spawn(move || {
         for (namespace, mut command, answer) in inbox {
-            // Entering takes rights that a run without namespaces of its own need not have.
+            // Entering needs permissions that a run without its own namespaces need not have.
             if !namespace.is(&Namespace::current()) {
                 namespace.enter();
             }
@@ -97,7 +97,7 @@ impl Process {
 
     /// Returns how the process ended, `None` while it runs.
     pub fn exited(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().expect("a child of ours can be waited for")
+        self.child.try_wait().expect("the child can be waited for")
     }
 
     /// Returns the end of the log, under a heading.
@@ -109,14 +109,14 @@ impl Process {
         format!("--- end of {} ({}) ---\n{}", self.log.display(), self.name, tail.join("\n"))
     }
 
-    /// Tells whether the log says that the port was taken.
+    /// Whether the log says that the port was taken.
     pub fn port_was_taken(&self) -> bool {
         std::fs::read(&self.log)
             .is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains("address already in use"))
     }
 
-    /// Polls a condition until it holds. Fails when the deadline passes or the process ends, with what was
-    /// seen last and the end of the log.
+    /// Polls a condition until it holds. Fails when the deadline passes or the process ends, with the last observed state and the
+    /// end of the log.
     pub async fn ready(
         &mut self,
         what: &str,
@@ -141,7 +141,7 @@ impl Process {
         }
     }
 
-    /// Asks the process to end (SIGTERM) and waits for it; kills it if it takes too long.
+    /// Ends the process with SIGTERM and waits for it; kills it if it takes too long.
     pub fn terminate(&mut self) {
         if self.exited().is_none() {
             signal(&self.child, Signal::TERM);
@@ -156,22 +156,22 @@ impl Process {
         }
     }
 
-    /// Stops the process in its tracks (SIGSTOP): its connections stay open, and it says nothing. Returns when
-    /// all of its threads have stopped.
+    /// Stops the process (SIGSTOP): its connections stay open, and it sends nothing. Returns when all of its threads have
+    /// stopped.
     pub fn pause(&mut self) {
         if self.exited().is_none() {
             freeze(&self.child);
         }
     }
 
-    /// Lets a paused process go on (SIGCONT).
+    /// Lets a paused process continue (SIGCONT).
     pub fn resume(&mut self) {
         if self.exited().is_none() {
             thaw(&self.child);
         }
     }
 
-    /// Kills the process (SIGKILL), as a power cut would, and waits for it.
+    /// Kills the process (SIGKILL), as a power failure does, and waits for it.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -187,15 +187,15 @@ impl Drop for Process {
     }
 }
 
-/// Stops a child of ours, whose end nobody has waited for, in its tracks (SIGSTOP): its connections stay open, and it
-/// says nothing. Returns when all of its threads have stopped, or it has ended.
+/// Stops a child of this process (SIGSTOP) that was not waited for: its connections stay open, and it sends nothing. Returns when
+/// all of its threads have stopped, or it has ended.
 pub fn freeze(child: &Child) {
     signal(child, Signal::STOP);
     let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     waitid(WaitId::Pid(pid(child)), options).unwrap_or_else(|error| panic!("{}: {error}", child.id()));
 }
 
-/// Lets such a child go on (SIGCONT).
+/// Lets such a child continue (SIGCONT).
 pub fn thaw(child: &Child) {
     signal(child, Signal::CONT);
 }
@@ -208,8 +208,8 @@ fn pid(child: &Child) -> Pid {
     i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process id")
 }
 
-/// Polls a condition until it holds, and returns what it gave. Panics when the deadline passes; the message
-/// says what was seen last. For a condition on a process of the rig, [`Process::ready`] shows its log too.
+/// Polls a condition until it holds, and returns its result. Panics when the deadline passes, with the last observed state. For a
+/// condition on a process of the rig, [`Process::ready`] shows its log too.
 pub async fn wait_until<T>(
     what: &str,
     deadline: Duration,
@@ -225,8 +225,8 @@ pub async fn wait_until<T>(
     }
 }
 
-/// Returns a port of 127.0.0.1 that was free a moment ago. Whoever uses it must expect that another process
-/// was faster, and try again with another one: see [`Process::port_was_taken`].
+/// Returns a port of 127.0.0.1 that was free a moment ago. The caller must expect that another process was faster, and try again
+/// with another one: see [`Process::port_was_taken`].
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
     listener.local_addr().expect("a bound socket has an address").port()

@@ -1,5 +1,5 @@
-//! Where the programs are that the rig runs. `make rig` builds them once per version into `.rig/`, or
-//! into the folder that `NETSURGEON_RIG` names, so that several checkouts share them.
+//! The location of the programs that the rig runs. `make rig` builds them once per version into `.rig/`, or into the folder that
+//! `NETSURGEON_RIG` names, so that several checkouts share them.
 
 use std::path::{Path, PathBuf};
 
@@ -14,15 +14,14 @@ pub fn folder() -> PathBuf {
     }
 }
 
-/// Returns a program of the rig, as in `built("etcd-3.7.3/etcd")`; panics when it is not there.
+/// Returns a program of the rig, as in `built("etcd-3.7.3/etcd")`; panics when it is missing.
 pub fn built(name: &str) -> PathBuf {
     let program = folder().join(name);
     assert!(program.is_file(), "`{}` is missing: run `make rig`, which builds it", program.display());
     program
 }
 
-/// Returns Debian's etcd: unpacked from its package by `make rig`, which installs no service on anybody's
-/// machine, or as installed.
+/// Returns Debian's etcd: unpacked from its package by `make rig`, which installs no service on the machine, or as installed.
 pub fn debian_etcd() -> PathBuf {
     let unpacked = folder().join("etcd-debian/etcd");
     let installed = PathBuf::from("/usr/bin/etcd");
@@ -31,8 +30,8 @@ pub fn debian_etcd() -> PathBuf {
     })
 }
 
-/// Returns BIND, unpacked from Debian's packages by `make rig`, which starts no service on anybody's machine, and the folders
-/// that its libraries may be in.
+/// Returns BIND, unpacked from Debian's packages by `make rig`, which starts no service on the machine, and the folders of its
+/// libraries.
 pub fn bind() -> (PathBuf, String) {
     let folder = folder().join("bind9-debian/usr");
     let architectures = std::fs::read_dir(folder.join("lib")).into_iter().flatten().flatten();

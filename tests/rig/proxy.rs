@@ -14,16 +14,16 @@ use super::namespace::Namespace;
 use super::network::POD_CIDRS;
 use super::process::Process;
 
-/// How long a kube-proxy may take until it says that it is healthy; about a second on an idle machine.
+/// How long a kube-proxy may take until it is healthy; about a second on an idle machine.
 const STARTUP: Duration = Duration::from_mins(2);
 
-/// How long a server may take over an answer that it has at hand.
+/// How long a server may take for a simple answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Where kube-proxy says whether it is healthy.
+/// The port of kube-proxy's health check.
 const HEALTH: u16 = 10256;
 
-/// How kube-proxy tells the kernel.
+/// How kube-proxy programs the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyMode {
     Nftables,
@@ -42,23 +42,23 @@ impl ProxyMode {
     }
 }
 
-/// How to run a kube-proxy.
+/// The options of a kube-proxy.
 #[derive(Debug, Clone)]
 pub struct ProxyOptions {
     pub mode: ProxyMode,
     /// More of its configuration file, as in `{"nftables": {"minSyncPeriod": "10s"}}`.
     pub config: Value,
-    /// Where it finds the API, as in `https://192.0.2.1:4000`, if not at the first API server.
+    /// The URL of the API, as in `https://192.0.2.1:4000`, if not that of the first API server.
     pub server: Option<String>,
 }
 
 impl ProxyOptions {
-    /// That mode and nothing special.
+    /// That mode and defaults.
     pub fn new(mode: ProxyMode) -> Self {
         Self { mode, config: json!({}), server: None }
     }
 
-    /// That mode, with at least so long, as in `10s`, between two rounds.
+    /// That mode, with at least so much time, as in `10s`, between two syncs.
     pub fn slow(mode: ProxyMode, period: &str) -> Self {
         let periods = json!({"minSyncPeriod": period, "syncPeriod": "1h"});
         Self { config: json!({mode.name(): periods}), ..Self::new(mode) }
@@ -78,28 +78,28 @@ pub struct KubeProxy {
 }
 
 impl KubeProxy {
-    /// Returns the node's address and the port at which the kube-proxy tells of its health.
+    /// Returns the node's address and the port of the kube-proxy's health check.
     pub fn health(&self) -> SocketAddr {
         SocketAddr::new(self.address, HEALTH)
     }
 
-    /// Stops it in its tracks: its connections stay open, its rules in force, and nothing changes them.
+    /// Stops it (SIGSTOP): its connections stay open, its rules in force, and nothing changes them.
     pub fn pause(&mut self) {
         self.running().pause();
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub fn resume(&mut self) {
         self.running().resume();
     }
 
-    /// Ends it in good order. Its rules stay.
+    /// Ends it with SIGTERM. Its rules stay.
     pub fn stop(&mut self) {
         self.running().terminate();
         self.process = None;
     }
 
-    /// Starts it again, and waits until it is healthy, which it says before it has carried anything out.
+    /// Starts it again, and waits until it is healthy, which it reports before its first sync.
     pub async fn start_again(&mut self) {
         assert!(self.process.is_none(), "the kube-proxy is still running");
         std::fs::write(&self.config_file, self.config.to_string()).expect("the workspace can be written to");
@@ -124,8 +124,8 @@ impl KubeProxy {
 }
 
 impl Cluster {
-    /// Starts a kube-proxy, of the API servers' version, on a node by its place in [`Cluster::nodes`], and
-    /// waits until it is healthy.
+    /// Starts a kube-proxy, of the API servers' version, on a node by its index in [`Cluster::nodes`], and waits until it is
+    /// healthy.
     pub async fn start_proxy(&self, node: usize, options: &ProxyOptions) -> KubeProxy {
         let node = &self.nodes[node];
         let server = options.server.clone().unwrap_or_else(|| self.api_servers[0].url());
@@ -141,7 +141,7 @@ impl Cluster {
             "mode": options.mode.name(),
             "clusterCIDR": pod_cidrs.join(","),
             "healthzBindAddress": SocketAddr::new(address, HEALTH),
-            // The limit is the machine's, not the namespace's.
+            // The limit belongs to the machine, not to the namespace.
             "conntrack": {"maxPerCore": 0},
             "logging": {"verbosity": 2},
         });
@@ -159,12 +159,12 @@ impl Cluster {
         proxy
     }
 
-    /// Starts a kube-proxy of that mode on every node, and keeps their configuration where kubeadm does.
+    /// Starts a kube-proxy of that mode on every node, and stores their configuration where kubeadm does.
     pub async fn start_proxies(&self, mode: ProxyMode) -> Vec<KubeProxy> {
         self.start_proxies_as(&ProxyOptions::new(mode)).await
     }
 
-    /// The same for kube-proxies that are otherwise as given.
+    /// The same for kube-proxies with these options.
     pub async fn start_proxies_as(&self, options: &ProxyOptions) -> Vec<KubeProxy> {
         let mut proxies = Vec::new();
         for node in 0..self.nodes.len() {
@@ -180,7 +180,7 @@ impl Cluster {
     }
 }
 
-/// Puts one JSON value on top of another.
+/// Merges one JSON value into another.
 fn merge(base: &mut Value, top: &Value) {
     match (base, top) {
         (Value::Object(base), Value::Object(top)) => {
@@ -192,7 +192,7 @@ fn merge(base: &mut Value, top: &Value) {
     }
 }
 
-/// Asks a server for a path; returns the status code and the body.
+/// Requests a path from a server; returns the status code and the body.
 pub async fn http_get(server: SocketAddr, path: &str) -> Result<(u16, String), String> {
     let ask = async {
         let mut stream = TcpStream::connect(server).await?;

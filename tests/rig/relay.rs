@@ -1,6 +1,5 @@
-//! A TCP relay that misbehaves as networks do: it can keep what the server says to itself, cut its clients'
-//! connections when told so or when a client says certain words, and cut each connection after a random number of
-//! bytes.
+//! A TCP relay that misbehaves as networks do: it can drop the server's answers, cut its clients' connections on request or when
+//! a client sends certain words, and cut each connection after a random number of bytes.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -19,9 +18,9 @@ pub struct Relay {
 #[derive(Default)]
 struct Shared {
     silent: AtomicBool,
-    /// When a client says this, it is silent before the server hears it.
+    /// When a client sends this, the relay is silent before the server gets it.
     silencing: Mutex<Option<Vec<u8>>>,
-    /// After how many bytes of the server's a connection is cut: somewhere in this range.
+    /// After how many bytes from the server a connection is cut: somewhere in this range.
     cuts: Mutex<Option<Range<usize>>>,
     /// How many connections were cut after their random number of bytes.
     cut: AtomicUsize,
@@ -63,32 +62,31 @@ impl Relay {
         &self.address
     }
 
-    /// From now on no answer reaches a client, or again each does.
+    /// From now on no answer reaches a client, or each does again.
     pub fn be_silent(&self, silent: bool) {
         *self.shared.silencing.lock().expect("the lock") = None;
         self.shared.silent.store(silent, Ordering::SeqCst);
     }
 
-    /// No answer reaches a client from when one says these words: the server gets to hear them, and what it answers is
-    /// lost.
+    /// No answer reaches a client from the moment at which one sends these words: the server gets them, and its answer is lost.
     pub fn be_silent_from(&self, words: &str) {
         *self.shared.silencing.lock().expect("the lock") = Some(words.as_bytes().to_vec());
     }
 
-    /// Tells whether no answer reaches a client.
+    /// Whether no answer reaches a client.
     pub fn is_silent(&self) -> bool {
         self.shared.silent.load(Ordering::SeqCst)
     }
 
-    /// Cuts the clients off; what they sent has been passed on.
+    /// Cuts the clients off; bytes that they sent have been passed on.
     pub fn cut(&self) {
         for client in self.shared.clients.lock().expect("the lock").drain(..) {
             let _ = client.shutdown(Shutdown::Both);
         }
     }
 
-    /// From now on cuts each new connection after so many bytes of the server's as a random choice from the
-    /// range says, or with `None` no longer. The connections that are open are cut now.
+    /// From now on cuts each new connection after a random number of the server's bytes in this range, or with `None` no longer.
+    /// Open connections are cut now.
     pub fn cut_after(&self, bytes: Option<Range<usize>>) {
         *self.shared.cuts.lock().expect("the lock") = bytes;
         self.cut();
@@ -101,7 +99,7 @@ impl Relay {
 }
 
 impl Shared {
-    /// Passes on what the server says, as far as it may be heard.
+    /// Passes on the server's answers, unless the relay is silent.
     fn pass_answers(&self, mut server: TcpStream, mut client: TcpStream) {
         let cuts = self.cuts.lock().expect("the lock").clone();
         let mut left = cuts.map_or(usize::MAX, |range| rand::rng().random_range(range));
@@ -121,12 +119,12 @@ impl Shared {
                 let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
             }
         }
-        // A client that was cut off leaves its server connection open until the server has answered, so
-        // that the request is not cancelled.
+        // A client that was cut off leaves its server connection open until the server has answered, so that the request is not
+        // cancelled.
         let _ = server.shutdown(Shutdown::Read);
     }
 
-    /// Passes on what a client says.
+    /// Passes on the requests of a client.
     fn pass_requests(&self, mut client: TcpStream, mut server: TcpStream) {
         let mut buffer = [0; 16384];
         while let Ok(length) = client.read(&mut buffer) {

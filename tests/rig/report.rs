@@ -1,24 +1,24 @@
-//! What a probe found.
+//! The results of a probe.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Formatter, Result};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// How many connections may be refused and succeed when tried again at once. In kube-proxy's nftables mode each change of a Service
-/// or of its endpoints can cost one ("What kube-proxy loses" in docs/renumber.md). A gap that an operation makes lasts until
-/// kube-proxy applies the next change, so that the second attempt fails too.
+/// How many connections may be refused and succeed when tried again at once. In kube-proxy's nftables mode each change of a
+/// Service or of its endpoints can cost one ("What kube-proxy loses" in docs/renumber.md). A gap that an operation causes lasts
+/// until kube-proxy applies the next change, so that the second attempt fails too.
 pub const FLICKERS: usize = 1;
 
 /// How many failures of one target are printed.
 const SHOWN: usize = 10;
 
-/// What is probed.
+/// What to probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// New connections, and a long-lived one.
     Tcp(SocketAddr),
-    /// Datagrams, each from a port of its own.
+    /// Datagrams, each from its own port.
     Udp(SocketAddr),
 }
 
@@ -43,12 +43,12 @@ impl Display for Target {
     }
 }
 
-/// What failed.
+/// The kind of attempt that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A new connection or a datagram.
     New,
-    /// An exchange on the long-lived connection, which is then over.
+    /// An exchange on the long-lived connection, which ends with it.
     LongLived,
 }
 
@@ -57,7 +57,7 @@ pub enum Kind {
 pub struct Failure {
     pub target: Target,
     pub kind: Kind,
-    /// When the attempt began, since the probe began.
+    /// When the attempt started, since the start of the probe.
     pub at: Duration,
     pub reason: String,
 }
@@ -68,41 +68,40 @@ impl Display for Failure {
     }
 }
 
-/// What was found about one target.
+/// The results for one target.
 #[derive(Debug, Clone, Default)]
 pub struct Record {
     /// New connections, or datagrams, that succeeded or failed.
     pub attempts: u64,
     pub failures: Vec<Failure>,
-    /// Refusals that were none when tried again at once: [`FLICKERS`] at most in a report, more are failures.
+    /// Refusals that succeeded when tried again at once: [`FLICKERS`] at most in a report, more are failures.
     pub flickers: Vec<Failure>,
     /// Exchanges on long-lived connections that succeeded.
     pub exchanges: u64,
     /// How many long-lived connections there were.
     pub long_lived: u64,
-    /// How often each address was the one that the server saw.
+    /// How often the server observed each source address.
     pub sources: BTreeMap<IpAddr, u64>,
     /// How often each server answered.
     pub servers: BTreeMap<String, u64>,
-    /// When the youngest attempt that succeeded began.
+    /// The start of the youngest attempt that succeeded.
     pub last_success: Option<Duration>,
-    /// The longest that a success took.
+    /// The longest time of a success.
     pub slowest: Duration,
 }
 
-/// All that a probe found.
+/// All results of a probe.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     pub targets: BTreeMap<Target, Record>,
     /// How long the probe has run.
     pub duration: Duration,
-    /// How often the client's kernel repeated the first packet of a connection. Such an attempt may succeed
-    /// all the same, a second late.
+    /// How often the client's kernel repeated the first packet of a connection. Such an attempt may still succeed, a second late.
     pub repeated_syns: u64,
 }
 
 impl Report {
-    /// Returns what was found about a target.
+    /// Returns the results for a target.
     pub fn of(&self, target: Target) -> &Record {
         self.targets.get(&target).unwrap_or_else(|| panic!("{target} was not probed"))
     }
@@ -112,7 +111,7 @@ impl Report {
         self.targets.values().flat_map(|record| &record.failures).collect()
     }
 
-    /// Returns how many refusals were none when tried again.
+    /// Returns how many refusals succeeded when tried again.
     pub fn flickers(&self) -> usize {
         self.targets.values().map(|record| record.flickers.len()).sum()
     }
@@ -122,7 +121,7 @@ impl Report {
         self.targets.values().map(|record| record.attempts).sum()
     }
 
-    /// Returns every address that a server saw.
+    /// Returns every source address that a server observed.
     pub fn sources(&self) -> BTreeSet<IpAddr> {
         self.targets.values().flat_map(|record| record.sources.keys().copied()).collect()
     }
@@ -158,7 +157,7 @@ impl Display for Report {
                 writeln!(formatter, "    {failure}")?;
             }
             for flicker in &record.flickers {
-                writeln!(formatter, "    {flicker}, and not when tried again at once")?;
+                writeln!(formatter, "    {flicker}, and succeeded when tried again at once")?;
             }
             if record.failures.len() > SHOWN {
                 writeln!(formatter, "    and {} more", record.failures.len() - SHOWN)?;

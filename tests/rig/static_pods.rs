@@ -1,5 +1,5 @@
-//! The part of a kubelet that runs static Pods: API servers and controllers are started with what stands in their
-//! manifests, and the API has mirrors of their Pods.
+//! The part of a kubelet that runs static Pods: API servers and controllers are started with the commands of their manifests, and
+//! the API has mirrors of their Pods.
 
 use std::fs::{create_dir_all, read_to_string, write};
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ const API_SERVER: &str = "kube-apiserver";
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 
 impl Cluster {
-    /// Gives each API server a host of its own, on which its manifest is, as kubeadm writes it, and the controllers the
-    /// first of these: from now on they are started with what stands there. Returns the folders of manifests.
+    /// Gives each API server its own host with its manifest, as kubeadm writes it, and the controllers the first of these: from
+    /// now on they are started with these commands. Returns the folders of manifests.
     pub async fn write_manifests(&mut self) -> Vec<PathBuf> {
         let mut folders = Vec::new();
         for number in 0..self.api_servers.len() {
@@ -37,8 +37,8 @@ impl Cluster {
         folders
     }
 
-    /// Does what a kubelet does when manifests have changed: ends what they are of, starts it with what stands there now,
-    /// and makes the mirrors anew.
+    /// Does the work of a kubelet after a change of manifests: ends the processes, starts them with their present commands, and
+    /// recreates the mirrors.
     pub async fn obey_manifests(&mut self, number: usize) {
         self.restart_api_server(number).await;
         if number == 0 {
@@ -54,7 +54,7 @@ impl Cluster {
         }
     }
 
-    /// Writes the Pod that the kubelet of a control-plane host would, and that its container runs.
+    /// Writes the Pod that the kubelet of a control-plane host would, with a running container.
     pub async fn mirror(&self, component: &str, number: usize, command: &[String]) {
         let name = format!("{component}-cp-{number}");
         let pod = json!({

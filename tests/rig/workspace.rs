@@ -1,12 +1,11 @@
-//! One temporary directory per server or cluster, removed with it unless `NETSURGEON_KEEP=1` asks to keep
-//! it for a look at the logs.
+//! One temporary directory per server or cluster, removed with it unless `NETSURGEON_KEEP=1` keeps it to read the logs.
 
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// A directory that is removed on drop. Hold it in the last field of a struct: fields drop in the order of
-/// their declaration, and the processes that write into it must be gone first.
+/// A directory that is removed on drop. Hold it in the last field of a struct: fields drop in the order of their declaration, and
+/// the processes that write into it must have ended first.
 pub struct Workspace {
     directory: TempDir,
 }
@@ -19,7 +18,7 @@ impl Workspace {
             .prefix(&format!("netsurgeon-{purpose}-"))
             .disable_cleanup(keep)
             .tempdir()
-            .expect("a temporary directory can be made");
+            .expect("a temporary directory can be created");
         if keep {
             eprintln!("kept: {}", directory.path().display());
         }

@@ -91,7 +91,7 @@ places! {
         "the service mesh routes by the old range; traffic to the new one takes another path",
         "put the new range beside the old one, and recreate the Pods";
     LAST_APPLIED_ADDRESS = "last-applied-address", BreaksAtNextRestart,
-        "the manifest of this Service requests its old address: applied again, it is refused (`may not change once set`)",
+        "the manifest of this Service requests its old address: applied again, it is refused, because the address of a Service cannot change",
         "remove `clusterIP` and `clusterIPs` from the manifest, or put the new address there";
     LAST_APPLIED = "last-applied", BreaksAtNextRestart,
         "the manifest of this object has it: applied again, it restores it",

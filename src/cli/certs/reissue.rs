@@ -36,12 +36,19 @@ const SKEW: Duration = Duration::hours(1);
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon certs reissue --for-cidr 10.200.0.0/16 --dry-run       # on a control-plane host: what would change
-  netsurgeon certs reissue --for-cidr 10.200.0.0/16 --yes           # old and new address together
-  netsurgeon certs reissue --drop-old 10.96.0.0/16 --yes            # when no client uses the old one any more
-  netsurgeon certs reissue --for-cidr 10.200.0.0/16 --csr-out apiserver.csr      # the CA's key is elsewhere
-  netsurgeon certs reissue --cert-in signed.crt --yes               # install the signed certificate
-  netsurgeon certs reissue --cert-in /etc/kubernetes/pki/apiserver.crt.20261122T044500Z.old    # rollback")]
+  # on a control-plane host: what would change
+  netsurgeon certs reissue --for-cidr 10.200.0.0/16 --dry-run
+  # old and new address together
+  netsurgeon certs reissue --for-cidr 10.200.0.0/16 --yes
+  # when no client uses the old one any more
+  netsurgeon certs reissue --drop-old 10.96.0.0/16 --yes
+  # the CA's key is elsewhere
+  netsurgeon certs reissue --for-cidr 10.200.0.0/16 --csr-out apiserver.csr
+  # install the signed certificate
+  netsurgeon certs reissue --cert-in signed.crt --yes
+  # rollback
+  netsurgeon certs reissue \\
+      --cert-in /etc/kubernetes/pki/apiserver.crt.20261122T044500Z.old")]
 pub(super) struct ReissueArgs {
     #[command(flatten)]
     files: FileArgs,

@@ -27,10 +27,13 @@ use crate::survey::Finding;
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon certs show                                            # on a control-plane host
-  netsurgeon certs show /etc/kubernetes/pki/apiserver.crt --cidr 10.96.0.0/16 --cidr 10.200.0.0/16
+  # on a control-plane host
+  netsurgeon certs show
+  netsurgeon certs show /etc/kubernetes/pki/apiserver.crt --cidr 10.96.0.0/16 \\
+      --cidr 10.200.0.0/16
   netsurgeon certs show --server 192.0.2.10:6443
-  netsurgeon certs show --within 60 -o json | jq -r '.certificates[] | [.file, .not_after] | @tsv'")]
+  netsurgeon certs show --within 60 -o json \\
+      | jq -r '.certificates[] | [.file, .not_after] | @tsv'")]
 pub(super) struct ShowArgs {
     /// Files or folders
     #[arg(value_name = "PATH")]

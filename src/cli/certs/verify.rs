@@ -33,9 +33,12 @@ const NAME: &str = "kubernetes.default.svc";
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon certs verify --cidr 10.96.0.0/16 --cidr 10.200.0.0/16 --wait 120     # after `certs reissue`, on each host
-  netsurgeon certs verify --without-cidr 10.96.0.0/16                             # after `--drop-old`
-  netsurgeon certs verify --server 192.0.2.10:6443 --ca-cert ca.crt --name api.example.org")]
+  # after `certs reissue`, on each host
+  netsurgeon certs verify --cidr 10.96.0.0/16 --cidr 10.200.0.0/16 --wait 120
+  # after `--drop-old`
+  netsurgeon certs verify --without-cidr 10.96.0.0/16
+  netsurgeon certs verify --server 192.0.2.10:6443 --ca-cert ca.crt \\
+      --name api.example.org")]
 pub(super) struct VerifyArgs {
     /// An API server, as `HOST:PORT`; can be repeated [default: the endpoints of `default/kubernetes`]
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]

@@ -26,8 +26,10 @@ const KEY: [&str; 1] = ["clusterDNS"];
 #[command(after_long_help = "\
 Examples:
   netsurgeon controlplane set-dns --to 10.200.0.10 --dry-run
-  netsurgeon controlplane set-dns --to 10.200.0.10 --yes && systemctl restart kubelet
-  netsurgeon controlplane set-dns --from fd00:10:96::a --to fd00:10:200::a      # if there are several")]
+  netsurgeon controlplane set-dns --to 10.200.0.10 --yes \\
+      && systemctl restart kubelet
+  # if there are several
+  netsurgeon controlplane set-dns --from fd00:10:96::a --to fd00:10:200::a")]
 pub(super) struct SetDnsArgs {
     /// The new address
     #[arg(long, value_name = "ADDRESS")]

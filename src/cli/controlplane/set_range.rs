@@ -21,8 +21,10 @@ use crate::wire::manifest::{flag, with_flag};
 #[command(after_long_help = "\
 Examples:
   netsurgeon controlplane set-range --to 10.200.0.0/16 --dry-run
-  netsurgeon controlplane set-range --to 10.200.0.0/16 --yes && netsurgeon controlplane wait --range 10.200.0.0/16
-  netsurgeon controlplane set-range --to 10.200.0.0/16,fd00:200::/112          # dual-stack")]
+  netsurgeon controlplane set-range --to 10.200.0.0/16 --yes \\
+      && netsurgeon controlplane wait --range 10.200.0.0/16
+  # dual-stack
+  netsurgeon controlplane set-range --to 10.200.0.0/16,fd00:200::/112")]
 pub(super) struct SetRangeArgs {
     /// The new range, or one of each address family, separated by a comma
     #[arg(long, value_name = "CIDR")]

@@ -18,9 +18,12 @@ use crate::survey::Finding;
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon controlplane show                          # on a control-plane host
-  netsurgeon controlplane show --no-host                # from the API only, on any machine
-  netsurgeon controlplane show -o json | jq -r '.components[] | [.component, .at, .range] | @tsv'")]
+  # on a control-plane host
+  netsurgeon controlplane show
+  # from the API only, on any machine
+  netsurgeon controlplane show --no-host
+  netsurgeon controlplane show -o json \\
+      | jq -r '.components[] | [.component, .at, .range] | @tsv'")]
 pub(super) struct ShowArgs {
     #[command(flatten)]
     manifests: ManifestArgs,

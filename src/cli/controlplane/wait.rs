@@ -24,8 +24,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon controlplane wait --range 10.200.0.0/16 --host --timeout 120       # before the next host
-  netsurgeon controlplane wait --range 10.200.0.0/16                            # after the last one")]
+  # before the next host
+  netsurgeon controlplane wait --range 10.200.0.0/16 --host --timeout 120
+  # after the last one
+  netsurgeon controlplane wait --range 10.200.0.0/16")]
 pub(super) struct WaitArgs {
     /// The range, or one of each address family, separated by a comma [default: any range]
     #[arg(long, value_name = "CIDR")]

@@ -20,7 +20,8 @@ use crate::session::Failure;
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  etcdctl get /registry/services/specs/default/kubernetes --print-value-only | netsurgeon inspect decode
+  etcdctl get /registry/services/specs/default/kubernetes --print-value-only \\
+      | netsurgeon inspect decode
   etcdctl get /registry/ranges/serviceips -w json | jq -r '.kvs[0].value' |
     netsurgeon inspect decode --input base64")]
 pub(super) struct DecodeArgs {

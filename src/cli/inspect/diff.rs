@@ -31,8 +31,10 @@ use crate::wire::{WireError, objects};
 #[command(after_long_help = "\
 Examples:
   netsurgeon inspect diff before.db after.db
-  netsurgeon inspect diff before.db                        # against the live etcd
-  netsurgeon inspect diff --from-revision 12000            # the live etcd, then and now
+  # against the live etcd
+  netsurgeon inspect diff before.db
+  # the live etcd, then and now
+  netsurgeon inspect diff --from-revision 12000
   netsurgeon inspect diff before.db after.db --under /registry/services/specs/")]
 pub(super) struct DiffArgs {
     /// The old snapshot file

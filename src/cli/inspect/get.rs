@@ -27,7 +27,8 @@ Examples:
   netsurgeon inspect get ipaddress 10.96.0.1 -o json
   netsurgeon inspect get range serviceips --snapshot backup.db
   netsurgeon inspect get node n1 --at-revision 12345
-  netsurgeon inspect get /registry/services/specs/default/kubernetes --raw > value.bin")]
+  netsurgeon inspect get /registry/services/specs/default/kubernetes \\
+      --raw > value.bin")]
 pub(super) struct GetArgs {
     /// A key, or a resource: service, ipaddress, servicecidr, range, node, pod, ...
     #[arg(value_name = "KEY|RESOURCE")]

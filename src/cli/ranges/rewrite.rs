@@ -38,9 +38,11 @@ use crate::survey::Survey;
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon ranges rewrite --dry-run                   # only show the difference
+  # only show the difference
+  netsurgeon ranges rewrite --dry-run
   netsurgeon ranges rewrite --yes                       # repair the bits
-  netsurgeon ranges rewrite --to 10.200.0.0/16          # after the API servers' flag was changed (1.33)
+  # after the API servers' flag was changed (1.33)
+  netsurgeon ranges rewrite --to 10.200.0.0/16
   netsurgeon ranges rewrite servicenodeports --dry-run
   netsurgeon ranges rewrite --undo rewrite-range-20261121T083915Z-3f2a")]
 pub struct RewriteArgs {

@@ -23,7 +23,8 @@ use crate::survey::{Era, Survey, Usage};
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon ranges show                               # on a kubeadm control-plane host
+  # on a kubeadm control-plane host
+  netsurgeon ranges show
   netsurgeon ranges show --snapshot backup.db --svg ranges.svg
   netsurgeon ranges show -o json | jq '.ranges[] | {range, free}'")]
 pub(super) struct ShowArgs {

@@ -36,11 +36,16 @@ use crate::survey::Survey;
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon renumber apply --to 10.200.0.0/16 --snapshot-to before.db       # on a control-plane host
-  netsurgeon renumber apply --plan plan.json --approve 3f2a91c0 --yes --snapshot-to before.db
-  netsurgeon renumber apply --to 10.200.0.0/16 --no-snapshot --parallel 16 --confirm certificates
-  netsurgeon renumber apply --plan plan.json --yes --snapshot-to before.db --log-format json --metrics-listen 127.0.0.1:9464
-  netsurgeon renumber apply --plan plan.json --yes --snapshot-to before.db --until 18:00 --pause 60 \\
+  # on a control-plane host
+  netsurgeon renumber apply --to 10.200.0.0/16 --snapshot-to before.db
+  netsurgeon renumber apply --plan plan.json --approve 3f2a91c0 --yes \\
+      --snapshot-to before.db
+  netsurgeon renumber apply --to 10.200.0.0/16 --no-snapshot --parallel 16 \\
+      --confirm certificates
+  netsurgeon renumber apply --plan plan.json --yes --snapshot-to before.db \\
+      --log-format json --metrics-listen 127.0.0.1:9464
+  netsurgeon renumber apply --plan plan.json --yes --snapshot-to before.db \\
+      --until 18:00 --pause 60 \\
       --gate-prometheus http://prometheus:9090 --gate-max 0.01 --on-gate-failure rollback \\
       --gate-query 'sum(rate(http_errors_total[1m])) / sum(rate(http_requests_total[1m]))'")]
 pub struct ApplyArgs {

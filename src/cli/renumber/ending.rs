@@ -26,9 +26,12 @@ use crate::session::{refuse_done, refuse_ended};
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber retire                      # the renumbering under way
-  netsurgeon renumber retire --quiet-for 3600     # no client on any node, for an hour
-  netsurgeon renumber retire --evidence nodes.log # evidence that nodes printed, not what they publish
-  netsurgeon renumber retire --yes --confirm cluster-dns --confirm soak --confirm certificates-after")]
+  # no client on any node, for an hour
+  netsurgeon renumber retire --quiet-for 3600
+  # evidence that nodes printed, not what they publish
+  netsurgeon renumber retire --evidence nodes.log
+  netsurgeon renumber retire --yes --confirm cluster-dns --confirm soak \\
+      --confirm certificates-after")]
 pub struct RetireArgs {
     /// Id of the renumbering [default: the one under way]
     #[arg(long, value_name = "ID")]
@@ -51,8 +54,10 @@ pub struct RetireArgs {
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber rollback
-  netsurgeon renumber rollback --operation renumber-20261121T083915Z-3f2a --yes --confirm flags
-  netsurgeon renumber rollback --without-api 10   # no API server answers: first the Services, in etcd")]
+  netsurgeon renumber rollback --operation renumber-20261121T083915Z-3f2a \\
+      --yes --confirm flags
+  # no API server answers: first the Services, in etcd
+  netsurgeon renumber rollback --without-api 10")]
 pub struct RollbackArgs {
     /// Id of the renumbering [default: the one under way]
     #[arg(long, value_name = "ID")]

@@ -31,12 +31,14 @@ use crate::session::Failure;
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon renumber guard                           # in the foreground, until the renumbering ends
+  # in the foreground, until the renumbering ends
+  netsurgeon renumber guard
   netsurgeon renumber guard --once                    # from a timer
   netsurgeon renumber guard --once --dry-run          # what would be repaired
   netsurgeon renumber guard -o json >> guard.log      # one JSON document a line
   netsurgeon renumber guard --metrics-listen 127.0.0.1:9464
-  netsurgeon renumber guard --stay --lease            # as in a Deployment: one of several guards repairs, none exits")]
+  # as in a Deployment: one of several guards repairs, none exits
+  netsurgeon renumber guard --stay --lease")]
 pub struct GuardArgs {
     /// Id of the renumbering [default: the one under way]
     #[arg(long, value_name = "ID")]

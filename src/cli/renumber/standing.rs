@@ -21,10 +21,13 @@ use crate::session::LiveEtcd;
 Examples:
   netsurgeon renumber status
   netsurgeon renumber status --watch              # until the renumbering ends
-  netsurgeon renumber status --watch --probe default/web --probe shop/cart:8080      # on a node
-  netsurgeon renumber status --watch --flows      # on a node, as root: clients that still use an old address
+  # on a node
+  netsurgeon renumber status --watch --probe default/web --probe shop/cart:8080
+  # on a node, as root: clients that still use an old address
+  netsurgeon renumber status --watch --flows
   netsurgeon renumber status -o json | jq .held
-  netsurgeon renumber status --watch 10 -o json | jq -c '[.status, .stage, .waiting]'")]
+  netsurgeon renumber status --watch 10 -o json \\
+      | jq -c '[.status, .stage, .waiting]'")]
 pub struct StatusArgs {
     /// Check again after this many seconds, until the renumbering ends. On a terminal the screen is redrawn;
     /// otherwise a line is printed after each change. If no renumbering is under way, wait for one
@@ -45,7 +48,8 @@ pub struct StatusArgs {
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber verify
-  netsurgeon renumber verify --probe default/web                # on a node: also connect to both of its addresses
+  # on a node: also connect to both of its addresses
+  netsurgeon renumber verify --probe default/web
   netsurgeon renumber verify -o json | jq '.findings[].code'")]
 pub struct VerifyArgs {
     #[command(flatten)]

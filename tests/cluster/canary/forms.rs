@@ -1,5 +1,4 @@
-//! Random secrets, and finding them again: as they are, in base64 at every alignment, in hexadecimal, and as a list
-//! of numbers.
+//! Random secrets, and a search for them: as they are, in base64 at every alignment, in hexadecimal, and as a list of numbers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -7,27 +6,27 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// How much of a form is looked up at once; no form is shorter.
+/// How many bytes of a form are compared; no form is shorter.
 const WINDOW: usize = 10;
-/// 62^24: none turns up by chance.
+/// 62^24: none appears by chance.
 const LENGTH: usize = 24;
 
-/// The secrets that were planted.
+/// The planted secrets.
 #[derive(Default)]
 pub struct Canaries {
-    /// Forms by their first bytes, with what they are of.
+    /// Forms by their first bytes, with the name of the secret.
     forms: HashMap<[u8; WINDOW], Vec<(String, Vec<u8>)>>,
-    /// By the first two bytes of all forms: most of what is searched is passed over after a look here.
+    /// The first two bytes of all forms: one lookup skips most of the searched bytes.
     starts: Vec<bool>,
 }
 
 impl Canaries {
-    /// Makes a secret of letters and digits, the same in JSON, YAML and URLs as anywhere.
+    /// Plants a secret of letters and digits, which is the same in JSON, YAML and URLs.
     pub fn plant(&mut self, what: &str) -> String {
         self.plant_of_length(what, LENGTH)
     }
 
-    /// Makes one of so many characters, as for a key of that many bytes.
+    /// Plants a secret of so many characters, for a key of that many bytes.
     pub fn plant_of_length(&mut self, what: &str, length: usize) -> String {
         const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
         let random = || char::from(ALPHABET[rand::random_range(0..ALPHABET.len())]);
@@ -36,13 +35,13 @@ impl Canaries {
         secret
     }
 
-    /// Adds a secret that is there.
+    /// Adds an existing secret.
     pub fn add(&mut self, what: &str, secret: &[u8]) {
         let mut forms = vec![secret.to_vec()];
         for before in 0..3_usize {
             let padded = [&[0, 0, 0][..before], secret].concat();
             let encoded = STANDARD.encode(padded);
-            // The characters that are made of these bytes alone.
+            // The characters that encode only these bytes.
             let own = encoded.get([0, 2, 3][before]..encoded.len() - 4).unwrap_or_default();
             forms.push(own.as_bytes().to_vec());
             forms.push(own.replace('+', "-").replace('/', "_").into_bytes());
@@ -64,8 +63,8 @@ impl Canaries {
         }
     }
 
-    /// Adds the key in a PEM file: its first line, which has a part of the secret in it, and the bytes of the secret
-    /// where an EC key on P-256 in PKCS#8 has them.
+    /// Adds the key in a PEM file: its first line, which has a part of the secret in it, and the bytes of the secret where an EC
+    /// key on P-256 in PKCS#8 has them.
     pub fn add_key(&mut self, what: &str, pem: &str) {
         let mut lines = pem.lines().filter(|line| !line.starts_with("-----"));
         self.add(what, lines.clone().next().expect("a line").as_bytes());
@@ -75,7 +74,7 @@ impl Canaries {
         }
     }
 
-    /// Names the secrets that are in these bytes.
+    /// Returns the names of the secrets that are in these bytes.
     pub fn found_in(&self, bytes: &[u8]) -> BTreeSet<&str> {
         let mut found = BTreeSet::new();
         for (at, window) in bytes.windows(WINDOW).enumerate() {
@@ -97,7 +96,7 @@ fn start_of(bytes: &[u8]) -> usize {
     usize::from(bytes[0]) << 8 | usize::from(bytes[1])
 }
 
-/// What is searched for is found in each form, within other text, and nothing else is.
+/// A secret is found in each form, within other text, and nothing else is.
 #[test]
 fn every_form_of_a_secret_is_found() {
     let mut canaries = Canaries::default();

@@ -16,27 +16,27 @@ use crate::rig::process::free_port;
 use crate::rig::proxy::{KubeProxy, ProxyMode};
 use crate::rig::workspace::Workspace;
 
-/// Where the name server answers.
+/// The address of the name server.
 const NAMES: &str = "127.0.0.53";
 /// Variables of the program's environment.
 pub type Variables = Vec<(&'static str, String)>;
 
-/// Everything that a test of secrets has around it.
+/// The environment of a test of secrets.
 pub struct Stage {
     pub cluster: Cluster,
     pub canaries: Canaries,
-    /// Secrets, with what they were found in.
+    /// Leaked secrets, with the place in which they were found.
     pub leaks: BTreeSet<String>,
-    /// How many runs there were, and how many bytes were searched.
+    /// The number of runs, and the number of searched bytes.
     pub searched: (usize, usize),
-    /// What the program has in its environment where all is well.
+    /// The environment of the program for successful runs.
     pub variables: Variables,
     _proxies: Vec<KubeProxy>,
     _names: NameServer,
     holder: Child,
-    /// What the program is given to read.
+    /// The files that the program reads.
     given: Workspace,
-    /// Where the program writes.
+    /// The folder into which the program writes.
     pub written: Workspace,
 }
 
@@ -73,7 +73,7 @@ impl Stage {
             ("ETCDCTL_PASSWORD", password),
             ("NETSURGEON_ENCRYPTION_CONFIG", path(&file)),
         ];
-        let read = |path: &Path| std::fs::read_to_string(path).expect("a file of the rig's");
+        let read = |path: &Path| std::fs::read_to_string(path).expect("a file of the rig");
         canaries.add_key("etcd's client key", &read(&tls.client.key));
         canaries.add_key("the administrator's key", &read(&cluster.credentials.admin.key));
         let authority = cluster.credentials.authority.certificate.with_extension("key");
@@ -99,18 +99,18 @@ impl Stage {
         stage
     }
 
-    /// A file that the program is given.
+    /// The path of a file that the program reads.
     pub fn given(&self, name: &str) -> String {
         self.given.join(name).display().to_string()
     }
 
-    /// Writes a file that the program is given.
+    /// Writes a file that the program reads.
     pub fn give(&self, name: &str, content: &str) -> String {
         self.given.write(name, content).display().to_string()
     }
 
-    /// Secrets, encrypted by the API server, and one as it is where a cluster does not encrypt: with copies in annotations,
-    /// as appliers make them, and beside addresses that an audit looks for.
+    /// Secrets that the API server encrypts, and one in plain text, as in a cluster without encryption: with copies in
+    /// annotations, as client-side apply makes them, and beside addresses that an audit searches for.
     async fn plant_objects(&mut self) {
         let spec = |address: &str| json!({"clusterIP": address, "selector": {"app": "web"}, "ports": [{"port": 80}]});
         for (name, address) in [("web", "10.96.0.5"), ("far", "10.96.200.7")] {
@@ -140,7 +140,7 @@ impl Stage {
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data})
     }
 
-    /// Ways to the API: some that work, some that API servers refuse, and some that cannot be read.
+    /// Kubeconfigs: some that work, some that API servers reject, and some that cannot be read.
     async fn plant_kubeconfigs(&mut self) {
         let admin = self.account("admin").await;
         let binding = json!({
@@ -183,7 +183,7 @@ impl Stage {
         }
     }
 
-    /// Users of a kubeconfig, by the name of theirs.
+    /// Users of a kubeconfig, by their names.
     fn plant_users(&mut self, admin: &str, nobody: &str) -> Vec<(&'static str, Value)> {
         let (canaries, given) = (&mut self.canaries, &self.given);
         let give = |name: &str, text: &str| given.write(name, text).display().to_string();
@@ -199,7 +199,7 @@ impl Stage {
         let answer = give("credential.json", &credential(admin).to_string());
         let broken =
             give("broken.json", &format!("{{\"status\": {{\"token\": {}}}", json!(plant("a broken answer"))));
-        // A token that has expired is asked for with each request: the second time this plugin fails.
+        // An expired token is requested again for each request: the second time this plugin fails.
         let mut expired = credential(admin);
         expired["status"]["expirationTimestamp"] = "2020-01-01T00:00:00Z".into();
         let (expired, marker) =
@@ -223,7 +223,7 @@ impl Stage {
                     "client-certificate-data": STANDARD.encode(plant("no certificate")), "client-key-data": STANDARD.encode(plant("no key")),
                 }),
             ),
-            ("unknown", json!({"token": plant("a token that nobody knows")})),
+            ("unknown", json!({"token": plant("an unknown token")})),
             (
                 "basic",
                 json!({"username": plant("a user name"), "password": plant("a password of basic authentication")}),
@@ -234,7 +234,7 @@ impl Stage {
         ]
     }
 
-    /// Makes a service account, and returns a token of it.
+    /// Creates a service account, and returns a token of it.
     async fn account(&mut self, name: &str) -> String {
         let metadata = json!({"name": name, "namespace": "default"});
         self.cluster
@@ -283,7 +283,7 @@ impl Stage {
         std::fs::create_dir_all(root.join("proc")).expect("a folder");
     }
 
-    /// The authority once more, its key encrypted, and passwords for it: the right one and a wrong one.
+    /// The authority again, with an encrypted key, and two passwords for it: the right one and a wrong one.
     fn plant_authority(&mut self) {
         let password = self.canaries.plant("the password of the authority's key");
         let wrong = self.canaries.plant("a wrong password of the authority's key");
@@ -320,7 +320,7 @@ impl Stage {
         command
     }
 
-    /// Runs the program to its end and searches what it prints; returns the exit status and both outputs.
+    /// Runs the program to its end and searches its output; returns the exit status and both outputs.
     pub fn run(&mut self, words: &str, more: &Variables) -> (i32, String, String) {
         let output = self.command(words, more).output().expect("netsurgeon runs");
         let code = output.status.code().unwrap_or(-1);

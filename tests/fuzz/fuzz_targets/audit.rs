@@ -1,4 +1,4 @@
-//! The audit of one stored object, whatever is in it: it ends, and of one object only so much is kept.
+//! The audit of one stored object with any content: it ends, and keeps a bounded part of one object.
 
 #![no_main]
 

@@ -1,8 +1,8 @@
-//! The snapshot reader on arbitrary bytes: it may refuse them or read them, but it must not panic, hang or
-//! take memory that grows faster than the file.
+//! The snapshot reader on arbitrary bytes: it may reject them or read them, but it must not panic, loop, or use memory that grows
+//! faster than the file.
 //!
-//! Two kinds of input, told by the first byte: a whole file, and patches to a real one, which get deeper,
-//! since they start from pages that are right. A patch is 5 bytes: page (2), offset in the page (2), value.
+//! The first byte selects one of two kinds of input: a whole file, or patches to a real one, which get deeper, since they start
+//! from valid pages. A patch is 5 bytes: page (2), offset in the page (2), value.
 
 #![no_main]
 
@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use netsurgeon::store::snapshot::SnapshotStore;
 use netsurgeon::store::{KeyRange, ReadStore, Record, Revision};
 
-/// Saved by `etcdctl snapshot save`; without its checksum it is what a raw database is.
+/// Saved by `etcdctl snapshot save`; without its checksum it is like a raw database.
 const REAL: &[u8] = include_bytes!("../../../testdata/bitmap.snapshot.db");
 const CHECKSUM: usize = 32;
 const PAGE: usize = 4096;
@@ -20,7 +20,7 @@ const PAGE: usize = 4096;
 fuzz_target!(|data: &[u8]| {
     let Some((kind, input)) = data.split_first() else { return };
     let mut content = if *kind == 0 { input.to_vec() } else { patched(input) };
-    // Any other size is refused before a page is looked at.
+    // Any other size is rejected before a page is read.
     content.truncate(content.len() / 512 * 512);
     read(content);
 });

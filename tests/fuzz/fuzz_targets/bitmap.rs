@@ -1,5 +1,5 @@
-//! The bitmap of a RangeAllocation against a set of numbers. Input: capacity (3 bytes), how many bytes of
-//! stored bitmap (1), those, then changes of 3 bytes each.
+//! The bitmap of a RangeAllocation against a set of numbers. Input: capacity (3 bytes), number of bytes of the stored bitmap (1),
+//! those bytes, then changes of 3 bytes each.
 
 #![no_main]
 
@@ -10,7 +10,7 @@ use netsurgeon::wire::bitmap::Bitmap;
 
 fuzz_target!(|data: &[u8]| {
     let Some(([low, middle, high, length], rest)) = data.split_first_chunk::<4>() else { return };
-    // An API server's largest bitmap has 2^20 bits; 2^17 are as good, and eight times as fast.
+    // An API server's largest bitmap has 2^20 bits; 2^17 test the same, eight times as fast.
     let capacity = u64::from(u32::from_le_bytes([*low, *middle, *high & 0x01, 0]));
     let (stored, changes) = rest.split_at(usize::from(*length).min(rest.len()));
     let Ok(mut bitmap) = Bitmap::from_bytes(stored, capacity) else { return };

@@ -1,5 +1,5 @@
-//! Certificates and keys as files have them, and as servers present them: PEM, DER, PKCS#1, SEC1 and PKCS#8. Input: which (1), then
-//! the file, or the DER in it.
+//! Certificates and keys, as in files and as servers present them: PEM, DER, PKCS#1, SEC1 and PKCS#8. Input: which (1), then the
+//! file, or the DER in it.
 
 #![no_main]
 

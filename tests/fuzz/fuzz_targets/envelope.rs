@@ -1,5 +1,4 @@
-//! Stored values of every encoding, read in every way that there is: no panic, and what is read as a kind says
-//! that it is of that kind.
+//! Stored values of every encoding, read in every way: no panic, and a value that is read as a kind has that kind in its type.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! What nodes publish of who uses old addresses: anybody who may write a ConfigMap there may write anything.
+//! The published evidence of nodes about the use of old addresses: any client that may write a ConfigMap there may write
+//! anything.
 
 #![no_main]
 

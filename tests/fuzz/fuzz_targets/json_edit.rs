@@ -1,5 +1,5 @@
-//! Edits of JSON text against the same edits of parsed JSON: whatever the text looks like (spaces, escapes,
-//! members that occur twice), the outcome means the same. Input: which path, which value, then the text.
+//! Edits of JSON text against the same edits of parsed JSON: with any text (spaces, escapes, duplicate members), the result means
+//! the same. Input: which path, which value, then the text.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
-//! Edits of single fields in stored values. Of an edit that is carried out it asserts: the field holds what
-//! was asked for; every other field holds what it held; the inverse gives the field back what it held, and
-//! on an object as an API server writes it, gives back every byte, unless the edit took a member out of JSON,
-//! which comes back as the last one, or made the message around the field, which stays.
+//! Edits of single fields in stored values. After a successful edit the field holds the requested value, and every other field
+//! its former one; the inverse restores the field. On an object as an API server writes it, the inverse restores every byte,
+//! unless the edit removed a member of JSON, which is restored as the last one, or created the message around the field, which
+//! stays.
 //!
 //! Input: which field, which new value, then a value (see `netsurgeon_fuzz::input`).
 
@@ -61,9 +61,9 @@ fn fields() -> [Field; 13] {
     ]
 }
 
-/// Whether objects of the value's kind have the field, and undoing brings back its bytes.
+/// Whether objects of the value's kind have the field, and the inverse restores its bytes.
 fn belongs(field: &Field, value: &[u8]) -> bool {
-    // A time is only ever set, never put back: one that was never set (an empty message) comes back as zero.
+    // A time is only set, never restored: one that was never set (an empty message) comes back as zero.
     if field.kind == FieldKind::Time {
         return false;
     }
@@ -79,7 +79,7 @@ fn belongs(field: &Field, value: &[u8]) -> bool {
         }
 }
 
-/// Whether the message or map around the field is there, as far as one of the fields shows.
+/// Whether the message or map around the field exists, as far as one of the fields shows.
 fn has_siblings(field: &Field, value: &[u8], fields: &[Field]) -> bool {
     let around = |field: &Field| field.path.split_last().map(|(_, around)| around.to_vec());
     let is_there = |field: &Field| edit::read(value, field).is_ok_and(|found| found != Value::Absent);
@@ -97,8 +97,8 @@ fn new_value(kind: FieldKind, choice: u8) -> Value {
     }
 }
 
-/// Whether two ways part at members of one message or entries of one map. Different kinds give one number to
-/// different fields (`range` of a RangeAllocation is `spec` of a Service), and one name too (`data`).
+/// Whether two paths part at members of one message or entries of one map. Different kinds give one number to different fields
+/// (`range` of a RangeAllocation is `spec` of a Service), and one name too (`data`).
 fn disjoint(one: &Field, other: &Field) -> bool {
     let parting = one.path.iter().zip(&other.path).find(|(a, b)| a != b);
     match parting {

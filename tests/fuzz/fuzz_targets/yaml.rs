@@ -1,4 +1,4 @@
-//! Static Pods' manifests and encryption configurations: they are refused or read, without a panic, and a flag that is changed has its
+//! Manifests of static Pods and encryption configurations: they are rejected or read, without a panic, and a changed flag has its
 //! new value. Input: which (1), then the file.
 
 #![no_main]

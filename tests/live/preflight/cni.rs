@@ -1,5 +1,5 @@
-//! `netsurgeon preflight cni` on a cluster whose network can be changed, and on the same one with one thing after the other in the
-//! way.
+//! `netsurgeon preflight cni` on a cluster whose network can be changed, and on the same cluster with one obstacle after the
+//! other.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ const NODE: &str = "/api/v1/nodes/node-2";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 /// How long controllers may take.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// Everything that a Pod's controllers and this test ask of it.
+/// All fields that a Pod's controllers and this test need.
 const CONTAINER: &str = r#"{"name": "web", "image": "registry.test/web:1"}"#;
 
-/// Carries checks out; returns the exit status, and each check.
+/// Runs checks; returns the exit status, and each check.
 fn look(cluster: &Cluster, words: &str) -> (i32, Vec<Value>) {
     let words = format!("preflight cni -o json {words}");
     let ran = run(&words, command(cluster, &words));
@@ -27,15 +27,15 @@ fn look(cluster: &Cluster, words: &str) -> (i32, Vec<Value>) {
     (ran.code, shown["checks"].as_array().expect("checks").clone())
 }
 
-/// One check alone.
+/// Runs one check.
 fn only(cluster: &Cluster, name: &str, words: &str) -> Value {
     let (_, checks) = look(cluster, &format!("--only {name} {words}"));
-    checks.iter().find(|check| check["name"] == name).expect("it is listed").clone()
+    checks.iter().find(|check| check["name"] == name).expect("the check is listed").clone()
 }
 
-/// Waits until a check comes out so, for a reason: controllers have their part in what is seen.
+/// Waits until a check has this verdict, for a reason: controllers affect what is observed.
 async fn comes_out(cluster: &Cluster, name: &str, verdict: &str, reason: &str) {
-    wait_until("the check comes out so", PATIENCE, async || {
+    wait_until("the check has the verdict", PATIENCE, async || {
         let found = only(cluster, name, "");
         let says = found["observed"].as_str().unwrap_or_default().contains(reason);
         let has_remedy = verdict == "pass" || !found["remedy"].as_str().unwrap_or_default().is_empty();
@@ -45,7 +45,7 @@ async fn comes_out(cluster: &Cluster, name: &str, verdict: &str, reason: &str) {
 }
 
 #[tokio::test]
-async fn a_network_can_be_changed_or_it_says_what_is_in_the_way() {
+async fn cni_checks_pass_or_name_the_fault() {
     let options =
         ClusterOptions { nodes: 2, controllers_as_themselves: true, ..ClusterOptions::new(Era::Objects) };
     let cluster = Cluster::start(options).await;
@@ -53,7 +53,7 @@ async fn a_network_can_be_changed_or_it_says_what_is_in_the_way() {
     let (code, checks) = look(&cluster, "--strict --to calico --pod-cidr 10.100.0.0/16");
     let bad: Vec<&Value> = checks.iter().filter(|check| check["verdict"] != "pass").collect();
     assert!(code == 0 && bad.is_empty(), "{bad:?}");
-    // Controllers have their own to write meanwhile.
+    // Controllers write their own objects meanwhile.
     let ours: Vec<String> =
         cluster.etcd.keys("/").await.into_iter().filter(|key| key.contains("netsurgeon")).collect();
     assert_eq!(ours, Vec::<String>::new(), "nothing was written");
@@ -84,7 +84,7 @@ fn agent(name: &str, container: &str) -> Value {
     })
 }
 
-/// A DaemonSet of Flannel's, whose Pods no kubelet runs: this says what one would.
+/// A DaemonSet of Flannel. No kubelet runs its Pods: the test writes their status.
 async fn with_an_agent(cluster: &Cluster) {
     comes_out(cluster, "network", "warn", "no DaemonSet of a known CNI").await;
     cluster.api.create(&agent("kube-flannel-ds", "kube-flannel")).await;
@@ -123,7 +123,7 @@ async fn with_ill_nodes(cluster: &Cluster) {
     comes_out(cluster, "nodes", "pass", "all 2 are ready").await;
 }
 
-/// A node asks for a certificate, and nobody approves it.
+/// A node requests a certificate, and no client approves the request.
 async fn with_a_request(cluster: &Cluster) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut asked = rcgen::CertificateParams::default();
@@ -158,7 +158,7 @@ fn with_other_ranges(cluster: &Cluster) {
     assert!(stays["verdict"] == "pass" && stays["observed"].as_str().unwrap().contains(&own), "{stays}");
 }
 
-/// What Flannel and Calico keep in objects of their own: pools that no Node says, an MTU, and the port of a tunnel.
+/// Settings of Flannel and Calico in their own objects: pools that no Node has, an MTU, and the port of a tunnel.
 async fn with_settings(cluster: &Cluster) {
     let api = &cluster.api;
     let conf = json!({"Network": "10.32.0.0/12", "Backend": {"Type": "vxlan"}});
@@ -192,7 +192,7 @@ async fn with_settings(cluster: &Cluster) {
     seen("pod-ranges", "--pod-cidr 10.48.3.0/24", "pass", "no other use of `10.48.3.0/24`");
     let calico = agent("calico-node", "calico-node");
     api.create(&calico).await;
-    wait_until("Calico is to run on a node", DEADLINE, async || {
+    wait_until("Calico's DaemonSet has a node", DEADLINE, async || {
         let found = only(cluster, "pod-ranges", "--pod-cidr 10.48.3.0/24");
         let says = found["observed"].as_str().unwrap_or_default().contains("(Pods: Calico's IPPool `blue`)");
         if found["verdict"] == "fail" && says { Ok(()) } else { Err(found.to_string()) }
@@ -209,7 +209,7 @@ async fn with_settings(cluster: &Cluster) {
     assert!(nobodys.err.contains("[possible values: cilium, calico, flannel, antrea]"), "{}", nobodys.err);
 }
 
-/// A Pod that goes at once when it is deleted, since no kubelet says that it has.
+/// A Pod without a grace period, since no kubelet reports its end.
 fn pod(name: &str, more: &Value) -> Value {
     let mut spec: Value = json!({"terminationGracePeriodSeconds": 0});
     spec["containers"] = json!([serde_json::from_str::<Value>(CONTAINER).expect("JSON")]);
@@ -251,7 +251,7 @@ async fn with_little_room(cluster: &Cluster) {
         let room = json!({"cpu": "4", "memory": "8Gi", "pods": "20"});
         let status = json!({"status": {"capacity": room, "allocatable": room}});
         api.merge(&format!("/api/v1/nodes/{node}/status"), &status).await;
-        // Made with a Node, until a controller finds it ready (`TaintNodesByCondition`).
+        // Admission taints a new Node, until a controller finds it ready (`TaintNodesByCondition`).
         api.merge(&format!("/api/v1/nodes/{node}"), &json!({"spec": {"taints": null}})).await;
     }
     let deployment = |name: &str, node: &str, cpu: &str, selector: &Value| {
@@ -265,7 +265,7 @@ async fn with_little_room(cluster: &Cluster) {
     };
     let goes = async |made: &Value| {
         api.delete(&object_path(made)).await;
-        wait_until("its Pods are gone", DEADLINE, async || {
+        wait_until("its Pods are deleted", DEADLINE, async || {
             let left = api
                 .list(&format!("{PODS}?labelSelector=app%3D{}", made["metadata"]["name"].as_str().unwrap()))
                 .await;
@@ -306,7 +306,7 @@ async fn with_policies(cluster: &Cluster) {
     comes_out(cluster, "network-policies", "warn", "1 NetworkPolicy; 1 CiliumNetworkPolicy, Cilium's").await;
 }
 
-/// A Deployment of one Pod that may not go, a Pod that nobody makes anew, and what adds nodes by itself.
+/// A Deployment of one Pod that must not be evicted, a Pod without a controller, and an autoscaler that adds nodes.
 async fn with_workloads(cluster: &Cluster) {
     let api = &cluster.api;
     let (container, labels): (Value, Value) =
@@ -331,7 +331,7 @@ async fn with_workloads(cluster: &Cluster) {
     comes_out(cluster, "budgets", "pass", "all 0 with Pods").await;
     let made = async || cluster.api.list(&format!("{PODS}?labelSelector=app%3Dweb")).await;
     let all_are_ready = async |expected: usize| {
-        wait_until("there are so many", DEADLINE, async || {
+        wait_until("the expected number of Pods exists", DEADLINE, async || {
             let count = made().await.len();
             if count == expected { Ok(()) } else { Err(count.to_string()) }
         })
@@ -362,7 +362,7 @@ async fn with_workloads(cluster: &Cluster) {
     comes_out(cluster, "bare-pods", "warn", "1 Pod has no controller: `default/alone`").await;
 }
 
-/// A webhook that is asked about Pods: about all, about all but those of the CNI, and from the nodes' network.
+/// A webhook that is called for Pods: for all, for all except those of the CNI, and from the nodes' network.
 async fn with_webhooks(cluster: &Cluster) {
     let api = &cluster.api;
     let rule =
@@ -388,7 +388,7 @@ async fn with_webhooks(cluster: &Cluster) {
     };
     let on_the_pods_network = slice("10.244.1.9".to_owned());
     api.create(&on_the_pods_network).await;
-    // Nobody makes a Pod meanwhile, and nobody would answer.
+    // No Pod is created meanwhile, and no webhook server runs.
     let everywhere = configuration(json!({}), json!([]));
     api.create(&everywhere).await;
     comes_out(cluster, "pod-webhooks", "fail", "must admit the Pods of a CNI: ").await;
@@ -412,7 +412,7 @@ async fn with_webhooks(cluster: &Cluster) {
     comes_out(cluster, "pod-webhooks", "pass", "no webhook that must admit Pods").await;
 }
 
-/// Somebody who may look, and change nothing.
+/// A user with permission to read, and to change nothing.
 async fn without_rights(cluster: &Cluster) {
     let group = "rbac.authorization.k8s.io";
     let subject = json!({"apiGroup": group, "kind": "User", "name": "nobody"});

@@ -1,5 +1,5 @@
-//! `netsurgeon preflight dns` on a zone that BIND serves and a cluster and its mirror, and on the same with one thing after the other in
-//! the way.
+//! `netsurgeon preflight dns` on a zone that BIND serves, a cluster and its mirror, and on the same with one obstacle after the
+//! other.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,16 +21,16 @@ const PRIMARY: &str = "127.0.0.53";
 const SECONDARY: &str = "127.0.0.54";
 const RESOLVER: &str = "127.0.0.55";
 const TWIN: &str = "127.0.0.56";
-/// Where the mirror's load balancer would answer.
+/// The address of the mirror's load balancer.
 const MIRROR: &str = "127.0.0.80";
-/// A key that may change the zone, one that may change a name that is none of ours, and one that nobody knows.
+/// A key that is allowed to change the zone, one that is allowed to change one other name, and one that the server does not have.
 const KEYS: [(&str, &str); 3] =
     [("mover", "c2VjcmV0LW9mLW1vdmVy"), ("other", "c2VjcmV0LW9mLW90aGVy"), ("nobody", "bm9ib2R5")];
 const ROLE: &str = "netsurgeon-dns";
-/// How long what was changed may take to be seen: nobody but API servers and name servers have a part in it.
+/// How long a change takes to be observed, at most: only API servers and name servers have to process it.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The zone's names: one with a record, one that is another's, what ExternalDNS would write about the first.
+/// The zone's names: one with a record, one of another owner, and the records that ExternalDNS would write about the first.
 const NAMES: &str = "\
 www 60 IN A 192.0.2.10\n\
 shop 60 IN CNAME www\n\
@@ -101,7 +101,7 @@ struct Stage {
 impl Stage {
     async fn start() -> Self {
         let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
-        // BIND answers at addresses that an interface has, and no others.
+        // BIND answers only at addresses that an interface has.
         let addresses = [PRIMARY, SECONDARY, RESOLVER, TWIN].map(|at| format!("address add {at}/32 dev lo"));
         cluster.network().hub().ip(&addresses);
         let mirror = Cluster::start(ClusterOptions::new(Era::Objects)).await;
@@ -114,7 +114,7 @@ impl Stage {
         self.cluster.write(&format!("{name}.key"), &key_file(KEYS[number])).display().to_string()
     }
 
-    /// What is said of the zone, the key and the resolver where nothing else is meant.
+    /// The arguments for the zone, the key and the resolver, unless a test needs others.
     fn words(&self) -> String {
         {
             let zone = format!("--zone {ZONE} --server {PRIMARY} --resolver {RESOLVER}");
@@ -130,11 +130,11 @@ impl Stage {
         looked(words, command(&self.cluster, &format!("preflight dns -o json {words}")))
     }
 
-    /// Waits until a check comes out so, for a reason.
+    /// Waits until a check has this verdict, for a reason.
     async fn comes_out_with(&self, name: &str, words: &str, verdict: &str, reason: &str) {
-        wait_until("the check comes out so", PATIENCE, async || {
+        wait_until("the check has the verdict", PATIENCE, async || {
             let (_, checks) = self.look(&format!("--only {name} {words}"));
-            let found = checks.iter().find(|check| check["name"] == name).expect("it is listed");
+            let found = checks.iter().find(|check| check["name"] == name).expect("the check is listed");
             let says = found["observed"].as_str().unwrap_or_default().contains(reason);
             let has_remedy = verdict == "pass" || !found["remedy"].as_str().unwrap_or_default().is_empty();
             if found["verdict"] == verdict && says && has_remedy { Ok(()) } else { Err(found.to_string()) }
@@ -156,7 +156,7 @@ fn looked(words: &str, command: Command) -> (i32, Vec<Value>) {
 }
 
 #[tokio::test]
-async fn names_can_lead_to_the_mirror_or_it_says_what_is_in_the_way() {
+async fn dns_checks_pass_or_name_the_fault() {
     let mut stage = Stage::start().await;
     with_names(&stage).await;
     let _served = with_a_certificate(&stage).await;
@@ -205,7 +205,7 @@ fn external_dns(owner: &str, replicas: u8, policy: &str) -> Value {
     })
 }
 
-/// Both clusters serve two names, by an Ingress and by an annotated Service; only the mirror's have to have addresses.
+/// Both clusters serve two names, by an Ingress and by an annotated Service; only those of the mirror need addresses.
 async fn with_names(stage: &Stage) {
     stage.comes_out("names", "fail", "no Ingress, Service or HTTPRoute of this cluster names a host").await;
     let balanced = json!({"status": {"loadBalancer": {"ingress": [{"ip": MIRROR}]}}});
@@ -230,7 +230,7 @@ async fn with_names(stage: &Stage) {
     stage.comes_out("owners", "pass", "owned by this cluster's ExternalDNS: 1, without an owner: 1").await;
 }
 
-/// What answers at the mirror's address: first nobody, then with a certificate for another name, then with the right one.
+/// The server at the mirror's address: first none, then one with a certificate for another name, then the right one.
 async fn with_a_certificate(stage: &Stage) -> Answering {
     stage.comes_out("served-certificates", "fail", "`www.example.test` at 127.0.0.80: ").await;
     let other = Answering::start("default-backend.local");
@@ -279,7 +279,7 @@ async fn with_other_keys(stage: &Stage) {
         .comes_out_with("zone-updates", &theirs, "pass", "the key `other` is allowed to change every name")
         .await;
     stage.comes_out("zone-updates", "pass", "the key `mover` is allowed to change every name").await;
-    // Where the server says another secret than ours, by a key file of the same name.
+    // A key file with the same name and another secret than the server's.
     let forged = stage.cluster.write("forged.key", &key_file(("mover", "Zm9yZ2Vk")));
     let forged = with(&format!("--tsig-key-file {}", forged.display()));
     stage.comes_out_with("zone-updates", &forged, "fail", "NOTAUTH BADSIG").await;
@@ -322,7 +322,7 @@ async fn with_other_names(stage: &Stage) {
     stage
         .comes_out_with("zone-share", &named(many), "warn", "4 of the zone's 12 names, more than 30 %")
         .await;
-    // Gateway API, where it is served.
+    // Gateway API, if it is served.
     let group = "gateway.networking.k8s.io";
     for (kind, plural) in [("HTTPRoute", "httproutes"), ("Gateway", "gateways")] {
         define(&stage.cluster.api, group, "v1", (kind, plural), "Namespaced").await;
@@ -334,7 +334,7 @@ async fn with_other_names(stage: &Stage) {
     stage.cluster.api.create(&route).await;
     stage.comes_out("names", "fail", "`api.example.test` (HTTPRoute `default/api`)").await;
     stage.cluster.api.delete(&object_path(&route)).await;
-    // No name at all: API servers do not look at annotations.
+    // An invalid name: API servers do not check annotations.
     let service = "/api/v1/namespaces/default/services/shop";
     let with =
         |names: &str| json!({"metadata": {"annotations": {"external-dns.kubernetes.io/hostname": names}}});
@@ -360,8 +360,8 @@ async fn with_other_resolvers(stage: &Stage) {
             "but netsurgeon found the zone through the same resolver",
         )
         .await;
-    let nobody = with("127.0.0.99");
-    stage.comes_out_with("twin-zones", &nobody, "unknown", "127.0.0.99:53 cannot be reached").await;
+    let unreachable = with("127.0.0.99");
+    stage.comes_out_with("twin-zones", &unreachable, "unknown", "127.0.0.99:53 cannot be reached").await;
 }
 
 async fn with_external_dns(stage: &Stage) {
@@ -394,7 +394,7 @@ async fn with_an_unready_mirror(stage: &Stage) {
     stage.comes_out_with("targets", &gone, "fail", "the API of the mirror cannot be used").await;
 }
 
-/// The role of `deploy/rbac.yaml` is enough, in both; who has none is told what is missing.
+/// The role of `deploy/rbac.yaml` is enough in both clusters; a user without it gets the missing permissions.
 async fn with_few_rights(stage: &Stage) {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac.yaml");
     let text = std::fs::read_to_string(file).expect("the roles");
@@ -424,7 +424,7 @@ async fn with_few_rights(stage: &Stage) {
             let seen = check["observed"].as_str().unwrap_or_default();
             seen.contains("forbidden") || seen.contains("not allowed")
         });
-        let rights = checks.iter().find(|check| check["name"] == "dns-rights").expect("it is listed");
+        let rights = checks.iter().find(|check| check["name"] == "dns-rights").expect("the check is listed");
         match forbidden {
             None if rights["verdict"] == "warn"
                 && rights["observed"].as_str().unwrap().starts_with(reader) =>
@@ -438,7 +438,7 @@ async fn with_few_rights(stage: &Stage) {
     let limited = stage.mirror.kubeconfig_as(0, "system:kube-controller-manager", None);
     let limited = format!("--zone {ZONE} --mirror-kubeconfig {}", limited.display());
     let checks = by(ROLE, &format!("--only dns-rights {limited}"));
-    let rights = checks.iter().find(|check| check["name"] == "dns-rights").expect("it is listed");
+    let rights = checks.iter().find(|check| check["name"] == "dns-rights").expect("the check is listed");
     assert_eq!(rights["verdict"], "fail", "{rights}");
     assert!(rights["observed"].as_str().unwrap().starts_with("on the mirror: missing: "), "{rights}");
 }

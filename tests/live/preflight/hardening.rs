@@ -1,5 +1,5 @@
-//! A cluster that is not looked after as one that carries traffic should be, one thing after the other: zones, Secrets, rights,
-//! logins, images.
+//! A cluster without the care that production traffic needs, one fault after the other: zones, Secrets, permissions, logins,
+//! images.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -15,11 +15,11 @@ const NODES: &str = "/api/v1/nodes";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const GROUP: &str = "rbac.authorization.k8s.io";
-/// What the role `edit` is made of by a controller that does not run here.
+/// The rules of the role `edit`, which a controller aggregates that does not run here.
 const EDITOR: &str = "system:aggregate-to-edit";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
-/// Breaks one thing after the other, and repairs it again.
+/// Creates one fault after the other, and repairs it.
 pub async fn each_in_turn(serving: &Serving) {
     with_a_zone(serving).await;
     with_a_secret(serving).await;
@@ -28,7 +28,7 @@ pub async fn each_in_turn(serving: &Serving) {
     without_an_image(serving).await;
 }
 
-/// The one member of etcd is on a Node that says its zone.
+/// The one member of etcd is on a Node with a zone label.
 async fn with_a_zone(serving: &Serving) {
     let api = &serving.cluster.api;
     let labels = json!({"topology.kubernetes.io/zone": "west-1"});
@@ -54,7 +54,7 @@ async fn with_a_secret(serving: &Serving) {
     api.delete(&format!("{SECRETS}/token")).await;
 }
 
-/// Whoever comes is given rights.
+/// Groups that contain every client get permissions.
 async fn with_powers(serving: &Serving) {
     let api = &serving.cluster.api;
     let bind = async |name: &str, group: &str| {
@@ -66,7 +66,7 @@ async fn with_powers(serving: &Serving) {
         .await;
     };
     assert_eq!(verdict(serving, "authorization", "")["verdict"], "pass");
-    // Each API server hears of a binding a moment after it is made.
+    // Each API server notices a binding a moment after its creation.
     let becomes = async |expected: &str| {
         wait_until("the binding is in force", DEADLINE, async || {
             let found = verdict(serving, "authorization", "");
@@ -74,7 +74,7 @@ async fn with_powers(serving: &Serving) {
         })
         .await;
     };
-    bind("everybody", "system:authenticated").await;
+    bind("authenticated", "system:authenticated").await;
     becomes("warn").await;
     warns(
         serving,
@@ -84,26 +84,26 @@ async fn with_powers(serving: &Serving) {
     bind("anonymous", "system:unauthenticated").await;
     becomes("fail").await;
     fails(serving, "authorization", "a client without credentials (`system:anonymous`) may create pods");
-    for name in ["everybody", "anonymous"] {
+    for name in ["authenticated", "anonymous"] {
         api.delete(&format!("{BINDINGS}/{name}")).await;
     }
 }
 
-/// Somebody answers on a node as servers of SSH do.
+/// A server on a node answers as SSH servers do.
 fn with_a_login(serving: &Serving) {
     assert_eq!(verdict(serving, "ssh", "")["observed"], "0 of 2 hosts answer on port 22 from here");
     let node = &serving.cluster.nodes[0];
     let address = node.address();
     let listener = node.namespace().within(move || TcpListener::bind((address, 22)).expect("a port"));
     let server = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("somebody comes");
+        let (mut stream, _) = listener.accept().expect("a connection arrives");
         let _ = stream.write_all(b"who enters is recorded\r\nSSH-2.0-test\r\n");
     });
     warns(serving, "ssh", &format!("1 of 2 hosts answer on port 22: `node-1` ({address})"));
-    server.join().expect("it has answered");
+    server.join().expect("the server has answered");
 }
 
-/// A Pod that names credentials that do not exist, and one whose image does not come.
+/// A Pod with pull Secrets that do not exist, and one whose image cannot be pulled.
 async fn without_an_image(serving: &Serving) {
     let api = &serving.cluster.api;
     assert_eq!(verdict(serving, "images", "")["verdict"], "pass");

@@ -1,5 +1,5 @@
-//! `netsurgeon preflight mirror` on two clusters of which one can take over what the other serves, and on the same ones with one thing
-//! after the other in the way.
+//! `netsurgeon preflight mirror` on two clusters of which one can take over what the other serves, and on the same clusters with
+//! one obstacle after the other.
 
 mod around;
 mod rights;
@@ -22,14 +22,14 @@ const WIDGET: (&str, &str) = ("Widget", "widgets");
 const PATIENCE: Duration = Duration::from_mins(2);
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The clusters. The source has a network of its own, which the thread that started it is in; so is the mirror.
+/// The clusters. The source has its own network, which the thread that started it is in; so does the mirror.
 struct Pair {
     mirror: Cluster,
     source: Cluster,
 }
 
 impl Pair {
-    /// Runs the program, as somebody or as the administrator of both.
+    /// Runs the program, as a user or as the administrator of both.
     fn run(&self, user: Option<&str>, words: &str) -> Run {
         let of = |cluster: &Cluster| match user {
             Some(user) => cluster.kubeconfig_as(0, user, None),
@@ -41,15 +41,15 @@ impl Pair {
         run(&words, command)
     }
 
-    /// One check alone, of the namespace `shop`.
+    /// Runs one check, of the namespace `shop`.
     fn only(&self, name: &str, words: &str) -> Value {
         let checks = checks(&self.run(None, &format!("-o json -n shop --only {name} {words}")));
-        checks.into_iter().find(|check| check["name"] == name).expect("it is listed")
+        checks.into_iter().find(|check| check["name"] == name).expect("the check is listed")
     }
 
-    /// Waits until a check comes out so, for a reason: controllers and caches have their part in what is seen.
+    /// Waits until a check has this verdict, for a reason: controllers and caches affect what is observed.
     async fn comes_out(&self, name: &str, verdict: &str, reason: &str) {
-        wait_until("the check comes out so", PATIENCE, async || {
+        wait_until("the check has the verdict", PATIENCE, async || {
             let found = self.only(name, "");
             let says = found["observed"].as_str().unwrap_or_default().contains(reason);
             let has_remedy = verdict == "pass" || !found["remedy"].as_str().unwrap_or_default().is_empty();
@@ -66,7 +66,7 @@ fn checks(ran: &Run) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_mirror_can_take_over_or_it_says_what_is_missing() {
+async fn mirror_checks_pass_or_name_the_fault() {
     let options =
         ClusterOptions { nodes: 1, controllers_as_themselves: true, ..ClusterOptions::new(Era::Objects) };
     let source = Cluster::start(options).await;
@@ -146,7 +146,7 @@ fn priority_class() -> Value {
     json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000})
 }
 
-/// What both clusters have.
+/// The objects that both clusters have.
 async fn with_classes(api: &Api) {
     api.create(&ingress_class()).await;
     api.create(&priority_class()).await;
@@ -169,12 +169,12 @@ async fn with_a_shop(api: &Api) {
     api.create(&json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata})).await;
 }
 
-/// A node, of which this says what its kubelet would.
+/// A node; the test writes the status that its kubelet would report.
 async fn with_a_mirror(api: &Api) {
     with_classes(api).await;
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "mirror-1", "labels": {"pool": "web"}}});
     api.create(&node).await;
-    // Admission has it that a node that is new is not ready; the controller that would see that it is does not run.
+    // Admission taints a new node as not ready; the controller that removes the taint does not run.
     api.merge(NODE, &json!({"spec": {"taints": null}})).await;
     be_ready(api, "True").await;
     with_cpu(api, "2").await;
@@ -191,7 +191,7 @@ async fn with_cpu(api: &Api, cpu: &str) {
     api.merge(&format!("{NODE}/status"), &json!({"status": status})).await;
 }
 
-/// No mirror, the source itself, and one of an older version.
+/// No mirror, the source itself, and an older version.
 async fn with_other_clusters(pair: &Pair) {
     let of = |words: &str, code: i32| {
         let words = format!("preflight mirror --only two-clusters {words}");
@@ -237,13 +237,14 @@ async fn with_other_namespaces(pair: &Pair) {
 async fn undefine(api: &Api, name: &str) {
     let path = format!("{DEFINITIONS}/{name}");
     api.delete(&path).await;
-    wait_until("it is gone", DEADLINE, async || {
+    wait_until("the namespace is deleted", DEADLINE, async || {
         api.find(&path).await.map_or(Ok(()), |found| Err(found["status"].to_string()))
     })
     .await;
 }
 
-/// A kind that the mirror does not serve, or in another version alone, or has not accepted; an API of the source that is down.
+/// A kind that the mirror does not serve, or only in another version, or has not established; and an unavailable API of the
+/// source.
 async fn with_other_kinds(pair: &Pair) {
     let api = &pair.mirror.api;
     undefine(api, "widgets.example.com").await;
@@ -303,7 +304,7 @@ async fn without_secrets(pair: &Pair) {
     pair.comes_out("pull-secrets", "fail", "`shop/registry` (Deployment `shop/web`)").await;
     pair.source.api.create(&secret()).await;
     pair.comes_out("pull-secrets", "pass", "all 1 that are named").await;
-    // What runs nothing, and has its Secret from the ServiceAccount of every namespace.
+    // A workload without Pods, which gets its Secret from the ServiceAccount of every namespace.
     let mut idle = deployment();
     idle["metadata"]["name"] = json!("idle");
     idle["spec"]["replicas"] = json!(0);
@@ -316,7 +317,7 @@ async fn without_secrets(pair: &Pair) {
     let account = "/api/v1/namespaces/shop/serviceaccounts/default";
     let with = |names: Value| json!({"imagePullSecrets": names});
     for api in [&pair.source.api, &pair.mirror.api] {
-        wait_until("its controller makes it", DEADLINE, async || {
+        wait_until("its controller creates it", DEADLINE, async || {
             api.find(account).await.map(|_| ()).ok_or_else(|| "there is none".to_string())
         })
         .await;
@@ -363,7 +364,7 @@ async fn with_data(pair: &Pair) {
     )
     .await;
     api.delete(&object_path(&set)).await;
-    // The controller that would let a claim go does not run.
+    // The controller that removes the finalizer of a claim does not run.
     api.merge(&object_path(&claimed), &json!({"metadata": {"finalizers": null}})).await;
     api.delete(&object_path(&claimed)).await;
     pair.comes_out("stateless", "pass", "no StatefulSet").await;
@@ -418,9 +419,9 @@ async fn with_less_room(pair: &Pair) {
     });
     api.create(&pod).await;
     pair.comes_out("capacity", "fail", "has 0.4 cores, 4 GiB, 109 Pods left: too little `cpu`").await;
-    // No kubelet would say that it has ended.
+    // No kubelet would report its end.
     api.delete(&format!("{}?gracePeriodSeconds=0", object_path(&pod))).await;
-    // What an earlier copy has made is made way for.
+    // Pods of an earlier copy do not reduce the capacity: the new copy replaces them.
     let owner =
         json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1", "controller": true});
     let mut copy = pod.clone();

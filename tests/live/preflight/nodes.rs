@@ -1,5 +1,5 @@
-//! Nodes that are not ready for a move, one thing after the other: kube-proxies, operating systems, routes, whose etcd nobody
-//! reaches, and a host that tracks as many connections as it can.
+//! Nodes that are not ready for a move, one fault after the other: kube-proxies, operating systems, routes, managed clusters
+//! without access to etcd, and a host with a full conntrack table.
 
 use std::net::{Ipv4Addr, UdpSocket};
 
@@ -13,10 +13,10 @@ use crate::serving::{DEADLINE, NEW_RANGE, Serving};
 const PROXY_CONFIG: &str = "/api/v1/namespaces/kube-system/configmaps/kube-proxy";
 const NODE: &str = "/api/v1/nodes/node-2";
 const OTHER_NODE: &str = "/api/v1/nodes/node-x";
-/// Where no etcd is.
+/// An endpoint without an etcd.
 const NO_ETCD: &str = "--etcd-endpoints http://127.0.0.1:1 --etcd-timeout 1";
 
-/// Breaks one thing after the other, and repairs it again.
+/// Creates one fault after the other, and repairs it.
 pub async fn each_in_turn(serving: &mut Serving) {
     with_a_silent_proxy(serving);
     without_a_detector(serving).await;
@@ -33,7 +33,7 @@ fn with_a_silent_proxy(serving: &mut Serving) {
     assert_eq!(verdict(serving, "kube-proxy", "")["verdict"], "pass");
 }
 
-/// Both kube-proxies are started anew, without their cluster's range, and with it again.
+/// Both kube-proxies restart without their cluster's range, and then with it again.
 async fn without_a_detector(serving: &mut Serving) {
     let before = serving.proxies[0].config["clusterCIDR"].clone();
     start_with(serving, &json!("")).await;
@@ -74,8 +74,8 @@ fn with_a_route(serving: &Serving) {
     network.hub().ip(&["route del 10.192.0.0/10 dev fabric"]);
 }
 
-/// Nobody listens where etcd would, and Nodes tell why, as those of distributions do: a Node beside the others has the labels, the
-/// provider and the kubelet's version that it would have there.
+/// No server listens at etcd's endpoint, and Nodes show the reason, as those of distributions do: an additional Node has the
+/// labels, the provider and the kubelet's version of one of them.
 async fn without_an_etcd(serving: &Serving) {
     let kine = "a database behind kine";
     let [eks, gke, aks] = ["EKS", "GKE", "AKS"].map(|who| format!("this is a cluster of {who} "));
@@ -130,14 +130,14 @@ async fn make_node(serving: &Serving, version: &str, label: &str, provider: &str
     serving.cluster.api.merge(&format!("{OTHER_NODE}/status"), &says).await;
 }
 
-/// Of all checks that need an etcd, the first says why there is none.
+/// The first check that needs an etcd reports why there is none; the others do not repeat it.
 fn said_once(serving: &Serving, reason: &str) {
     let all = serving.netsurgeon(&format!("preflight renumber --to {NEW_RANGE} {NO_ETCD}")).expect(3);
-    assert_eq!(all.out.matches(reason).count(), 1, "it is said once: {}", all.out);
+    assert_eq!(all.out.matches(reason).count(), 1, "it is reported once: {}", all.out);
     assert!(all.out.contains("not run: depends on `etcd-members`"), "{}", all.out);
 }
 
-/// Somebody opens connections until this host can track few more: datagrams, each to another port or address of its own.
+/// Many connections almost fill the conntrack table of this host: datagrams, each to another port or address.
 async fn with_a_full_table(serving: &Serving) {
     assert_eq!(verdict(serving, "room", "")["verdict"], "pass");
     let hub = serving.cluster.network().hub();
@@ -151,7 +151,7 @@ async fn with_a_full_table(serving: &Serving) {
             for number in 0..u32::try_from(most.div_ceil(100) * 85).expect("a number") {
                 let address = Ipv4Addr::from_bits(0x7f01_0000 + (number >> 15));
                 let port = 1024 + u16::try_from(number & 0x7fff).expect("15 bits");
-                // What nobody listens for is answered by an error, which the next datagram is told.
+                // A closed port answers with an error, which the next `send_to` returns.
                 let _ = socket.send_to(b"x", (address, port));
             }
         });

@@ -1,5 +1,5 @@
-//! Objects that are not ready for a move, one thing after the other: webhooks, deploy tools, pinned addresses, kubeadm's record,
-//! announcements, and values that cannot be read.
+//! Objects that are not ready for a move, one fault after the other: webhooks, deploy tools, pinned addresses, kubeadm's record,
+//! announcements, and unreadable values.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookc
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 
-/// Breaks one thing after the other, and repairs it again.
+/// Creates one fault after the other, and repairs it.
 pub async fn each_in_turn(serving: &Serving) {
     with_webhooks(serving).await;
     with_selectors(serving).await;
@@ -24,7 +24,7 @@ pub async fn each_in_turn(serving: &Serving) {
     with_an_encrypted_value(serving).await;
 }
 
-/// A policy that cannot be asked, one that can, and one that is called at an address of the old range.
+/// A webhook that is unavailable, one that answers, and one that is called at an address of the old range.
 async fn with_webhooks(serving: &Serving) {
     let api = &serving.cluster.api;
     api.create_service("default", "nobody", json!({"ports": [{"port": 443}]})).await;
@@ -37,7 +37,7 @@ async fn with_webhooks(serving: &Serving) {
             "webhooks": [{
                 "name": "check.example.com", "rules": [rule], "clientConfig": config, "sideEffects": "None",
                 "admissionReviewVersions": ["v1"],
-                // It is not to be asked about what this test does.
+                // It must not be called for the changes of this test.
                 "matchConditions": [{"name": "never", "expression": "false"}],
             }],
         })
@@ -62,7 +62,7 @@ async fn with_webhooks(serving: &Serving) {
     api.delete(&format!("{SERVICES}/nobody")).await;
 }
 
-/// A webhook that cannot be asked, on Services, with selectors: what it is said to be asked about is what the API server refuses.
+/// An unavailable webhook on Services, with selectors: netsurgeon reports a call exactly where the API server rejects the change.
 async fn with_selectors(serving: &Serving) {
     let api = &serving.cluster.api;
     let path = format!("{WEBHOOKS}/selective");
@@ -103,7 +103,7 @@ async fn with_selectors(serving: &Serving) {
             }
         }
         let change = json!({"metadata": {"labels": {"tried": "yes"}}});
-        wait_until("the API server has it", DEADLINE, async || {
+        wait_until("the API server uses the webhook", DEADLINE, async || {
             let words = format!("{SERVICES}/web?dryRun=All");
             let tried =
                 api.request(Method::PATCH, &words, "application/merge-patch+json", Some(&change)).await;
@@ -121,7 +121,7 @@ async fn with_selectors(serving: &Serving) {
     api.delete(&path).await;
 }
 
-/// Defines a kind of object, as a program does that brings it along.
+/// Defines a kind of object, as the program does that it belongs to.
 pub async fn define(api: &Api, group: &str, version: &str, (kind, plural): (&str, &str), scope: &str) {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let name = format!("{plural}.{group}");
@@ -151,7 +151,7 @@ async fn with_deploy_tools(serving: &Serving) {
     define(&serving.cluster.api, "argoproj.io", "v1alpha1", ("Application", "applications"), "Namespaced")
         .await;
     define(&serving.cluster.api, "fleet.cattle.io", "v1alpha1", ("Bundle", "bundles"), "Namespaced").await;
-    wait_until("both are seen", DEADLINE, async || {
+    wait_until("both are found", DEADLINE, async || {
         let found = verdict(serving, "gitops", "");
         if found["observed"] == "manifests are applied by Argo CD, Rancher Fleet" {
             Ok(())
@@ -166,7 +166,7 @@ async fn with_deploy_tools(serving: &Serving) {
     undefine(serving, "bundles.fleet.cattle.io").await;
 }
 
-/// One Service is pinned by who applies it, one by kubectl's annotation; a third has been given its address.
+/// One Service is pinned by its field manager, one by kubectl's annotation; the allocator chose the address of a third.
 async fn with_pinned_addresses(serving: &Serving) {
     let api = &serving.cluster.api;
     let service = |name: &str, annotations: Value, spec: Value| {
@@ -242,7 +242,7 @@ async fn with_announcements(serving: &Serving) {
     api.delete("/apis/apps/v1/namespaces/kube-system/daemonsets/kube-router").await;
 }
 
-/// As an API server with a key writes it.
+/// A value as an API server with a key writes it.
 async fn with_an_encrypted_value(serving: &Serving) {
     let (etcd, key) = (&serving.cluster.etcd, "/registry/ranges/encrypted");
     etcd.put(key, "k8s:enc:secretbox:v1:key1:0123456789").await;

@@ -1,7 +1,8 @@
-//! Who has changed each bit of the RangeAllocation last, after every revision of etcd: whose it is to free one that no Service has.
+//! The last change of each bit of the RangeAllocation, after every revision of etcd: it shows which component has to free a bit
+//! without a Service.
 //!
-//! An API server that is frozen or ends in the middle of a request leaves bits behind, of Services that it was to create, or has
-//! deleted. Under dual write nobody ever repairs them.
+//! An API server that is frozen or ends during a request leaves bits behind, of Services that it was about to create, or has
+//! deleted. Under dual write no component repairs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,13 +15,13 @@ use netsurgeon::wire::objects::decode;
 #[derive(Default)]
 pub struct Bits {
     set: BTreeSet<IpAddr>,
-    /// The addresses whose bit was set, or whose last Service went, in a transaction with a record of netsurgeon.
+    /// The addresses whose bit was set, or whose last Service was deleted, in a transaction with a record of netsurgeon.
     ours: BTreeSet<IpAddr>,
     history: BTreeMap<IpAddr, Vec<String>>,
 }
 
 impl Bits {
-    /// Takes a RangeAllocation as it is stored.
+    /// Records a RangeAllocation as it is stored.
     pub fn take(&mut self, revision: i64, value: &[u8], is_recorded: bool) {
         let stored: RangeAllocation = decode(value).expect("a RangeAllocation");
         let Some(items) = stored.range.as_deref().and_then(Items::parse) else { return };

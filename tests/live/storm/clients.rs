@@ -1,4 +1,4 @@
-//! Clients who change their Services in every way that the API allows, and a tenant who asks for every address that may be
+//! Clients that change their Services in every way that the API permits, and a tenant that requests every address that may be
 //! free.
 
 use std::net::IpAddr;
@@ -21,20 +21,20 @@ use super::witness::Witness;
 const NAMES: usize = 16;
 /// The namespace that is deleted and created again.
 const PASSING: &str = "passing";
-/// How long an API server may take to answer: one that is frozen does not.
+/// How long an API server may take to answer: a frozen one does not.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two changes, at most.
+/// The longest time between two changes.
 const PACE: Duration = Duration::from_millis(400);
 /// How many Services the tenant keeps.
 const GRABS: usize = 6;
 
-/// Somebody whose work can be interrupted.
+/// Clients whose work can be interrupted.
 pub struct Clients {
     quiet: Arc<RwLock<()>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// What one of them asks with.
+/// The connections of one client.
 struct Client {
     servers: Vec<Api>,
     random: StdRng,
@@ -71,7 +71,7 @@ impl Clients {
         Self { quiet, tasks }
     }
 
-    /// Waits for what they have begun; they begin nothing while this is kept.
+    /// Waits until all started changes are done; clients start no change while this is kept.
     pub async fn quiet(&self) -> tokio::sync::RwLockWriteGuard<'_, ()> {
         self.quiet.write().await
     }
@@ -86,14 +86,14 @@ impl Drop for Clients {
 }
 
 impl Client {
-    /// Asks one of the API servers; `None` if it refuses, or does not answer.
+    /// Sends a request to one of the API servers; `None` if it rejects the request, or does not answer.
     async fn ask(&mut self, method: Method, path: &str, body: Option<&Value>) -> Option<Value> {
         let server = self.servers.choose(&mut self.random).expect("there is one").clone();
         let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         timeout(PATIENCE, server.request(method, path, kind, body)).await.ok()?.ok()
     }
 
-    /// One change to one Service.
+    /// Makes one change to one Service.
     async fn act(&mut self) {
         let name = format!("churn-{}", self.random.random_range(0..NAMES));
         let namespace = if self.random.random_bool(0.2) { PASSING } else { "default" };
@@ -143,7 +143,7 @@ impl Client {
         })
     }
 
-    /// A change that some Services admit.
+    /// A change that some Services permit.
     fn change(&mut self) -> Value {
         let port = self.random.random_range(1000..2000);
         let changes = [
@@ -171,7 +171,7 @@ impl Client {
         changes.choose(&mut self.random).expect("there are some").clone()
     }
 
-    /// Replaces a Service by what its client knows of it, which names no address.
+    /// Replaces a Service by the client's own version, which has no address.
     async fn replace(&mut self, path: &str) {
         let Some(mut service) = self.ask(Method::GET, path, None).await else { return };
         let Some(spec) = service["spec"].as_object_mut() else { return };
@@ -181,7 +181,7 @@ impl Client {
         self.ask(Method::PUT, path, Some(&service)).await;
     }
 
-    /// Asks for an address that has no owner by now, or one of a Service that moves.
+    /// Requests an address that has no owner now, or one of a Service that moves.
     async fn grab(&mut self, number: usize, witness: &Witness) {
         let free: Vec<IpAddr> = witness.with(|seen| seen.freed.iter().rev().take(8).copied().collect());
         let steady = self.random.random_range(1..=24);

@@ -1,8 +1,8 @@
-//! Who owns each address, after every revision of etcd.
+//! The owner of each address, after every revision of etcd.
 //!
-//! A Service owns its ClusterIPs and what it has of the two ranges among its external IPs; a shadow of netsurgeon's owns its
-//! address for the Service that it stands in for. No address may have two owners at any revision, and no Service that
-//! nobody changes may be without its IPAddress.
+//! A Service owns its ClusterIPs, and those of its external IPs that are in the two ranges; a shadow of netsurgeon owns its
+//! address for the Service that it stands in for. No address may have two owners at any revision, and no Service that no client
+//! changes may be without its IPAddress.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use super::bits::Bits;
 const SERVICES: &str = "/registry/services/specs/";
 const ADDRESSES: &str = "/registry/ipaddresses/";
 const BITS: &str = "/registry/ranges/serviceips";
-/// How many addresses that lost their owner are remembered.
+/// How many addresses that lost their owner are kept.
 const FREED: usize = 64;
 
 /// Follows etcd's history.
@@ -26,16 +26,16 @@ pub struct Witness {
     follower: JoinHandle<()>,
 }
 
-/// What is known by a revision.
+/// The state at a revision.
 #[derive(Default)]
 pub struct Seen {
     pub revisions: u64,
-    /// What must not be, with the revision.
+    /// Violations, with the revision.
     pub wrong: Vec<String>,
-    /// Addresses that shadows had, whose Services had become ExternalNames, when they were allocated to others.
+    /// Addresses of shadows, whose Services had become ExternalNames, when they were allocated to other Services.
     pub released: Vec<String>,
     /// Addresses that two Services of clients had because an API server had deleted the IPAddress of the first: its repair loop
-    /// deletes by name what it has found wrong, which may be another object by then.
+    /// deletes a faulty IPAddress by name, which may be another object by then.
     pub repaired: Vec<String>,
     /// IPAddress objects that were missing although a Service that clients change had the address.
     pub missing: Vec<String>,
@@ -44,17 +44,17 @@ pub struct Seen {
     pub bits: Bits,
     /// Owner and addresses of each Service, by `namespace/name`.
     services: BTreeMap<String, (String, Vec<IpAddr>)>,
-    /// The addresses that Services have: an IPAddress may be written while none has its address.
+    /// The addresses that Services have: an IPAddress may be written before a Service has its address.
     had: BTreeSet<IpAddr>,
     /// The parent of each IPAddress.
     parents: BTreeMap<IpAddr, String>,
-    /// The parents that IPAddresses had which somebody else deleted: without a record of ours in the same transaction.
+    /// The parents of IPAddresses that other clients deleted: without a record of netsurgeon in the same transaction.
     deleted_by_others: BTreeMap<IpAddr, String>,
     has_objects: bool,
 }
 
 impl Witness {
-    /// Starts with what is there. `is_steady` tells the Services that no client changes.
+    /// Starts with the present state. `is_steady` selects the Services that no client changes.
     pub async fn start(mut client: Client, has_objects: bool, is_steady: fn(&str) -> bool) -> Self {
         let mut seen = Seen { has_objects, ..Seen::default() };
         let options = GetOptions::new().with_prefix();
@@ -74,7 +74,7 @@ impl Witness {
             let options = WatchOptions::new().with_prefix().with_start_revision(revision + 1);
             let mut stream = client.watch("/", Some(options)).await.expect("etcd watches");
             while let Ok(Some(response)) = stream.message().await {
-                let mut seen = theirs.lock().expect("nobody panics");
+                let mut seen = theirs.lock().expect("no thread panics");
                 let pairs: Vec<(&KeyValue, bool)> = response
                     .events()
                     .iter()
@@ -100,10 +100,10 @@ impl Witness {
         Self { seen, follower }
     }
 
-    /// Looks at what is known now.
+    /// Reads the present state.
     pub fn with<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
         assert!(!self.follower.is_finished(), "etcd's history is followed to the end");
-        look(&mut self.seen.lock().expect("nobody panics"))
+        look(&mut self.seen.lock().expect("no thread panics"))
     }
 }
 
@@ -114,8 +114,8 @@ impl Drop for Witness {
 }
 
 impl Seen {
-    /// Takes one key, and returns the addresses of which something has changed. `is_recorded`: whether a record of netsurgeon was
-    /// written in the same transaction.
+    /// Processes one key, and returns the addresses that changed. `is_recorded`: whether a record of netsurgeon was written in
+    /// the same transaction.
     fn take(&mut self, pair: &KeyValue, is_deleted: bool, is_recorded: bool) -> Vec<IpAddr> {
         let key = pair.key_str().unwrap_or_default();
         if let Some(name) = key.strip_prefix(SERVICES) {
@@ -150,8 +150,8 @@ impl Seen {
         }
     }
 
-    /// Of the tuples: the revision, and whether it has a record of netsurgeon; the addresses of which something has changed, and
-    /// the Services that were written.
+    /// Of the tuples: the revision, and whether it has a record of netsurgeon; the addresses that changed, and the Services that
+    /// were written.
     fn judge(
         &mut self,
         (revision, is_recorded): (i64, bool),
@@ -172,7 +172,7 @@ impl Seen {
                 self.bits.lost(revision, *address, is_recorded);
             }
             let owners: BTreeSet<&String> = having.iter().map(|(_, owner)| *owner).collect();
-            // What a shadow alone has may be free for the allocator.
+            // An address that only a shadow has may be free for the allocator.
             if having.iter().all(|(name, owner)| name != owner) {
                 self.freed.push_back(*address);
                 if self.freed.len() > FREED {
@@ -182,9 +182,9 @@ impl Seen {
             let Some(owner) = owners.first().map(|owner| (*owner).clone()) else { continue };
             if owners.len() > 1 {
                 let said = format!("revision {revision}: {address} is owned by {owners:?}");
-                // An API server releases the address of a Service that becomes an ExternalName, whoever else has it: until the
-                // next step removes the shadow, the allocator may give it away. One that is deleted is kept by a finalizer. A
-                // shadow never takes what another Service has.
+                // An API server releases the address of a Service that becomes an ExternalName, even if another Service has it:
+                // until the next step removes the shadow, the allocator may allocate it again. A finalizer keeps a Service that
+                // is deleted. A shadow never takes an address of another Service.
                 let own = having.iter().filter(|(name, owner)| name == owner).count();
                 let is_there = having.iter().all(|(_, owner)| self.services.contains_key(*owner));
                 let takes = having.iter().any(|(name, owner)| name != owner && written.contains(*name));
@@ -200,7 +200,7 @@ impl Seen {
                 };
                 list.push(said);
             }
-            // A shadow that has yet to get its Service's address has one of its own.
+            // A shadow that does not have its Service's address yet has its own.
             let parent = self.parents.get(address);
             let is_kept = parent
                 .is_some_and(|parent| *parent == owner || having.iter().any(|(name, _)| *name == parent));
@@ -213,7 +213,7 @@ impl Seen {
     }
 }
 
-/// The owner for whom a Service has its addresses, and those.
+/// The owner for whom a Service has its addresses, and the addresses.
 fn owned(name: &str, value: &[u8]) -> (String, Vec<IpAddr>) {
     let service = StoredService::decode(value).expect("a Service");
     let stands_in_for = StoredService::annotation(value, "netsurgeon.io/stands-in-for").expect("a Service");

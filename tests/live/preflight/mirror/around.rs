@@ -1,4 +1,4 @@
-//! What stands around what is copied: who issues certificates, who has the same address, who is asked.
+//! The environment of the copied objects: certificate issuers, fixed addresses and ports, webhooks.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::Pair;
 use crate::preflight::objects::define;
 use crate::rig::api::object_path;
 
-/// The kinds of cert-manager, without a cert-manager: this says what it would.
+/// The kinds of cert-manager, without a cert-manager: the test writes their status.
 pub async fn with_issuers(pair: &Pair) {
     const GROUP: &str = "cert-manager.io";
     let (source, mirror) = (&pair.source.api, &pair.mirror.api);
@@ -71,7 +71,7 @@ pub async fn with_fixed_addresses(pair: &Pair) {
     .await;
     mirror.delete("/api/v1/namespaces/default/services/other").await;
     source.delete("/api/v1/namespaces/shop/services/door").await;
-    // A port that the API server chose is not written down, whoever has it on the mirror.
+    // A port that the API server chose is no explicit setting, even if the mirror uses it.
     let chosen =
         source.create_service("shop", "door", json!({"type": "NodePort", "ports": [{"port": 80}]})).await;
     let port = chosen["spec"]["ports"][0]["nodePort"].as_u64().and_then(|port| u16::try_from(port).ok());
@@ -83,7 +83,7 @@ pub async fn with_fixed_addresses(pair: &Pair) {
     pair.comes_out("fixed-addresses", "warn", "`shop/door` (`externalIPs` 198.51.100.7)").await;
 }
 
-/// A webhook of the mirror that is asked about Deployments, and one that is asked about the namespace that they are in.
+/// A webhook of the mirror that is called for Deployments, and one that is called for their namespace.
 pub async fn with_webhooks(pair: &Pair) {
     let api = &pair.mirror.api;
     let rule = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["deployments"]});

@@ -1,4 +1,4 @@
-//! Users who have the roles of `deploy/rbac.yaml` alone, or less.
+//! Users with only the roles of `deploy/rbac.yaml`, or less.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ const SOURCE: &str = "netsurgeon-mirror-source";
 const SECRETS: &str = "netsurgeon-mirror-secrets";
 const UNCHECKED: &str = "Secrets are not checked: the user has no permission to list them";
 
-/// Binds a role to a user, everywhere or in one namespace.
+/// Binds a role to a user, in the cluster or in one namespace.
 async fn bind(api: &Api, user: &str, role: &str, namespace: Option<&str>) {
     let kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
     let mut metadata = json!({"name": format!("{user}-{role}").replace(':', "-")});
@@ -33,7 +33,7 @@ async fn create_role(api: &Api, name: &str, labels: Value, rules: Value) {
         .await;
 }
 
-/// Waits until the checks of a user come out so: each that is named with a verdict and what is seen, and all others pass.
+/// Waits until the checks of a user have the expected results: each named check its verdict and text, and all others pass.
 async fn comes_out(pair: &Pair, user: &str, words: &str, expected: &[(&str, &str, &str)]) {
     wait_until("the roles are in force", DEADLINE, async || {
         let found = checks(&pair.run(Some(user), &format!("-o json {words}")));
@@ -52,8 +52,8 @@ async fn comes_out(pair: &Pair, user: &str, words: &str, expected: &[(&str, &str
     .await;
 }
 
-/// Users with the roles are told what they cannot change, without the optional one that Secrets are not checked, and with less what
-/// is missing.
+/// Users with the roles get the permissions that they lack to change objects; without the optional role also that Secrets are not
+/// checked; and with less, the missing permissions.
 pub async fn with_rights(pair: &Pair) {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac.yaml");
     let text = std::fs::read_to_string(file).expect("the roles");
@@ -111,7 +111,8 @@ pub async fn with_rights(pair: &Pair) {
     comes_out(pair, "nobody", "-n shop --only source-rights,mirror-rights", &less).await;
 }
 
-/// The controller writes the rules of `view` and of our own part into the role, and neither Secrets nor a way into a Pod.
+/// The controller aggregates the rules of `view` and of netsurgeon's part into the role, without Secrets and without access to a
+/// Pod.
 async fn it_is_aggregated(source: &Api) {
     let rules = wait_until("the role is aggregated", DEADLINE, async || {
         let role = source.get(&format!("{ROLES}/{SOURCE}")).await;
@@ -135,7 +136,7 @@ async fn it_is_aggregated(source: &Api) {
     }
 }
 
-/// A role for custom resources that no operator has made a part of `view`, with the label of `deploy/rbac.yaml`.
+/// A role for custom resources that no operator has aggregated to `view`, with the label of `deploy/rbac.yaml`.
 async fn with_custom_resources(source: &Api) {
     let definitions = source.list(DEFINITIONS).await;
     let rule = |one: &Value| {
