@@ -25,7 +25,7 @@ Examples:
   # of the one under way
   netsurgeon operation report --html report.html
   netsurgeon renumber retire --keep-journal && \\
-      netsurgeon operation report renumber-20261121T083915Z-3f2a --html report.html")]
+      netsurgeon operation report renumber-20261121T083915Z-3f2a --html r.html")]
 pub struct ReportArgs {
     /// Id of the operation [default: the one under way]
     #[arg(value_name = "ID")]

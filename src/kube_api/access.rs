@@ -1,4 +1,4 @@
-//! Access reviews and dry runs: changes that the API server only checks, the current user, and permissions.
+//! Access reviews and dry runs: reads the current user and permissions, and runs creates that the API server only checks.
 
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{
@@ -13,7 +13,7 @@ use super::connection::{Call, Verb};
 use super::objects::{Place, Typed};
 use super::{ApiServerClient, Cluster, ClusterError};
 
-/// The user as which the API server knows netsurgeon.
+/// The user name and groups that the API server sees for netsurgeon's requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
     /// The name, as in `kubernetes-admin` or `system:serviceaccount:ci:deployer`.
@@ -23,7 +23,7 @@ pub struct User {
 }
 
 impl Cluster {
-    /// Asks for the current user (`SelfSubjectReview`, 1.28 and later); `None` where the API server cannot answer.
+    /// Returns the current user (`SelfSubjectReview`, 1.28 and later); `None` if the API server does not support the review.
     pub async fn user(&self) -> Result<Option<User>, ClusterError> {
         let answer = match self.ask(&SelfSubjectReview::default()).await {
             Err(ClusterError::NotFound { .. }) => return Ok(None),
@@ -34,8 +34,8 @@ impl Cluster {
         Ok(info.username.map(|name| User { name, groups }))
     }
 
-    /// Asks whether the current user has a permission (`SelfSubjectAccessReview`): `verb` on `resource` of `group`, which may
-    /// have a subresource (`nodes/proxy`), everywhere or in one namespace.
+    /// Checks whether the current user has a permission (`SelfSubjectAccessReview`): `verb` on `resource` of `group`, in one
+    /// namespace or in all namespaces. The resource can have a subresource (`nodes/proxy`).
     pub async fn may(
         &self,
         verb: &str,
@@ -48,7 +48,8 @@ impl Cluster {
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
-    /// Asks whether another user has a permission everywhere (`SubjectAccessReview`), by user name and groups. Nothing is stored.
+    /// Checks whether another user, given by user name and groups, has a permission in all namespaces (`SubjectAccessReview`).
+    /// The API server stores nothing.
     pub async fn may_somebody(
         &self,
         (user, groups): (&str, &[&str]),
@@ -65,7 +66,7 @@ impl Cluster {
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
-    /// Sends a review, which is stored nowhere, and returns it with its answer.
+    /// Sends a review and returns it with the answer. The API server does not store reviews.
     async fn ask<K: Typed + Serialize>(&self, question: &K) -> Result<K, ClusterError> {
         let body = serde_json::to_vec(question).unwrap_or_default();
         let request = Place::of::<K>(None)?.requests.create(&PostParams::default(), body);
@@ -74,13 +75,13 @@ impl Cluster {
 }
 
 impl ApiServerClient {
-    /// Asks this API server for a dry run of a create; see [`Cluster::try_create`].
+    /// Runs a dry run of a create at this API server; see [`Cluster::try_create`].
     pub async fn try_create(&self, manifest: &Value) -> Result<Value, ClusterError> {
         self.connection().create(manifest, true).await
     }
 }
 
-/// The attributes of an access review; the resource may have a subresource.
+/// Returns the attributes of an access review. The resource can have a subresource.
 fn attributes(verb: &str, (group, resource): (&str, &str), namespace: Option<&str>) -> ResourceAttributes {
     let (resource, part) = resource.split_once('/').unwrap_or((resource, ""));
     let some = |text: &str| Some(text.to_string());

@@ -1,6 +1,6 @@
-//! Creates objects while the allocator of Service addresses in an API server lags behind: for milliseconds after a new
-//! ServiceCIDR, after a start until its caches are filled, or while the requested address is being released by a process that has
-//! lost its lock.
+//! Creates objects while the allocator of Service addresses in an API server lags behind. It lags for milliseconds after a new
+//! ServiceCIDR is created, and after a start until its caches are filled. It also lags while a process that has lost its lock
+//! releases the requested address.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use tokio::time::{Instant, sleep};
 
 use super::{Cluster, ClusterError};
 
-/// How long the allocator may lag behind. After that its answer counts: a range can really be full.
+/// How long the allocator may lag behind. A later error is final: a range can really be full.
 const LAG: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
 
 impl Cluster {
-    /// Creates an object like [`Self::create`]. Retries while the allocator does not know the ranges yet, or has the address
+    /// Creates an object like [`Self::create`]. Retries while the allocator does not know the ranges yet, or the address is still
     /// allocated.
     pub async fn create_once_allocated<K: DeserializeOwned>(
         &self,
@@ -31,9 +31,10 @@ impl Cluster {
     }
 }
 
-/// Whether an allocator might not know a range yet: `ErrMismatchedNetwork`, `ErrNotReady`, the last error of a dual-write
-/// allocator, or `ErrFull`, which an allocator without any range returns, too (`AllocateNextService`). Or whether the
-/// address might not be free yet: `ErrAllocated` (`pkg/registry/core/service/ipallocator/{interfaces,cidrallocator}.go`, v1.36.3).
+/// Whether a create may succeed later, because the allocator lags behind. The allocator does not know a range yet:
+/// `ErrMismatchedNetwork`, `ErrNotReady`, or the last error of a dual-write allocator. `ErrFull` counts too: an allocator without
+/// any range returns it (`AllocateNextService`). Or the address is not free yet: `ErrAllocated`
+/// (`pkg/registry/core/service/ipallocator/{interfaces,cidrallocator}.go`, v1.36.3).
 fn is_behind(error: &ClusterError) -> bool {
     let words = [
         "does not match the current range",

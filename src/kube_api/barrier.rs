@@ -1,13 +1,13 @@
 //! Waits until every kube-proxy has applied all earlier writes.
 //!
 //! kube-proxy's own `/healthz` does not show this: while it is healthy, its `lastUpdated` is the time of the request
-//! (`pkg/proxy/healthcheck/proxy_health.go`, v1.36.3). But events of Services reach a kube-proxy in order, and it opens the
-//! health check port of a Service with `externalTrafficPolicy: Local` only after the rules of that round are in force
-//! (`syncProxyRules`, `pkg/proxy/{iptables,nftables}/proxier.go`). So a Service that is written last, the *sentinel*, is the
-//! proof: a node whose kube-proxy answers with its name has applied everything before it.
+//! (`pkg/proxy/healthcheck/proxy_health.go`, v1.36.3). But events of Services reach a kube-proxy in order. A kube-proxy opens the
+//! health check port of a Service with `externalTrafficPolicy: Local` only after its current rules are in force
+//! (`syncProxyRules`, `pkg/proxy/{iptables,nftables}/proxier.go`). The barrier therefore creates a Service last, the *sentinel*.
+//! A kube-proxy that answers with the name of the sentinel has applied all earlier changes.
 //!
-//! The sentinel has no endpoints, so the answer is 503. Through the API server a closed port is a 503 as well: only namespace and
-//! name in the body count.
+//! The sentinel has no endpoints, so the answer is 503. The API server also answers 503 for a closed port. So the barrier checks
+//! only the namespace and name in the body.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -30,71 +30,71 @@ use super::node_proxy::node_proxy_refusal;
 use super::{Cluster, ClusterError, MANAGED_BY, Node, ObjectRef};
 use crate::ip::Family;
 
-/// Distinguishes sentinels from shadows, which netsurgeon manages, too.
+/// Label that distinguishes sentinels from shadows, which netsurgeon manages, too.
 const PART: (&str, &str) = ("netsurgeon.io/part", "barrier");
 const OPERATION: &str = "netsurgeon.io/operation";
 
-/// An older sentinel was left behind by a killed process: no barrier takes so long.
+/// Age after which a sentinel is a leftover of a killed process: no barrier takes so long.
 const LEFT_BEHIND: Duration = Duration::from_hours(1);
 
-/// Timeout of one question. A kube-proxy answers from memory.
+/// Timeout of one request. A kube-proxy answers from memory.
 const QUESTION: Duration = Duration::from_secs(2);
 /// A kube-proxy applies changes at once, then at most once a second (`minSyncPeriod`).
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// Pause between two questions through the API server about one node, to spare the API server.
+/// Pause between two requests to one node through the API server, to limit the load on the API server.
 const DETOUR: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Each additional node makes all pauses longer by this: a thousand nodes get no more questions a second than ten thousand.
+/// Time that each node adds to the longest pause. It limits the requests per second in large clusters.
 const PAUSE_PER_NODE: Duration = Duration::from_micros(250);
-/// How often the sentinel's existence is checked; few barriers wait so long.
+/// Interval of the check that the sentinel still exists. Few barriers wait so long.
 const LOOK: Duration = Duration::from_secs(1);
-/// Most concurrent questions, so that thousands of nodes do not overload the API server.
+/// Most concurrent requests, so that thousands of nodes do not overload the API server.
 const MOST_QUESTIONS: usize = 64;
 
-/// How the nodes are asked.
+/// How the barrier sends requests to the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Directly; if that fails, through the API server.
+    /// Send requests directly; if this fails, through the API server.
     Auto,
-    /// At `http://INTERNAL-IP:PORT/healthz`.
+    /// Send requests to `http://INTERNAL-IP:PORT/healthz`.
     Direct,
-    /// Through the API server: `/api/v1/nodes/NAME:PORT/proxy/healthz`.
+    /// Send requests through the API server: `/api/v1/nodes/NAME:PORT/proxy/healthz`.
     NodeProxy,
-    /// Not at all: wait this long. This proves nothing.
+    /// Send no requests and only wait this long. This proves nothing.
     Wait(Duration),
 }
 
-/// What to wait for, and how.
+/// Parameters of a barrier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Barrier {
     /// Namespace of the sentinel; usually `kube-system`.
     pub namespace: String,
-    /// Id of the operation, as the value of a label: sentinels that a killed process of the same operation left behind are
-    /// deleted.
+    /// Id of the operation, stored as a label of the sentinel. The barrier deletes sentinels of this operation that a killed
+    /// process left behind.
     pub operation: String,
-    /// Address family: in effect, each family has its own kube-proxy.
+    /// Address family. A dual-stack kube-proxy applies the rules of each family separately.
     pub family: Family,
-    /// How the nodes are asked.
+    /// How the barrier sends requests to the nodes.
     pub reach: Reach,
     /// Deadline for all nodes.
     pub deadline: Duration,
-    /// Names of nodes to leave out: they are down for good, or have no kube-proxy.
+    /// Names of nodes to exclude, for example nodes that are permanently down or have no kube-proxy.
     pub without: BTreeSet<String>,
 }
 
-/// The nodes whose kube-proxies have applied everything.
+/// Result of a barrier: every kube-proxy has applied all changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Crossed {
-    /// One for each node, in the order of the names.
+    /// The answer of each node, sorted by node name.
     pub nodes: Vec<Passage>,
 }
 
 /// When and how a node answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passage {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// Time since the sentinel was created.
+    /// Time from the creation of the sentinel to the answer.
     pub after: Duration,
     /// Whether the answer came through the API server.
     pub through_api_server: bool,
@@ -103,9 +103,9 @@ pub struct Passage {
 /// A node that did not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SilentNode {
-    /// Its name.
+    /// Name of the node.
     pub node: String,
-    /// The last result.
+    /// Result of the last request.
     pub seen: String,
 }
 
@@ -115,10 +115,10 @@ impl fmt::Display for SilentNode {
     }
 }
 
-/// Why a barrier was not crossed.
+/// Why a barrier failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BarrierError {
-    /// The API failed.
+    /// A request to the API failed.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     /// Nodes did not answer in time.
@@ -127,13 +127,13 @@ pub enum BarrierError {
         named(silent)
     )]
     NotCrossed {
-        /// How many.
+        /// Number of nodes without an answer.
         count: usize,
-        /// Of how many.
+        /// Number of all nodes.
         of: usize,
-        /// The deadline.
+        /// The deadline, in seconds.
         seconds: u64,
-        /// Which ones, in the order of their names.
+        /// The nodes without an answer, sorted by name.
         silent: Vec<SilentNode>,
     },
 }
@@ -147,17 +147,17 @@ fn named(silent: &[SilentNode]) -> String {
 pub(super) struct Sentinel {
     namespace: String,
     name: String,
-    /// Its health check port.
+    /// Health check port of the sentinel.
     pub(super) port: u16,
     family: Family,
     made: Instant,
 }
 
 impl Cluster {
-    /// Waits until the kube-proxy of every node has applied all writes before this call.
+    /// Waits until the kube-proxy of every node has applied all writes that were made before this call.
     ///
-    /// Creates a Service and deletes it again, also on failure. If this process is killed, the next barrier of the operation
-    /// deletes it, and any other barrier after an hour.
+    /// Creates a Service and deletes it again, also on failure. If this process is killed, the next barrier of the same operation
+    /// deletes the Service; any other barrier deletes it after an hour.
     pub async fn barrier(&self, barrier: &Barrier) -> Result<Crossed, BarrierError> {
         if let Reach::Wait(time) = barrier.reach {
             sleep(time).await;
@@ -173,8 +173,9 @@ impl Cluster {
         }
     }
 
-    /// Creates a sentinel and waits for it; `None` if it was deleted meanwhile: another process of the operation, which has lost
-    /// the lock and has not noticed yet, regards it as left behind.
+    /// Creates a sentinel and waits for the answers of all nodes. Returns `None` if another client deleted the sentinel
+    /// meanwhile. For example, an older process of the same operation has lost the lock without noticing, and treats the sentinel
+    /// as a leftover.
     async fn with_a_sentinel(
         &self,
         barrier: &Barrier,
@@ -196,11 +197,11 @@ impl Cluster {
         outcome
     }
 
-    /// Checks regularly whether a sentinel exists; returns once it does not.
+    /// Waits until a sentinel no longer exists.
     async fn is_gone(&self, sentinel: &Service) {
         loop {
             sleep(LOOK).await;
-            // The questions to the nodes report other failures.
+            // Other failures are reported by the requests to the nodes.
             if let Ok(None) = self.get(&reference(sentinel)).await {
                 return;
             }
@@ -209,19 +210,19 @@ impl Cluster {
 
     pub(super) async fn remove(&self, sentinel: &Service) -> Result<(), ClusterError> {
         match self.delete(&reference(sentinel), sentinel.metadata.uid.as_deref()).await {
-            // It was replaced or changed: names are unique, so it no longer exists.
+            // Another Service has this name now. Names of sentinels are unique, so the sentinel no longer exists.
             Err(ClusterError::Conflict { .. }) => Ok(()),
             outcome => outcome,
         }
     }
 
-    /// Deletes the leftovers of killed processes: sentinels and trial Services. Only for the holder of the operation lease: no
-    /// other process runs a barrier then.
+    /// Deletes the sentinels and test Services that killed processes left behind. Only the holder of the operation lease may call
+    /// it, because then no other process runs a barrier.
     pub async fn remove_sentinels(&self, namespace: &str) -> Result<(), ClusterError> {
         self.remove_those(namespace, |_| true).await
     }
 
-    /// Deletes the leftovers of killed processes, but no sentinel of a concurrent barrier.
+    /// Deletes the sentinels that killed processes left behind, but no sentinel of a concurrent barrier.
     async fn remove_leftovers(&self, namespace: &str, operation: &str) -> Result<(), ClusterError> {
         let is_waited_for = |service: &Service| locked(&self.sentinels).contains(&service.name_any());
         self.remove_those(namespace, |service| {
@@ -243,8 +244,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Asks every node until it answers. Lists the nodes after the sentinel was created: a node that joins later starts with all
-    /// changes.
+    /// Sends requests to every node until it answers. Lists the nodes after the sentinel is created: a node that joins later
+    /// starts with all changes.
     async fn cross(
         &self,
         barrier: &Barrier,
@@ -287,7 +288,7 @@ impl Cluster {
     }
 }
 
-/// A sentinel that a barrier of this process waits for, until this is dropped.
+/// Marks a sentinel as in use by a barrier of this process, until the value is dropped.
 struct WaitedFor<'a> {
     all: &'a Mutex<BTreeSet<String>>,
     name: String,
@@ -306,7 +307,7 @@ impl Drop for WaitedFor<'_> {
     }
 }
 
-/// Returns the reference to a sentinel.
+/// Returns the object reference of a sentinel.
 fn reference(sentinel: &Service) -> ObjectRef<'_> {
     let ObjectMeta { namespace, name, .. } = &sentinel.metadata;
     ObjectRef::new("v1", "Service", namespace.as_deref(), name.as_deref().unwrap_or_default())
@@ -316,8 +317,8 @@ fn locked(all: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
     all.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns a Service that no controller handles and every kube-proxy serves: of type LoadBalancer with a class that no controller
-/// has (`pkg/proxy/serviceport.go` checks only type, policy and port).
+/// Returns the manifest of a Service that no controller handles and every kube-proxy serves. Its type is LoadBalancer, with a
+/// class that no controller has (`pkg/proxy/serviceport.go` checks only type, policy and port).
 pub fn sentinel(operation: &str, namespace: &str, family: Family) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
@@ -365,8 +366,8 @@ impl Sentinel {
         Ok(Self { namespace, name, port, family, made: Instant::now() })
     }
 
-    /// Whether an answer is a kube-proxy's about this sentinel (`hcHandler.ServeHTTP`, `pkg/proxy/healthcheck/service_health.go`,
-    /// v1.36.3). On some node another program may listen at the port.
+    /// Whether an answer comes from a kube-proxy and names this sentinel (`hcHandler.ServeHTTP`,
+    /// `pkg/proxy/healthcheck/service_health.go`, v1.36.3). Another program may listen at the same port of a node.
     pub(super) fn is_named_in(&self, answer: &str) -> bool {
         let from = answer.find('{').unwrap_or(answer.len());
         let Some(Ok(body)) = answer.get(from..).map(serde_json::from_str::<Value>) else { return false };
@@ -377,12 +378,12 @@ impl Sentinel {
     }
 }
 
-/// Returns the longest pause between two questions to one of this many nodes.
+/// Returns the longest pause between two requests to one node, for a number of nodes.
 fn longest_pause(nodes: usize) -> Duration {
     PAUSE_PER_NODE.saturating_mul(u32::try_from(nodes).unwrap_or(u32::MAX)).clamp(FIRST_PAUSE, LONGEST_PAUSE)
 }
 
-/// The questions to one node.
+/// Sends the requests of a barrier to one node.
 struct Asking {
     cluster: Cluster,
     sentinel: Sentinel,
@@ -393,7 +394,7 @@ struct Asking {
 }
 
 impl Asking {
-    /// Asks until the node answers, or until the deadline.
+    /// Sends requests until the node answers, or until the deadline.
     async fn until(self, started: Instant, deadline: Duration) -> Result<Passage, SilentNode> {
         let mut direct = self.reach != Reach::NodeProxy;
         let (mut pause, mut by_detour, mut due) = (FIRST_PAUSE, None, Instant::now());
@@ -403,7 +404,7 @@ impl Asking {
                 match self.directly().await {
                     Ok(()) => return Ok(self.passage(false)),
                     Err(failure) => {
-                        // Nothing gets through: only the API server is left, if it may be used.
+                        // The node is not reachable directly. Only requests through the API server are left, if they are allowed.
                         direct = !failure.silent || self.reach == Reach::Direct;
                         seen.push(failure.reason);
                     }
@@ -413,7 +414,7 @@ impl Asking {
                 match self.through_api_server().await {
                     Ok(()) => return Ok(self.passage(true)),
                     Err(failure) => {
-                        // The API server is no option: a node that did not answer before may answer now.
+                        // The user has no permission to ask through the API server. The node may now answer directly.
                         direct |= failure.silent && self.reach == Reach::Auto;
                         by_detour = Some(format!("through the API server: {}", failure.reason));
                     }
@@ -435,7 +436,8 @@ impl Asking {
         Passage { node: self.node.name.clone(), after: self.sentinel.made.elapsed(), through_api_server }
     }
 
-    /// Kube-proxies listen in one family only (`newServiceHealthServer`, `service_health.go`, v1.36.3).
+    /// Sends a request to each address of the node in the sentinel's family. Kube-proxies listen in one family only
+    /// (`newServiceHealthServer`, `service_health.go`, v1.36.3).
     async fn directly(&self) -> Result<(), NoAnswer> {
         let family = self.sentinel.family;
         let mut last = NoAnswer { silent: true, reason: format!("it has no InternalIP of {family}") };
@@ -454,7 +456,7 @@ impl Asking {
         Err(last)
     }
 
-    /// Silent: the user is not allowed to ask this way.
+    /// Sends one request through the API server. An error is `silent` if the user has no permission for this.
     async fn through_api_server(&self) -> Result<(), NoAnswer> {
         let _permit = self.questions.acquire().await;
         let failed = |reason| NoAnswer { silent: false, reason };
@@ -495,7 +497,7 @@ mod tests {
         assert!(sentinel().is_named_in(&answer("kube-system", "netsurgeon-barrier-1")));
         assert!(!sentinel().is_named_in(&answer("kube-system", "netsurgeon-barrier-2")));
         assert!(!sentinel().is_named_in(&answer("default", "netsurgeon-barrier-1")));
-        // The API server's error for a closed port; the names are in the URL.
+        // The API server's error for a closed port. It can contain the names, because they are in the URL.
         let closed =
             r#"{"kind":"Status","message":"error trying to reach service: netsurgeon-barrier-1","code":503}"#;
         assert!(!sentinel().is_named_in(closed));

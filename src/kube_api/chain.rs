@@ -1,8 +1,8 @@
-//! Messages of client errors, without the secrets that they repeat.
+//! Formats errors of the API client without the secrets that they can contain.
 
 use kube::client::AuthError;
 
-/// An error with its causes, each printed once; without them if they would repeat a secret.
+/// Formats an error with its causes, each printed once. An error that would print a secret gets a fixed message instead.
 pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     if let Some(text) = causes.find_map(without_secrets) {
@@ -21,8 +21,8 @@ pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// Messages for errors of the client that repeat the output of an exec plugin (a token), its environment, or the password in a
-/// proxy's URL.
+/// Returns a fixed message for an error whose text can contain a secret. Such a text has the output of an exec plugin (a token),
+/// the plugin's environment, or the password in a proxy's URL.
 fn without_secrets(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let text = match (error.downcast_ref::<AuthError>(), error.downcast_ref::<kube::Error>()) {
         (Some(AuthError::AuthExecRun { out, .. }), _) => {

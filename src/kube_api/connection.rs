@@ -1,8 +1,9 @@
-//! Requests to one address of the API, each with a deadline.
+//! Sends requests to one address of the API, each with a deadline.
 //!
-//! `kube` builds and sends them, but without its `Api`, which promises less. Here a read is retried while that can help. A change
-//! is sent again only when the first one was certainly not executed. An answer without end is not read to its end. No answer is
-//! logged (`Client::request` of kube 5 logs an answer that it cannot parse: it may be a Secret).
+//! The crate `kube` builds and sends the requests, but its type `Api` is not used, because this module guarantees more. A read is
+//! retried if a retry can help. A change is sent again only if the API server has certainly not executed it before. The size of
+//! an answer is limited. No answer is logged: `Client::request` of kube 5 logs an answer that it cannot parse, which may be a
+//! Secret.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,34 +26,35 @@ use super::chain::chain;
 use super::error::{About, excerpt, refusal};
 use super::kinds::Kinds;
 
-/// Timeout for a connection: twice a SYN's retransmissions (1 s, then 2 s).
+/// Timeout to open a connection: twice the time of the first two SYN retransmissions (1 s, then 2 s).
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(6);
-/// After this time a read is retried on a new connection, which a load balancer may route to another server.
+/// Timeout of one attempt of a read. The retry uses a new connection, which a load balancer may route to another API server.
 const READ_ATTEMPT: Duration = Duration::from_secs(10);
-/// Longest answer of an API server, in bytes: the metrics of one with many kinds.
+/// Longest answer of an API server, in bytes. The metrics of an API server with many kinds are the longest.
 const LARGEST: usize = 64 << 20;
-/// Longest answer to a single question: a word, a number or a short list. Programs other than API servers may answer, too.
+/// Longest answer in bytes to a request that is sent once: a word, a number or a short list. Programs other than API servers may
+/// answer, too.
 const LARGEST_ONCE: usize = 1 << 20;
-/// If a page of a list is larger, it is requested again with fewer objects.
+/// Longest page of a list, in bytes. A larger page is requested again with fewer objects.
 const LARGEST_PAGE: usize = 8 << 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Kubelets, and proxies on the way, answer in plain text.
+/// Kubelets and HTTP proxies answer in plain text.
 const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json, text/plain;q=0.9");
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("netsurgeon/", env!("CARGO_PKG_VERSION")));
 
-/// One request.
+/// A request to the API.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
     verb: Verb,
     request: Request<Vec<u8>>,
-    /// Object of the request, for error messages.
+    /// The object of the request, for error messages.
     subject: String,
 }
 
 impl Call {
-    /// `request` is what `kube` has built; `subject` is its object, for error messages.
+    /// Returns a call for a `request` that `kube` has built. `subject` names its object in error messages.
     pub(super) fn new(
         verb: Verb,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
@@ -62,7 +64,7 @@ impl Call {
         Ok(Self { verb, request: request.map_err(unusable)?, subject: subject.into() })
     }
 
-    /// Reads a path that does not belong to an object, such as `/version`.
+    /// Returns a call that reads a path such as `/version`, which belongs to no object.
     pub(super) fn read(path: &str) -> Result<Self, ClusterError> {
         let request = Request::get(path).body(Vec::new()).map_err(kube::core::request::Error::BuildRequest);
         Self::new(Verb::Get, request, format!("`{path}`"))
@@ -97,7 +99,7 @@ impl Verb {
     }
 }
 
-/// Why no answer came.
+/// A request that got no answer.
 #[derive(Debug, Clone)]
 pub(super) struct Fault {
     kind: FaultKind,
@@ -124,7 +126,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A client of one address.
+/// A client of one address of the API.
 pub(super) struct Connection {
     client: Client,
     config: Config,
@@ -134,7 +136,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Creates a client. It does not connect yet.
+    /// Creates a client without connecting.
     pub(super) fn new(config: Config, timeout: Duration) -> Result<Self, ClusterError> {
         Self::knowing(config, timeout, Arc::default())
     }
@@ -146,7 +148,7 @@ impl Connection {
 
     fn knowing(mut config: Config, timeout: Duration, kinds: Arc<Kinds>) -> Result<Self, ClusterError> {
         config.connect_timeout = Some(CONNECT_TIMEOUT.min(timeout));
-        // It retries on 503, which is an answer here, for minutes.
+        // kube's default retries on 503 for minutes, but here 503 is an answer.
         config.default_retry = false;
         let server = config.cluster_url.to_string().trim_end_matches('/').to_string();
         let client = Client::try_from(config.clone()).map_err(|error| ClusterError::Configuration {
@@ -156,7 +158,7 @@ impl Connection {
         Ok(Self { client, config, timeout, server, kinds })
     }
 
-    /// Returns the URL.
+    /// Returns the URL of the API server.
     pub(super) fn server(&self) -> &str {
         &self.server
     }
@@ -184,15 +186,14 @@ impl Connection {
         self.object(call, &answer.body)
     }
 
-    /// Reads an object. Go writes an unset time as `null`, which the type of a condition rejects (`lastTransitionTime` of
-    /// `metav1.Condition`). API servers do not check the conditions of a Service, which any controller may write
-    /// (`ValidateServiceStatusUpdate`, `pkg/apis/core/validation/validation.go`, v1.36.3): such an object is read without its
-    /// conditions.
+    /// Parses an object; if parsing fails, parses it without its conditions. Go writes an unset time as `null`, which
+    /// `lastTransitionTime` of `metav1.Condition` does not accept. Any controller can write such a condition to a Service,
+    /// because API servers do not check it (`ValidateServiceStatusUpdate`, `pkg/apis/core/validation/validation.go`, v1.36.3).
     pub(super) fn object<T: DeserializeOwned>(&self, call: &Call, body: &[u8]) -> Result<T, ClusterError> {
         self.read(call, body).or_else(|error| without_conditions(body).ok_or(error))
     }
 
-    /// Reads an answer, or the requested part of it.
+    /// Parses the body of an answer.
     pub(super) fn read<'a, T: Deserialize<'a>>(
         &self,
         call: &Call,
@@ -205,7 +206,7 @@ impl Connection {
         })
     }
 
-    /// Sends a request, retries while that is safe and can help, and returns the answer if it is a success.
+    /// Sends a request and returns its successful answer. Retries while a retry is safe and can help.
     pub(super) async fn request(&self, call: &Call) -> Result<Answer, ClusterError> {
         let started = Instant::now();
         let mut pause = FIRST_PAUSE;
@@ -216,7 +217,7 @@ impl Connection {
             let (again, asked, error) = match self.within(call, limit, most).await {
                 Ok(answer) if (200..300).contains(&answer.code) => return Ok(answer),
                 Ok(answer) => {
-                    // The API server answers 429 before it does anything (API priority and fairness).
+                    // The API server answers 429 before it executes the request (API priority and fairness).
                     let again = match answer.code {
                         429 => true,
                         500 | 502..=504 => call.verb.is_read(),
@@ -243,7 +244,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request once, and returns any answer that comes in time, of at most 1 MiB.
+    /// Sends a request once, and returns any answer of at most 1 MiB that comes in time.
     pub(super) async fn once(&self, call: &Call, limit: Duration) -> Result<Answer, Fault> {
         self.within(call, limit, LARGEST_ONCE).await
     }
@@ -258,7 +259,7 @@ impl Connection {
         }
     }
 
-    /// `most`: the longest accepted answer, in bytes.
+    /// Sends a request once. `most` is the longest accepted answer, in bytes.
     async fn exchange(&self, call: &Call, most: usize) -> Result<Answer, Fault> {
         let mut request = call.request.clone().map(Body::from);
         request.headers_mut().entry(header::ACCEPT).or_insert(ACCEPTED);
@@ -305,7 +306,7 @@ impl Connection {
 }
 
 impl Fault {
-    /// Classifies a failure of the transport by the text of its causes: hyper and rustls offer no other way.
+    /// Classifies a transport failure by the text of its causes, because hyper and rustls offer no other way.
     fn of(error: &kube::Error) -> Self {
         let reason = chain(error);
         let has = |words: &[&str]| words.iter().any(|word| reason.contains(word));

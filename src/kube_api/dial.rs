@@ -8,12 +8,13 @@ use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout};
 
-/// How many ports are tried: a connection from one of them may have ended a moment ago.
+/// Number of source ports to try. A port may still be in use by a connection that has just ended.
 const TRIES: usize = 4;
 
-/// Opens a TCP connection and closes it again, from one of these ports if this process is allowed to bind it. Each attempt uses
-/// another port: an attempt made before the address had rules leaves a conntrack entry that swallows packets from its port for
-/// two minutes. Returns how long the connection took, or why it failed.
+/// Opens a TCP connection and closes it again. Returns how long the connection took, or why it failed.
+///
+/// Uses a source port in the range `from` if this process is allowed to bind it, and another port for each attempt. An attempt
+/// made before the address had rules leaves a conntrack entry, which drops packets from the same source port for two minutes.
 pub async fn dial(
     address: SocketAddr,
     limit: Duration,

@@ -1,5 +1,5 @@
-//! Discovery of the served kinds, group by group, because every version supports that (`aggregated discovery`, all at once,
-//! exists since 1.26). The kinds of a group are cached.
+//! Discovers the served kinds, group by group. Every Kubernetes version supports this; aggregated discovery of all groups exists
+//! only since 1.26. The kinds of a group are cached.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,21 +12,20 @@ use super::error::message;
 use super::kinds::{kinds, parts, root};
 use super::{Cluster, ClusterError, Collection, ServedKind};
 
-/// Timeout for one group: an unavailable aggregated API server must not delay the others.
+/// Timeout for one group. An unavailable aggregated API server must not delay the other groups.
 const QUESTION: Duration = Duration::from_secs(10);
 
-/// What an API serves.
+/// The kinds that an API server serves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServedKinds {
-    /// The kinds, grouped by API group; of each kind the preferred version comes first.
+    /// The kinds, grouped by API group. The preferred version of each kind comes first.
     pub kinds: Vec<ServedKind>,
-    /// Groups that did not answer in one of their versions, and why: an aggregated API server (`APIService`) that is down serves
-    /// them.
+    /// API groups of which a version did not answer, with the reason. Usually their aggregated API server (`APIService`) is down.
     pub silent: Vec<(String, String)>,
 }
 
 impl Cluster {
-    /// Returns every kind that is served (`/api`, `/apis`, and each group's versions; subresources are left out).
+    /// Returns all served kinds without subresources (`/api`, `/apis`, and the versions of each group).
     pub async fn served_kinds(&self) -> Result<ServedKinds, ClusterError> {
         let groups = self.api_groups().await?;
         let places: Vec<String> =
@@ -42,7 +41,7 @@ impl Cluster {
         Ok(served)
     }
 
-    /// Asks one group, once; the error is the reason why it did not answer.
+    /// Reads the kinds of one group version with a single request. The error is the reason why there was no answer.
     async fn kinds_of(&self, api_version: &str) -> Result<Vec<ServedKind>, String> {
         let call = root(api_version).and_then(|path| Call::read(&path)).map_err(|error| error.to_string())?;
         let answer = self.connection.once(&call, QUESTION).await.map_err(|fault| fault.to_string())?;
@@ -64,7 +63,7 @@ impl Cluster {
         Ok(found.groups)
     }
 
-    /// Returns whether the API serves a kind.
+    /// Checks whether the API server serves a kind.
     pub async fn serves(&self, collection: &Collection<'_>) -> Result<bool, ClusterError> {
         match self.connection.kind(collection).await {
             Err(ClusterError::NotFound { .. }) => Ok(false),
@@ -74,7 +73,7 @@ impl Cluster {
 }
 
 impl Connection {
-    /// Returns the kind of a collection: a [`ClusterError::NotFound`] if it is not served.
+    /// Returns the kind of a collection, or [`ClusterError::NotFound`] if the kind is not served.
     pub(super) async fn kind(&self, collection: &Collection<'_>) -> Result<ServedKind, ClusterError> {
         if let Some(known) = self.kinds().find(collection) {
             return Ok(known);
@@ -88,11 +87,12 @@ impl Connection {
     }
 }
 
-/// The versions of a group, as in `apps/v1`: the preferred one first, then the others in the server's order, newest first.
+/// Returns the versions of a group, as in `apps/v1`. The preferred version comes first, then the others in the server's order,
+/// newest first.
 fn versions(group: &APIGroup) -> Vec<String> {
     let preferred = group.preferred_version.as_ref().map(|version| &version.group_version);
     let mut versions: Vec<&String> = group.versions.iter().map(|version| &version.group_version).collect();
-    // A stable sort.
+    // The sort is stable: the other versions keep their order.
     versions.sort_by_key(|version| Some(*version) != preferred);
     versions.into_iter().cloned().collect()
 }

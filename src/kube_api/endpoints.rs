@@ -1,7 +1,7 @@
-//! Copies a Service's endpoints to another Service that has no selector and so gets none from a controller.
+//! Copies the endpoints of a Service to another Service without a selector. Controllers create no endpoints for such a Service.
 //!
-//! A copy is an EndpointSlice managed by netsurgeon and owned by the other Service: when that Service is deleted, in whatever
-//! way, the cluster's garbage collector deletes the copy.
+//! A copy is an EndpointSlice that netsurgeon manages and the other Service owns. When that Service is deleted, the garbage
+//! collector of the cluster deletes the copy.
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -13,7 +13,7 @@ use crate::ip::Family;
 
 const API_VERSION: &str = "discovery.k8s.io/v1";
 const KIND: &str = "EndpointSlice";
-/// The labels for the Service of a slice and for its manager: controllers skip slices of other managers
+/// Labels of an EndpointSlice: its Service, and its manager. Controllers skip slices of other managers
 /// (`staging/src/k8s.io/api/discovery/v1/well_known_labels.go`, v1.36.3).
 pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
@@ -21,15 +21,15 @@ const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// A change of one EndpointSlice.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SliceChange {
-    /// Create it.
+    /// Create a slice.
     Create(Value),
-    /// Change its endpoints or ports.
+    /// Change the endpoints or ports of a slice.
     Replace(Value),
-    /// Delete it.
+    /// Delete a slice.
     Delete {
-        /// Its name.
+        /// Name of the slice.
         name: String,
-        /// Its uid.
+        /// Uid of the slice.
         uid: String,
     },
 }
@@ -44,14 +44,14 @@ impl Cluster {
         self.objects(Some(namespace), Some(&format!("{SERVICE_NAME}={service}"))).await
     }
 
-    /// Lists the EndpointSlices of a Service in the form that copies are made from.
+    /// Lists the EndpointSlices of a Service as JSON, so that they can be copied.
     pub async fn slices(&self, namespace: &str, service: &str) -> Result<Vec<Value>, ClusterError> {
         let selector = format!("{SERVICE_NAME}={service}");
         self.list(&Collection::new(API_VERSION, KIND, Some(namespace)), Some(&selector)).await
     }
 
-    /// Compares the endpoints of a Service without a selector with those of another Service, in one address family. Returns the
-    /// changes that make them equal: none if the Service does not exist.
+    /// Compares a Service without a selector with the endpoints of another Service, in one address family. Returns the changes
+    /// that make the endpoints equal, and no changes if the Service does not exist.
     pub async fn slice_changes(
         &self,
         namespace: &str,
@@ -65,7 +65,7 @@ impl Cluster {
         Ok(changes(&service, &wanted, &found, family))
     }
 
-    /// Changes the EndpointSlices of a namespace, new ones first. A concurrent change by another client is a
+    /// Applies changes to the EndpointSlices of a namespace, in order. After a concurrent change by another client it returns
     /// [`ClusterError::Conflict`] or [`ClusterError::AlreadyExists`]: compare again.
     pub async fn change_slices(&self, namespace: &str, changes: &[SliceChange]) -> Result<(), ClusterError> {
         for change in changes {
@@ -81,7 +81,7 @@ impl Cluster {
     }
 }
 
-/// Returns an EndpointSlice for a Service without a selector: one port, at an address of each node.
+/// Returns an EndpointSlice for a Service without a selector, with one port and one address for each node.
 pub(super) fn slice_of_nodes(
     service: &Service,
     family: Family,
@@ -106,7 +106,7 @@ fn changes(service: &Service, wanted: &[Value], found: &[Value], family: Family)
     let is_ours = |slice: &&Value| label(slice, SLICE_MANAGED_BY) == MANAGED_BY.1;
     let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
     let has_selector = selector.is_some_and(|selector| !selector.is_empty());
-    // If it has a selector, a controller manages its endpoints.
+    // If the Service has a selector, a controller manages its endpoints.
     let wanted = wanted.iter().filter(of_family).filter(|_| !has_selector);
     let copies: Vec<Value> = wanted.map(|slice| copy(service, slice)).collect();
     let mut changes = Vec::new();
@@ -125,8 +125,8 @@ fn changes(service: &Service, wanted: &[Value], found: &[Value], family: Family)
     changes
 }
 
-/// A slice of one Service for another. Its name identifies the source slice and the Service: a recreated Service gets its own
-/// copies.
+/// Copies an EndpointSlice to another Service. The name of the copy identifies the source slice and the Service, so a recreated
+/// Service gets its own copies.
 fn copy(service: &Service, slice: &Value) -> Value {
     let short = |uid: &str| uid.chars().take(8).collect::<String>();
     let (name, uid) = (service.name_any(), service.uid().unwrap_or_default());
@@ -143,7 +143,8 @@ fn copy(service: &Service, slice: &Value) -> Value {
     })
 }
 
-/// Updates an older copy; `None` if it is current. Objects of a list have neither `apiVersion` nor `kind`.
+/// Returns an older copy with the current endpoints and ports; `None` if the copy is current. Objects of a list have neither
+/// `apiVersion` nor `kind`.
 fn updated(old: &Value, copy: &Value) -> Option<Value> {
     let differs =
         |name: &str| old.get(name).unwrap_or(&Value::Null) != copy.get(name).unwrap_or(&Value::Null);
@@ -203,7 +204,7 @@ mod tests {
         changes.iter().map(of).collect()
     }
 
-    /// As a list returns it.
+    /// Returns slices in the form of a list response, without `apiVersion` and `kind`.
     fn listed(slices: &[Value]) -> Vec<Value> {
         let mut slices = slices.to_vec();
         for members in slices.iter_mut().filter_map(Value::as_object_mut) {

@@ -1,4 +1,4 @@
-//! Errors of the Kubernetes API, by what you can do about them.
+//! Errors of the Kubernetes API, with a hint what to do.
 
 use serde::Deserialize;
 
@@ -7,7 +7,7 @@ use super::answer::Answer;
 /// Why a request to the Kubernetes API failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// No configuration says where the API is.
+    /// No kubeconfig and no other configuration was found.
     #[error(
         "no kubeconfig: `--kubeconfig` is not given, KUBECONFIG is not set, and `~/.kube/config`, the service \
          account of a Pod and `/etc/kubernetes/admin.conf` do not exist"
@@ -16,35 +16,35 @@ pub enum ClusterError {
     /// A kubeconfig, or a file that it refers to, cannot be used.
     #[error("cannot use {what}: {reason}")]
     Configuration {
-        /// Its name, as in `kubeconfig `FILE``.
+        /// Name of the configuration, as in ``kubeconfig `FILE` ``.
         what: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The server could not be reached.
+    /// The API server could not be reached.
     #[error("the API server at `{server}` cannot be reached, tried for {seconds} s: {reason}")]
     Unreachable {
-        /// Its URL.
+        /// URL of the API server.
         server: String,
-        /// How long it was tried.
+        /// How long netsurgeon tried, in seconds.
         seconds: u64,
-        /// The last failure.
+        /// Reason of the last failed attempt.
         reason: String,
     },
-    /// The server's certificate is not trusted.
+    /// The API server's certificate is not trusted.
     #[error("the certificate of the API server at `{server}` is not trusted: {reason}")]
     Untrusted {
-        /// Its URL.
+        /// URL of the API server.
         server: String,
         /// The reason.
         reason: String,
     },
-    /// The server rejected the credentials.
+    /// The API server rejected the credentials.
     #[error("the API server at `{server}` rejected the credentials: {reason}")]
     Unauthorized {
-        /// Its URL.
+        /// URL of the API server.
         server: String,
-        /// Its message.
+        /// Message of the API server.
         reason: String,
     },
     /// The user lacks a permission.
@@ -54,7 +54,7 @@ pub enum ClusterError {
         verb: &'static str,
         /// The object.
         subject: String,
-        /// The server's message, which names user, verb and resource.
+        /// Message of the API server, with user, verb and resource.
         reason: String,
     },
     /// An admission plugin, policy or webhook rejected the change.
@@ -64,28 +64,28 @@ pub enum ClusterError {
         verb: &'static str,
         /// The object.
         subject: String,
-        /// Its message.
+        /// Message of the API server.
         reason: String,
     },
-    /// The object is not valid, or not possible now.
+    /// The object is not valid, or the change is not possible now.
     #[error("the API server rejected the request to {verb} {subject}: {reason}")]
     Invalid {
         /// The verb.
         verb: &'static str,
         /// The object.
         subject: String,
-        /// The server's message.
+        /// Message of the API server.
         reason: String,
     },
-    /// The object (or the API) does not exist.
+    /// The object, or its API, does not exist.
     #[error("{subject} does not exist: {reason}")]
     NotFound {
         /// The object.
         subject: String,
-        /// The server's message.
+        /// Message of the API server.
         reason: String,
     },
-    /// An object of that name exists already.
+    /// An object of the same name exists already.
     #[error("{subject} exists already")]
     AlreadyExists {
         /// The object.
@@ -96,33 +96,33 @@ pub enum ClusterError {
     Conflict {
         /// The object.
         subject: String,
-        /// The server's message.
+        /// Message of the API server.
         reason: String,
     },
     /// No answer came in time. A change might have been executed, or not.
     #[error("the API server at `{server}` did not answer within {seconds} s: {verb} {subject}")]
     TimedOut {
-        /// Its URL.
+        /// URL of the API server.
         server: String,
         /// The verb.
         verb: &'static str,
         /// The object.
         subject: String,
-        /// The timeout.
+        /// The timeout, in seconds.
         seconds: u64,
     },
-    /// The server is not ready.
+    /// The API server is not ready.
     #[error("the API server at `{server}` is not ready: {reason}")]
     NotReady {
-        /// Its URL.
+        /// URL of the API server.
         server: String,
-        /// Its message.
+        /// Message of the API server.
         reason: String,
     },
-    /// The server failed in another way.
+    /// The API server failed in another way.
     #[error("the API server at `{server}` failed to {verb} {subject}, status {code}: {reason}")]
     Server {
-        /// Its URL.
+        /// URL of the API server.
         server: String,
         /// The verb.
         verb: &'static str,
@@ -130,27 +130,27 @@ pub enum ClusterError {
         subject: String,
         /// The HTTP status.
         code: u16,
-        /// Its message.
+        /// Message of the API server.
         reason: String,
     },
-    /// An answer does not match the API.
+    /// An answer cannot be parsed.
     #[error("the answer of `{server}` about {subject} cannot be used: {reason}")]
     Answer {
-        /// The server's URL.
+        /// URL of the server.
         server: String,
         /// The object.
         subject: String,
-        /// What was found and expected.
+        /// The parse error and the start of the answer.
         reason: String,
     },
-    /// An answer is longer than any answer of the API.
+    /// An answer is longer than any valid answer of the API.
     #[error("the answer of `{server}` about {subject} is too long: {reason}")]
     TooLarge {
-        /// The server's URL.
+        /// URL of the server.
         server: String,
         /// The object.
         subject: String,
-        /// The size that was received.
+        /// The received size.
         reason: String,
     },
     /// A manifest or a name is not valid.
@@ -162,7 +162,7 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
-    /// Returns what to do about it, in one sentence.
+    /// Returns one sentence that explains how to fix the error.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::NoConfiguration => {
@@ -204,8 +204,8 @@ impl ClusterError {
         })
     }
 
-    /// Whether the error affects only this object: others can still be changed. An unavailable webhook is an internal error of
-    /// the API server (`ErrCallingWebhook`, `apiserver/pkg/util/webhook/error.go`, v1.36.3).
+    /// Whether the error affects only this object, so that other objects can still be changed. For an unavailable webhook the API
+    /// server returns an internal error (`ErrCallingWebhook`, `apiserver/pkg/util/webhook/error.go`, v1.36.3).
     pub fn is_of_one_object(&self) -> bool {
         match self {
             Self::Refused { .. }
@@ -217,7 +217,7 @@ impl ClusterError {
         }
     }
 
-    /// Whether the same request may succeed a little later.
+    /// Whether the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::TimedOut { .. } | Self::NotReady { .. } => true,
@@ -227,7 +227,7 @@ impl ClusterError {
     }
 }
 
-/// The request, for its errors.
+/// The request that failed, for its error message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct About<'a> {
     pub(super) server: &'a str,
@@ -235,8 +235,8 @@ pub(super) struct About<'a> {
     pub(super) subject: &'a str,
 }
 
-/// Returns the error for an answer that is not a success. The API answers with a Status
-/// (`staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go`, v1.36.3); a proxy on the way may answer with anything.
+/// Returns the error for an answer that is not a success. The API server answers with a Status
+/// (`staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go`, v1.36.3); an HTTP proxy may answer with any text.
 pub(super) fn refusal(about: About<'_>, answer: &Answer) -> ClusterError {
     let status: Status = serde_json::from_slice(&answer.body).unwrap_or_default();
     let kind = status.reason.as_str();
@@ -244,10 +244,10 @@ pub(super) fn refusal(about: About<'_>, answer: &Answer) -> ClusterError {
     let reason = message(&answer.body);
     match (answer.code, kind) {
         (401, _) => ClusterError::Unauthorized { server, reason },
-        // First: the message of a policy can contain any text.
+        // This arm comes first, because the message of a policy can contain any text.
         (400..=499, _) if is_of_admission(&reason) => ClusterError::Refused { verb, subject, reason },
-        // From RBAC and other authorizers (`ForbiddenStatusError`, `apiserver/pkg/endpoints/handlers/responsewriters/errors.go`);
-        // other refusals come from admission.
+        // The error of RBAC and other authorizers (`ForbiddenStatusError`,
+        // `apiserver/pkg/endpoints/handlers/responsewriters/errors.go`). Every other 403 comes from admission.
         (403, _) if reason.contains(" cannot ") => ClusterError::Forbidden { verb, subject, reason },
         (403, _) => ClusterError::Refused { verb, subject, reason },
         (404, _) => ClusterError::NotFound { subject, reason },
@@ -258,13 +258,13 @@ pub(super) fn refusal(about: About<'_>, answer: &Answer) -> ClusterError {
     }
 }
 
-/// A webhook or policy chooses its status code itself (`apiserver/pkg/admission/plugin/webhook/errors` and
-/// `plugin/policy/validating/plugin.go`, v1.36.3).
+/// Whether a webhook or policy rejected the request, by its message. Webhooks and policies choose their own status code
+/// (`apiserver/pkg/admission/plugin/webhook/errors` and `plugin/policy/validating/plugin.go`, v1.36.3).
 fn is_of_admission(reason: &str) -> bool {
     reason.contains("admission webhook \"") || reason.contains("ValidatingAdmissionPolicy '")
 }
 
-/// The fields of a Status that are used; the answer may be something else.
+/// The used fields of a Status. They are empty if the answer is not a Status.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -272,19 +272,19 @@ struct Status {
     reason: String,
 }
 
-/// Returns the message of an answer: of a Status its `message`.
+/// Returns the `message` of a Status, or the start of any other answer.
 pub(super) fn message(body: &[u8]) -> String {
     let status: Status = serde_json::from_slice(body).unwrap_or_default();
     if status.message.is_empty() { excerpt(body) } else { status.message }
 }
 
-/// Whether RBAC, or another authorizer, rejected a request. A kubelet that rejects a forwarded request writes plain text
+/// Whether RBAC or another authorizer rejected a request. A kubelet that rejects a forwarded request writes plain text
 /// (`InstallAuthFilter`, `pkg/kubelet/server/server.go`, v1.36.3), not a Status.
 pub(super) fn is_forbidden(answer: &Answer) -> bool {
     answer.code == 403 && message(&answer.body).contains(" cannot ")
 }
 
-/// Returns the start of a text, which may be a whole page.
+/// Returns the first 300 bytes of a text. The text may be a whole HTML page.
 pub(super) fn excerpt(body: &[u8]) -> String {
     const LONGEST: usize = 300;
     let text = String::from_utf8_lossy(body);

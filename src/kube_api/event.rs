@@ -15,11 +15,11 @@ pub struct ServiceEvent {
     pub name: String,
     /// The Service's uid.
     pub uid: String,
-    /// Its reason, in CamelCase for programs: `Renumbered`.
+    /// Reason of the event in CamelCase, for programs, as in `Renumbered`.
     pub reason: &'static str,
-    /// The action, in CamelCase.
+    /// Action of the event, in CamelCase.
     pub action: &'static str,
-    /// The message for people.
+    /// Message of the event, for people.
     pub note: String,
     /// Id of the operation.
     pub operation: String,
@@ -27,12 +27,12 @@ pub struct ServiceEvent {
     pub host: String,
     /// Time of the event.
     pub time: OffsetDateTime,
-    /// Hexadecimal digits that make the event unique among those of the Service.
+    /// Hexadecimal digits that make the event's name unique among the events of the Service.
     pub unique: String,
 }
 
 impl ServiceEvent {
-    /// Returns the object in the form that `ValidateEventCreate` requires (`pkg/apis/core/validation/events.go`, v1.36.3).
+    /// Returns the event as an API object that `ValidateEventCreate` accepts (`pkg/apis/core/validation/events.go`, v1.36.3).
     fn manifest(&self) -> Value {
         const MOST_NOTE: usize = 1024;
         const MOST_INSTANCE: usize = 128;
@@ -61,7 +61,7 @@ impl ServiceEvent {
     }
 }
 
-/// A time as the API writes a `MicroTime` (`apimachinery/pkg/apis/meta/v1/micro_time.go`, v1.36.3).
+/// Formats a time as a `MicroTime` of the API (`apimachinery/pkg/apis/meta/v1/micro_time.go`, v1.36.3).
 pub(super) fn micro_time(time: OffsetDateTime) -> String {
     let format = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z");
     time.to_offset(time::UtcOffset::UTC).format(format).unwrap_or_default()

@@ -1,14 +1,17 @@
-//! Tests with a Service whether nodes route external IPs, before anything depends on it. A barrier does not show that: a
-//! kube-proxy that ignores external IPs applies every change all the same.
+//! Tests with temporary Services whether nodes route external IPs, before a migration depends on external IPs. A barrier cannot
+//! test this: a kube-proxy that ignores external IPs still applies every change and passes the barrier.
 //!
-//! Two temporary Services are created, both like the sentinel of a barrier, so that every kube-proxy answers at the health check
-//! port of each with its name. The *tried* one has, at the number of its own health check port, the addresses of the nodes as
-//! external IPs, and as endpoints the health check ports of the *answering* one. A node that routes external IPs then forwards
-//! traffic for that port to the answering Service's health check; on any other node the tried Service's own health check answers.
-//! No other Service has the port: API servers allocate it cluster-wide.
+//! The test creates two Services like the sentinel of a barrier, the *tried* Service and the *answering* Service. Each has a
+//! health check port, at which every kube-proxy answers with the name of the Service.
 //!
-//! If the asking machine is a node, its own kube-proxy forwards the questions to all nodes. The test asks an address, too, that
-//! only rules of a kube-proxy can answer. If it answers, the answers count for this node only.
+//! The external IPs of the tried Service are the addresses of the nodes. Its port has the same number as its own health check
+//! port. Its endpoints are the health check port of the answering Service on every node. On a node that routes external IPs, a
+//! request to this port is forwarded and returns the name of the answering Service. On any other node, the health check of the
+//! tried Service answers. No other Service has the same health check port, because API servers allocate these ports cluster-wide.
+//!
+//! If this machine is a node, its own kube-proxy handles the requests to all nodes. The test therefore also sends requests to an
+//! unused address, which only the rules of a kube-proxy can answer. If this address answers, the results are valid only for this
+//! node.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -28,57 +31,58 @@ use super::node_proxy::node_proxy_refusal;
 use super::{Cluster, ClusterError, Node};
 use crate::ip::Family;
 
-/// The label's value that prevents barriers of an operation from deleting these Services. [`Cluster::remove_sentinels`] deletes
-/// those that a killed process leaves behind; barriers do after an hour.
+/// Value of the operation label. Barriers do not delete Services with this value until they are an hour old.
+/// [`Cluster::remove_sentinels`] deletes at once the Services that a killed process left behind.
 const TRIAL: &str = "external-ips";
-/// As many endpoints as an EndpointSlice may have (`pkg/apis/discovery/validation/validation.go`, v1.36.3).
+/// Most endpoints in an EndpointSlice (`pkg/apis/discovery/validation/validation.go`, v1.36.3).
 const MOST_NODES: usize = 1000;
 const AT_ONCE: usize = 64;
 const QUESTION: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(250);
-/// Connections to the address that only a kube-proxy answers: each is forwarded to any node.
+/// Number of connections to the test address. A kube-proxy forwards each of them to a random node.
 const TRIES: usize = 3;
 
-/// What to test, and how.
+/// Parameters of the test for external IPs.
 #[derive(Debug, Clone)]
 pub struct ExternalIpTrial {
     /// Namespace of the Services; usually `kube-system`.
     pub namespace: String,
-    /// Id of the operation, for its barrier.
+    /// Id of the operation, for the barrier of the test.
     pub operation: String,
     /// Address family.
     pub family: Family,
-    /// How the nodes are asked.
+    /// How the test sends requests to the nodes.
     pub reach: Reach,
-    /// An unused address, to be routed in addition to those of the nodes.
+    /// Unused address that the tried Service gets in addition to the addresses of the nodes.
     pub address: IpAddr,
-    /// How long a kube-proxy may take to apply the Services, and then to answer.
+    /// Deadline for a kube-proxy to apply the Services. The same time is allowed again for its answer.
     pub deadline: Duration,
 }
 
-/// Result of the test.
+/// Result of the test for external IPs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExternalIpsTried {
     /// Nodes that route external IPs.
     pub routing: Vec<String>,
-    /// Nodes that do not.
+    /// Nodes that do not route external IPs.
     pub not_routing: Vec<String>,
-    /// Nodes that cannot be asked from here, with the reason.
+    /// Nodes that cannot be tested from this machine, with the reason.
     pub unknown: Vec<SilentNode>,
-    /// Whether the test address answers here: traffic of this machine, or of the Pod that this runs in, passes a kube-proxy.
+    /// Whether the test address answers on this machine. If so, traffic of this machine, or of the Pod that runs netsurgeon,
+    /// passes a kube-proxy.
     pub answers_here: bool,
 }
 
-/// A node's answer.
+/// The answer of one node.
 #[derive(Debug)]
 struct Answer {
     node: String,
     heard: Heard,
-    /// Whether the node is this machine.
+    /// Whether netsurgeon runs on this node.
     is_here: bool,
 }
 
-/// The result for a node.
+/// The test result of one node.
 #[derive(Debug, PartialEq, Eq)]
 enum Heard {
     Routed,
@@ -87,7 +91,7 @@ enum Heard {
 }
 
 impl Cluster {
-    /// Tests on every node whether it routes external IPs. Creates two Services and an EndpointSlice, and deletes them, also on
+    /// Tests for every node whether it routes external IPs. Creates two Services and an EndpointSlice, and deletes them, also on
     /// failure.
     pub async fn try_external_ips(&self, trial: &ExternalIpTrial) -> Result<ExternalIpsTried, ClusterError> {
         self.remove_sentinels(&trial.namespace).await?;
@@ -113,7 +117,7 @@ impl Cluster {
         outcome.map(|(heard, answers_here)| sorted(heard, answers_here, unknown))
     }
 
-    /// Returns a port that no Service has: creates a Service that gets it, and deletes the Service.
+    /// Returns a health check port that no Service uses. Creates a Service to allocate the port, then deletes the Service.
     async fn free_port(&self, trial: &ExternalIpTrial) -> Result<u16, ClusterError> {
         let made = self.create_once_allocated(&sentinel(TRIAL, &trial.namespace, trial.family)).await?;
         let port = Sentinel::of(&made, trial.family, self.server()).map(|sentinel| sentinel.port);
@@ -149,7 +153,7 @@ impl Cluster {
             Answer { node: node.name.clone(), heard, is_here }
         });
         let heard: Vec<_> = stream::iter(heard).buffered(AT_ONCE).collect().await;
-        // If no node routes the address, a packet to it would leave for the network around this machine.
+        // If no node routes the test address, a packet to this address would leave the cluster network.
         if !heard.iter().any(|answer| answer.heard == Heard::Routed) {
             return Ok((heard, false));
         }
@@ -157,7 +161,7 @@ impl Cluster {
         Ok((heard, here.contains(&true)))
     }
 
-    /// Waits until the kube-proxies have applied the Services; returns the nodes whose kube-proxies have not.
+    /// Waits until the kube-proxies have applied the Services. Returns the nodes whose kube-proxies did not apply them in time.
     async fn silent(&self, trial: &ExternalIpTrial) -> Result<Vec<SilentNode>, ClusterError> {
         let barrier = Barrier {
             namespace: trial.namespace.clone(),
@@ -174,7 +178,7 @@ impl Cluster {
         }
     }
 
-    /// Asks a node until its answer is conclusive, or until the deadline.
+    /// Sends requests to a node until its answer is conclusive, or until the deadline.
     async fn hear(&self, trial: &ExternalIpTrial, pair: &Pair, node: &Node, address: IpAddr) -> Heard {
         let started = Instant::now();
         loop {
@@ -187,7 +191,7 @@ impl Cluster {
             }
             if trial.reach != Reach::Direct {
                 match self.hear_through_api_server(pair, node).await {
-                    // An API server on a node sends its traffic through a kube-proxy as well.
+                    // An API server on a node sends its traffic through the kube-proxy of that node.
                     Heard::Routed => {
                         seen.push("only the API server reaches it, through its own kube-proxy".to_string());
                         return Heard::Nothing(seen.join("; "));
@@ -213,7 +217,7 @@ impl Cluster {
     }
 }
 
-/// Returns the tried Service.
+/// Returns the manifest of the tried Service.
 fn tried(trial: &ExternalIpTrial, port: u16, external: impl Iterator<Item = IpAddr>) -> Value {
     let mut service = sentinel(TRIAL, &trial.namespace, trial.family);
     if let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) {
@@ -224,7 +228,7 @@ fn tried(trial: &ExternalIpTrial, port: u16, external: impl Iterator<Item = IpAd
     service
 }
 
-/// The two Services.
+/// The two Services of the test.
 struct Pair {
     answering: Sentinel,
     tried: Sentinel,
@@ -242,8 +246,8 @@ impl Pair {
         self.ask(address).await == Heard::Routed
     }
 
-    /// An answer of the tried Service's own health check counts once it shows the endpoint of its node: then the rules of that
-    /// round are in force, for Services and endpoints.
+    /// Evaluates the answer of a node. The tried Service's own health check is conclusive only once it reports the endpoint of
+    /// its node. Then the kube-proxy has applied its rules for both the Services and the endpoints.
     fn judge(&self, answer: &str) -> Heard {
         if self.answering.is_named_in(answer) {
             return Heard::Routed;
@@ -258,14 +262,15 @@ impl Pair {
     }
 }
 
-/// `localEndpoints` of a health check's answer (`hcHandler.ServeHTTP`, `pkg/proxy/healthcheck/service_health.go`, v1.36.3).
+/// Reads `localEndpoints` from the answer of a health check (`hcHandler.ServeHTTP`, `pkg/proxy/healthcheck/service_health.go`,
+/// v1.36.3).
 fn local_endpoints(answer: &str) -> u64 {
     let body = answer.get(answer.find('{').unwrap_or(answer.len())..).unwrap_or_default();
     let body: Value = serde_json::from_str(body).unwrap_or_default();
     body.get("localEndpoints").and_then(Value::as_u64).unwrap_or_default()
 }
 
-/// Pairs each node with the address to ask; the others cannot be asked.
+/// Pairs each node with its address to test. The second list has the nodes that cannot be tested.
 fn with_addresses(nodes: Vec<Node>, family: Family) -> (Vec<(Node, IpAddr)>, Vec<SilentNode>) {
     let (mut asked, mut unknown) = (Vec::new(), Vec::new());
     for node in nodes {
@@ -283,7 +288,7 @@ fn with_addresses(nodes: Vec<Node>, family: Family) -> (Vec<(Node, IpAddr)>, Vec
     (asked, unknown)
 }
 
-/// Sorts the answers by what they prove.
+/// Groups the nodes by the result that their answers prove.
 fn sorted(answers: Vec<Answer>, test_address_answers: bool, unknown: Vec<SilentNode>) -> ExternalIpsTried {
     let own = answers.iter().any(|answer| answer.is_here && answer.heard == Heard::Routed);
     let answers_here = test_address_answers || own;

@@ -1,4 +1,4 @@
-//! Asks a node's port in plain HTTP: kube-proxy's health check ports speak nothing else.
+//! Sends a plain HTTP request to a port of a node. kube-proxy's health check ports support only plain HTTP.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// An answer of a kube-proxy has some 200 bytes; another program may send much more.
+/// Most bytes to read. An answer of a kube-proxy has about 200 bytes, but another program may send much more.
 const LONGEST: u64 = 16 * 1024;
 
-/// Why there was no answer.
+/// A request that got no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NoAnswer {
-    /// No packet came back, as behind a firewall that drops packets.
+    /// Whether the request timed out, for example because a firewall drops the packets.
     pub(super) silent: bool,
     pub(super) reason: String,
 }
 
-/// Requests a path; returns the whole answer, head included.
+/// Requests a path and returns the whole answer, including the headers.
 pub(super) async fn ask(address: SocketAddr, path: &str, limit: Duration) -> Result<String, NoAnswer> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;

@@ -1,4 +1,4 @@
-//! Kinds that an API serves, the paths of their objects, and a cache of them.
+//! Kinds that an API server serves, the paths of their objects, and a cache of discovered kinds.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -9,25 +9,25 @@ use kube::core::{ApiResource, DynamicObject, GroupVersion, Request, Resource as 
 use super::resource::segment;
 use super::{ClusterError, Collection};
 
-/// A served kind, in one version.
+/// A kind that the API server serves, in one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedKind {
-    /// As in `apps`; empty for the core group.
+    /// API group, as in `apps`; empty for the core group.
     pub group: String,
-    /// As in `v1`.
+    /// API version, as in `v1`.
     pub version: String,
-    /// As in `Deployment`.
+    /// Name of the kind, as in `Deployment`.
     pub kind: String,
-    /// As in `deployments`.
+    /// Plural name in paths, as in `deployments`.
     pub plural: String,
-    /// Whether its objects have a namespace.
+    /// Whether objects of this kind have a namespace.
     pub is_namespaced: bool,
-    /// The verbs that it supports, as in `list`.
+    /// Supported verbs, as in `list`.
     pub verbs: BTreeSet<String>,
 }
 
 impl ServedKind {
-    /// Returns a builder of requests for its objects, in one namespace or in all.
+    /// Returns a builder of requests for objects of this kind, in one namespace or in all namespaces.
     pub(super) fn requests(&self, namespace: Option<&str>) -> Result<Request, ClusterError> {
         if let Some(namespace) = namespace {
             segment(namespace)?;
@@ -42,12 +42,12 @@ impl ServedKind {
     }
 }
 
-/// Returns group and version of `apps/v1`; the core group has no name.
+/// Splits `apps/v1` into group and version. The group is empty for the core group.
 pub(super) fn parts(api_version: &str) -> (&str, &str) {
     api_version.rsplit_once('/').unwrap_or(("", api_version))
 }
 
-/// Returns the kinds of a list of resources, without their subresources.
+/// Returns the kinds in a list of resources, without subresources.
 pub(super) fn kinds(found: APIResourceList) -> Vec<ServedKind> {
     let (group, version) = parts(&found.group_version);
     let kinds = found.resources.into_iter().filter(|one| !one.name.contains('/'));
@@ -62,7 +62,7 @@ pub(super) fn kinds(found: APIResourceList) -> Vec<ServedKind> {
     kinds.map(kind).collect()
 }
 
-/// The discovered kinds, by group and version as in `apps/v1`.
+/// Cache of discovered kinds, by group and version as in `apps/v1`.
 #[derive(Default)]
 pub(super) struct Kinds(Mutex<HashMap<String, Vec<ServedKind>>>);
 
@@ -78,7 +78,7 @@ impl Kinds {
     }
 }
 
-/// Returns the path of a group's version, as in `/apis/apps/v1`.
+/// Returns the path of a group version, as in `/apis/apps/v1`.
 pub(super) fn root(api_version: &str) -> Result<String, ClusterError> {
     for part in api_version.split('/') {
         segment(part)?;

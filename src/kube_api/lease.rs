@@ -1,11 +1,11 @@
-//! A Lease of the API: one process at a time is its holder, as among the replicas of a controller.
+//! A Lease object of the API, which one process at a time holds, as for the replicas of a controller.
 //!
 //! The Lease reduces contention; it is not a fencing token. A holder that was suspended may believe for a moment that it still
 //! holds the Lease. Every write of a holder must be safe without it.
 //!
-//! The rules are those of `tools/leaderelection` of client-go, v1.36.3: clocks are not compared. A waiting process records when
-//! it observed the last change of the Lease. It takes the Lease once it has been unchanged for its duration. Every write has the
-//! version that it replaces as a precondition.
+//! The rules are the same as in `tools/leaderelection` of client-go, v1.36.3: clocks are not compared. A waiting process records
+//! when it observed the last change of the Lease. It takes the Lease once the Lease was unchanged for its duration. Every write
+//! has the replaced `resourceVersion` as a precondition.
 
 use std::time::Duration;
 
@@ -19,24 +19,24 @@ use super::{Cluster, ClusterError, MANAGED_BY, ObjectRef};
 
 const API_VERSION: &str = "coordination.k8s.io/v1";
 
-/// How often one attempt reads again because another process was faster.
+/// Most reads in one attempt. A read is repeated if another process changed the Lease first.
 const MOST_READS: u32 = 3;
 
-/// The holder of a Lease.
+/// Which process holds a Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseState {
-    /// This process holds it, renewed just now.
+    /// This process holds the Lease and has just renewed it.
     Ours,
-    /// Another process holds it.
+    /// Another process holds the Lease.
     Other {
-        /// Its name.
+        /// Name of the other holder.
         name: String,
-        /// When it can be taken over if it is not renewed.
+        /// Time until the Lease can be taken over if it is not renewed.
         left: Duration,
     },
 }
 
-/// A Lease that this process requests, and keeps once it holds it.
+/// A Lease that this process requests and renews.
 pub struct Lease {
     cluster: Cluster,
     namespace: String,
@@ -44,7 +44,7 @@ pub struct Lease {
     holder: String,
     duration: Duration,
     seen: Option<Seen>,
-    /// The `leaseTransitions` at which this process took it.
+    /// The `leaseTransitions` at which this process took the Lease; `None` while it does not hold the Lease.
     ours: Option<i32>,
 }
 
@@ -54,7 +54,7 @@ struct Seen {
     at: Instant,
 }
 
-/// What to do with an existing Lease.
+/// The next action for an existing Lease.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Renew,
@@ -63,8 +63,8 @@ enum Verdict {
 }
 
 impl Lease {
-    /// Sends nothing yet. `holder` must be unique to this process. `duration`, in whole seconds, is how long other processes
-    /// respect a Lease that is not renewed.
+    /// Returns a Lease without sending a request. `holder` must be unique to this process. `duration`, in whole seconds, is how
+    /// long other processes respect the Lease after its last renewal.
     pub fn new(cluster: Cluster, namespace: &str, name: &str, holder: &str, duration: Duration) -> Self {
         let (namespace, name, holder) = (namespace.to_string(), name.to_string(), holder.to_string());
         Self { cluster, namespace, name, holder, duration, seen: None, ours: None }
@@ -79,7 +79,7 @@ impl Lease {
         self.attempts(Self::judge).await
     }
 
-    /// Renews the Lease of this process, and never takes it over: once another process has taken it, it is lost.
+    /// Renews the Lease if this process still holds it. Does not take the Lease back if another process has taken it over.
     pub async fn renew(&mut self) -> Result<LeaseState, ClusterError> {
         self.attempts(|lease, found, now| match lease.judge(found, now) {
             Verdict::Renew if lease.ours == Some(transitions_of(found)) => Verdict::Renew,
@@ -89,7 +89,7 @@ impl Lease {
         .await
     }
 
-    /// Takes the Lease over from this holder only.
+    /// Takes over the Lease if `from` still holds it.
     pub async fn seize(&mut self, from: &str) -> Result<LeaseState, ClusterError> {
         self.attempts(|lease, found, now| match holder_of(found) {
             holder if holder == from => Verdict::Take,
@@ -143,7 +143,7 @@ impl Lease {
         Ok(LeaseState::Ours)
     }
 
-    /// When it expires, by its holder's clock.
+    /// Returns when the Lease expires, by the clock of its holder.
     fn until(&self, found: &Record) -> OffsetDateTime {
         let renewed = found.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
         let renewed = renewed.map(|time| time.0.as_nanosecond()).unwrap_or_default();
@@ -161,7 +161,7 @@ impl Lease {
         self.cluster.object(Some(&self.namespace), &self.name).await
     }
 
-    /// Returns the holder that it names, and the time left by this machine's clock; `None` if it is free.
+    /// Returns the current holder, and the remaining time by this machine's clock; `None` if the Lease is free.
     pub async fn holder(&self) -> Result<Option<(String, Duration)>, ClusterError> {
         let Some(found) = self.read().await? else { return Ok(None) };
         let name = holder_of(&found).to_string();
@@ -170,7 +170,7 @@ impl Lease {
         Ok(left.map(|left| (name, Duration::from_secs(left))))
     }
 
-    /// Releases it, if this process holds it, so that no other process has to wait until it expires.
+    /// Releases the Lease if this process holds it, so that no other process has to wait until it expires.
     pub async fn release(&mut self) -> Result<(), ClusterError> {
         match self.read().await? {
             Some(found) if holder_of(&found) == self.holder => {

@@ -1,5 +1,5 @@
-//! Lists: page by page, at one revision, and only the needed part of each object is kept. An object in memory takes many times
-//! the size of its JSON, and a list can have many objects.
+//! Lists objects page by page, at one revision, and keeps only the needed part of each object. An object in memory takes many
+//! times the size of its JSON, and a list can have many objects.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
@@ -15,17 +15,17 @@ use super::{Cluster, ClusterError, Collection, ServedKind};
 /// Objects in a page of a list: as many as kubectl requests (`--chunk-size`).
 const PAGE: u32 = 500;
 
-/// How often a list is restarted because the API server no longer has the revision of its pages. It keeps them for five minutes
-/// (etcd's compaction interval), so one restart is rare.
+/// Most attempts to read a list. A list restarts when the API server no longer has the revision of its pages. API servers keep
+/// revisions for five minutes (etcd's compaction interval), so even one restart is rare.
 const MOST_LISTS: usize = 4;
 
-/// What to keep of an object of a list, if anything.
+/// Function that returns the part to keep of each object in a list, or `None` to drop the object.
 pub type Keep<'k, K, T> = &'k (dyn Fn(K) -> Option<T> + Sync);
 
-/// A page of a list, whose objects are read one by one.
+/// A page of a list. Its objects are parsed one by one.
 #[derive(Deserialize)]
 struct Page<'a> {
-    /// `null` where there are none.
+    /// `null` in a list without objects.
     #[serde(borrow)]
     items: Option<Vec<&'a RawValue>>,
     #[serde(default)]
@@ -39,14 +39,14 @@ struct PageMetadata {
     next: String,
 }
 
-/// Which objects of a place are read, and how many at most.
+/// Selects the objects to read at a place, and limits their number.
 struct Wanted {
     options: ListParams,
     /// The most objects in a page.
     page: u32,
-    /// Metadata only (`PartialObjectMetadataList`, 1.15 and later): the content of objects is not sent.
+    /// Whether the API server sends only metadata (`PartialObjectMetadataList`, 1.15 and later), without the content of objects.
     is_metadata: bool,
-    /// Stop after this many kept objects.
+    /// Number of kept objects after which reading stops.
     enough: usize,
 }
 
@@ -99,16 +99,16 @@ impl Cluster {
         self.each(&Place::of::<K>(namespace)?, Wanted::all(None), keep).await
     }
 
-    /// Reads only the metadata of all objects of a kind: the way to list Secrets. It keeps names, uid, labels and owners, and of
-    /// the annotations the one that marks tokens of ServiceAccounts. The annotation of `kubectl apply`
-    /// (`kubectl.kubernetes.io/last-applied-configuration`) contains the whole Secret; it is dropped with its page.
+    /// Reads only the metadata of all objects of a kind: the way to list Secrets. Keeps names, uid, labels, owners, and the
+    /// annotation that marks ServiceAccount tokens. The annotation of `kubectl apply`
+    /// (`kubectl.kubernetes.io/last-applied-configuration`) contains the whole Secret. It is dropped as soon as its page is read.
     pub async fn list_metadata(&self, collection: &Collection<'_>) -> Result<Vec<ObjectMeta>, ClusterError> {
         let place = self.connection.place(collection).await?;
         self.each(&place, Wanted::metadata(), &|found: Bare| Some(found.kept())).await
     }
 
-    /// Returns the first object of a kind that is wanted, in the form of [`Cluster::list_metadata`]: in one namespace, or
-    /// everywhere except in the namespaces that are left out. It reads pages of a hundred until it finds one.
+    /// Returns the first object of a kind for which `is_wanted` is true, in the form of [`Cluster::list_metadata`]. Searches one
+    /// namespace, or all namespaces except those in `without`. Reads pages of 100 objects until it finds one.
     pub async fn first_of(
         &self,
         kind: &ServedKind,

@@ -1,4 +1,4 @@
-//! The Kubernetes API, as far as this program needs it.
+//! A client of the Kubernetes API, limited to the needs of netsurgeon.
 //!
 //! ```text
 //! Cluster ─ whichever API server the kubeconfig leads to: create, get, list, apply, delete; identity; nodes
@@ -8,8 +8,8 @@
 //! Probe ─ something beside the cluster that speaks HTTP                        (probe)
 //! ```
 //!
-//! `kube` and `k8s-openapi` carry the API; only this room uses `kube`. Objects that are read have the types of `k8s-openapi`;
-//! objects that are written are JSON. Every request has a deadline and a descriptive error.
+//! The crates `kube` and `k8s-openapi` implement the API; no other module uses `kube`. Objects that are read have the types of
+//! `k8s-openapi`; objects that are written are JSON. Every request has a deadline and a descriptive error.
 
 mod access;
 mod allocator;
@@ -74,12 +74,12 @@ pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "netsurgeo
 #[derive(Clone)]
 pub struct Cluster {
     connection: Arc<Connection>,
-    /// Names of the sentinels that barriers of this process wait for.
+    /// Names of the sentinels for which barriers of this process wait.
     sentinels: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Cluster {
-    /// Finds the API and checks that it answers and accepts the credentials.
+    /// Finds the API server, and checks that it answers and accepts the credentials.
     pub async fn connect(options: &ClusterOptions) -> Result<Self, ClusterError> {
         let connection = Connection::new(options.config().await?, options.timeout)?;
         let cluster = Self { connection: Arc::new(connection), sentinels: Arc::default() };
@@ -87,17 +87,18 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Returns the URL, for headings and errors.
+    /// Returns the URL of the API server, for headings and errors.
     pub fn server(&self) -> &str {
         self.connection.server()
     }
 
-    /// Whether the kubeconfig switches verification of certificates off (`insecure-skip-tls-verify`).
+    /// Whether the kubeconfig disables the verification of certificates (`insecure-skip-tls-verify`).
     pub fn is_unverified(&self) -> bool {
         self.connection.config().accept_invalid_certs
     }
 
-    /// Returns the authorities that the kubeconfig trusts, as DER; none if it trusts those of this machine.
+    /// Returns the CA certificates that the kubeconfig trusts, as DER. The list is empty if the kubeconfig trusts the CAs of this
+    /// machine.
     pub fn authorities(&self) -> Result<Vec<Vec<u8>>, ClusterError> {
         let config = self.connection.config();
         let Some(file) = &config.root_cert_file else {
@@ -111,8 +112,7 @@ impl Cluster {
         Ok(read.into_iter().map(|one| one.to_vec()).collect())
     }
 
-    /// Returns the cluster's identity: the uid of the namespace `kube-system`, which lives as long as the
-    /// cluster does.
+    /// Returns the identity of the cluster: the uid of the namespace `kube-system`, which exists as long as the cluster.
     pub async fn identity(&self) -> Result<String, ClusterError> {
         let namespace =
             self.object::<Namespace>(None, "kube-system").await?.ok_or_else(|| ClusterError::NotFound {

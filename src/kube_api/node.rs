@@ -1,4 +1,4 @@
-//! The nodes: where kube-proxies run.
+//! The nodes of the cluster, on which kube-proxies run.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use serde::Deserialize;
 use super::node_proxy::node_proxy_refusal;
 use super::{Cluster, ClusterError};
 
-/// Timeout for a kubelet, which may be down.
+/// Timeout for the answer of a kubelet. A kubelet may be down.
 const QUESTION: Duration = Duration::from_secs(5);
 
-/// A node.
+/// A node of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Its addresses of type InternalIP, in order.
+    /// Addresses of type InternalIP, in the order of the Node object.
     pub internal_ips: Vec<IpAddr>,
-    /// Whether its kubelet reports ready, and did so recently.
+    /// Whether the condition `Ready` of the node is true. The cluster sets it to unknown when the kubelet stops reporting.
     pub ready: bool,
 }
 
@@ -41,14 +41,14 @@ impl Node {
 }
 
 impl Cluster {
-    /// Lists the nodes as they are now.
+    /// Lists the current nodes.
     pub async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {
         Ok(self.objects(None, None).await?.iter().map(Node::of).collect())
     }
 
-    /// Asks a node's kubelet, once, which DNS addresses it gives to Pods: `clusterDNS` of its running configuration (`/configz`,
-    /// `pkg/kubelet/server/server.go`, v1.36.3). The error is the reason why it did not answer: without the optional ClusterRole
-    /// `netsurgeon-nodes` no kubelet can be asked.
+    /// Reads the DNS addresses that the kubelet of a node gives to Pods: `clusterDNS` of its running configuration (`/configz`,
+    /// `pkg/kubelet/server/server.go`, v1.36.3). Sends the request once. The error is the reason why there was no answer, for
+    /// example because the optional ClusterRole `netsurgeon-nodes` is missing.
     pub async fn kubelet_dns(&self, node: &str) -> Result<Vec<String>, String> {
         let answer = self.ask_node((node, None), "configz", QUESTION).await?;
         if answer.code != 200 {

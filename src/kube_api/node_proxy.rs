@@ -1,4 +1,4 @@
-//! Asks a program on a node through the API server, once: kubelets, and kube-proxy's health checks.
+//! Sends a request to a program on a node through the API server: a kubelet, or a health check of kube-proxy.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use super::error::{is_forbidden, message};
 use super::resource::segment;
 
 impl Cluster {
-    /// Asks the kubelet of a node, or the program at another port; the error is the reason why no answer came. A refusal is an
-    /// answer, too.
+    /// Sends one request to the kubelet of a node, or to a program at another port. The error is the reason why there was no
+    /// answer. An HTTP error status is an answer, too.
     pub(super) async fn ask_node(
         &self,
         (node, port): (&str, Option<u16>),
@@ -30,11 +30,12 @@ impl Cluster {
     }
 }
 
-/// Returns the message for an answer of the API server's node proxy that is not a success.
+/// Returns the error message for a failed request through the API server's node proxy.
 ///
-/// The API server checks `get` of `nodes/proxy` for every path below it (`pkg/endpoints/request/requestinfo.go`, apiserver
-/// v0.36.3: the subresource is the segment after the name). Only kubelets check the finer `nodes/configz` and `nodes/healthz` of
-/// KEP-2862, for requests that reach them directly (`pkg/kubelet/server/auth.go`, v1.36.3): here they have no effect.
+/// The API server checks the permission `get nodes/proxy` for every path below `nodes/proxy`
+/// (`pkg/endpoints/request/requestinfo.go`, apiserver v0.36.3: the subresource is the segment after the name). The finer
+/// permissions `nodes/configz` and `nodes/healthz` of KEP-2862 have no effect here: only kubelets check them, for direct requests
+/// (`pkg/kubelet/server/auth.go`, v1.36.3).
 pub(super) fn node_proxy_refusal(answer: &Answer) -> String {
     if is_forbidden(answer) {
         return "the user is not allowed to `get nodes/proxy`, which the optional ClusterRole `netsurgeon-nodes` of deploy/rbac.yaml \
@@ -58,7 +59,7 @@ mod tests {
         let refused = of(403, &json!({"kind": "Status", "message": message}).to_string());
         assert!(is_forbidden(&refused));
         assert!(node_proxy_refusal(&refused).contains("`netsurgeon-nodes`"));
-        // The user is allowed to, but the kubelet rejects the API server's client certificate.
+        // The user has the permission, but the kubelet rejects the API server's client certificate.
         let by_kubelet = of(
             403,
             "Forbidden (user=kube-apiserver, verb=get, resource=nodes, subresource(s)=[configz proxy])",

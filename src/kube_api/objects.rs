@@ -1,5 +1,5 @@
-//! Creates, reads, changes and deletes objects. Objects that are read have the types of `k8s-openapi`. Objects that are written,
-//! or copied as a whole, are JSON: fields that this program does not know must not be lost.
+//! Creates, reads, changes and deletes objects. Objects that are only read have the types of `k8s-openapi`. Objects that are
+//! written or copied are JSON, so that unknown fields are not lost.
 
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
@@ -15,14 +15,14 @@ pub trait Typed: kube::Resource<DynamicType = ()> + DeserializeOwned + 'static {
 
 impl<K: kube::Resource<DynamicType = ()> + DeserializeOwned + 'static> Typed for K {}
 
-/// The path of objects, and their name in errors.
+/// The path of one or more objects, and the name that error messages give them.
 pub(super) struct Place {
     pub(super) requests: Request,
     pub(super) subject: String,
 }
 
 impl Place {
-    /// Returns the place of all objects of a type, in one namespace or everywhere.
+    /// Returns the path of all objects of a type, in one namespace or in all namespaces.
     pub(super) fn of<K: Typed>(namespace: Option<&str>) -> Result<Self, ClusterError> {
         let namespace = namespace.map(segment).transpose()?;
         let subject = Collection::new("", &K::kind(&()), namespace).to_string();
@@ -31,13 +31,13 @@ impl Place {
 }
 
 impl Connection {
-    /// Returns the path of the objects of a collection; this asks the API.
+    /// Returns the path of the objects of a collection. Reads the kind from the API server if it is not cached.
     pub(super) async fn place(&self, collection: &Collection<'_>) -> Result<Place, ClusterError> {
         let requests = self.kind(collection).await?.requests(collection.namespace)?;
         Ok(Place { requests, subject: collection.to_string() })
     }
 
-    /// Returns the path for an object, and checks its name.
+    /// Checks the name of an object, and returns its path.
     async fn place_of(&self, object: &ObjectRef<'_>) -> Result<Place, ClusterError> {
         let kind = self.kind(&object.collection).await?;
         segment(object.name)?;
@@ -48,7 +48,7 @@ impl Connection {
         Ok(Place { requests: kind.requests(object.collection.namespace)?, subject: object.to_string() })
     }
 
-    /// Creates an object, or runs the create as a dry run.
+    /// Creates an object, or runs a dry run of the create.
     pub(super) async fn create<K: DeserializeOwned>(
         &self,
         manifest: &Value,
@@ -87,17 +87,17 @@ impl Cluster {
         self.connection.create(manifest, false).await
     }
 
-    /// Dry run of a create (`dryRun=All`): the API server checks everything, admission included, and stores nothing.
+    /// Runs a dry run of a create (`dryRun=All`): the API server runs all checks, including admission, and stores nothing.
     pub async fn try_create(&self, manifest: &Value) -> Result<Value, ClusterError> {
         self.connection.create(manifest, true).await
     }
 
-    /// Reads an object as it is stored now; `None` if it does not exist.
+    /// Reads the most recent version of an object; `None` if it does not exist.
     pub async fn get(&self, object: &ObjectRef<'_>) -> Result<Option<Value>, ClusterError> {
         self.connection.get(object, &GetParams::default()).await
     }
 
-    /// Reads an object of a type as it is stored now; `None` if it does not exist.
+    /// Reads the most recent version of an object of a type; `None` if it does not exist.
     pub async fn object<K: Typed>(
         &self,
         namespace: Option<&str>,
@@ -110,7 +110,7 @@ impl Cluster {
         unless_missing(self.connection.json(&call).await)
     }
 
-    /// Replaces an object by a changed copy; a [`ClusterError::Conflict`] if it has changed since it was read.
+    /// Replaces an object with a changed copy. Returns [`ClusterError::Conflict`] if the object has changed since it was read.
     pub async fn replace(&self, manifest: &Value) -> Result<Value, ClusterError> {
         let object = ObjectRef::of(manifest)?;
         let Place { requests, subject } = self.connection.place_of(&object).await?;
@@ -119,13 +119,13 @@ impl Cluster {
         self.connection.json(&Call::new(Verb::Replace, request, subject)?).await
     }
 
-    /// Changes an object by a JSON merge patch (RFC 7386) and returns the result.
+    /// Changes an object with a JSON merge patch (RFC 7386) and returns the changed object.
     pub async fn merge(&self, object: &ObjectRef<'_>, change: &Value) -> Result<Value, ClusterError> {
         self.patch(object, &PatchParams::default(), &Patch::Merge(change)).await
     }
 
-    /// Creates or changes an object to match a manifest (server-side apply, as `netsurgeon`). netsurgeon takes over fields of
-    /// other owners. Fields that it owned before and that the manifest does not have are removed.
+    /// Creates or changes an object to match a manifest (server-side apply with the field manager `netsurgeon`). netsurgeon takes
+    /// over fields of other managers. Fields that netsurgeon owned before and that are not in the manifest are removed.
     pub async fn apply(&self, manifest: &Value) -> Result<Value, ClusterError> {
         let options = PatchParams::apply(MANAGED_BY.1).force();
         self.patch(&ObjectRef::of(manifest)?, &options, &Patch::Apply(manifest)).await
@@ -142,15 +142,16 @@ impl Cluster {
         self.connection.json(&Call::new(Verb::Patch, request, subject)?).await
     }
 
-    /// Deletes an object, and its dependents in the background. A missing object is no error. With `uid` only the object with
-    /// this uid is deleted; another one of the same name is a [`ClusterError::Conflict`].
+    /// Deletes an object, and its dependents in the background. A missing object is not an error. With `uid`, returns
+    /// [`ClusterError::Conflict`] if the object has another uid.
     ///
-    /// An object with finalizers exists until they are removed.
+    /// An object with finalizers exists until its finalizers are removed.
     pub async fn delete(&self, object: &ObjectRef<'_>, uid: Option<&str>) -> Result<(), ClusterError> {
         self.delete_if(object, uid.map(str::to_string), None).await
     }
 
-    /// Deletes an object, given as it was read, like [`Self::delete`]; a [`ClusterError::Conflict`] if it has changed since.
+    /// Deletes an object like [`Self::delete`], if it is still equal to `read`. Returns [`ClusterError::Conflict`] if it has
+    /// changed since.
     pub async fn delete_unchanged(&self, object: &ObjectRef<'_>, read: &Value) -> Result<(), ClusterError> {
         let of = |name: &str| {
             read.pointer(&format!("/metadata/{name}")).and_then(Value::as_str).unwrap_or_default().to_string()

@@ -1,5 +1,5 @@
-//! The address of the API and the credentials: a kubeconfig, found as kubectl finds it, a Pod's service account, or kubeadm's
-//! file on a control-plane host.
+//! Finds the address of the API and the credentials. The source is a kubeconfig as for kubectl, the service account of a Pod, or
+//! kubeadm's file on a control-plane host.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,23 +11,23 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use super::ClusterError;
 use super::chain::chain;
 
-/// Timeout of a request in total. If the API server itself takes longer, the request fails there (`--request-timeout`, 60 s);
-/// usual ones take milliseconds.
+/// Total timeout of a request, retries included. Requests usually take milliseconds. The API server's own timeout is 60 s
+/// (`--request-timeout`).
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// kubeadm's own credentials (`kubeadmconstants.AdminKubeConfigFileName`, v1.36.3).
+/// kubeadm's kubeconfig for administrators (`kubeadmconstants.AdminKubeConfigFileName`, v1.36.3).
 const KUBEADM: &str = "/etc/kubernetes/admin.conf";
 
-/// The name of the configuration of a Pod.
+/// Name of a Pod's configuration in messages.
 pub(super) const SERVICE_ACCOUNT: &str = "the Pod's service account";
 
 /// How to reach the API.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
     /// A kubeconfig file. Without it, the first of these that exists: the files in `KUBECONFIG`, `~/.kube/config`, the service
-    /// account of the Pod that this runs in, `/etc/kubernetes/admin.conf`.
+    /// account of the Pod that runs netsurgeon, `/etc/kubernetes/admin.conf`.
     pub kubeconfig: Option<PathBuf>,
-    /// A context of the kubeconfig, if not its current one.
+    /// A context of the kubeconfig; `None` for the current context.
     pub context: Option<String>,
     /// Timeout of a request, retries included.
     pub timeout: Duration,
@@ -39,7 +39,7 @@ impl Default for ClusterOptions {
     }
 }
 
-/// The source of the configuration.
+/// The source of address and credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
     File(PathBuf),
@@ -58,12 +58,12 @@ impl fmt::Display for Source {
     }
 }
 
-/// The sources that exist.
+/// The sources that exist on this machine.
 struct Surroundings {
-    /// `KUBECONFIG` is set and not empty.
+    /// Whether `KUBECONFIG` is set and not empty.
     variable: bool,
     home: Option<PathBuf>,
-    /// This runs in a Pod.
+    /// Whether netsurgeon runs in a Pod.
     pod: bool,
     kubeadm: PathBuf,
 }
@@ -92,7 +92,7 @@ impl Surroundings {
 }
 
 impl ClusterOptions {
-    /// Finds and reads the configuration.
+    /// Finds the configuration and reads it.
     pub(super) async fn config(&self) -> Result<Config, ClusterError> {
         let source = Surroundings::present().source(self.kubeconfig.as_deref());
         let source = source.ok_or(ClusterError::NoConfiguration)?;
@@ -113,15 +113,15 @@ impl ClusterOptions {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
         let mut config = config.map_err(|error| unusable(&error))?;
-        // The client would not send them, and every message with the server's URL would show them.
+        // The client would not send these credentials, and every message with the server's URL would show them.
         if config.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
             let reason =
                 "its `server` has a user name or a password in the URL; Kubernetes does not support that"
                     .to_string();
             return Err(ClusterError::Configuration { what: source.to_string(), reason });
         }
-        // The API servers of one network are dialled one by one, by address; an outbound proxy of the environment is not for
-        // them.
+        // Each API server is dialled at its own address, inside the network. The outbound proxy of the environment is not meant
+        // for these addresses.
         if !proxied {
             config.proxy_url = None;
         }
@@ -129,14 +129,14 @@ impl ClusterOptions {
     }
 }
 
-/// Why a kubeconfig cannot be read, without the text around the error, which may be a token or a key.
+/// Returns why a kubeconfig cannot be parsed, without the text around the error: the text may be a token or a key.
 fn without_text(error: &KubeconfigError) -> String {
     let KubeconfigError::Parse(parse) = error else { return chain(error) };
     let at = parse.location().map(|at| format!(" at line {}, column {}", at.line(), at.column()));
     format!("it is not a kubeconfig: unexpected content{}", at.unwrap_or_default())
 }
 
-/// Whether the kubeconfig has a proxy for the cluster.
+/// Whether the kubeconfig sets a proxy for the cluster.
 fn names_a_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> bool {
     let context = context.or(kubeconfig.current_context.as_deref());
     let named = kubeconfig.contexts.iter().find(|named| Some(named.name.as_str()) == context);
@@ -191,7 +191,7 @@ clusters: [{name: one, cluster: {server: 'https://a'}},
         assert_eq!(two.proxy_url.unwrap().to_string(), "socks5://c:1080/");
     }
 
-    /// The parser shows the lines around the place where it failed.
+    /// The YAML parser shows the lines around an error.
     #[tokio::test]
     async fn errors_never_contain_a_token() {
         let user = "users: [{name: one, user: {token: 'horse-battery'}}]\n";

@@ -1,5 +1,5 @@
-//! Sends HTTP requests to programs outside the API, such as a health check or a Prometheus, with the client of the API: no
-//! credentials, no redirects, no proxy; `https` with the system's certificates.
+//! Sends HTTP requests to programs outside the API, such as a health check or a Prometheus. It uses the client of the API without
+//! credentials, redirects or a proxy; `https` trusts the CA certificates of the system.
 
 use std::time::Duration;
 
@@ -11,27 +11,26 @@ use super::connection::{Call, Connection};
 
 pub use super::resource::escaped;
 
-/// A client of one URL.
+/// An HTTP client of one URL.
 pub struct Probe {
     connection: Connection,
     path: String,
 }
 
-/// An answer.
+/// An HTTP answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
     /// HTTP status.
     pub code: u16,
-    /// The body.
+    /// Body of the answer.
     pub body: Vec<u8>,
 }
 
 impl Probe {
-    /// Creates a client; it does not connect yet. Rejects a URL that is not `http` or `https`, has no host, or contains
-    /// credentials.
+    /// Creates a client without connecting. Rejects a URL that is not `http` or `https`, has no host, or contains credentials.
     pub fn new(url: &str) -> Result<Self, ClusterError> {
         let refused = |reason: &str| ClusterError::Configuration {
-            // The part before an `@` may be a password.
+            // The part of a URL before an `@` can be a password.
             what: if url.contains('@') { "the URL".to_string() } else { format!("the URL `{url}`") },
             reason: reason.to_string(),
         };
@@ -60,7 +59,7 @@ impl Probe {
         Ok(Self { connection, path })
     }
 
-    /// Asks once, and returns any answer that comes in time, or why none came.
+    /// Sends one request. Returns any answer that comes in time, or why there was no answer.
     pub async fn get(&self, limit: Duration) -> Result<Response, String> {
         let call = Call::read(&self.path).map_err(|error| error.to_string())?;
         let answer = self.connection.once(&call, limit).await;
@@ -85,7 +84,7 @@ mod tests {
             let (mut stream, _) = listener.accept().await.unwrap();
             let _ = stream.read(&mut [0; 1024]).await;
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n").await;
-            // Until the client closes the connection.
+            // Writes until the client closes the connection.
             while stream.write_all(&[b'x'; 8192]).await.is_ok() {}
         };
         let (answer, ()) = tokio::join!(probe.get(Duration::from_mins(1)), flood);

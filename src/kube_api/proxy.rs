@@ -1,4 +1,4 @@
-//! Asks the kube-proxy of a node for its health.
+//! Reads the health of the kube-proxy of a node.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,25 +8,24 @@ use super::health::ask;
 use super::node_proxy::node_proxy_refusal;
 use super::{Cluster, Node};
 
-/// kube-proxy answers from memory.
+/// Timeout for one answer. kube-proxy answers from memory.
 const QUESTION: Duration = Duration::from_secs(2);
 
-/// Why a kube-proxy is not reported as healthy.
+/// Why the health of a kube-proxy could not be confirmed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyFault {
     /// The result of each attempt.
     pub reason: String,
-    /// Whether there was no answer at all: no address of the node answers from here, and the user has no permission to ask
+    /// Whether there was no answer at all: no address of the node answers this machine, and the user has no permission to ask
     /// through the API server.
     pub is_hidden: bool,
 }
 
 impl Cluster {
-    /// Asks for the health of a node's kube-proxy (`/healthz` at its health port, `pkg/proxy/healthcheck/proxy_health.go`,
-    /// v1.36.3): directly, and if that fails through the API server, as [`Cluster::barrier`] does. The error has the result of
-    /// each attempt.
+    /// Checks that the kube-proxy of a node is healthy (`/healthz` at its health port, `pkg/proxy/healthcheck/proxy_health.go`,
+    /// v1.36.3). Asks directly, then through the API server, like [`Cluster::barrier`]. The error has the result of each attempt.
     ///
-    /// A healthy one on a node that is about to be removed answers 503, too, with `nodeEligible: false`.
+    /// A healthy kube-proxy also answers 503, with `nodeEligible: false`, if its node is about to be removed.
     pub async fn proxy_health(&self, node: &Node, port: u16) -> Result<(), ProxyFault> {
         let (mut seen, mut has_answered) = (Vec::new(), false);
         for address in &node.internal_ips {
@@ -52,7 +51,7 @@ impl Cluster {
         Err(ProxyFault { reason: seen.join("; "), is_hidden: is_forbidden && !has_answered })
     }
 
-    /// Asks the same through the API server; the error has the result, and whether the user is not allowed to ask.
+    /// Checks the health through the API server. The error has the result, and `true` if the user lacks the permission.
     async fn health_through_api_server(&self, node: &Node, port: u16) -> Result<(), (String, bool)> {
         let asked = (node.name.as_str(), Some(port));
         let answer = self.ask_node(asked, "healthz", QUESTION).await.map_err(|reason| (reason, false))?;
@@ -61,7 +60,7 @@ impl Cluster {
     }
 }
 
-/// The status code of an answer with its head.
+/// Returns the status code of an answer that still has its headers.
 fn code(answer: &str) -> Option<u16> {
     answer.strip_prefix("HTTP/")?.split(' ').nth(1)?.parse().ok()
 }

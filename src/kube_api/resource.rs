@@ -6,28 +6,29 @@ use serde_json::Value;
 
 use super::ClusterError;
 
-/// The objects of one kind, in one namespace or everywhere.
+/// The objects of one kind, in one namespace or in all namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Collection<'a> {
-    /// As in `networking.k8s.io/v1`.
+    /// API group and version, as in `networking.k8s.io/v1`.
     pub api_version: &'a str,
-    /// As in `ServiceCIDR`.
+    /// Name of the kind, as in `ServiceCIDR`.
     pub kind: &'a str,
     /// `None` for kinds without namespaces, and for a list over all namespaces.
     pub namespace: Option<&'a str>,
 }
 
-/// One object by its name.
+/// A reference to one object by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectRef<'a> {
-    /// Its kind and namespace.
+    /// Kind and namespace of the object.
     pub collection: Collection<'a>,
-    /// Its name.
+    /// Name of the object.
     pub name: &'a str,
 }
 
 impl<'a> Collection<'a> {
-    /// Returns the objects of a kind; `namespace` is `None` for kinds without namespaces, and for all namespaces.
+    /// Returns the collection of the objects of a kind. `namespace` is `None` for kinds without namespaces, and for all
+    /// namespaces.
     pub fn new(api_version: &'a str, kind: &'a str, namespace: Option<&'a str>) -> Self {
         Self { api_version, kind, namespace }
     }
@@ -71,8 +72,8 @@ impl fmt::Display for ObjectRef<'_> {
     }
 }
 
-/// Checks a name that becomes a part of a path. Names of the kinds above are DNS names (RFC 1123), except those of IPAddresses,
-/// which may have colons.
+/// Checks that a name can be used as a segment of a path. Object names are DNS names (RFC 1123), except the names of IPAddresses,
+/// which can have colons.
 pub(super) fn segment(name: &str) -> Result<&str, ClusterError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || ['-', '.', ':', '_'].contains(&c);
     if name.is_empty() || name.starts_with('.') || !name.chars().all(fits) {

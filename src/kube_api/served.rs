@@ -1,5 +1,5 @@
-//! Reads the certificate that a server presents, without verifying it. The server must have the certificate's key: a certificate
-//! alone is public.
+//! Reads the certificate that a server presents, without verifying its names or its issuer. The server must prove that it has the
+//! certificate's key, because the certificate alone is public.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,11 +13,12 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme, crypto};
 
-/// How long a server may take to present its certificate.
+/// Timeout for a server to present its certificate.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Returns the certificates that a server at `HOST:PORT` presents, its own first, as DER: to a client that sends no server name,
-/// like a client that dials an address, or to one that sends this name (RFC 6066, section 3). Only the handshake is sent.
+/// Returns the certificate chain that a server at `HOST:PORT` presents, as DER, with the server's own certificate first. Sends
+/// `name` as the server name (RFC 6066, section 3), or no server name, like a client that dials an IP address. Sends only the TLS
+/// handshake.
 pub async fn served(at: &str, name: Option<&str>) -> Result<Vec<Vec<u8>>, String> {
     let handshake = async {
         let mut addresses = lookup_host(at).await.map_err(|error| error.to_string())?;
@@ -47,7 +48,7 @@ async fn handshake(address: SocketAddr, name: Option<&str>) -> Result<Vec<Vec<u8
     Ok(certificates.iter().map(|one| one.to_vec()).collect())
 }
 
-/// Accepts every certificate that the server has the key of: the caller judges it.
+/// Accepts every certificate whose key the server has. The caller checks the certificate.
 struct Looking(crypto::WebPkiSupportedAlgorithms);
 
 impl fmt::Debug for Looking {

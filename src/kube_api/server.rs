@@ -1,7 +1,8 @@
-//! The API servers one by one.
+//! Access to each API server of the cluster separately.
 //!
-//! They share etcd, but not their caches: one may have observed a change that another has not. A step that depends on a change
-//! must ask each. So each is dialled at its advertised address, with the credentials of the kubeconfig.
+//! API servers share etcd, but not their caches: one API server may have received a change before another. A step that depends on
+//! a change must therefore check every API server. netsurgeon connects to each at its advertised address, with the credentials of
+//! the kubeconfig.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,12 +21,12 @@ use super::endpoints::SERVICE_NAME;
 use super::error::excerpt;
 use super::{Cluster, ClusterError, ObjectRef};
 
-/// The advertised address of an API server.
+/// The address and port that an API server advertises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ApiServer {
-    /// Its address, as advertised.
+    /// Advertised IP address.
     pub address: IpAddr,
-    /// Its port.
+    /// Advertised port.
     pub port: u16,
 }
 
@@ -38,27 +39,27 @@ impl fmt::Display for ApiServer {
 /// The version of an API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
-    /// As in `v1.36.3`.
+    /// Version of the program, as in `v1.36.3`.
     pub git: String,
-    /// The version that it emulates, as in `1.33`; `None` before 1.33, which cannot emulate.
+    /// Emulated version, as in `1.33`; `None` for API servers older than 1.33, which do not support emulation.
     pub emulated: Option<String>,
 }
 
-/// The Lease by which an API server shows that it runs.
+/// The Lease that an API server renews while it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiServerLease {
-    /// The Lease's name.
+    /// Name of the Lease.
     pub name: String,
-    /// The API server's host name, as it reports it.
+    /// Host name that the API server reports.
     pub host: String,
-    /// When it was renewed last, by the API server's clock.
+    /// Time of the last renewal, by the API server's clock.
     pub renewed: Option<OffsetDateTime>,
-    /// How long it lasts from then on.
+    /// How long the Lease is valid after a renewal.
     pub duration: time::Duration,
 }
 
 impl ApiServerLease {
-    /// Whether it has expired by the time at which the newest of all Leases was renewed. The API servers delete it then.
+    /// Whether the Lease had expired when the newest of all Leases was renewed. API servers delete expired Leases.
     pub fn has_expired(&self, newest: Option<OffsetDateTime>) -> bool {
         let expires = self.renewed.and_then(|renewed| renewed.checked_add(self.duration));
         expires.is_none_or(|expires| newest.is_some_and(|newest| newest > expires))
@@ -79,26 +80,26 @@ impl ApiServerLease {
     }
 }
 
-/// Labels of those Leases (`pkg/controlplane/apiserver/server.go`, v1.36.3; since 1.26).
+/// Labels of the Leases of API servers (`pkg/controlplane/apiserver/server.go`, v1.36.3; since 1.26).
 const IDENTITY: &str = "apiserver.kubernetes.io/identity=kube-apiserver";
 const HOST: &str = "kubernetes.io/hostname";
-/// The name that the certificate of every API server covers.
+/// The host name that the certificate of every API server covers.
 const NAME: &str = "kubernetes.default.svc";
 
 impl Cluster {
-    /// Lists the Leases of API servers: each renews its own every 10 s and deletes it at a normal shutdown. The Lease of a killed
-    /// or suspended one stays for an hour. Before Kubernetes 1.26 there are none.
+    /// Lists the Leases of API servers. Each API server renews its Lease every 10 s and deletes it at a normal shutdown. The
+    /// Lease of a killed or suspended API server stays for an hour. Before Kubernetes 1.26 these Leases do not exist.
     pub async fn api_server_leases(&self) -> Result<Vec<ApiServerLease>, ClusterError> {
         let leases = self.objects::<Lease>(Some("kube-system"), Some(IDENTITY)).await?;
         Ok(leases.iter().map(ApiServerLease::of).collect())
     }
 
-    /// Lists the API servers that take requests now: the endpoints of the Service `default/kubernetes`. Each adds itself, and is
-    /// removed when it stops or has not renewed its entry for 15 s (`pkg/controlplane/reconcilers/lease.go` and `instance.go`,
-    /// v1.36.3).
+    /// Lists the API servers that accept requests now: the endpoints of the Service `default/kubernetes`. Each API server adds
+    /// its own address. The address is removed when the API server stops or has not renewed its entry for 15 s
+    /// (`pkg/controlplane/reconcilers/lease.go` and `instance.go`, v1.36.3).
     ///
-    /// They all write the EndpointSlice of that name (`endpointsadapter.go`, there). Any client may create another one with its
-    /// label.
+    /// Only the EndpointSlice with the name `kubernetes` counts: all API servers write it (`endpointsadapter.go` in the same
+    /// folder). Other clients can create further EndpointSlices with the same label.
     pub async fn api_servers(&self) -> Result<Vec<ApiServer>, ClusterError> {
         let selector = format!("{SERVICE_NAME}=kubernetes");
         let slices = self.objects::<EndpointSlice>(Some("default"), Some(&selector)).await?;
@@ -118,11 +119,12 @@ impl Cluster {
         Ok(servers)
     }
 
-    /// Returns a client of one API server, whose certificate must cover `kubernetes.default.svc` (`GetAPIServerAltNames`,
+    /// Returns a client of one API server. The server's certificate must cover `kubernetes.default.svc` (`GetAPIServerAltNames`,
     /// `cmd/kubeadm/app/util/pkiutil/pki_helpers.go`, v1.36.3), or the host name in the kubeconfig.
     ///
-    /// The address is not checked, because writers of EndpointSlices choose it: each kubelet may have a certificate of the
-    /// cluster's authority for the address of its node (`kubernetes.io/kubelet-serving`), and would receive the credentials.
+    /// A certificate for the IP address alone is not enough, because clients that write EndpointSlices choose the address. A
+    /// kubelet can have a certificate of the cluster's CA for the address of its node (`kubernetes.io/kubelet-serving`), and
+    /// would receive the credentials.
     pub async fn dial(&self, server: ApiServer) -> Result<ApiServerClient, ClusterError> {
         let own = self.connection.config();
         let host =
@@ -177,7 +179,7 @@ pub struct ApiServerClient {
 }
 
 impl ApiServerClient {
-    /// Returns its address.
+    /// Returns the address of the API server.
     pub fn server(&self) -> ApiServer {
         self.server
     }
@@ -186,12 +188,12 @@ impl ApiServerClient {
         &self.connection
     }
 
-    /// Asks it once for its time, which every answer has in its head, in whole seconds, rounded down; `None` if no answer comes.
+    /// Returns the API server's time from the header of one answer, rounded down to whole seconds; `None` without an answer.
     pub async fn time(&self) -> Option<OffsetDateTime> {
         self.connection.once(&Call::read("/version").ok()?, self.connection.timeout()).await.ok()?.date
     }
 
-    /// Asks it once whether it is ready (`/readyz`). If not, the answer names the failed checks.
+    /// Checks once whether the API server is ready (`/readyz`). The error names the failed checks.
     pub async fn ready(&self) -> Result<(), ClusterError> {
         let call = Call::read("/readyz")?;
         let limit = self.connection.timeout();
@@ -207,13 +209,13 @@ impl ApiServerClient {
         }
     }
 
-    /// Reads an object from this server's own cache once the cache has reached that revision (0: any): the state that the
-    /// server's controllers receive. `None` if the object is not in the cache.
+    /// Reads an object from the cache of this API server, once the cache has reached a revision (0: any revision). Controllers
+    /// that use this API server receive the same state. `None` if the object is not in the cache.
     ///
-    /// A cache that does not reach it within 3 s is an error, which may be transient (`blockTimeout`,
-    /// `apiserver/pkg/storage/cacher/watch_cache.go`, v1.36.3). The revision must be one of the object's kind, such as its own
-    /// `resourceVersion`: the cache might not receive those of other kinds. On a single object `resourceVersion` always means "not
-    /// older than"; `resourceVersionMatch` is for lists.
+    /// Fails if the cache does not reach the revision within 3 s; the failure may be transient (`blockTimeout`,
+    /// `apiserver/pkg/storage/cacher/watch_cache.go`, v1.36.3). The revision must come from an object of the same kind, such as
+    /// the object's own `resourceVersion`. The cache might never reach a revision of another kind. For a single object
+    /// `resourceVersion` always means "not older than"; `resourceVersionMatch` is for lists.
     pub async fn get_not_older(
         &self,
         object: &ObjectRef<'_>,
@@ -222,21 +224,21 @@ impl ApiServerClient {
         self.connection.get(object, &GetParams::at(&revision.to_string())).await
     }
 
-    /// Returns its feature gates: the metric `kubernetes_feature_enabled`
+    /// Returns the feature gates of the API server, from the metric `kubernetes_feature_enabled`
     /// (`component-base/metrics/prometheus/feature/metrics.go`, v1.36.3).
     pub async fn feature_gates(&self) -> Result<BTreeMap<String, bool>, ClusterError> {
         let answer = self.connection.request(&Call::read("/metrics")?).await?;
         Ok(gates(&String::from_utf8_lossy(&answer.body)))
     }
 
-    /// Returns its version.
+    /// Returns the version of this API server.
     pub async fn version(&self) -> Result<Version, ClusterError> {
         version(&self.connection).await
     }
 }
 
 impl Cluster {
-    /// Returns the version of the API server that answers.
+    /// Returns the version of the API server that answers the request.
     pub async fn version(&self) -> Result<Version, ClusterError> {
         version(&self.connection).await
     }

@@ -1,4 +1,4 @@
-//! Whether a node accepts logins.
+//! Checks whether a node accepts logins over SSH.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use tokio::time::timeout;
 use super::Node;
 
 const PORT: u16 = 22;
-/// An SSH server speaks first, at once.
+/// Timeout for the identification line. An SSH server sends it as soon as the client connects.
 const QUESTION: Duration = Duration::from_secs(2);
-/// The line has 255 bytes at most, and other lines may come before it (RFC 4253, section 4.2).
+/// Most bytes to read. The identification line has at most 255 bytes, but other lines may come before it (RFC 4253, section 4.2).
 const LONGEST: u64 = 4096;
 
 impl Node {
-    /// Returns the address of this node at which an SSH server answers, by its identification line (RFC 4253, section 4.2).
+    /// Returns the first address of this node at which an SSH server answers with an identification line (RFC 4253, section 4.2).
     pub async fn speaks_ssh(&self) -> Option<IpAddr> {
         for address in &self.internal_ips {
             if timeout(QUESTION, greets(SocketAddr::new(*address, PORT))).await == Ok(true) {

@@ -1,4 +1,4 @@
-//! A Service without effect, created to check how an API server stores one, and deleted.
+//! Creates a Service without effect to check how an API server stores it, and deletes the Service again.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
@@ -8,8 +8,8 @@ use super::barrier::passing;
 use super::{Cluster, ClusterError};
 
 impl Cluster {
-    /// Creates a headless Service without a selector, which has no address and no endpoints, and passes its name to `look`.
-    /// Deletes it, also on failure. A later barrier deletes one that a killed process left behind.
+    /// Creates a headless Service without a selector, and passes its name to `look`. The Service has no address and no endpoints.
+    /// Deletes the Service, also on failure. If this process is killed, a later barrier deletes the Service.
     pub async fn with_a_trial<T>(
         &self,
         namespace: &str,

@@ -163,14 +163,14 @@ mod tests {
         let judged =
             |version: &str, era: Era, to: &str| tested(&[met(version, 0)], era, &to.parse().unwrap()).verdict;
         let (to, objects) = ("10.200.0.0/16", Era::Objects);
-        assert_eq!(judged("v1.36.3", objects, to), Verdict::Pass);
+        assert_eq!(judged("v1.37.2", objects, to), Verdict::Pass);
         assert_eq!(judged("v1.32.2+k3s1", Era::Bitmap, to), Verdict::Pass);
         assert_eq!(judged("v1.32.2", objects, to), Verdict::Fail);
         assert_eq!(judged("v1.33.5", Era::DualWrite, to), Verdict::Warn);
         assert_eq!(judged("v1.33.6-gke.100", Era::DualWrite, to), Verdict::Pass);
         assert_eq!(judged("v1.34.1", objects, "fd00::/64"), Verdict::Warn);
         assert_eq!(judged("v1.34.1", objects, "fd00::/112"), Verdict::Pass);
-        assert_eq!(judged("v1.37.0-rc.1", objects, to), Verdict::Warn);
+        assert_eq!(judged("v1.38.0-rc.1", objects, to), Verdict::Warn);
         assert_eq!(judged("v1.28.4", Era::Bitmap, to), Verdict::Warn);
         assert_eq!(judged("unreleased", objects, to), Verdict::Unknown);
     }

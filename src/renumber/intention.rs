@@ -59,7 +59,7 @@ pub struct Renumbering {
     /// A description of the data plane; `None` if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_plane: Option<String>,
-    /// Why old addresses may not be held everywhere; `None` if they will be.
+    /// Why old addresses cannot be held everywhere; `None` if they can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<String>,
     /// Whether the operator accepts that.

@@ -126,7 +126,7 @@ fn dry_run_shows_difference_and_writes_nothing() {
 fn set_range_rejects_unusable_manifests_without_change() {
     let (api, manager) = (api_server(STYLES[0].1), controller_manager(STYLES[0].1));
     for (text, reason) in [
-        ("a: [".to_string(), "kube-apiserver.yaml`: it is no YAML"),
+        ("a: [".to_string(), "kube-apiserver.yaml`: it is not valid YAML"),
         (api_server("    - --v=2\n"), "`kube-apiserver` has no flag `--service-cluster-ip-range`"),
         (api_server(&STYLES[0].1.repeat(2)), "has the flag `--service-cluster-ip-range` 2 times"),
         (controller_manager(STYLES[0].1), "no manifest in `manifests` runs `kube-apiserver`"),

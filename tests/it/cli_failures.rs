@@ -233,6 +233,13 @@ fn help_names_every_command() {
       help          Print this message or the help of the given subcommand(s)
 
     Options:
+      -h, --help
+              Print help (see a summary with '-h')
+
+      -V, --version
+              Print version
+
+    Global options:
       -o, --output <FORMAT>
               Format of the data on stdout
 
@@ -265,12 +272,6 @@ fn help_names_every_command() {
       -v, --verbose...
               Print more on stderr; repeat for even more
 
-      -h, --help
-              Print help (see a summary with '-h')
-
-      -V, --version
-              Print version
-
     Exit status:
       0   done
       1   refused, or failed before any change
@@ -295,7 +296,8 @@ fn help_names_every_command() {
 fn completions_and_manual_pages_are_printed() {
     for shell in ["bash", "zsh", "fish"] {
         assert!(
-            String::from_utf8_lossy(&run(&format!("completions {shell}")).stdout).contains("ranges"),
+            String::from_utf8_lossy(&run(&format!("completions {shell}")).stdout)
+                .contains("NETSURGEON_COMPLETE"),
             "{shell}"
         );
     }

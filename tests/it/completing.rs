@@ -58,7 +58,7 @@ fn kubectl_completes_the_same_and_no_file_names() {
     assert_eq!(lines, ["etcd-alarms"]);
     let commands = kubectl(&["operation", "re"]);
     assert!(commands[0].starts_with("report\t"), "a description follows: {commands:?}");
-    assert_eq!(kubectl(&["inspect", "keys", "--nothing-of-that-name", ""]).pop().as_deref(), Some(":0"));
+    assert_eq!(kubectl(&["renumber", "apply", "--plan", ""]).pop().as_deref(), Some(":0"));
 }
 
 /// Without an etcd and a cluster there are no ids, no message, and no delay.

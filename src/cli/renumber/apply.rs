@@ -46,8 +46,9 @@ Examples:
       --log-format json --metrics-listen 127.0.0.1:9464
   netsurgeon renumber apply --plan plan.json --yes --snapshot-to before.db \\
       --until 18:00 --pause 60 \\
-      --gate-prometheus http://prometheus:9090 --gate-max 0.01 --on-gate-failure rollback \\
-      --gate-query 'sum(rate(http_errors_total[1m])) / sum(rate(http_requests_total[1m]))'")]
+      --gate-prometheus http://prometheus:9090 --gate-max 0.01 \\
+      --gate-query 'sum(rate(errors_total[1m])) / sum(rate(requests_total[1m]))' \\
+      --on-gate-failure rollback")]
 pub struct ApplyArgs {
     #[command(flatten)]
     target: Option<TargetArgs>,
