@@ -1,22 +1,22 @@
 //! netsurgeon changes the network of a Kubernetes cluster that is serving traffic.
 //!
-//! Each module is a *room*; a room imports only rooms below it (`tests/it/architecture.rs` has the
-//! ladder and fails on any other import):
+//! Each module is a *room*. A room imports only rooms below it. `tests/it/architecture.rs` lists the rooms in order and fails on
+//! any other import:
 //!
 //! ```text
 //! main
 //! cli                    arguments, output, exit codes: one file per command, the only room that prints
 //! gather      report     reads the input of preflight · one HTML page of an operation
 //! renumber, deploy_lock  compiles an intention into a plan, and runs it on a live cluster · locks deploy pipelines
-//! preflight              judges from observations whether a cluster is ready
+//! preflight              checks from observations whether a cluster is ready
 //! audit                  finds where an address of an old range is still recorded
 //! controlplane           the flags of API servers, as far as they can be observed
 //! session                an operation of any kind from start to end: connect, lock, ask, run, gates, progress, metrics
 //! operation   survey     plan, step, ledger, executor · the objects of a cluster, and their audit
-//! encryption             values encrypted at rest: decrypted and encrypted with the API server's own configuration
+//! encryption             decrypts and encrypts stored values with the API server's own encryption configuration
 //! store  kube_api  host  etcd, snapshot file, memory, overlay · the Kubernetes API · this machine
-//! nameserver             the records of a zone on its name servers, and whether these accept changes
-//! wire        certs      stored formats, lossless edits, bitmap · X.509, from bytes and to bytes
+//! nameserver             the records of a zone on its name servers, and whether the servers accept changes
+//! wire        certs      stored formats, lossless edits, bitmap · X.509, parsed and encoded
 //! ip         words       ranges, offsets, first address, old→new map · numbers and times for people
 //! ```
 //!

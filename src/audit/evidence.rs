@@ -1,4 +1,5 @@
-//! The connections to old addresses that a node has observed, as a document that can be copied to another host.
+//! The evidence of a node: a document with the connections to old addresses that the node has observed. The document can be
+//! copied to another host.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,17 +13,17 @@ use crate::host::conntrack::Flow;
 use crate::host::conntrack_events::Begun;
 use crate::ip::ServiceCidr;
 
-/// The version of the document.
+/// Version of the document's format.
 pub const VERSION: u8 = 1;
 
-/// The most clients in one document. With IPv6 addresses, each at a port of its own, this many fit into a ConfigMap, whose limit
-/// is 1 MiB (`MaxSecretSize`, `pkg/apis/core/types.go`, v1.36.3).
+/// Maximum number of clients in one document. Even with IPv6 addresses and a different port for each client, the document fits
+/// into a ConfigMap. The limit of a ConfigMap is 1 MiB (`MaxSecretSize`, `pkg/apis/core/types.go`, v1.36.3).
 const MOST: usize = 3_000;
 
-/// A document.
+/// The evidence of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// [`VERSION`].
+    /// Version of the format: [`VERSION`].
     pub version: u8,
     /// The Node's name.
     pub node: String,
@@ -31,14 +32,14 @@ pub struct Evidence {
     /// When the observation started.
     #[serde(with = "rfc3339")]
     pub began: OffsetDateTime,
-    /// When it ended.
+    /// When the observation ended.
     #[serde(with = "rfc3339")]
     pub ended: OffsetDateTime,
-    /// Whether the document has every connection that started meanwhile, not only those open at the start or the end.
+    /// Whether the document has every connection that started during the observation, not only those open at its start or end.
     pub complete: bool,
     /// The ports of old addresses that were used.
     pub used: Vec<Used>,
-    /// How many more clients of ports there were; none of them used a port later than the listed ones.
+    /// Number of clients that are not listed. They did not use an old address later than the listed clients.
     #[serde(default)]
     pub left_out: u64,
 }
@@ -53,9 +54,9 @@ impl Evidence {
 /// The documents of a cluster's nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gathered {
-    /// [`VERSION`].
+    /// Version of the format: [`VERSION`].
     pub version: u8,
-    /// One document for each node, in the order of their names.
+    /// One document for each node, sorted by node name.
     pub documents: Vec<Evidence>,
     /// The Nodes without a document.
     pub missing: Vec<String>,
@@ -64,14 +65,14 @@ pub struct Gathered {
 /// A port of an old address that was used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Used {
-    /// The address.
+    /// The old address.
     pub address: IpAddr,
-    /// `tcp`, `udp`, ...
+    /// The protocol: `tcp`, `udp`, ...
     pub protocol: String,
     /// The port, if the protocol has ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// The clients that used it, in the order of their addresses.
+    /// The clients that used the port, sorted by address.
     pub clients: Vec<Client>,
 }
 
@@ -80,16 +81,16 @@ pub struct Used {
 pub struct Client {
     /// The client's address.
     pub address: IpAddr,
-    /// Connections that were open at the end.
+    /// Number of connections that were open at the end of the observation.
     pub open: u64,
-    /// Connections that started during the observation.
+    /// Number of connections that started during the observation.
     pub begun: u64,
-    /// When its last connection started, or the end if one was open.
+    /// When the client's last connection started. If a connection was open at the end, this is the end of the observation.
     #[serde(with = "rfc3339")]
     pub last: OffsetDateTime,
 }
 
-/// A port of an address: `tcp`, `udp`, ..., and the number if the protocol has port numbers.
+/// An address, a protocol (`tcp`, `udp`, ...), and the port number if the protocol has port numbers.
 type Port = (IpAddr, String, Option<u16>);
 
 /// The clients observed so far.
@@ -109,7 +110,7 @@ impl Seen {
         }
     }
 
-    /// Records the connections that are open now; all others are closed.
+    /// Records the connections that are open now. All other connections count as closed.
     pub fn open(&mut self, flows: &[Flow], at: OffsetDateTime) {
         self.clients.values_mut().for_each(|client| client.open = 0);
         for one in flows.iter().filter(|flow| flow.is_open) {
@@ -125,7 +126,7 @@ impl Seen {
         client
     }
 
-    /// Drops all clients but those that used an address most recently.
+    /// Keeps the clients that used an address most recently, up to `MOST`, and drops the others.
     fn leave_out(&mut self) {
         let Some(more) = self.clients.len().checked_sub(MOST).filter(|more| *more > 0) else { return };
         let mut all: Vec<_> = std::mem::take(&mut self.clients).into_iter().collect();
@@ -135,7 +136,7 @@ impl Seen {
         self.left_out = self.left_out.saturating_add(u64::try_from(more).unwrap_or(u64::MAX));
     }
 
-    /// Returns what was observed so far, and how many clients are left out.
+    /// Returns the ports that were used so far, and the number of clients that are not listed.
     pub fn used(&mut self) -> (Vec<Used>, u64) {
         self.leave_out();
         let mut used: Vec<Used> = Vec::new();
@@ -156,10 +157,10 @@ impl Seen {
     }
 }
 
-/// Reads documents out of a text: gathered documents, or single ones with any lines between them, as in Pod logs. An incomplete
-/// document, as at the end of a truncated log, is skipped.
+/// Reads documents from a text: one [`Gathered`], or single documents with other lines between them, as in Pod logs. An
+/// incomplete document, as at the end of a truncated log, is skipped.
 ///
-/// Fails if a document has another structure or version, and if there is none.
+/// Fails if a document has another structure or version, or if there is no document.
 pub fn documents(text: &str) -> Result<Vec<Evidence>, String> {
     let found = match serde_json::from_str::<Gathered>(text) {
         Ok(gathered) => gathered.documents,
@@ -189,7 +190,7 @@ fn single(text: &str) -> Result<Vec<Evidence>, String> {
     Ok(found)
 }
 
-/// Formats a time to the second.
+/// Formats a time as in RFC 3339, without fractions of a second.
 pub fn moment(time: OffsetDateTime) -> String {
     time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
 }
@@ -212,7 +213,7 @@ mod tests {
         Evidence { version: VERSION, node, old, began, ended, complete: true, used: vec![], left_out: 0 }
     }
 
-    /// Returns this many clients, with the longest possible addresses, each a second after the one before.
+    /// Returns `count` clients with the longest possible addresses. Each client connects one second after the previous one.
     fn seen(count: u16) -> Seen {
         let mut seen = Seen::default();
         for number in 0..count {

@@ -14,14 +14,14 @@ use crate::wire::texts::Head;
 pub struct Expected {
     /// Old addresses that Services hold as external IPs, with `namespace/name`.
     pub held: BTreeSet<(IpAddr, String)>,
-    /// The addresses that Services gave up, and when: for Pods that started earlier.
+    /// Addresses that Services gave up, and when. Pods that started earlier may still use them.
     pub given_up: Option<Vec<Given>>,
-    /// What unfinished operations keep, as their journals list it; a label is no proof.
+    /// Objects and addresses that belong to unfinished operations, from their journals. A label is no proof.
     pub ours: Ours,
 }
 
 impl Expected {
-    /// Whether an operation has created the object, keeps it, or changes it at its end.
+    /// Returns whether an operation created the object, keeps it, or changes it at the end of the operation.
     pub(super) fn has_object(&self, head: &Head, namespace: &str, name: &str) -> bool {
         let keeps = |kind: &str| match kind {
             "Service" => {
@@ -35,7 +35,7 @@ impl Expected {
         !self.ours.addresses.is_empty() && keeps(&head.kind)
     }
 
-    /// Whether an operation moves the Service from this address, or the Service holds it.
+    /// Returns whether an operation moves the Service away from this address, or the Service holds the address.
     pub(super) fn has_address(&self, hit: &Hit, path: &str, namespace: &str, name: &str) -> bool {
         let Ok(address) = hit.found.parse::<IpAddr>() else { return false };
         if path.starts_with("spec.externalIPs") {
@@ -46,7 +46,7 @@ impl Expected {
     }
 }
 
-/// Whether the Service is the sentinel of a barrier: in `kube-system`, where tenants create nothing.
+/// Returns whether the Service is the sentinel of a barrier. Sentinels are in `kube-system`, where tenants create nothing.
 fn is_sentinel(head: &Head, namespace: &str) -> bool {
     let labels = &head.metadata.labels;
     namespace == "kube-system" && labels.get("netsurgeon.io/part").is_some_and(|part| part == "barrier")

@@ -17,9 +17,9 @@ pub struct Asked {
     pub nodes: Vec<String>,
     /// The current time.
     pub now: OffsetDateTime,
-    /// How old a document may be.
+    /// Maximum age of a document.
     pub age: Duration,
-    /// How long before a node's last check no client may have used an old address.
+    /// The quiet time before a node's last check, in which no client may have used an old address.
     pub quiet: Duration,
 }
 
@@ -29,11 +29,11 @@ pub enum Lacking {
     /// A Node has no document.
     #[error("no evidence from {count} of {of} Nodes; the first is `{first}`")]
     Node {
-        /// How many.
+        /// Number of Nodes without a document.
         count: usize,
-        /// Of how many.
+        /// Number of all Nodes.
         of: usize,
-        /// The first one.
+        /// The first Node without a document.
         first: String,
     },
     /// A document is too old, or its time is in the future.
@@ -41,9 +41,9 @@ pub enum Lacking {
     Old {
         /// The Node.
         node: String,
-        /// How old it is.
+        /// Age of the document, in seconds.
         seconds: i64,
-        /// How old it may be.
+        /// Maximum age, in seconds.
         allowed: u64,
     },
     /// A document does not cover a range.
@@ -51,7 +51,7 @@ pub enum Lacking {
     Range {
         /// The Node.
         node: String,
-        /// The range that is missing.
+        /// The range that the document does not cover.
         range: ServiceCidr,
     },
     /// A node did not observe every connection, or not for long enough.
@@ -59,31 +59,32 @@ pub enum Lacking {
     Short {
         /// The Node.
         node: String,
-        /// For how long; 0 if some connections were missed.
+        /// How long the node observed every connection; 0 if it missed some connections.
         seconds: i64,
-        /// How long is required.
+        /// Required time, in seconds.
         asked: u64,
     },
-    /// An old address is used.
+    /// A client used an old address in the quiet time.
     #[error("on `{node}` {client} used the old address {address} {protocol}{port}, last at {last}", last = moment(*last), port = port.map(|port| format!(" port {port}")).unwrap_or_default())]
     Used {
         /// The Node.
         node: String,
-        /// The client.
+        /// The address of the client.
         client: IpAddr,
         /// The old address.
         address: IpAddr,
-        /// `tcp`, `udp`, ...
+        /// The protocol: `tcp`, `udp`, ...
         protocol: String,
-        /// The port.
+        /// The port, if the protocol has ports.
         port: Option<u16>,
-        /// When it was used last.
+        /// When the address was used last.
         last: OffsetDateTime,
     },
 }
 
-/// Checks the documents. Every Node needs a recent document about all ranges, which has every connection of the whole quiet time;
-/// and no client may have used an old address in that time. Documents of deleted Nodes are ignored: their Pods are deleted, too.
+/// Checks the documents. Every Node needs a recent document for all ranges, with every connection of the whole quiet time. No
+/// client may have used an old address in the quiet time. Documents of deleted Nodes are ignored: the Pods of these Nodes are
+/// deleted, too.
 pub fn judge(documents: &[Evidence], asked: &Asked) -> Result<(), Lacking> {
     let newest = |node: &String| {
         documents.iter().filter(|document| document.node == *node).max_by_key(|document| document.ended)
@@ -93,7 +94,7 @@ pub fn judge(documents: &[Evidence], asked: &Asked) -> Result<(), Lacking> {
         let (count, of) = (missing.len(), asked.nodes.len());
         return Err(Lacking::Node { count, of, first: (*first).clone() });
     }
-    // Uses come first: an operator must act on them, whatever else is missing.
+    // Clients of old addresses are reported first: an operator must act on them even if evidence is missing.
     for document in documents.iter().filter(|document| asked.nodes.contains(&document.node)) {
         if let Some(newest) = newest(&document.node) {
             is_quiet(document, newest, asked)?;
@@ -102,7 +103,8 @@ pub fn judge(documents: &[Evidence], asked: &Asked) -> Result<(), Lacking> {
     asked.nodes.iter().filter_map(newest).try_for_each(|document| is_enough(document, asked))
 }
 
-/// Use after a node's last check is unknown. So the node's own clock counts: use shortly before that check.
+/// Fails if a client used an old address in the quiet time before the node's last check, by the node's clock. The evidence does
+/// not cover the time after that check.
 fn is_quiet(document: &Evidence, newest: &Evidence, asked: &Asked) -> Result<(), Lacking> {
     let is_newest = newest.ended == document.ended;
     let is_lately = |last| seconds(last, newest.ended) <= asked.quiet.as_secs().cast_signed();
@@ -129,7 +131,7 @@ fn is_enough(document: &Evidence, asked: &Asked) -> Result<(), Lacking> {
         return Err(Lacking::Range { node, range: *range });
     }
     let (age, allowed) = (seconds(document.ended, asked.now), asked.age.as_secs());
-    // A clock that is ahead makes evidence look newer than it is.
+    // A node's clock that is ahead makes evidence look newer than it is.
     if age.unsigned_abs() > allowed {
         return Err(Lacking::Old { node, seconds: age, allowed });
     }

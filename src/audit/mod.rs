@@ -1,10 +1,10 @@
-//! Finds addresses of an old Service range, and the range itself, in all that a cluster stores and on a host.
+//! Finds addresses of an old Service range, and the range itself, in the stored objects of a cluster and on a host.
 //!
 //! [`scan`] finds addresses in bytes. [`objects`] scans stored objects of every kind, known or not, and reports the path to each
-//! address. [`places`] has the meaning of each place and the remedy. [`pods`] finds Pods that started with an address that their
-//! Service has given up. [`evidence`] is what a node has observed about clients of old addresses; [`judgement`] checks whether
-//! the evidence of all nodes shows that none is left. All but [`published`], which reads and writes the nodes' documents, is
-//! pure.
+//! address. [`places`] has the kinds of places, with their meaning and remedy. [`pods`] finds Pods that started before a Service
+//! gave up its address, and still have the address. [`evidence`] is a node's record of the clients of old addresses.
+//! [`judgement`] checks whether the evidence of all nodes shows that no client is left. [`published`] reads and writes the nodes'
+//! documents; all other modules are pure.
 
 pub mod evidence;
 mod expected;
@@ -32,11 +32,11 @@ pub use scan::{Form, Hit, Old};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// When the old addresses stop answering: a client connects to one, or a component routes or filters by it.
+    /// When the old addresses stop answering: a client connects to the address, or a component routes or filters by it.
     BreaksAtRetirement,
     /// When a component starts or is upgraded, or a manifest is applied again.
     BreaksAtNextRestart,
-    /// No component acts on it.
+    /// Never: no component acts on the address.
     Cosmetic,
 }
 
@@ -61,25 +61,25 @@ impl fmt::Display for Severity {
 pub enum Subject {
     /// A stored object.
     Object {
-        /// Its key in etcd.
+        /// Key of the object in etcd.
         key: String,
-        /// Its kind.
+        /// Kind of the object.
         kind: String,
-        /// Its namespace, empty if it has none.
+        /// Namespace of the object, empty if it has none.
         namespace: String,
-        /// Its name.
+        /// Name of the object.
         name: String,
     },
     /// A file of this machine.
     File {
-        /// Its path.
+        /// Path of the file.
         file: String,
     },
     /// A process of this machine.
     Process {
-        /// Its id.
+        /// Id of the process.
         pid: u32,
-        /// The name of its command.
+        /// Command name of the process.
         process: String,
     },
 }
@@ -95,43 +95,43 @@ impl fmt::Display for Subject {
     }
 }
 
-/// A place that has an address of the old range. It never has any of the text around the address.
+/// A place with an address of the old range. A finding never contains the text around the address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// When it causes a failure.
+    /// When the address causes a failure.
     pub severity: Severity,
     /// The kind of place: a code of [`places::PLACES`].
     pub place: &'static str,
     /// The object, file or process.
     #[serde(flatten)]
     pub subject: Arc<Subject>,
-    /// The path of field names in it, or a variable.
+    /// The path of field names in the subject, or the name of a variable.
     pub path: String,
-    /// The line of the text, from 1, if it has several.
+    /// The line of the text, counted from 1, if the text has several lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
-    /// The notation.
+    /// The notation of the address.
     pub form: Form,
     /// The address or range; `None` in a Secret, whose content is never shown.
     pub found: Option<String>,
-    /// What it means.
+    /// The meaning of the address in this place.
     pub meaning: Cow<'static, str>,
-    /// What to do.
+    /// The remedy: what to do.
     pub remedy: &'static str,
 }
 
-/// How many bytes before and after a hit are used to classify it; texts without lines can be long.
+/// A hit is classified by its line: at most this many bytes before the start of the hit, and [`AFTER`] bytes from the start on.
 const BEFORE: usize = 1024;
 const AFTER: usize = 64;
 
-/// A hit in a text.
+/// A hit in a text, with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located<'t> {
     /// The address or range, and its offset.
     pub hit: Hit,
-    /// Its line, from 1; `None` in a text of one line.
+    /// The line of the hit, counted from 1; `None` in a text of one line.
     pub line: Option<usize>,
-    /// The text of that line near the hit.
+    /// The part of the line that is near the hit.
     pub near: &'t [u8],
 }
 

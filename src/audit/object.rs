@@ -1,4 +1,4 @@
-//! One stored object: its findings, and how many of them are kept. A tenant's object can have an address a hundred thousand
+//! Scans one stored object, and limits the number of its findings. A tenant's object can have an address a hundred thousand
 //! times.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,26 +17,25 @@ use crate::wire::WireError;
 use crate::wire::envelope::PROTOBUF_MAGIC;
 use crate::wire::texts::{self, FieldPath, Head};
 
-/// How many findings of one kind of place are kept for one object or file; the rest is counted.
+/// Maximum number of findings of one kind of place in one object or file. Further findings are only counted.
 pub const KEPT: usize = 10;
-/// How many characters of a path are printed: the names in it can be as long as an object.
+/// Maximum number of characters of a path that are printed. A name in a path can be as long as an object.
 pub const LONGEST_WAY: usize = 300;
-/// The same for a key or a name; Kubernetes' own keys have about 400 at most.
+/// Maximum number of characters of a key or a name that are printed. Kubernetes' own keys have at most about 400.
 pub const LONGEST_NAME: usize = 500;
 
 /// The findings of one object.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) findings: Vec<Finding>,
-    /// Places of a kind that has ten findings already, which are not listed.
+    /// Number of places that are not listed, because the limit for their kind of place is reached.
     pub(super) not_listed: usize,
-    /// Places that belong to an unfinished operation.
+    /// Number of places that belong to an unfinished operation.
     pub(super) held: usize,
 }
 
-/// Scans an object; `secrets` are the prefixes of the keys of Secrets and ConfigMaps. An object that cannot be read to its end
-/// can have findings, too.
-/// end something may be found.
+/// Scans an object. `secrets` has the key prefixes of Secrets and ConfigMaps. An object that cannot be read to its end can have
+/// findings, too.
 pub(super) fn look(
     old: &Old,
     expected: &Expected,
@@ -57,7 +56,7 @@ pub(super) fn look(
     (object.found, read)
 }
 
-/// The head of an object, read once it has a finding.
+/// The head of an object. It is read only if the object has a finding.
 struct About {
     head: Head,
     subject: Arc<Subject>,
@@ -70,14 +69,14 @@ struct Object<'o> {
     record: Record<'o>,
     is_secret: bool,
     about: Option<About>,
-    /// Offsets of hits in the value, so that a hit found in two ways counts once.
+    /// Offsets of hits in the value. With them, a hit that is found in two ways counts once.
     places: BTreeSet<usize>,
     kept: BTreeMap<&'static str, usize>,
     found: Found,
 }
 
 impl Object<'_> {
-    /// Scans one text; JSON by its members.
+    /// Scans one text. If the text is JSON, scans each of its members.
     fn text(&mut self, way: &FieldPath<'_>, text: &[u8]) {
         if !self.old.may_say(text) {
             return;
@@ -93,7 +92,7 @@ impl Object<'_> {
         self.plain(way, text, place);
     }
 
-    /// Scans one text. `place` is its offset in the value, if it is stored there unchanged.
+    /// Scans one text that is not JSON. `place` is the offset of the text in the value, if the value has the text unchanged.
     fn plain(&mut self, way: &FieldPath<'_>, text: &[u8], place: Option<usize>) {
         let mut path = None;
         for located in lines(self.old, text) {
@@ -112,7 +111,7 @@ impl Object<'_> {
         let Some(About { head, subject, is_ours }) = &self.about else { return };
         let (namespace, name) = named(head);
         if *is_ours {
-            // All its places count as one.
+            // All places of an operation's object count as one.
             self.found.held = 1;
             return;
         }
@@ -144,7 +143,7 @@ impl Object<'_> {
         }
     }
 
-    /// Reads the head of the object. It can be unknown if the object is damaged.
+    /// Reads the head of the object. The head can be empty if the object is damaged.
     fn ask(&self) -> About {
         let head = texts::head(self.record.value).unwrap_or_default();
         let (namespace, name) = named(&head);
@@ -164,14 +163,14 @@ fn named(head: &Head) -> (&str, &str) {
     (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
-/// Whether an API group is not one of Kubernetes' own: custom resources.
+/// Returns whether an API group is not one of Kubernetes' own, as for custom resources.
 fn is_foreign(api_version: &str) -> bool {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let is_own = group.ends_with(".k8s.io") && !group.ends_with(".x-k8s.io");
     group.contains('.') && !is_own
 }
 
-/// Removes the content of a Secret from a path: only its keys and annotations are shown.
+/// Removes the content of a Secret from a path. Only the names of the Secret's keys and annotations stay.
 fn without_content(path: &str) -> String {
     match path.split_once(']') {
         Some((key, _)) => format!("{key}]"),
@@ -179,7 +178,7 @@ fn without_content(path: &str) -> String {
     }
 }
 
-/// Formats a value, up to `most` characters; formatting stops there.
+/// Formats a value, and stops after `most` characters.
 pub fn shortened(what: &dyn fmt::Display, most: usize) -> String {
     let mut short = Short { text: String::new(), left: most };
     // The error only means that the text was truncated.

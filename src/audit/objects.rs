@@ -1,4 +1,4 @@
-//! Scans stored objects one by one, of any kind, and collects the findings.
+//! Scans stored objects of any kind one by one, and collects the findings.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ use crate::survey::Layout;
 use crate::wire::envelope::PROTOBUF_MAGIC;
 use crate::wire::{Envelope, WireError};
 
-/// How many keys are listed for a counter.
+/// Maximum number of keys that a counter lists.
 const KEYS_TOLD: usize = 5;
 
-/// A counter, and the first few subjects that it counts: their keys or names.
+/// A counter, with the keys or names of the first few subjects.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counted {
-    /// The number.
+    /// Value of the counter.
     pub count: usize,
-    /// The first few keys.
+    /// Keys or names of the first few subjects.
     pub keys: Vec<String>,
 }
 
@@ -42,18 +42,18 @@ pub struct Audit<'a> {
     expected: &'a Expected,
     events: Vec<String>,
     secrets: [String; 2],
-    /// Objects that were scanned.
+    /// Number of scanned objects.
     pub objects: usize,
-    /// Events, leases and API servers' own leases, which are skipped.
+    /// Number of skipped objects: Events, Leases and the API servers' own leases.
     pub skipped: usize,
-    /// Places that belong to an unfinished operation: not findings.
+    /// Number of places that belong to an unfinished operation. They are no findings.
     pub held: usize,
     /// Objects that cannot be read, by reason.
     pub unread: BTreeMap<&'static str, Counted>,
     last_unread: Vec<u8>,
-    /// Places of objects that have many of one kind, beyond those that are listed as findings.
+    /// Places that are not listed as findings, because the limit for one object and kind of place is reached.
     pub not_listed: Counted,
-    /// The findings, in the order of the keys.
+    /// The findings, in the order of the objects' keys.
     pub findings: Vec<Finding>,
 }
 
@@ -104,7 +104,7 @@ impl<'a> Audit<'a> {
             WireError::Encrypted { .. } => "encrypted",
             _ => "broken",
         };
-        // A Pod is scanned twice, in two ways.
+        // A Pod is scanned twice: as any object, and as a Pod. An unreadable Pod counts once.
         if self.last_unread != key {
             self.last_unread = key.to_vec();
             self.unread
@@ -126,7 +126,7 @@ impl<'a> Audit<'a> {
     }
 }
 
-/// Whether a value is encrypted or cannot be parsed, so that nothing can be found in it.
+/// Returns whether a value is encrypted or cannot be parsed, so that nothing can be found in it.
 fn is_closed(value: &[u8]) -> bool {
     let first = value.iter().find(|byte| !byte.is_ascii_whitespace());
     !value.starts_with(PROTOBUF_MAGIC) && first != Some(&b'{') || Envelope::of(value).is_err()

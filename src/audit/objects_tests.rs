@@ -1,4 +1,4 @@
-//! Findings of single objects.
+//! Tests of the findings in single objects.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +54,7 @@ fn json_within_text_is_scanned_and_lines_are_counted() {
 
 #[test]
 fn secrets_report_only_the_key() {
-    // 10.96.0.77:5432 in base64, and the same in clear.
+    // `url` is `10.96.0.77:5432,10.96.0.77` in base64. The annotation has the address in clear text.
     let secret = r#"{"kind":"Secret","metadata":{"name":"s","namespace":"x","annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"stringData\":{\"b\":\"10.96.0.77\"}}"}},"data":{"url":"MTAuOTYuMC43Nzo1NDMyLDEwLjk2LjAuNzc="}}"#;
     let (_, findings, _) = audited("/registry/secrets/x/s", secret.as_bytes());
     let all = serde_json::to_string(&findings).unwrap();
@@ -73,7 +73,7 @@ fn secrets_report_only_the_key() {
     );
 }
 
-/// The journal identifies it, a label does not.
+/// The journal identifies the subjects of an operation; a label does not.
 #[test]
 fn subjects_of_an_operation_are_counted_not_reported() {
     let shadow = r#"{"kind":"Service","metadata":{"name":"h","namespace":"shop","labels":{"app.kubernetes.io/managed-by":"netsurgeon"}},"spec":{"clusterIP":"10.96.0.7"}}"#;
@@ -161,7 +161,8 @@ fn findings_of_one_kind_are_limited_to_ten_per_object() {
     );
 }
 
-/// A Role's name may be as long as an object (`ValidatePathSegmentName`, `pkg/api/validation/path/name.go`, apimachinery v0.36.3).
+/// A Role's name can be as long as an object (`ValidatePathSegmentName`, `pkg/api/validation/path/name.go`, apimachinery
+/// v0.36.3).
 #[test]
 fn long_names_are_truncated() {
     let long = "x".repeat(400_000);
@@ -174,7 +175,7 @@ fn long_names_are_truncated() {
     assert!(told.contains("x…"), "{told}");
 }
 
-/// Formats to an endless text, as a path of long names does for each of many texts.
+/// A value whose formatted text never ends, like a path with very long names.
 struct Endless;
 
 impl std::fmt::Display for Endless {

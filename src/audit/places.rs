@@ -1,5 +1,5 @@
-//! What an address of the old range means in its place, and what to do. Kubernetes' own places and those of well-known programs
-//! are identified by kind, name and path; any other place by its kind only.
+//! The kinds of places in which an address of the old range can be, with their meaning and remedy. Places of Kubernetes and of
+//! well-known programs are identified by kind, name and path; any other place only by its kind.
 
 mod table;
 
@@ -11,30 +11,30 @@ pub use table::PLACES;
 /// A kind of place.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its stable code.
+    /// Stable code of the kind of place.
     pub code: &'static str,
-    /// When an old address there causes a failure.
+    /// When an old address in such a place causes a failure.
     pub severity: Severity,
-    /// What it means.
+    /// The meaning of an old address in such a place.
     pub meaning: &'static str,
-    /// What to do.
+    /// The remedy: what to do.
     pub remedy: &'static str,
 }
 
 /// The place of a hit in a stored object.
 #[derive(Debug, Clone, Copy)]
 pub struct Site<'a> {
-    /// As in `apps/v1`.
+    /// API version of the object, as in `apps/v1`.
     pub api_version: &'a str,
-    /// As in `DaemonSet`.
+    /// Kind of the object, as in `DaemonSet`.
     pub kind: &'a str,
-    /// Empty if it has none.
+    /// Namespace of the object, empty if it has none.
     pub namespace: &'a str,
-    /// The object's name.
+    /// Name of the object.
     pub name: &'a str,
-    /// The path to the text.
+    /// Path to the text in the object.
     pub path: &'a str,
-    /// The notation.
+    /// Notation of the hit.
     pub form: Form,
     /// The text around the hit.
     pub text: &'a [u8],
@@ -117,7 +117,7 @@ fn of_config_map(site: &Site<'_>) -> &'static Place {
     }
 }
 
-/// Parts of names of ConfigMaps and Pods of network plugins.
+/// Words in the names of ConfigMaps and Pods that belong to network plugins.
 const NETWORKS: [&str; 11] = [
     "cilium",
     "calico",
@@ -160,7 +160,7 @@ fn of_anything(site: &Site<'_>) -> &'static Place {
     }
 }
 
-/// Returns the kind of place of a file on a host, by its path from the root, and the line.
+/// Returns the kind of place for a line of a file on a host. `path` is the path from the root.
 pub fn of_file(path: &str, line: &[u8]) -> &'static Place {
     let text = String::from_utf8_lossy(line).to_lowercase();
     match path.trim_start_matches('/') {
@@ -175,22 +175,22 @@ pub fn of_file(path: &str, line: &[u8]) -> &'static Place {
     }
 }
 
-/// The `resolv.conf` of a process, if it is not the host's own.
+/// Returns the kind of place for the `resolv.conf` of a process, if it is not the host's own.
 pub fn of_sandbox() -> &'static Place {
     &t::SANDBOX
 }
 
-/// A variable of a running process: one for HTTP proxies, or another one.
+/// Returns the kind of place for a variable of a running process. `is_proxy`: the variable is for HTTP proxies.
 pub fn of_process(is_proxy: bool) -> &'static Place {
     if is_proxy { &t::NO_PROXY } else { &t::PROCESS }
 }
 
-/// The environment that a container was started with.
+/// Returns the kind of place for the environment with which a container started.
 pub(super) fn of_environment_at_start() -> &'static Place {
     &t::STARTED_ENVIRONMENT
 }
 
-/// The name server of a Pod's sandbox at its start.
+/// Returns the kind of place for the name server that a Pod's sandbox got at its start.
 pub(super) fn of_sandbox_at_start() -> &'static Place {
     &t::STARTED_RESOLVER
 }

@@ -1,4 +1,4 @@
-//! Pods that started with an address that its Service has given up since.
+//! Finds Pods that started before a Service gave up its address, and still have the address.
 //!
 //! The kubelet creates a container's environment when the container starts (`getServiceEnvVarMap`,
 //! `pkg/kubelet/kubelet_pods.go`, v1.36.3): from every Service of the namespace unless `enableServiceLinks` is false, and
@@ -17,7 +17,7 @@ use crate::store::Record;
 use crate::wire::WireError;
 use crate::wire::objects::{self, StartedPod};
 
-/// How many variables are listed for one container.
+/// Maximum number of variables that are listed for one container.
 const TOLD: usize = 3;
 
 /// An address that a Service gave up.
@@ -25,26 +25,27 @@ const TOLD: usize = 3;
 pub struct Given {
     /// The Service's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The Service's name.
     pub name: String,
-    /// The address.
+    /// The address that the Service gave up.
     pub address: IpAddr,
-    /// When, in seconds since 1970.
+    /// When the Service gave up the address, in seconds since 1970.
     pub at: i64,
-    /// Whether it is that of `default/kubernetes`.
+    /// Whether the Service is `default/kubernetes`.
     pub is_kubernetes: bool,
-    /// Whether it is the cluster's DNS, which kubelets give to Pods.
+    /// Whether the Service is the cluster's DNS, whose address kubelets give to Pods.
     pub is_dns: bool,
 }
 
 impl Given {
-    /// The name of the variable, as the kubelet forms it (`makeEnvVariableName`, `pkg/kubelet/envvars/envvars.go`, v1.36.3).
+    /// Returns the name of the environment variable, as the kubelet forms it (`makeEnvVariableName`,
+    /// `pkg/kubelet/envvars/envvars.go`, v1.36.3).
     fn variable(&self) -> String {
         format!("{}_SERVICE_HOST", self.name.to_uppercase().replace('-', "_"))
     }
 }
 
-/// Checks a record, if it is a running Pod; only the addresses in `given_up` that are in the old ranges count.
+/// Returns the findings for a record if it is a running Pod. Addresses in `given_up` count only if they are in the old ranges.
 pub(super) fn look(old: &Old, given_up: &[Given], record: Record<'_>) -> Result<Vec<Finding>, WireError> {
     if !record.key.windows(6).any(|window| window == b"/pods/") {
         return Ok(Vec::new());
@@ -102,7 +103,7 @@ fn judge(old: &Old, given_up: &[Given], key: &str, pod: &StartedPod) -> Vec<Find
     findings
 }
 
-/// Reports the variables of a container that have addresses given up since.
+/// Returns a finding for a container whose environment has old addresses, with the names of the variables.
 fn environment(subject: &Arc<Subject>, path: String, told: &[&Given]) -> Option<Finding> {
     let first = told.iter().find(|given| given.is_kubernetes).or_else(|| told.first())?;
     let mut names: Vec<String> = told.iter().map(|given| given.variable()).collect();

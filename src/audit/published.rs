@@ -1,4 +1,5 @@
-//! The documents of nodes about clients of old addresses: through the API, each in a ConfigMap with its Node's name, or in files.
+//! Reads and writes the nodes' documents about clients of old addresses. A document is in a file, or in a ConfigMap with the name
+//! of its Node.
 
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use crate::session::{Failure, Voice};
 
 /// The namespace of the ConfigMaps in `deploy/evidence.yaml`.
 pub const NAMESPACE: &str = "netsurgeon-evidence";
-/// Tells the documents from other ConfigMaps there, such as `kube-root-ca.crt`.
+/// Label of the documents. Other ConfigMaps in the namespace, such as `kube-root-ca.crt`, do not have it.
 const PART: (&str, &str) = ("netsurgeon.io/part", "evidence");
 const KEY: &str = "evidence.json";
 
@@ -27,8 +28,8 @@ pub async fn publish(cluster: &Cluster, namespace: &str, found: &Evidence) -> Re
     cluster.apply(&map).await.map(drop)
 }
 
-/// Returns the documents that the nodes have published. An unreadable document is reported and ignored: a node that writes
-/// anything else blocks only what requires its evidence.
+/// Returns the documents that the nodes have published. An unreadable document is reported and ignored. So a node that writes
+/// other content blocks only operations that need its evidence.
 pub async fn published(voice: &Voice, cluster: &Cluster, namespace: &str) -> Result<Vec<Evidence>, Failure> {
     let selector = format!("{}={}", PART.0, PART.1);
     let maps: Vec<ConfigMap> = cluster.objects(Some(namespace), Some(&selector)).await?;

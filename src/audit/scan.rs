@@ -1,8 +1,8 @@
-//! Finds addresses of a range, and the range itself, in bytes: in the notations of people, programs and name servers.
+//! Finds addresses of a range, and the range itself, in bytes: in the notations that people, programs and name servers use.
 //!
-//! An address counts only on its own: not as a part of a longer number (`110.96.0.1`, `1.10.96.0.1`), nor
-//! after a letter (`v10.96.0.1`). A range counts if it is the old one or a part of it. A larger range that contains it
-//! (`10.0.0.0/8`, `0.0.0.0/0`) does not count.
+//! An address does not count as a part of a longer number (`110.96.0.1`, `1.10.96.0.1`) or after a letter (`v10.96.0.1`). A range
+//! counts if it is the old range or a part of it. A larger range that contains the old range (`10.0.0.0/8`, `0.0.0.0/0`) does not
+//! count.
 
 mod reverse;
 
@@ -16,22 +16,22 @@ use crate::ip::{Family, ServiceCidr};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
-    /// `10.96.0.10`.
+    /// An address, as in `10.96.0.10`.
     Address,
-    /// `10.96.0.0/16`, `10.96.*`.
+    /// A range, as in `10.96.0.0/16` or `10.96.*`.
     Range,
-    /// `96.10.in-addr.arpa`.
+    /// A zone of reverse DNS lookups, as in `96.10.in-addr.arpa`.
     ReverseZone,
-    /// `10-96-0-10.shop.pod`: CoreDNS answers such a name with that address.
+    /// A name that contains the address with dashes, as in `10-96-0-10.shop.pod`. CoreDNS answers such a name with the address.
     DashedName,
 }
 
 /// A hit: an address or range in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hit {
-    /// Offset of its first byte.
+    /// Offset of the first byte of the hit.
     pub start: usize,
-    /// Its notation.
+    /// Notation of the hit.
     pub form: Form,
     /// The address or range in its canonical form.
     pub found: String,
@@ -41,14 +41,14 @@ pub struct Hit {
 #[derive(Debug, Clone)]
 pub struct Old {
     ranges: Vec<ServiceCidr>,
-    /// The first two octets of their IPv4 addresses.
+    /// Lowest and highest value of the first two octets, for each IPv4 range.
     octets: Vec<[(u8, u8); 2]>,
-    /// The first group of their IPv6 addresses.
+    /// Lowest and highest value of the first group, for each IPv6 range.
     groups: Vec<(u16, u16)>,
 }
 
 impl Old {
-    /// Searches for these ranges.
+    /// Prepares a search for these ranges.
     pub fn new(ranges: Vec<ServiceCidr>) -> Self {
         let (mut octets, mut groups) = (Vec::new(), Vec::new());
         for range in &ranges {
@@ -73,17 +73,18 @@ impl Old {
         &self.ranges
     }
 
-    /// Whether an address is in one of the ranges.
+    /// Returns whether an address is in one of the ranges.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.ranges.iter().any(|range| range.contains(address))
     }
 
-    /// Whether a range is one of the ranges, or a part of one.
+    /// Returns whether a range is one of the searched ranges, or a part of one.
     pub(super) fn holds(&self, network: IpAddr, prefix: u8) -> bool {
         self.ranges.iter().any(|range| prefix >= range.prefix_len() && range.contains(network))
     }
 
-    /// A quick test for [`Self::hits`]: never `false` if that finds a hit in these bytes or in a part of them.
+    /// Returns `false` only if [`Self::hits`] finds no hit in these bytes or in any part of them. This test is faster than a
+    /// search.
     pub fn may_say(&self, bytes: &[u8]) -> bool {
         bytes.iter().enumerate().any(|(at, byte)| match byte {
             b'.' | b'-' => self.may_be_dotted(bytes, at),
@@ -100,7 +101,7 @@ impl Old {
         if !(next.is_ascii_digit() || next == b'*') || !before(bytes, at).is_ascii_digit() {
             return false;
         }
-        // The preceding byte can belong to something else: the length of a text, a larger number.
+        // The preceding byte can belong to another value, such as the length of a text or a larger number.
         let firsts = (1..=3).filter_map(|width| {
             let digits = bytes.get(at.checked_sub(width)?..at)?;
             octet(digits, 0).filter(|(_, end)| *end == width).map(|(octet, _)| octet)
@@ -148,7 +149,7 @@ impl Old {
         hits
     }
 
-    /// Reads an IPv4 address or range, or a dashed name, and where it ends.
+    /// Reads an IPv4 address, range or dashed name at `start`. Returns the hit and the offset of its end.
     fn dotted(&self, bytes: &[u8], start: usize) -> Option<(Hit, usize)> {
         let hit = |form, found: String, end| Some((Hit { start, form, found }, end));
         if !is_alone(bytes, start) {
@@ -175,7 +176,7 @@ impl Old {
         self.judged(bytes, address.into(), (start, end))
     }
 
-    /// Reads an IPv6 address or range that starts here, and where it ends.
+    /// Reads an IPv6 address or range at `at`. Returns the hit and the offset of its end.
     fn grouped(&self, bytes: &[u8], at: usize) -> Option<(Hit, usize)> {
         let is_part = |byte: u8| byte.is_ascii_hexdigit() || byte == b':';
         let is_first = !is_part(before(bytes, at)) || escaped(bytes, at);
@@ -188,7 +189,7 @@ impl Old {
         let previous = before(bytes, at);
         let mut text = std::str::from_utf8(bytes.get(at..end)?).ok()?;
         if previous.is_ascii_alphanumeric() && !escaped(bytes, at) {
-            // The end of a word, as in `bind:fd00::1`.
+            // The text starts with the end of a word, as in `bind:fd00::1`.
             let word = text.find(':')?.saturating_add(1);
             (text, start) = (text.get(word..)?, start.saturating_add(word));
         }
@@ -220,7 +221,8 @@ impl Old {
     }
 }
 
-/// Reads the `/16` after an address, also as JSON and URLs escape it; returns the number and where it ends.
+/// Reads a prefix length, such as `/16`, after an address. The slash can be escaped as in JSON and URLs. Returns the number and
+/// the offset of its end.
 fn prefix(bytes: &[u8], end: usize, address: IpAddr) -> Option<(u8, usize)> {
     let rest = bytes.get(end..)?;
     let slashes: [&[u8]; 4] = [b"/", b"\\/", b"%2F", b"%2f"];
@@ -232,7 +234,7 @@ fn prefix(bytes: &[u8], end: usize, address: IpAddr) -> Option<(u8, usize)> {
     (number <= most && !is_more).then_some((number, end))
 }
 
-/// Whether the preceding bytes do not make it a part of a longer word.
+/// Returns whether a word can start at `start`: the preceding bytes do not belong to the same word.
 fn is_alone(bytes: &[u8], start: usize) -> bool {
     match before(bytes, start) {
         b'.' => !start.checked_sub(1).is_some_and(|dot| before(bytes, dot).is_ascii_digit()),
@@ -241,7 +243,7 @@ fn is_alone(bytes: &[u8], start: usize) -> bool {
     }
 }
 
-/// Whether the preceding bytes are an escape sequence: `\n` and the like, `\u003d`, `%3D`.
+/// Returns whether the preceding bytes are an escape sequence, such as `\n`, `\u003d` or `%3D`.
 fn escaped(bytes: &[u8], start: usize) -> bool {
     let Some(past) = bytes.get(..start) else { return false };
     match past {
@@ -252,8 +254,8 @@ fn escaped(bytes: &[u8], start: usize) -> bool {
     }
 }
 
-/// Reads a number of up to three digits that is no more than 255, leading zeros allowed as the API server allows them in
-/// addresses (`ParseIPSloppy`, `k8s.io/utils/net`), and where it ends.
+/// Reads a number from 0 to 255 with up to three digits. Leading zeros are allowed, as the API server allows them in addresses
+/// (`ParseIPSloppy`, `k8s.io/utils/net`). Returns the number and the offset of its end.
 pub(super) fn octet(bytes: &[u8], from: usize) -> Option<(u8, usize)> {
     let rest = bytes.get(from..)?;
     let digits = rest.iter().take(4).take_while(|byte| byte.is_ascii_digit()).count();
@@ -261,7 +263,7 @@ pub(super) fn octet(bytes: &[u8], from: usize) -> Option<(u8, usize)> {
     Some((text.parse().ok()?, from.saturating_add(digits)))
 }
 
-/// Reads up to four octets with a separator: the octets, their count, and where the last one ends.
+/// Reads up to four octets with a separator. Returns the octets, their count, and the offset of the end.
 fn octets(bytes: &[u8], start: usize, separator: u8) -> Option<([u8; 4], usize, usize)> {
     let mut all = [0; 4];
     let (mut count, mut end) = (0, start);

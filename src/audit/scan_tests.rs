@@ -1,4 +1,4 @@
-//! What the scanner finds and what it does not.
+//! Tests of the scanner.
 
 use proptest::prelude::*;
 
@@ -136,7 +136,7 @@ fn offsets_are_reported() {
     assert_eq!(hits.iter().map(|hit| hit.start).collect::<Vec<_>>(), [2, 12]);
 }
 
-/// Delimiters around an address.
+/// Returns a strategy for the delimiter before an address.
 fn delimiter() -> impl Strategy<Value = String> {
     "[ ,;=\"'\\[\\](){}|<>\\n\\t@/_]"
 }

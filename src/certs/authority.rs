@@ -10,21 +10,21 @@ use super::error::ReissueError;
 use super::key::PrivateKey;
 use super::read::Certificate;
 
-/// `subjectKeyIdentifier` (RFC 5280, section 4.2.1.2).
+/// Object identifier of `subjectKeyIdentifier` (RFC 5280, section 4.2.1.2).
 pub(super) const SUBJECT_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.14");
 
 /// An authority that can sign.
 #[derive(Debug)]
 pub struct Authority {
-    /// Its certificate.
+    /// Certificate of the authority.
     pub certificate: Certificate,
     body: Body,
     key: PrivateKey,
 }
 
 impl Authority {
-    /// Combines a certificate and its key. Fails if the certificate is not a CA certificate, is not valid at that time, or does
-    /// not match the key.
+    /// Combines a certificate and its key. Fails if the certificate is not a CA certificate, is not valid at the time `now`, or
+    /// does not match the key.
     pub fn new(certificate: Certificate, key: PrivateKey, now: OffsetDateTime) -> Result<Self, ReissueError> {
         let body = Body::of(&certificate.der)?;
         let subject = certificate.subject.clone();
@@ -46,18 +46,18 @@ impl Authority {
         Ok(Self { certificate, body, key })
     }
 
-    /// Whether this authority is the issuer that a certificate names (RFC 5280, section 4.1.2.4).
+    /// Returns whether this authority is the issuer that a certificate names (RFC 5280, section 4.1.2.4).
     pub(super) fn is_issuer_of(&self, body: &Body) -> bool {
         body.issuer == self.body.subject
     }
 
-    /// Returns its distinguished name.
+    /// Returns the distinguished name of the authority.
     pub(super) fn name(&self) -> &[u8] {
         &self.body.subject
     }
 
-    /// Returns the `authorityKeyIdentifier` of the certificates that it signs (RFC 5280, section 4.2.1.1), if it has a key
-    /// identifier itself.
+    /// Returns the `authorityKeyIdentifier` for certificates that this authority signs (RFC 5280, section 4.2.1.1). `None` if the
+    /// authority's own certificate has no key identifier.
     pub(super) fn key_identifier(&self) -> Result<Option<Vec<u8>>, ReissueError> {
         let Some(value) = self.body.extension(SUBJECT_KEY)? else { return Ok(None) };
         let key_identifier = Some(OctetString::from_der(&value)?);

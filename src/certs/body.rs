@@ -1,4 +1,4 @@
-//! A certificate in pieces, each with its own bytes: unchanged pieces are written exactly as they were read.
+//! A certificate that is split into pieces of DER. Unchanged pieces are written exactly as they were read.
 
 use x509_cert::der::asn1::{Any, ObjectIdentifier, OctetString};
 use x509_cert::der::{Decode, Encode, Error, Reader, Result, SliceReader, Tag, TagNumber};
@@ -10,7 +10,7 @@ const EXTENSIONS: Tag = context(3);
 /// The `TBSCertificate` of RFC 5280, section 4.1: each piece with its tag and length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Body {
-    /// Absent from certificates of version 1.
+    /// The version, absent from certificates of version 1.
     version: Option<Vec<u8>>,
     pub(super) serial: Vec<u8>,
     pub(super) signature: Vec<u8>,
@@ -20,7 +20,7 @@ pub(super) struct Body {
     pub(super) key: Vec<u8>,
     /// Unique ids of issuer and subject, which are obsolete.
     ids: Vec<Vec<u8>>,
-    /// One `Extension` each.
+    /// The extensions; each piece is one `Extension`.
     pub(super) extensions: Vec<Vec<u8>>,
 }
 
@@ -96,7 +96,7 @@ impl Body {
     }
 }
 
-/// A context-specific tag of a constructed value.
+/// Returns the context-specific tag of a constructed value.
 pub(super) const fn context(number: u32) -> Tag {
     Tag::ContextSpecific { constructed: true, number: TagNumber(number) }
 }
@@ -116,7 +116,7 @@ pub(super) fn pieces(value: &[u8]) -> Result<Vec<Vec<u8>>> {
     Ok(found)
 }
 
-/// Joins pieces to a constructed value.
+/// Joins pieces into a constructed value.
 pub(super) fn constructed(tag: Tag, pieces: &[impl AsRef<[u8]>]) -> Result<Vec<u8>> {
     let inside: Vec<u8> = pieces.iter().flat_map(AsRef::as_ref).copied().collect();
     Any::new(tag, inside)?.to_der()

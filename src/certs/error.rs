@@ -7,17 +7,17 @@ use super::{CertError, KeyError};
 /// Why a certificate cannot be reissued.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReissueError {
-    /// The certificate is not allowed to sign others.
+    /// The certificate is not allowed to sign other certificates.
     #[error("`{0}` is not a certificate authority")]
     NoAuthority(String),
     /// The authority is not valid now.
     #[error("the authority `{subject}` is not valid: from {from} until {until}")]
     NotValid {
-        /// Its subject.
+        /// Subject of the authority.
         subject: String,
-        /// Start of its validity.
+        /// Start of the authority's validity.
         from: OffsetDateTime,
-        /// End of its validity.
+        /// End of the authority's validity.
         until: OffsetDateTime,
     },
     /// The key does not belong to the certificate.
@@ -34,12 +34,12 @@ pub enum ReissueError {
     /// The new certificate would have expired already, or would outlive its authority.
     #[error("the new certificate would be valid until {until}, {reason}")]
     Validity {
-        /// End of its validity.
+        /// End of the new certificate's validity.
         until: OffsetDateTime,
-        /// Why that is not possible.
+        /// Why this validity is not possible.
         reason: String,
     },
-    /// It would cover no name and no address.
+    /// The new certificate would cover no name and no address.
     #[error("the new certificate would cover no name and no address")]
     Nameless,
     /// The name cannot be encoded.

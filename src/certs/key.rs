@@ -1,4 +1,4 @@
-//! Private keys: read in every common file format, never printed.
+//! Private keys. They are read in every common file format, and never printed.
 
 use std::fmt;
 
@@ -16,12 +16,12 @@ use super::pem::{block, blocks};
 use super::read::PublicKey;
 
 const ENCRYPTED: &str = "ENCRYPTED PRIVATE KEY";
-/// The named curve inside `ECPrivateKey` (RFC 5915, section 3); PKCS#8 has it outside.
+/// Tag of the named curve in an `ECPrivateKey` (RFC 5915, section 3). In PKCS#8 the curve is outside of the `ECPrivateKey`.
 const CURVE: Tag = context(0);
-/// A key that needs more PBKDF2 rounds is rejected: RFC 8018, section 4.2, has this number for the most critical keys.
+/// Maximum number of PBKDF2 rounds. RFC 8018, section 4.2, has this number for the most critical keys.
 const MOST_ROUNDS: u32 = 10_000_000;
-/// Memory limit for scrypt, in bytes (128 · N · r; RFC 7914, section 2), for each of its repetitions (p). OpenSSL's own
-/// parameters need 16 MiB, once.
+/// Limit for scrypt, in bytes: its memory (128 · N · r) times its repetitions (p; RFC 7914, section 2). OpenSSL's own parameters
+/// need 16 MiB.
 const MOST_MEMORY: u64 = 256 << 20;
 
 /// Why a private key cannot be used.
@@ -30,19 +30,19 @@ pub enum KeyError {
     /// The text contains no private key.
     #[error("it contains no private key")]
     None,
-    /// It is encrypted, and no password was given.
+    /// The key is encrypted, and no password was given.
     #[error("it is encrypted, and no password was given")]
     NeedsPassword,
-    /// It cannot be decrypted.
+    /// The key cannot be decrypted.
     #[error("it cannot be decrypted: the password is wrong, or the encryption is not PBES2 (RFC 8018)")]
     WrongPassword,
-    /// Trying a password would exhaust the machine.
+    /// Decryption would need too much CPU time or memory.
     #[error("to decrypt it takes more than 10,000,000 rounds of PBKDF2, or 256 MiB for scrypt")]
     TooCostly,
-    /// It is encrypted in the format of OpenSSL before version 1.0, which is weak.
+    /// The key is encrypted in the weak format of OpenSSL before version 1.0.
     #[error("it is encrypted in OpenSSL's traditional format: convert it with `openssl pkcs8 -topk8`")]
     Traditional,
-    /// Not RSA with at least 2048 bits, ECDSA on P-256, P-384 or P-521, or Ed25519; or not a key.
+    /// The key is neither RSA with at least 2048 bits, nor ECDSA on P-256, P-384 or P-521, nor Ed25519; or it is not a key.
     #[error("it is neither RSA (2048 bits or more), ECDSA (P-256, P-384, P-521) nor Ed25519: {0}")]
     Unsupported(String),
     /// The cryptographic library failed.
@@ -53,11 +53,11 @@ pub enum KeyError {
 /// The file format of a private key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// `RSA PRIVATE KEY`, RFC 8017, appendix A.1.2.
+    /// PKCS#1 (RFC 8017, appendix A.1.2), with the label `RSA PRIVATE KEY`.
     Pkcs1,
-    /// `EC PRIVATE KEY`, RFC 5915.
+    /// SEC1 (RFC 5915), with the label `EC PRIVATE KEY`.
     Sec1,
-    /// `PRIVATE KEY`, RFC 5958.
+    /// PKCS#8 (RFC 5958), with the label `PRIVATE KEY`.
     Pkcs8,
 }
 
@@ -86,7 +86,7 @@ pub struct PrivateKey {
     form: Form,
 }
 
-/// The key is overwritten in memory; the cryptographic library overwrites its own copy.
+/// Overwrites the key in memory. The cryptographic library overwrites its own copy.
 impl Drop for PrivateKey {
     fn drop(&mut self) {
         self.pair.zeroize();
@@ -140,7 +140,7 @@ impl PrivateKey {
         Ok(Self { pair, form: self.form })
     }
 
-    /// Returns a key that [`Self::another`] generated as PEM text, in its file format.
+    /// Returns the PEM text of a key that [`Self::another`] generated, in the file format of the key.
     pub fn to_pem(&self) -> Result<Zeroizing<String>, KeyError> {
         let pkcs8 = self.pair.serialized_der();
         let der = match self.form {
@@ -152,12 +152,12 @@ impl PrivateKey {
         Ok(Zeroizing::new(block(self.form.label(), &der)))
     }
 
-    /// Returns its public key, a `SubjectPublicKeyInfo` (RFC 5280, section 4.1).
+    /// Returns the public key as a `SubjectPublicKeyInfo` (RFC 5280, section 4.1).
     pub(super) fn public(&self) -> Vec<u8> {
         self.pair.subject_public_key_info()
     }
 
-    /// Returns `SEQUENCE { what, algorithm, signature }`: a certificate or a certificate request.
+    /// Signs `what`. Returns `SEQUENCE { what, algorithm, signature }`: a certificate or a certificate request.
     pub(super) fn signed(&self, what: &[u8]) -> Result<Vec<u8>, KeyError> {
         let signature = self.pair.sign(what).map_err(|error| KeyError::Failed(error.to_string()))?;
         let algorithm = self.algorithm()?;
@@ -167,7 +167,7 @@ impl PrivateKey {
         whole.map_err(|error| KeyError::Failed(error.to_string()))
     }
 
-    /// Returns the `AlgorithmIdentifier` of its signatures.
+    /// Returns the `AlgorithmIdentifier` of the key's signatures.
     pub(super) fn algorithm(&self) -> Result<Vec<u8>, KeyError> {
         identifier(self.pair.algorithm()).map_err(|error| KeyError::Failed(error.to_string()))
     }
@@ -187,7 +187,7 @@ fn decrypt(der: &[u8], password: &str) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     Ok(Zeroizing::new(document.as_bytes().to_vec()))
 }
 
-/// Whether decryption exceeds the limits above: the file chooses the parameters.
+/// Returns whether the parameters exceed the limits of this module. The author of the key file chooses the parameters.
 fn is_too_costly(derivation: &Kdf) -> bool {
     match derivation {
         Kdf::Pbkdf2(params) => params.iteration_count > MOST_ROUNDS,
@@ -199,8 +199,8 @@ fn is_too_costly(derivation: &Kdf) -> bool {
     }
 }
 
-/// Whether the parameters are legal: scrypt's N is a power of two above 1, r and p are above 0 (RFC 7914, section 2). The
-/// decryption does not check them.
+/// Returns whether the parameters are valid: scrypt's N is a power of two above 1, r and p are above 0 (RFC 7914, section 2). The
+/// decryption does not check this.
 fn is_possible(derivation: &Kdf) -> bool {
     match derivation {
         Kdf::Scrypt(params) => {
@@ -213,7 +213,7 @@ fn is_possible(derivation: &Kdf) -> bool {
     }
 }
 
-/// Removes the fields that version 1 of a key (RFC 5208) does not have: OpenSSL 3.0 cannot read version 2.
+/// Converts a PKCS#8 key to version 1 (RFC 5208), which has fewer fields: OpenSSL 3.0 cannot read version 2.
 fn first_version(pkcs8: &[u8]) -> DerResult<Vec<u8>> {
     let (version, parts) = (Uint::new(&[0])?.to_der()?, pieces(pkcs8)?);
     let kept = parts.into_iter().skip(1).take(2);
@@ -227,7 +227,7 @@ fn inner(pkcs8: &[u8]) -> DerResult<(Vec<u8>, Vec<u8>)> {
     Ok((AnyRef::from_der(&key)?.value().to_vec(), algorithm))
 }
 
-/// Adds the curve to an `ECPrivateKey`, for readers that have no other source for it.
+/// Adds the curve to an `ECPrivateKey`: a SEC1 file has no other place for the curve.
 fn with_curve(key: &[u8], algorithm: &[u8]) -> DerResult<Vec<u8>> {
     let mut parts = pieces(key)?;
     if !parts.iter().any(|part| AnyRef::from_der(part).is_ok_and(|part| part.header().tag() == CURVE)) {
@@ -238,8 +238,8 @@ fn with_curve(key: &[u8], algorithm: &[u8]) -> DerResult<Vec<u8>> {
     constructed(Tag::Sequence, &parts)
 }
 
-/// Returns the `AlgorithmIdentifier` of a signature algorithm: RFC 8017, appendix C, with NULL parameters; RFC 5758, section 3.2,
-/// and RFC 8410, section 3, without parameters.
+/// Returns the `AlgorithmIdentifier` of a signature algorithm. RSA has NULL parameters (RFC 8017, appendix C). ECDSA (RFC 5758,
+/// section 3.2) and Ed25519 (RFC 8410, section 3) have no parameters.
 fn identifier(algorithm: &SignatureAlgorithm) -> DerResult<Vec<u8>> {
     let number = match algorithm {
         _ if *algorithm == rcgen::PKCS_RSA_SHA256 => "1.2.840.113549.1.1.11",

@@ -1,5 +1,5 @@
-//! X.509 certificates: bytes in, bytes out. No files, no sockets, no clock; randomness only for new keys and signatures. Private
-//! keys are never printed.
+//! X.509 certificates. These modules use no files, no sockets and no clock, and need randomness only for new keys and signatures.
+//! Private keys are never printed.
 
 mod authority;
 mod body;

@@ -1,20 +1,20 @@
-//! Blocks of PEM text (RFC 7468); text between them is ignored.
+//! Blocks of PEM text (RFC 7468). Text between blocks is ignored.
 
 use x509_cert::der::pem::{LineEnding, decode_vec, encode_string};
 
 const BEGIN: &str = "-----BEGIN ";
 const DASHES: &str = "-----";
 
-/// A block of text, not decoded yet.
+/// A block of PEM text, not decoded yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Block<'a> {
-    /// Its label: `CERTIFICATE`, `RSA PRIVATE KEY`, ...
+    /// The label: `CERTIFICATE`, `RSA PRIVATE KEY`, ...
     pub(super) label: &'a str,
-    /// From its first dash to its last.
+    /// The text of the block, from its first dash to its last.
     pub(super) text: &'a str,
 }
 
-/// A block without an end; its number, from 1.
+/// The number of a block that has no end, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unfinished(pub(super) usize);
 
@@ -37,13 +37,13 @@ pub(super) fn blocks(text: &str) -> Result<Vec<Block<'_>>, Unfinished> {
 }
 
 impl Block<'_> {
-    /// Returns its bytes, or why they cannot be decoded.
+    /// Returns the decoded bytes of the block, or why they cannot be decoded.
     pub(super) fn der(&self) -> Result<Vec<u8>, String> {
         decode_vec(self.text.as_bytes()).map(|(_, bytes)| bytes).map_err(|error| error.to_string())
     }
 }
 
-/// Writes a block, with the final line break.
+/// Returns a block of PEM text, with a line break at its end.
 pub(super) fn block(label: &str, der: &[u8]) -> String {
     // Fails only for labels with characters other than letters and spaces.
     encode_string(label, LineEnding::LF, der).unwrap_or_default()

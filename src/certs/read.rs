@@ -1,4 +1,4 @@
-//! Reads certificates from PEM text: the names, purposes and validity of each.
+//! Reads certificates from PEM text, with their names, purposes and validity.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -26,15 +26,15 @@ pub enum CertError {
     /// A block of PEM text has no end.
     #[error("block {number} of PEM text has no end")]
     Unfinished {
-        /// Its number, from 1.
+        /// Number of the block, counted from 1.
         number: usize,
     },
     /// The content of the block is not a certificate.
     #[error("certificate {number} cannot be read: {reason}")]
     Broken {
-        /// Its number, from 1.
+        /// Number of the certificate, counted from 1.
         number: usize,
-        /// Why.
+        /// Why the certificate cannot be read.
         reason: String,
     },
 }
@@ -44,7 +44,7 @@ pub enum CertError {
 pub enum PublicKey {
     /// RSA, with the length of its modulus in bits.
     Rsa(usize),
-    /// On this elliptic curve.
+    /// ECDSA on this elliptic curve.
     Ecdsa(String),
     /// Ed25519.
     Ed25519,
@@ -72,29 +72,29 @@ impl Serialize for PublicKey {
 /// A certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Certificate {
-    /// Its subject, in the form of RFC 4514.
+    /// Subject, in the form of RFC 4514.
     pub subject: String,
-    /// Its issuer.
+    /// Issuer, in the form of RFC 4514.
     pub issuer: String,
-    /// Its serial number in hexadecimal digits, without the zero byte that keeps a large number positive (X.690, section 8.3).
+    /// Serial number in hexadecimal digits, without the zero byte that keeps a large number positive (X.690, section 8.3).
     pub serial: String,
-    /// Start of its validity.
+    /// Start of the validity.
     #[serde(serialize_with = "rfc3339::serialize")]
     pub not_before: OffsetDateTime,
-    /// End of its validity.
+    /// End of the validity.
     #[serde(serialize_with = "rfc3339::serialize")]
     pub not_after: OffsetDateTime,
-    /// Its key.
+    /// Public key.
     pub key: PublicKey,
-    /// Whether it is a CA certificate.
+    /// Whether the certificate is a CA certificate.
     pub is_ca: bool,
-    /// The names of its key usages.
+    /// Names of the key usages.
     pub usages: Vec<String>,
-    /// The names of its extended key usages.
+    /// Names of the extended key usages.
     pub purposes: Vec<String>,
-    /// DNS names that it covers.
+    /// DNS names that the certificate covers.
     pub dns_names: Vec<String>,
-    /// Addresses that it covers.
+    /// Addresses that the certificate covers.
     pub addresses: Vec<IpAddr>,
     /// Other names, with their kinds.
     pub other_names: Vec<String>,
@@ -106,14 +106,14 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Reads a single certificate; the error is the reason why it cannot be read.
+    /// Reads one certificate in DER. The error is the reason why the certificate cannot be read.
     pub fn from_der(der: Vec<u8>) -> Result<Self, String> {
         let certificate = CertificateInner::<Raw>::from_der(&der).map_err(|error| error.to_string())?;
         describe(&certificate, der).map_err(|error| error.to_string())
     }
 
-    /// Whether it is a serving certificate of an API server: it covers a name of the cluster's API and is valid for servers. A
-    /// certificate without any purpose is valid for servers, too (RFC 5280, section 4.2.1.12).
+    /// Returns whether this is a serving certificate of an API server: it covers a name of the cluster's API, and is valid for
+    /// servers. A certificate without extended key usages is valid for servers, too (RFC 5280, section 4.2.1.12).
     pub fn is_of_an_api_server(&self) -> bool {
         let of_the_api = |name: &String| {
             matches!(name.as_str(), "kubernetes" | "kubernetes.default" | "kubernetes.default.svc")
@@ -122,18 +122,18 @@ impl Certificate {
         serves && self.dns_names.iter().any(of_the_api)
     }
 
-    /// Returns how long it is still valid; negative if it has expired.
+    /// Returns the remaining validity; negative if the certificate has expired.
     pub fn left(&self, now: OffsetDateTime) -> Duration {
         Duration::seconds(self.not_after.unix_timestamp().saturating_sub(now.unix_timestamp()))
     }
 
-    /// Whether it covers an address.
+    /// Returns whether the certificate covers an address.
     pub fn covers(&self, address: IpAddr) -> bool {
         self.addresses.contains(&address)
     }
 }
 
-/// Reads all certificates of a PEM text, in order; text between them is ignored.
+/// Reads all certificates of a PEM text, in order. Text between certificates is ignored.
 pub fn certificates(text: &str) -> Result<Vec<Certificate>, CertError> {
     let blocks = blocks(text).map_err(|Unfinished(number)| CertError::Unfinished { number })?;
     let ours = blocks.iter().filter(|block| block.label == LABEL);
@@ -153,7 +153,7 @@ pub fn request_to_pem(der: &[u8]) -> String {
     block("CERTIFICATE REQUEST", der)
 }
 
-/// Replaces the first certificate of a PEM text; the text around it stays.
+/// Replaces the first certificate of a PEM text. The text around the certificate stays the same.
 pub fn with_first(text: &str, der: &[u8]) -> String {
     let new = to_pem(der);
     let found = blocks(text).unwrap_or_default().into_iter().find(|block| block.label == LABEL);
@@ -221,7 +221,7 @@ impl Certificate {
     }
 }
 
-/// An address as in RFC 5280, section 4.2.1.6: 4 or 16 bytes.
+/// Reads an address of 4 or 16 bytes (RFC 5280, section 4.2.1.6).
 fn address(bytes: &[u8]) -> Option<IpAddr> {
     let four: Option<[u8; 4]> = bytes.try_into().ok();
     let sixteen: Option<[u8; 16]> = bytes.try_into().ok();

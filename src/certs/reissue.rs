@@ -1,4 +1,4 @@
-//! Reissues a certificate with other names: everything else stays byte for byte.
+//! Reissues a certificate with other names. All other content stays the same, byte for byte.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -18,11 +18,11 @@ use super::error::ReissueError;
 use super::key::PrivateKey;
 use super::read::Certificate;
 
-/// RFC 5280, section 4.2.1.6.
+/// Object identifier of `subjectAltName` (RFC 5280, section 4.2.1.6).
 const ALTERNATIVE_NAMES: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.17");
-/// RFC 5280, section 4.2.1.1.
+/// Object identifier of `authorityKeyIdentifier` (RFC 5280, section 4.2.1.1).
 const AUTHORITY_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.35");
-/// RFC 2985, section 5.4.2.
+/// Object identifier of `extensionRequest` (RFC 2985, section 5.4.2).
 const EXTENSION_REQUEST: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.14");
 /// Length of a key identifier in bytes: RFC 7093, section 2, method 1.
 const IDENTIFIER: usize = 20;
@@ -46,7 +46,7 @@ impl fmt::Display for Name {
 }
 
 impl Name {
-    /// DNS names are compared without case (RFC 4343).
+    /// Returns whether two names are equal. Upper and lower case are equal in DNS names (RFC 4343).
     fn is(&self, other: &GeneralName) -> bool {
         match (self, other) {
             (Self::Dns(name), GeneralName::DnsName(other)) => name.eq_ignore_ascii_case(other.as_str()),
@@ -72,10 +72,10 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// What changes.
+/// Changes to the names and the validity of a certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Names to add, after the existing ones.
+    /// Names to add, after the existing names.
     pub add: Vec<Name>,
     /// Names to remove.
     pub drop: Vec<Name>,
@@ -84,7 +84,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Drops the changes that the certificate already has.
+    /// Drops changes without effect, such as adding a name that the certificate already has.
     #[must_use]
     pub fn against(mut self, certificate: &Certificate) -> Self {
         let has = |name: &Name| match name {
@@ -96,14 +96,14 @@ impl Changes {
         self
     }
 
-    /// Whether nothing changes.
+    /// Returns whether nothing changes.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Reissues the certificate, signed by this authority, with this serial number (16 random bytes; RFC 5280, section 4.1.2.2,
-/// allows 20 and no negative ones). `new_key` replaces its key. Returns it as DER.
+/// Reissues the certificate, signed by `authority`, and returns the new certificate as DER. `new_key` replaces the key. `serial`
+/// is 16 random bytes. A serial number has at most 20 bytes and is positive (RFC 5280, section 4.1.2.2).
 pub fn reissue(
     certificate: &Certificate,
     changes: &Changes,
@@ -136,7 +136,7 @@ pub fn reissue(
     Ok(authority.key().signed(&body.to_der()?)?)
 }
 
-/// Creates a certificate request (PKCS#10, RFC 2986) for an authority whose key is elsewhere. `key` is the key of the new
+/// Creates a certificate request (PKCS#10, RFC 2986) for an authority whose key is not on this host. `key` is the key of the new
 /// certificate. Returns the request as DER.
 pub fn request(
     certificate: &Certificate,
@@ -144,7 +144,7 @@ pub fn request(
     key: &PrivateKey,
 ) -> Result<Vec<u8>, ReissueError> {
     let mut body = changed(certificate, changes, Some(key))?;
-    // The authority sets both.
+    // The authority sets both extensions.
     body.remove_extension(AUTHORITY_KEY)?;
     body.remove_extension(SUBJECT_KEY)?;
     let values = SetOfVec::try_from(vec![Any::from_der(&constructed(Tag::Sequence, &body.extensions)?)?])?;
@@ -161,7 +161,7 @@ pub fn belongs(key: &PrivateKey, certificate: &Certificate) -> Result<(), Reissu
     if key.public() == body.key { Ok(()) } else { Err(ReissueError::OtherKey(certificate.subject.clone())) }
 }
 
-/// Returns the content to sign, without the fields that the authority decides.
+/// Returns the content to sign. The fields that the authority sets are still those of the old certificate.
 fn changed(
     certificate: &Certificate,
     changes: &Changes,
@@ -198,7 +198,7 @@ fn changed(
     Ok(body)
 }
 
-/// Returns a serial number that is positive and has its full length.
+/// Makes a serial number positive, with its full length of 16 bytes.
 fn positive(mut serial: [u8; 16]) -> [u8; 16] {
     if let Some(first) = serial.first_mut() {
         *first = *first & 0x7f | 0x40;
@@ -206,7 +206,7 @@ fn positive(mut serial: [u8; 16]) -> [u8; 16] {
     serial
 }
 
-/// Until 2049 as `UTCTime`, later as `GeneralizedTime` (RFC 5280, section 4.1.2.5).
+/// Converts a time to `UTCTime`, or to `GeneralizedTime` if it is after 2049 (RFC 5280, section 4.1.2.5).
 fn time(at: OffsetDateTime) -> Result<Time, ReissueError> {
     let whole = at.replace_nanosecond(0).unwrap_or(at);
     Ok(Time::try_from(std::time::SystemTime::from(whole))?)

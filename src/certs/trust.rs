@@ -1,4 +1,4 @@
-//! Whether clients trust a certificate: its authority, its validity at a given time, and the names that it covers.
+//! Checks whether clients trust a certificate: its authority, its validity at a given time, and the names that it covers.
 
 use std::time::Duration;
 
@@ -11,15 +11,17 @@ use super::reissue::Name;
 /// Why clients reject a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Distrust {
-    /// That authority did not sign it, it is not valid at that time, or it is not for servers (RFC 5280, section 6).
+    /// No trusted authority signed the certificate, it is not valid at the given time, or it is not for servers (RFC 5280,
+    /// section 6).
     #[error("it is not trusted: {0}")]
     Chain(String),
-    /// It does not cover that name or address (RFC 6125).
+    /// The certificate does not cover the name or address (RFC 6125).
     #[error("it does not cover `{0}`")]
     Name(String),
 }
 
-/// Checks a server's certificate and its intermediate certificates against the authorities that clients trust; all as DER.
+/// Checks a server's certificate and its intermediate certificates against the authorities that clients trust. All certificates
+/// are in DER.
 pub fn is_trusted(
     certificate: &[u8],
     others: &[Vec<u8>],

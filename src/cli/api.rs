@@ -1,4 +1,4 @@
-//! How to reach the Kubernetes API: of the cluster, and of its mirror.
+//! The options to connect to the Kubernetes API of the cluster, and to that of its mirror.
 
 use std::path::PathBuf;
 use std::sync::Once;
@@ -28,12 +28,12 @@ pub struct KubeArgs {
 }
 
 impl KubeArgs {
-    /// Connects.
+    /// Connects to the API.
     pub async fn connect(&self) -> Result<Cluster, Failure> {
         Ok(warned(Cluster::connect(&self.options()).await?))
     }
 
-    /// Connects. Retries for this long while the API server does not answer, for example during a restart.
+    /// Connects to the API. While the API server does not answer, for example during a restart, retries for up to `patience`.
     pub async fn connect_within(&self, patience: Duration) -> Result<Cluster, Failure> {
         let started = Instant::now();
         loop {
@@ -72,7 +72,7 @@ fn warned(cluster: Cluster) -> Cluster {
     cluster
 }
 
-/// How to reach the Kubernetes API of a mirror: another cluster that will serve what this one serves.
+/// How to reach the Kubernetes API of a mirror: a second cluster that will serve the same workloads.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Kubernetes API of the mirror")]
 pub struct MirrorKubeArgs {
@@ -85,7 +85,7 @@ pub struct MirrorKubeArgs {
 }
 
 impl MirrorKubeArgs {
-    /// Returns how to reach the mirror, if it is given; `own` is how to reach the cluster itself.
+    /// Returns the options to connect to the mirror, if a mirror is given. `own` are the options for the cluster itself.
     pub fn named(&self, own: &KubeArgs) -> Option<KubeArgs> {
         let (kubeconfig, context) = (self.mirror_kubeconfig.clone(), self.mirror_context.clone());
         match (&kubeconfig, &context) {

@@ -1,4 +1,4 @@
-//! Printing while a progress bar is on the screen.
+//! Prints messages while a progress bar is on the screen.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 /// The bar on the screen. It is suspended while other output is printed.
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// Suspends the bar, if there is one, and prints.
+/// Suspends the bar, if there is one, and calls `print`.
 pub(super) fn aside<T>(print: impl FnOnce() -> T) -> T {
     let bar = SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match bar {

@@ -1,4 +1,4 @@
-//! `netsurgeon audit`: everything that still contains an address of an old Service range, or the range itself.
+//! `netsurgeon audit`: finds addresses of an old Service range, and the range itself.
 
 pub(super) mod flows;
 pub(super) mod gathered;
@@ -19,7 +19,7 @@ use crate::audit::{Counted, Finding, KEPT, Old, Severity};
 use crate::ip::ServiceCidr;
 use crate::session::Failure;
 
-/// Findings listed per kind of place, for readability: before a move every Service has an address of the range.
+/// Maximum number of findings that are listed per kind of place. Before a move every Service has an address of the range.
 const SHOWN: usize = 20;
 
 /// Find references to an old Service range: its addresses, or the range itself
@@ -82,7 +82,7 @@ pub async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, Failure
     if args.host { here::run(context, args, old).await } else { stored::run(context, args, &old).await }
 }
 
-/// Returns the findings as one table per severity, each followed by the meaning of its places.
+/// Returns the findings as one table per severity, each followed by the meaning of its kinds of places.
 fn text(output: &Output, findings: &[Finding]) -> String {
     let mut parts = Vec::new();
     for severity in Severity::ALL {
@@ -107,7 +107,7 @@ fn text(output: &Output, findings: &[Finding]) -> String {
     parts.join("\n\n")
 }
 
-/// Returns the first findings of each place, and for each place the number of the others.
+/// Returns the first findings of each kind of place, and the number of further findings of each kind.
 fn first_of_each_place<'f>(findings: &[&'f Finding]) -> (Vec<&'f Finding>, Vec<String>) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut shown = Vec::new();
@@ -132,7 +132,7 @@ fn row(finding: &Finding) -> [String; 4] {
     [finding.place.to_string(), finding.subject.to_string(), place.join(", "), found]
 }
 
-/// Returns the meaning and the remedy of each place, once.
+/// Returns the meaning and the remedy of each kind of place.
 fn meanings(findings: &[&Finding]) -> String {
     let mut told: Vec<&str> = Vec::new();
     let mut lines = Vec::new();

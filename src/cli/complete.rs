@@ -1,5 +1,5 @@
-//! Completion at the prompt. The shell's script calls this program, which knows its options, and asks etcd and the cluster for the
-//! ids of operations. A question that fails completes nothing, and prints nothing.
+//! Completion at the shell prompt. The completion script calls this program, which completes its own options and reads the ids of
+//! operations from etcd and the cluster. If a read fails, no id is completed and nothing is printed.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -15,24 +15,24 @@ use super::{Failure, command};
 use crate::preflight::{CNI, DNS, MIRROR, Named, RENUMBER};
 use crate::renumber::live::MANUAL_STEPS;
 
-/// Set by the shell's script when it asks.
+/// Environment variable that the completion script sets when it calls this program.
 const ASKED: &str = "NETSURGEON_COMPLETE";
-/// What kubectl calls to complete the words after `kubectl netsurgeon`, with these words as its arguments
-/// (`SetupPluginCompletion`, k8s.io/kubectl/pkg/cmd/plugin/plugin_completion.go, v0.36.3).
+/// Name of the program that kubectl calls to complete the words after `kubectl netsurgeon`. The words are the arguments of the
+/// program (`SetupPluginCompletion`, k8s.io/kubectl/pkg/cmd/plugin/plugin_completion.go, v0.36.3).
 pub const KUBECTL: &str = "kubectl_complete-netsurgeon";
-/// How long a prompt may wait.
+/// Maximum time that a completion may take.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Tells kubectl to add no file names. `ShellCompDirectiveNoFileComp` of `spf13/cobra` (completions.go, v1.10.2).
+/// Directive for kubectl to complete no file names: `ShellCompDirectiveNoFileComp` of `spf13/cobra` (completions.go, v1.10.2).
 const NO_FILES: &str = ":4";
-/// Tells kubectl to complete file names: `ShellCompDirectiveDefault`.
+/// Directive for kubectl to complete file names: `ShellCompDirectiveDefault`.
 const FILES: &str = ":0";
 
-/// Answers the shell and ends the process, if it is the shell that asks.
+/// Prints completions and ends the process, if the completion script called this program.
 pub fn answer() {
     CompleteEnv::with_factory(|| command("netsurgeon")).var(ASKED).complete();
 }
 
-/// Returns the script that a shell loads.
+/// Returns the completion script for a shell.
 pub fn script(shell: &str) -> Result<Vec<u8>, Failure> {
     let mut script = Vec::new();
     let shells = Shells::builtins();
@@ -43,7 +43,7 @@ pub fn script(shell: &str) -> Result<Vec<u8>, Failure> {
     Ok(script)
 }
 
-/// Prints what kubectl asks for: a candidate per line, its description behind a tab, and at the end a directive.
+/// Prints completions for kubectl. Each line has a candidate, a tab and its description. The last line is a directive.
 pub fn answer_kubectl(arguments: Vec<OsString>) {
     let last = arguments.len().saturating_sub(1);
     let found = complete(&mut command("kubectl netsurgeon"), arguments, last, None).unwrap_or_default();
@@ -57,7 +57,7 @@ pub fn answer_kubectl(arguments: Vec<OsString>) {
     let _ = Output::new(Format::Table, When::Never).text(&lines.join("\n"));
 }
 
-/// Returns the command with candidates for the values of its options, and so all commands below it.
+/// Adds completion candidates for option values to a command and all its subcommands.
 pub fn with_candidates(command: Command) -> Command {
     let checks = match command.get_name() {
         "renumber" => names(RENUMBER),
@@ -85,7 +85,8 @@ fn fixed(arg: Arg, names: Vec<&'static str>) -> Arg {
     arg.add(ArgValueCandidates::new(move || names.iter().map(CompletionCandidate::new).collect::<Vec<_>>()))
 }
 
-/// Where operations are recorded, from the environment alone: the words before the one that is completed are not known here.
+/// The options for the places where operations are recorded. They come only from the environment: the other words of the command
+/// line are not known here.
 #[derive(Debug, Parser)]
 struct Homes {
     #[command(flatten)]

@@ -43,7 +43,7 @@ pub struct ManArgs {
 #[command(after_long_help = "Example:\n  netsurgeon version -o json")]
 pub struct VersionArgs {}
 
-/// What `version -o json` prints.
+/// The output of `version -o json`.
 #[derive(Serialize)]
 struct Version {
     version: u8,

@@ -57,7 +57,7 @@ impl ManifestArgs {
     }
 }
 
-/// One range, or one of each address family, as in the flag.
+/// One range, or one range of each address family, as in the flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Ranges(Vec<ServiceCidr>);
 

@@ -1,4 +1,4 @@
-//! Files that commands write at a path that the user names. Another user of the folder cannot redirect the write.
+//! Reads and writes files at paths that the user gives. Another user of the folder cannot redirect a write.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Error, Write as _};
@@ -7,12 +7,12 @@ use std::path::Path;
 
 use crate::session::Failure;
 
-/// Who can read the file.
+/// The users that can read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
-    /// Only the owner: a plan names every Service.
+    /// Only the owner, as for a plan, which names every Service.
     Owner,
-    /// Every user whom the umask allows.
+    /// Every user that the umask allows.
     All,
 }
 
@@ -36,7 +36,7 @@ pub fn write_file(path: &Path, content: &[u8], readers: Readers) -> Result<(), F
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let new = folder.join(format!(".netsurgeon-{:016x}", rand::random::<u64>()));
     create_file(&new, content, readers).and_then(|()| fs::rename(&new, path)).map_err(|error| {
-        // The first error is reported; a second one adds nothing.
+        // Only the first error is reported.
         let _ = fs::remove_file(&new);
         Failure::refused(format!("cannot write `{}`: {error}", path.display()))
             .hint("the folder must exist, and you must be allowed to write to it")

@@ -1,4 +1,4 @@
-//! How findings are printed, and how they decide a command's exit status.
+//! Prints findings, and derives a command's exit status from them.
 
 use super::Outcome;
 use super::output::{Output, Tone, table};

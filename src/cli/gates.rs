@@ -69,7 +69,7 @@ fn on_failure() -> impl TypedValueParser<Value = OnFailure> {
 }
 
 impl GateArgs {
-    /// Returns the given gates.
+    /// Returns the settings of the given gates.
     pub fn settings(&self) -> GateSettings {
         let given = self.clone();
         GateSettings {

@@ -1,4 +1,4 @@
-//! Gates: their options and their results, with real programs and a real server on loopback.
+//! Tests of gates and their options, with real programs and a real server on loopback.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -49,8 +49,8 @@ async fn answer(words: &[&str]) -> Result<(), (String, String)> {
     pass(&resolve(words).unwrap()).await
 }
 
-/// Serves HTTP until the test ends: a complete answer for each path, or none if the answer is empty. Records the
-/// requested paths.
+/// An HTTP server that runs until the test ends. It has a complete answer for each path; if the answer is empty, it does not
+/// answer. It records the requested paths.
 struct Server {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
@@ -159,7 +159,7 @@ async fn until_gate_pauses_whatever_on_gate_failure_says() {
 #[tokio::test]
 async fn until_gate_closes_when_the_next_batch_would_be_late() {
     assert_eq!(answer(&["--until", "+1h"]).await, Ok(()));
-    // Closed at once, without the pause of two minutes.
+    // The gate closes at once, without the pause of two minutes.
     let (gate, reason) = answer(&["--until", "+1m", "--pause", "120"]).await.unwrap_err();
     assert_eq!(gate, "until");
     assert!(reason.contains("the pause before it would end later"), "{reason}");
@@ -249,7 +249,7 @@ async fn command_gate_opens_on_exit_status_0() {
     assert_eq!(std::fs::read_to_string(&told).unwrap(), "renumber-1 2 a b\n");
     let (gate, reason) = answer(&with("--not-a-flag-of-ours")).await.unwrap_err();
     assert_eq!((gate.as_str(), reason.as_str()), ("command", "too many errors (exit status: 3)"));
-    // Found in PATH: its name has no slash.
+    // The program is found in PATH: its name has no slash.
     let (_, reason) = answer(&["--gate-command", "false"]).await.unwrap_err();
     assert_eq!(reason, "exit status: 1");
 }
@@ -264,7 +264,7 @@ async fn command_gate_that_times_out_is_killed_with_its_children() {
         .unwrap_err();
     assert_eq!(reason, "it did not end within 5 s");
     let child = std::fs::read_to_string(pid).unwrap();
-    // Its child is killed, too: it does not exist, or waits to be reaped.
+    // The child of the program is killed, too: it does not exist, or is a zombie.
     let path = format!("/proc/{}/stat", child.trim());
     let is_gone = || std::fs::read_to_string(&path).map_or(true, |stat| stat.contains(") Z "));
     let started = std::time::Instant::now();
@@ -307,7 +307,7 @@ async fn recorded_gates_equal_the_given_ones() {
         read.until
     );
     assert_eq!(GateSettings { until: None, ..read.clone() }, GateSettings { until: None, ..given });
-    // Recorded again, they stay the same.
+    // If the gates are recorded again, the record stays the same.
     assert_eq!(read.record().unwrap(), record);
 }
 

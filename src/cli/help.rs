@@ -1,5 +1,5 @@
-//! How the help of every command is arranged: its own options first, then those of etcd and the API, tuning under "Advanced",
-//! and what all commands share under "Global options". `-h` leaves tuning out.
+//! Arranges the help of every command. The command's own options come first, then the options for etcd and the API. Tuning is
+//! under "Advanced", and options of all commands are under "Global options". `-h` omits tuning.
 
 use clap::Command;
 
@@ -18,12 +18,12 @@ const ADVANCED: [&str; 11] = [
     "without_api_server",
 ];
 
-/// Sections that `-h` leaves out, too: what they are for takes more than a line to explain.
+/// Sections that `-h` also omits: one line is not enough to explain their purpose.
 const LONG_ONLY: [&str; 2] = ["Gates between batches", "Tiers"];
 
 const MORE: &str = "`--help` also shows examples, tuning, and every option in full.";
 
-/// Returns the command with its options in sections, and so all commands below it.
+/// Arranges the options of a command and of all its subcommands in sections.
 pub fn arranged(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_string()).collect();
     let command = names.into_iter().fold(command, |command, name| command.mut_subcommand(name, arranged));
@@ -67,7 +67,7 @@ mod tests {
         }
     }
 
-    /// Help is at most 100 columns wide, and often 80: a line that is copied must not be broken by clap.
+    /// Help is at most 100 columns wide, and often 80. clap must not wrap an example, because users copy it.
     #[test]
     fn examples_fit_in_eighty_columns() {
         for command in every_command() {

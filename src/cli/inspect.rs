@@ -1,4 +1,4 @@
-//! `netsurgeon inspect`: any stored object in readable form, whatever its encoding.
+//! `netsurgeon inspect`: shows any stored object in readable form, whatever its encoding.
 //!
 //! The content of a Secret is never shown: not decoded, not raw, not as a difference.
 

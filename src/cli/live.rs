@@ -15,7 +15,7 @@ use crate::renumber::run::{Choices, RenumberSession};
 use crate::session::Failure;
 use crate::session::{LeaseTerms, Session, Settings};
 
-/// How long an API server may take to answer if the operation does not need it.
+/// How long to wait for an answer of an API server, if the operation does not need the API.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How to take the operation lease.
@@ -30,7 +30,7 @@ pub struct LockArgs {
 }
 
 impl LockArgs {
-    /// Returns the given terms.
+    /// Returns the given terms of the operation lease.
     pub fn terms(&self) -> LeaseTerms {
         LeaseTerms { take_over: self.take_over, ttl: Duration::from_secs(self.lock_ttl) }
     }
@@ -142,17 +142,17 @@ impl LiveArgs {
         }
     }
 
-    /// The manual steps that the user confirmed.
+    /// Returns the manual steps that the user confirmed.
     pub fn confirmed(&self) -> &[String] {
         &self.confirm
     }
 
-    /// Whether to skip questions.
+    /// Returns whether to skip questions.
     pub fn is_agreed(&self) -> bool {
         self.yes
     }
 
-    /// Maximum writes per second.
+    /// Returns the maximum number of writes per second.
     pub fn rate(&self) -> Option<NonZeroU32> {
         self.rate
     }

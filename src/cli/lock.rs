@@ -155,9 +155,10 @@ enum With {
     Quota,
 }
 
-/// The controller manager checks a Job's deadline from time to time, so a shorter time cannot be guaranteed.
+/// Minimum of `--for`, in seconds. The controller manager checks a Job's deadline only from time to time, so a shorter time
+/// cannot be guaranteed.
 const SHORTEST: u32 = 5;
-/// A week.
+/// Maximum of `--for`, in seconds: a week.
 const LONGEST: u32 = 604_800;
 
 fn parse_duration(text: &str) -> Result<u32, String> {
@@ -177,11 +178,11 @@ fn service_account(text: &str) -> Result<String, String> {
     }
 }
 
-/// What the three commands print with `-o json`.
+/// The output of `lock -o json`, `lock status -o json` and `unlock -o json`.
 #[derive(Serialize)]
 struct Shown<'a> {
     version: u8,
-    /// `locked`, `incomplete`, `ended`, `unlocked`.
+    /// `locked`, `incomplete`, `ended` or `unlocked`.
     status: &'a str,
     lock: Option<&'a Freeze>,
     objects: Vec<String>,

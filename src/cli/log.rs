@@ -1,5 +1,5 @@
-//! Messages on stderr for programs (`--log-format json`): one JSON object per line, of the same structure for a command,
-//! its progress, an error, and the log of `-v`.
+//! Messages on stderr for programs (`--log-format json`): one JSON object per line. Messages, progress, errors and the log of
+//! `-v` have the same structure.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -49,28 +49,28 @@ impl Kind {
         }
     }
 
-    /// Returns the kind in a line for programs.
+    /// Returns the value of the field `kind` in a line for programs.
     fn word(self) -> &'static str {
         if self == Self::Cause { "cause" } else { self.label() }
     }
 }
 
-/// The format of stderr, for the whole process.
+/// Whether the messages of this process on stderr are JSON.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 /// Fields of every line, such as the current operation.
 static STANDING: Mutex<Vec<(&str, Value)>> = Mutex::new(Vec::new());
 
-/// Sets the format of this process.
+/// Sets the format of the messages of this process.
 pub fn start(format: LogFormat) {
     IS_JSON.store(format == LogFormat::Json, Ordering::Relaxed);
 }
 
-/// Whether stderr is for programs.
+/// Returns whether messages on stderr are JSON.
 pub fn is_json() -> bool {
     IS_JSON.load(Ordering::Relaxed)
 }
 
-/// Whether the arguments request JSON, even if they are invalid otherwise.
+/// Returns whether the arguments request JSON, even if the other arguments are invalid.
 pub fn is_asked_for(arguments: &[OsString]) -> bool {
     let next_is = |(one, next): (&OsString, &OsString)| one == "--log-format" && next == "json";
     arguments.iter().any(|one| one == "--log-format=json")
@@ -102,7 +102,7 @@ fn compose(now: OffsetDateTime, level: &str, message: &str, mut fields: Map<Stri
     json!({"time": time, "level": level, "message": message, "fields": fields}).to_string()
 }
 
-/// Formats the log of `-v`.
+/// The formatter for the log of `-v`.
 pub struct Lines;
 
 impl<S, N> FormatEvent<S, N> for Lines

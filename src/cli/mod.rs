@@ -1,10 +1,10 @@
-//! The command line: what users type, and what they read.
+//! The command line: arguments and output.
 //!
-//! One file per command: its arguments (whose doc comments are the help) and a `run` that passes them to the
-//! modules below. [`failure`] formats every error, [`output`] is the only place that prints, [`source`] finds
-//! the store. Parsing only parses: a command first resolves its arguments, then connects.
+//! Each command has one file: its arguments, whose doc comments are the help, and a function `run` that passes them to the other
+//! modules. [`failure`] formats every error, [`output`] is the only place that prints, [`source`] finds the store. Parsing reads
+//! no files and opens no connections: a command first resolves its arguments, then connects.
 //!
-//! A new command is a file, a variant of [`Command`] and a line in [`dispatch`].
+//! A new command needs a file, a variant of [`Command`], and a line in [`dispatch`].
 
 pub mod output;
 pub mod report;
@@ -119,7 +119,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Returns the voice for a session.
+    /// Returns the voice that prints the messages of a session to this output.
     fn voice(&self) -> Voice {
         Voice::new(self.output.clone())
     }
@@ -155,8 +155,8 @@ pub fn main() -> ExitCode {
     outcome.unwrap_or_else(|_| ExitCode::from(Kind::Bug.code()))
 }
 
-/// Protects the credentials and Secrets in memory: however this process ends, no core is dumped, to a file or to a program
-/// (core(5)), and only root can read its memory. A failure is ignored: nothing else depends on it.
+/// Protects the credentials and Secrets in the memory of this process. No core is dumped to a file or to a program (core(5)), and
+/// only root can read the memory. A failure is ignored: nothing else depends on this protection.
 fn leave_no_core() {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     let _ = setrlimit(Resource::Core, none);
@@ -190,7 +190,7 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
     output::start_tracing(cli.verbose);
     let finished = runtime().and_then(|runtime| {
         let finished = runtime.block_on(dispatch(&context, &cli.command));
-        // No task outlives its command, so there is nothing to wait for.
+        // No task continues after its command, so there is nothing to wait for.
         runtime.shutdown_background();
         finished
     });
@@ -203,10 +203,11 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// The similarity of two words that is required for a suggestion, from 0 to 1; clap itself requires 0.7.
+/// Minimum similarity of two words for a suggestion, from 0 to 1. clap itself requires 0.7.
 const ALIKE: f64 = 0.8;
 
-/// Suggests for an unknown subcommand those of the same or a similar name, at any level: `plan` is one of `renumber`.
+/// Suggests subcommands with the same or a similar name for an unknown subcommand. They can be at any level: `plan` is a
+/// subcommand of `renumber`.
 fn suggest(error: &mut clap::Error) {
     use clap::error::{ContextKind, ContextValue};
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return };
@@ -222,7 +223,7 @@ fn suggest(error: &mut clap::Error) {
     }
 }
 
-/// Removes a value from an error if it may be a URL with a password.
+/// Removes an invalid value from an error if the value may be a URL with a password.
 fn hide_credentials(error: &mut clap::Error) {
     use clap::error::{ContextKind, ContextValue};
     if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue)
@@ -243,8 +244,8 @@ fn similar(command: &clap::Command, path: &str, typed: &str, found: &mut Vec<(f6
     }
 }
 
-/// Returns the command line with the name of the call: as a kubectl plugin (`kubectl-netsurgeon`) the program is called
-/// `kubectl netsurgeon`.
+/// Returns the command line with the name under which the program was called. For the kubectl plugin `kubectl-netsurgeon` the
+/// name is `kubectl netsurgeon`.
 fn command_named(program: Option<&OsString>) -> clap::Command {
     command(if is_called(program, "kubectl-netsurgeon") { "kubectl netsurgeon" } else { "netsurgeon" })
 }

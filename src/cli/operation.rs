@@ -1,4 +1,4 @@
-//! `netsurgeon operation`: the journals of operations of any kind ([`kinds`]), and commands for them.
+//! `netsurgeon operation`: commands for operations of any kind ([`kinds`]) and their journals.
 
 mod homes;
 mod kinds;
@@ -180,13 +180,13 @@ struct Line {
     cluster: String,
     operation: String,
     kind: String,
-    /// Where it is recorded.
+    /// Where the operation is recorded.
     ledger: recorded::Ledger,
     status: Status,
     /// The manual step that the operation waits for.
     manual_step: Option<String>,
     digest: String,
-    /// Seconds since 1970.
+    /// Start of the operation, in seconds since 1970.
     started: i64,
     steps_begun: usize,
 }
@@ -241,7 +241,7 @@ struct Shown<'a> {
     kind: &'a str,
     status: Status,
     manual_step: Option<&'a str>,
-    /// The command that continues it.
+    /// The command that continues the operation.
     next: Option<String>,
     digest: &'a str,
     steps: Vec<ShownStep>,
@@ -251,12 +251,12 @@ struct Shown<'a> {
 struct ShownStep {
     step: StepId,
     state: State,
-    /// All its states, each with the time in seconds since 1970.
+    /// All states of the step, each with its time in seconds since 1970.
     history: Vec<(State, i64)>,
     error: Option<String>,
 }
 
-/// Reads only the records, so that it can show an operation of any kind.
+/// Shows an operation. Reads only the records of the journal, which all kinds of operation have.
 async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
     let found = args.homes.find(context, args.operation.as_deref()).await?;
     let (journal, summary) = found.journal().await?;
@@ -310,7 +310,7 @@ async fn forget(context: &Context, args: &ForgetArgs) -> Result<Outcome, Failure
         Home::Etcd(store) => {
             let lock = Lock::acquire(store.clone(), &found.listed.cluster, &claim, LEASE).await?;
             let removed = async {
-                // Another process may have resumed it before the lease was taken.
+                // Another process may have resumed the operation before the lease was taken.
                 let Listed { cluster, operation, .. } = ended(context, args).await?.listed;
                 Ok(Journal::remove_all(store.as_ref(), &cluster, &operation, &[lock.guard()]).await?)
             };
@@ -325,7 +325,7 @@ async fn forget(context: &Context, args: &ForgetArgs) -> Result<Outcome, Failure
     Ok(Outcome::Done)
 }
 
-/// Removes a journal in the cluster.
+/// Removes a journal that is stored in the cluster.
 async fn forget_in(
     api: &Cluster,
     context: &Context,
@@ -345,7 +345,7 @@ async fn forget_in(
     removed
 }
 
-/// Finds an operation; refuses one that has not ended.
+/// Finds an operation. Fails if the operation has not ended.
 async fn ended(context: &Context, args: &ForgetArgs) -> Result<Found, Failure> {
     let (id, found) = (&args.operation, args.homes.find(context, Some(&args.operation)).await?);
     if is_open(&found.listed.summary) {

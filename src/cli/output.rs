@@ -1,4 +1,4 @@
-//! The only place that prints: data to stdout, everything else to stderr.
+//! The only module that prints: data to stdout, everything else to stderr.
 //!
 //! Colour is never the only carrier of a meaning. It is off if stdout or stderr is not a terminal, if NO_COLOR is set
 //! (<https://no-color.org>), and with `--color never`.
@@ -18,7 +18,7 @@ use super::neutral::{Neutral, neutral, neutral_line};
 pub use crate::session::counted;
 use crate::session::failure::{Failure, Kind as FailureKind};
 
-/// The buffer for JSON, which is written a few bytes at a time: as large as that of a pipe.
+/// Size of the buffer for JSON, in bytes: the size of a pipe's buffer. JSON is written a few bytes at a time.
 const JSON_BLOCK: usize = 64 * 1024;
 
 /// How data is printed.
@@ -46,11 +46,11 @@ pub enum When {
 /// A meaning that is shown as a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// Wrong.
+    /// An error or a bad result.
     Bad,
-    /// Take care.
+    /// A warning.
     Careful,
-    /// Right.
+    /// A good result.
     Good,
     /// A heading.
     Strong,
@@ -59,7 +59,7 @@ pub enum Tone {
 }
 
 impl Tone {
-    /// The parameters of the terminal's SGR sequence (ECMA-48, 8.3.117).
+    /// Returns the parameters of the terminal's SGR sequence (ECMA-48, 8.3.117).
     fn code(self) -> &'static str {
         match self {
             Self::Bad => "1;31",
@@ -71,14 +71,14 @@ impl Tone {
     }
 }
 
-/// Prints in the selected format and colours.
+/// The output of this process, in the selected format and colours.
 #[derive(Debug, Clone)]
 pub struct Output {
     format: Format,
     colour: bool,
 }
 
-/// Whether stderr is coloured, for the whole process: messages are also printed where there is no [`Output`].
+/// Whether stderr is coloured, for the whole process. It is static because some code prints messages without an [`Output`].
 static COLOURS_TALK: AtomicBool = AtomicBool::new(false);
 
 impl Output {
@@ -99,7 +99,7 @@ impl Output {
         self.format
     }
 
-    /// Whether data is printed for programs.
+    /// Returns whether data is printed for programs.
     pub fn is_structured(&self) -> bool {
         self.format != Format::Table
     }
@@ -137,7 +137,7 @@ impl Output {
         Ok(stdout.flush()?)
     }
 
-    /// Prints one of several values: as JSON on one line, or as a YAML document.
+    /// Prints one value of a sequence: as JSON on one line, or as a YAML document.
     pub fn line_of<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         if self.format == Format::Yaml {
             self.text("---")?;
@@ -148,7 +148,7 @@ impl Output {
         self.text(&text)
     }
 
-    /// Whether the screen can be redrawn.
+    /// Returns whether the screen can be redrawn.
     pub fn redraws(&self) -> bool {
         self.format == Format::Table && std::io::stdout().is_terminal()
     }
@@ -159,14 +159,15 @@ impl Output {
         self.text(text)
     }
 
-    /// Prints a value as YAML. It is not escaped for programs: unlike JSON, YAML has no escapes outside of quotes.
+    /// Prints a value as YAML. For programs, harmful characters are not escaped: unlike JSON, YAML has no escapes outside of
+    /// quotes.
     pub fn yaml<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         let text = serde_saphyr::to_string(value).map_err(|error| Failure::new(FailureKind::Bug, error))?;
         let is_for_people = self.format == Format::Table || std::io::stdout().is_terminal();
         if is_for_people { self.text(&text) } else { print(&text) }
     }
 
-    /// Prints text to stdout; any but the empty text ends with a newline.
+    /// Prints text to stdout. A newline is added at the end, unless the text is empty.
     pub fn text(&self, text: &str) -> Result<(), Failure> {
         print(&neutral(text, self.colour))
     }
@@ -202,7 +203,7 @@ impl Output {
         self.say(Kind::Progress, text, &[]);
     }
 
-    /// Prints a message on stderr; a log for programs also has the fields.
+    /// Prints a message on stderr. With `--log-format json` the line also has the fields.
     pub fn say(&self, kind: Kind, text: &str, fields: &[(&str, Value)]) {
         say(kind, text, fields);
     }
@@ -220,9 +221,9 @@ impl Output {
         }
     }
 
-    /// Asks on the terminal whether to continue; `yes` answers for the user.
+    /// Asks on the terminal whether to continue. With `yes` the user is not asked.
     ///
-    /// Fails if the answer is no, and without a terminal.
+    /// Fails if the answer is no, or if there is no terminal.
     pub fn ask(&self, question: &str, yes: bool) -> Result<(), Failure> {
         if yes {
             return Ok(());
@@ -271,7 +272,7 @@ fn colours_talk() -> bool {
     COLOURS_TALK.load(Ordering::Relaxed)
 }
 
-/// Prints lines to stdout one by one and without colours, for data that is printed while it is read.
+/// A printer of single lines to stdout, without colours. It is for data that is printed while it is read.
 pub struct Lines(std::io::BufWriter<std::io::Stdout>);
 
 impl Lines {
@@ -285,7 +286,7 @@ impl Lines {
         Ok(writeln!(self.0, "{}", neutral(text, false))?)
     }
 
-    /// Prints without ending the line.
+    /// Prints text without a line end.
     pub fn part(&mut self, text: &str) -> Result<(), Failure> {
         Ok(write!(self.0, "{}", neutral(text, false))?)
     }
@@ -326,7 +327,7 @@ fn colourless(text: &str) -> String {
     parts.fold(first, |plain, part| plain + part.split_once('m').map_or(part, |(_, rest)| rest))
 }
 
-/// Restores the colours of the cells in a table that has the cells in the same order.
+/// Restores the colours of cells in the text of a table. `cells` are in the order of the table.
 fn coloured<'c>(table: &str, cells: impl Iterator<Item = &'c String>) -> String {
     let (mut text, mut rest) = (String::with_capacity(table.len()), table);
     // The line of headings has no colours.
@@ -348,15 +349,15 @@ fn coloured<'c>(table: &str, cells: impl Iterator<Item = &'c String>) -> String 
     text + rest
 }
 
-/// Whether the locale is UTF-8: the first of the three variables that is set decides (POSIX.1-2024, 8.2).
+/// Returns whether the locale is UTF-8. The first variable that is set decides (POSIX.1-2024, 8.2).
 pub fn speaks_utf8() -> bool {
     let set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| std::env::var(name).ok());
     let mut set = set.filter(|value| !value.is_empty());
     set.next().is_some_and(|value| value.to_lowercase().replace('-', "").contains("utf8"))
 }
 
-/// Whether a document has its version, as docs/json.md promises: its own, or that of Kubernetes if it is for `kubectl`. Debug
-/// assertions check it.
+/// Returns whether a document has a version, as docs/json.md promises: `version`, or `apiVersion` in a document for `kubectl`.
+/// Debug assertions check this.
 fn has_version(value: &impl Serialize) -> bool {
     let names =
         |document: serde_json::Value| ["version", "apiVersion"].iter().any(|key| document.get(key).is_some());
@@ -382,7 +383,7 @@ pub(super) fn start_tracing(verbose: u8) {
     }
 }
 
-/// Writes complete lines to stderr while a progress bar is suspended.
+/// A writer of complete lines to stderr. It suspends the progress bar while it writes.
 #[derive(Default)]
 struct Aside(Vec<u8>);
 
@@ -404,12 +405,12 @@ impl Drop for Aside {
     }
 }
 
-/// Whether stderr is a terminal.
+/// Returns whether stderr is a terminal.
 pub(super) fn is_watched() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Prints a message without colour and without suspending a bar, for a process that ends.
+/// Prints a message without colour and without suspending a bar, for a process that is about to end.
 pub(super) fn plain(kind: Kind, text: &str) {
     let line = if log::is_json() { log::line(kind, text, &[]) } else { format!("{}: {text}", kind.label()) };
     let _ = writeln!(std::io::stderr().lock(), "{}", neutral(&line, false));
@@ -421,7 +422,7 @@ pub(super) fn talk(text: &str) {
     let _ = aside(|| writeln!(std::io::stderr().lock(), "{text}"));
 }
 
-/// Prints to stdout, and ends the last line.
+/// Prints text to stdout, with a newline after the last line.
 fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;

@@ -1,4 +1,4 @@
-//! `netsurgeon preflight`: whether a cluster is ready for an operation.
+//! `netsurgeon preflight`: checks whether a cluster is ready for an operation.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -194,7 +194,7 @@ struct AskedArgs {
     junit: Option<PathBuf>,
 }
 
-/// What `preflight -o json` prints.
+/// The output of `preflight -o json`.
 #[derive(Serialize)]
 struct Shown<'a> {
     version: u8,
@@ -273,7 +273,7 @@ async fn look_at_names(args: &DnsArgs) -> Result<Vec<Check>, Failure> {
 }
 
 impl AskedArgs {
-    /// Refuses unknown names of checks.
+    /// Fails if the name of a check is unknown.
     fn known<I>(&self, all: &[Named<I>]) -> Result<(), Failure> {
         let is_known = |name: &&String| all.iter().any(|check| check.name == name.as_str());
         match self.only.iter().chain(&self.skip).find(|name| !is_known(name)) {
@@ -292,7 +292,7 @@ impl AskedArgs {
     }
 }
 
-/// Returns a row for each check; below, the remedies of the checks that did not pass.
+/// Returns a table with a row for each check, and below it the remedies of the checks that did not pass.
 fn text(output: &Output, checks: &[Check]) -> String {
     let verdict = |check: &Check| {
         let tone = match check.verdict {
@@ -317,7 +317,7 @@ fn text(output: &Output, checks: &[Check]) -> String {
     parts.join("\n\n")
 }
 
-/// Lists the checks that were not run: one line for each check that they depend on.
+/// Lists the checks that were not run, grouped by the check that they depend on.
 fn not_run(checks: &[Check]) -> Option<String> {
     let mut lines: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for check in checks {

@@ -17,7 +17,7 @@ use crate::session::{self, in_words, titled};
 
 /// How often a bar is drawn, with or without events.
 const TICK: Duration = Duration::from_millis(250);
-/// How often a countdown prints a line without a terminal.
+/// How often a countdown prints a line if stderr is not a terminal.
 const COUNT: Duration = Duration::from_secs(10);
 
 /// A bar on the screen until it is dropped.
@@ -46,11 +46,11 @@ impl Drop for Shown {
     }
 }
 
-/// Shows the current stage and the number of completed steps, if nothing else is known.
+/// A display of the current stage and the number of completed steps, for operations whose other figures are unknown.
 pub struct Spinner(Option<Shown>);
 
 impl Spinner {
-    /// Shows it, if stderr is a terminal.
+    /// Shows the spinner, if stderr is a terminal.
     pub fn new() -> Self {
         Self(Shown::new(None, || {
             ProgressStyle::with_template("{spinner} {pos} steps ({per_sec})  {wide_msg}").ok()
@@ -72,7 +72,8 @@ impl Observer for Spinner {
     }
 }
 
-/// A wait that ends at a known time: a line that is redrawn on a terminal, otherwise a line every ten seconds.
+/// A display of a wait that ends at a known time. On a terminal one line is redrawn; otherwise a line is printed every ten
+/// seconds.
 pub struct Countdown<'a> {
     output: &'a Output,
     bar: Option<Shown>,
@@ -80,7 +81,7 @@ pub struct Countdown<'a> {
 }
 
 impl<'a> Countdown<'a> {
-    /// Shows nothing yet.
+    /// Creates a countdown that shows nothing yet.
     pub fn new(output: &'a Output) -> Self {
         Self { output, bar: None, said: None }
     }
@@ -114,7 +115,7 @@ fn trace(event: &Event<'_>) {
         Event::StepStarted { step, .. } => tracing::trace!(step = %step.id, "started"),
         Event::StepDone { step } => tracing::debug!(step = %step.id, "done"),
         Event::StepSkipped { step } => tracing::debug!(step = %step.id, "already done"),
-        // The command reports it when it ends.
+        // The command reports the error at its end.
         Event::StepFailed { step, error } => tracing::debug!(step = %step.id, "not done: {error}"),
         Event::CheckpointAsked { stage } => tracing::debug!(stage = stage.name, "checking the gates"),
         Event::CheckpointAnswered => {}
@@ -122,27 +123,27 @@ fn trace(event: &Event<'_>) {
     }
 }
 
-/// Shows how many subjects are complete, the rate, and the remaining time.
+/// A display of the number of completed subjects, the rate, and the remaining time.
 pub struct Progress<'a> {
     output: &'a Output,
     figures: SharedProgress,
     bar: Option<Shown>,
-    /// The countdown, if there is no bar to show it.
+    /// The task that prints the countdown, if there is no bar.
     counting: Option<JoinHandle<()>>,
-    /// Subjects completed since the last line.
+    /// Number of subjects that were completed since the last line.
     unsaid: usize,
-    /// How many subjects make a line if there are no batches; `None` if there are.
+    /// Number of completed subjects after which a line is printed, if there are no batches. `None` if there are batches.
     line_after: Option<usize>,
 }
 
 impl<'a> Progress<'a> {
-    /// Starts to show it.
+    /// Starts to show the progress.
     pub fn new(output: &'a Output, figures: SharedProgress) -> Self {
         let ((reached, all), line_after) = {
             let figures = lock(&figures);
             (figures.reached(), figures.line_after())
         };
-        // Drawing a bar locks the figures: they are not locked here.
+        // Drawing a bar locks the figures, so they must not be locked here.
         let bar = Shown::new(Some(all), || style(&figures));
         if let Some(Shown(bar)) = &bar {
             bar.set_position(reached as u64);
@@ -167,7 +168,8 @@ fn lock(figures: &SharedProgress) -> MutexGuard<'_, dyn Figures + 'static> {
     figures.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The style of the bar. Its texts come from the figures whenever it is drawn, so a countdown moves without events.
+/// Returns the style of the bar. The bar reads its texts from the figures whenever it is drawn, so a countdown continues without
+/// events.
 fn style(shared: &SharedProgress) -> Option<ProgressStyle> {
     let style = ProgressStyle::with_template("{bar:24} {figures}  {elapsed}\n  {stage}").ok()?;
     let (figures, stage) = (shared.clone(), shared.clone());
@@ -182,13 +184,13 @@ fn style(shared: &SharedProgress) -> Option<ProgressStyle> {
     Some(style.with_key("figures", figures).with_key("stage", stage))
 }
 
-/// Returns the current wait of known length, as text, and its remaining time.
+/// Returns the text and the remaining time of the current wait, if its length is known.
 fn lingering(figures: &dyn Figures) -> Option<(String, Duration)> {
     let (what, left) = figures.lingers(Instant::now())?;
     Some((format!("{what} for {} more", in_words(left)), left))
 }
 
-/// Prints the remaining time of such a wait every ten seconds.
+/// Prints the remaining time of a wait of known length every ten seconds.
 async fn count_down(output: Output, figures: SharedProgress) {
     loop {
         sleep(COUNT).await;

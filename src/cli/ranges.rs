@@ -51,7 +51,7 @@ struct CheckArgs {
     source: SourceArgs,
 }
 
-/// What `ranges check -o json` prints.
+/// The output of `ranges check -o json`.
 #[derive(Serialize)]
 struct Checked<'a> {
     version: u8,

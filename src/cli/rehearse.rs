@@ -1,4 +1,4 @@
-//! `netsurgeon rehearse`: the whole move on a copy of a snapshot, forward and back.
+//! `netsurgeon rehearse`: runs the whole move on a copy of a snapshot, forward and back.
 
 use std::path::PathBuf;
 
@@ -54,7 +54,7 @@ pub struct RehearseArgs {
     stored: StoredArgs,
 }
 
-/// What `rehearse -o json` prints.
+/// The output of `rehearse -o json`.
 #[derive(Serialize)]
 struct Rehearsed<'a> {
     version: u8,
@@ -68,7 +68,7 @@ struct Rehearsed<'a> {
     rehearsal: &'a Rehearsal,
 }
 
-/// How many Services of a tier move.
+/// A tier, and the number of its Services that move.
 #[derive(Serialize)]
 struct TierSize<'a> {
     name: &'a str,

@@ -95,7 +95,7 @@ pub async fn run(context: &Context, args: &RenumberArgs) -> Result<Outcome, Fail
 
 async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure> {
     let mut options = args.target.resolve(&args.tiers)?;
-    // Both are as large as the cluster: they are not freed just before the process ends.
+    // The survey and the plan can be large. They are not freed, because the process ends soon.
     let (survey, store) = args.source.survey_annotated(context, options.annotation()).await?;
     let survey = ManuallyDrop::new(survey);
     args.tiers.settle(context, &survey, &mut options)?;
@@ -157,7 +157,7 @@ fn summary(plan: &Plan<Renumbering>, store: &str, rate: Option<NonZeroU32>) -> S
     lines.join("\n")
 }
 
-/// Remarks about the data plane, and about objects that the plan could not read.
+/// Returns remarks about the data plane, and about objects that the plan could not read.
 pub(super) fn remarks(work: &Renumbering) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(work.data_plane.iter().map(|about| format!("Services are routed by {about}")));
@@ -183,7 +183,7 @@ pub(super) fn remarks(work: &Renumbering) -> Vec<String> {
 pub(super) fn duration(work: &Renumbering, rate: Option<NonZeroU32>) -> String {
     let Estimate { least, most } = estimate(work, rate);
     let least = Duration::from_secs(least.as_secs().max(1));
-    // The estimate is rough: it is rounded up.
+    // The estimate is rough, so the maximum is rounded up.
     let most = match most.as_secs() {
         seconds if seconds < 60 => seconds.next_multiple_of(10),
         seconds => seconds.next_multiple_of(60),

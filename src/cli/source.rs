@@ -1,7 +1,7 @@
-//! Where a command reads: a snapshot file or a live etcd, from flags, `ETCDCTL_*` variables, or the files of kubeadm on a
-//! control-plane host.
+//! The store that a command reads: a snapshot file or a live etcd. It is given by flags, `ETCDCTL_*` variables, or the files of
+//! kubeadm on a control-plane host.
 //!
-//! Resolving checks the arguments and which files exist; only opening connects.
+//! `resolve` only checks arguments and files; `open` and `connect` open the store.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -89,14 +89,14 @@ pub struct SourceArgs {
 pub struct Opened {
     /// The store.
     pub store: Arc<dyn ReadStore>,
-    /// The layout of the API server's keys in it.
+    /// The layout of the API server's keys in the store.
     pub layout: Layout,
     /// The requested revision.
     pub at: Option<Revision>,
 }
 
 impl SourceArgs {
-    /// Returns the same for a command that reads everything and reports values that it cannot decrypt.
+    /// Returns these options for a command that reads all objects and reports values that it cannot decrypt.
     #[must_use]
     pub fn lenient(&self) -> Self {
         let mut source = self.clone();
@@ -104,7 +104,7 @@ impl SourceArgs {
         source
     }
 
-    /// Resolves and opens. `scope` is the ranges that will be read, for a snapshot's index.
+    /// Opens the store. `scope` has the key ranges that will be read, for the index of a snapshot.
     pub async fn open(&self, context: &Context, scope: &[KeyRange]) -> Result<Opened, Failure> {
         let store: Arc<dyn ReadStore> = match &self.snapshot {
             Some(path) => open_snapshot(context, path, scope, &self.etcd.stored)?,
@@ -113,12 +113,12 @@ impl SourceArgs {
         Ok(Opened { store, layout: self.etcd.layout(), at: self.at_revision.map(Revision) })
     }
 
-    /// Resolves, opens and reads everything that holds a Service address. Returns the store's name as well.
+    /// Opens the store, and reads all objects that hold a Service address. Also returns the name of the store.
     pub async fn survey(&self, context: &Context) -> Result<(Survey, String), Failure> {
         self.survey_annotated(context, None).await
     }
 
-    /// Does the same, and reads this annotation of every Service.
+    /// Reads the survey as [`Self::survey`] does, and this annotation of every Service.
     pub async fn survey_annotated(
         &self,
         context: &Context,
@@ -131,7 +131,7 @@ impl SourceArgs {
         Ok((survey, store.describe()))
     }
 
-    /// Does the same, and reads which objects unfinished operations own.
+    /// Reads the survey as [`Self::survey`] does, and the list of objects that unfinished operations own.
     pub async fn survey_beside(&self, context: &Context) -> Result<(Survey, Ours, String), Failure> {
         let layout = self.etcd.layout();
         let mut scope = layout.surveyed();
@@ -197,12 +197,12 @@ fn mention_checksum(context: &Context, store: SnapshotStore) -> SnapshotStore {
 }
 
 impl StoredArgs {
-    /// Returns where the API server keeps what.
+    /// Returns the layout of the API server's keys in etcd.
     pub fn layout(&self) -> Layout {
         Layout::new(&self.etcd_prefix)
     }
 
-    /// Reads the keys; `None` without a configuration.
+    /// Reads the encryption keys; `None` without an encryption configuration.
     fn seal(&self) -> Result<Option<Arc<dyn Seal>>, Failure> {
         let Some(path) = &self.encryption_config else { return Ok(None) };
         let unusable = |failure: Failure| {
@@ -219,12 +219,12 @@ impl StoredArgs {
 }
 
 impl EtcdArgs {
-    /// Returns where the API server keeps what.
+    /// Returns the layout of the API server's keys in etcd.
     pub fn layout(&self) -> Layout {
         self.stored.layout()
     }
 
-    /// Whether an etcd is known: from the arguments, or from kubeadm's files on this host.
+    /// Returns whether an etcd is known, from the arguments or from kubeadm's files on this host.
     pub fn is_given(&self) -> bool {
         self.etcd_endpoints.iter().any(|text| !text.is_empty()) || Kubeadm::find(Path::new("/")).is_some()
     }
@@ -254,7 +254,8 @@ impl EtcdArgs {
         Ok(options)
     }
 
-    /// Splits `NAME:PASSWORD` as etcdctl does: at the first colon, or the password from its own variable.
+    /// Returns the name and the password of the etcd user, as etcdctl does. `NAME:PASSWORD` is split at the first colon; without
+    /// a colon the password is that of `ETCDCTL_PASSWORD`.
     fn user(&self, password: Option<String>) -> Result<Option<(String, String)>, Failure> {
         let Some(user) = self.etcd_user.as_deref().filter(|user| !user.is_empty()) else { return Ok(None) };
         let split = match user.split_once(':') {
@@ -280,7 +281,7 @@ struct Kubeadm {
 }
 
 impl Kubeadm {
-    /// Finds them; the API server's client certificate comes first because it has all permissions.
+    /// Finds the certificates. The API server's client certificate comes first because it has all permissions.
     fn find(root: &Path) -> Option<Self> {
         let pki = root.join("etc/kubernetes/pki");
         let ca_cert = pki.join("etcd/ca.crt");

@@ -1,4 +1,4 @@
-//! The output of a session on this terminal, or in this log.
+//! Prints the messages of a session on the terminal, or as lines of a log.
 
 use std::any::Any;
 
@@ -39,7 +39,7 @@ impl Talk for Output {
     }
 }
 
-/// Handles signals until it is dropped.
+/// The task that handles signals, until this value is dropped.
 struct Listening(JoinHandle<()>);
 
 impl Drop for Listening {

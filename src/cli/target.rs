@@ -45,7 +45,7 @@ fn parse_hold(text: &str) -> Result<Hold, String> {
 }
 
 impl TargetArgs {
-    /// Reads the files of pins and tiers, and checks the range. It does not run a program for tiers yet.
+    /// Reads the files of pins and tiers, and checks the range. Does not run a program for tiers yet.
     pub fn resolve(&self, tiers: &TierArgs) -> Result<PlanOptions, Failure> {
         let to: ServiceCidr = self.to.parse()?;
         let pins = match &self.pin {

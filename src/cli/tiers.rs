@@ -23,9 +23,9 @@ use crate::renumber::{PlanOptions, TierSource, Tiers};
 use crate::session::Failure;
 use crate::survey::{ServiceRecord, Survey};
 
-/// How many programs run concurrently.
+/// Maximum number of programs that run concurrently.
 const AT_ONCE: usize = 8;
-/// How much of a program's output is read, in bytes.
+/// Maximum number of bytes that are read of a program's output.
 const LONGEST_WORDS: u64 = 4096;
 
 /// The order of Services by tier.
@@ -82,7 +82,7 @@ impl TierArgs {
         Ok(Some(Tiers { names: self.tiers.clone(), source, default: self.default_tier.clone() }))
     }
 
-    /// Whether [`Self::settle`] has to do anything about tiers.
+    /// Returns whether [`Self::settle`] needs the Services of the cluster.
     pub(super) fn needs_survey(&self) -> bool {
         self.tier_command.is_some() || self.tier_file.is_some()
     }
@@ -119,7 +119,7 @@ impl TierArgs {
         }
     }
 
-    /// Runs the program, if there is one, for every Service that moves, once for each. The first failure ends it.
+    /// Runs the program, if one is given, once for every Service that moves. Stops at the first failure.
     fn ask(&self, context: &Context, survey: &Survey, options: &mut PlanOptions) -> Result<(), Failure> {
         let (Some(program), Some(tiers)) = (&self.tier_command, &mut options.tiers) else { return Ok(()) };
         let services = open_to_tiers(survey, &options.to);
@@ -253,7 +253,7 @@ impl Question<'_> {
 
 /// The result of a program.
 struct Ran {
-    /// `None` if it timed out.
+    /// The exit status; `None` if the program timed out.
     status: Option<ExitStatus>,
     stdout: String,
     stderr: String,
@@ -267,7 +267,7 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
         // The process is not reaped here, so its id is not reused until `child.wait`.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while matches!(waitid(WaitId::Pid(pid), options), Err(rustix::io::Errno::INTR)) {}
-        // The receiver may be gone after the limit.
+        // After the limit the receiver may no longer exist.
         let _ = sender.send(());
     });
     let in_time = ended.recv_timeout(limit).is_ok();
@@ -278,7 +278,7 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     Ok(in_time.then_some(status))
 }
 
-/// Reads the start of the output, without control characters.
+/// Reads the start of a program's output, without control characters.
 fn words(file: &mut File) -> io::Result<String> {
     file.rewind()?;
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Checks whether every API server is ready and has the expected range: for `controlplane wait`, and before a renumbering
+//! Checks whether every API server is ready and has the expected range. Used by `controlplane wait`, and before a renumbering
 //! continues after a change of the flag.
 
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::kube_api::{ApiServer, Cluster, ClusterError};
 use crate::session::{Failure, counted};
 use crate::survey::Finding;
 
-/// How long a ready API server can take to become an endpoint of `default/kubernetes`: twice the 10 s interval in which
-/// each renews its own, and a margin (`DefaultEndpointReconcilerInterval`, `pkg/controlplane/instance.go`, v1.36.3).
+/// Maximum time until a ready API server is an endpoint of `default/kubernetes`. This is twice the interval of 10 s in which an
+/// API server renews its endpoint, plus a margin (`DefaultEndpointReconcilerInterval`, `pkg/controlplane/instance.go`, v1.36.3).
 const ENDPOINTS: Duration = Duration::from_secs(30);
 /// The pause between two checks.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -28,8 +28,8 @@ pub enum Places {
     Host,
 }
 
-/// Returns a finding for each unmet condition. Every API server must be ready, and as many flags must be readable as there are
-/// API servers, all with this range, or any if none is given.
+/// Returns a finding for each unmet condition. Every API server must be ready. As many flags as there are API servers must be
+/// readable. If a range is given, all flags must have it.
 pub async fn not_yet(cluster: &Cluster, range: Option<&str>, places: Places) -> Vec<Finding> {
     let servers = match cluster.api_servers().await {
         Ok(servers) => servers,
@@ -57,7 +57,7 @@ pub async fn not_yet(cluster: &Cluster, range: Option<&str>, places: Places) -> 
         Places::PodsOrHost => alone(pods, servers.len()),
         Places::Cluster => {
             let processes = in_processes_of(&servers);
-            // Pods and processes cannot be matched to each other: the smaller group can be part of the larger one.
+            // A Pod and a process can be the same API server, so the two numbers are not added.
             let count = pods.len().max(processes.len());
             (pods.into_iter().chain(processes).collect(), count, servers.len())
         }
@@ -72,8 +72,8 @@ fn alone(seen: Vec<Seen>, expected: usize) -> (Vec<Seen>, usize, usize) {
     (seen, count, expected)
 }
 
-/// Returns the API servers that have another range than this one, by their Pods, and by those processes on this host that
-/// are API servers of the cluster. API servers that are not visible from here are missing.
+/// Returns a finding for each API server that has another range. Checks Pods, and processes on this host that are API servers of
+/// the cluster. API servers that are not visible from this host are not checked.
 pub async fn other_ranges(cluster: &Cluster, range: &str) -> Result<Vec<Finding>, Failure> {
     let servers = endpoints(cluster).await?;
     let mut seen = of_api_servers(in_pods(cluster).await?);
@@ -81,8 +81,8 @@ pub async fn other_ranges(cluster: &Cluster, range: &str) -> Result<Vec<Finding>
     Ok(seen.iter().filter_map(|one| other_range(one, range)).collect())
 }
 
-/// Returns the endpoints of the API servers. A single API server is ready a moment before it is an endpoint after a restart;
-/// until then it is unknown which processes are API servers of the cluster.
+/// Returns the endpoints of the API servers. After a restart, a single API server becomes an endpoint a moment after it is ready.
+/// Waits for that: without endpoints it is unknown which processes are API servers of the cluster.
 pub async fn endpoints(cluster: &Cluster) -> Result<Vec<ApiServer>, ClusterError> {
     let started = Instant::now();
     loop {
@@ -98,8 +98,8 @@ fn of_api_servers(mut seen: Vec<Seen>) -> Vec<Seen> {
     seen
 }
 
-/// An API server becomes an endpoint a moment after it is ready. If another one is stopped before that, clients in the cluster
-/// have no endpoint.
+/// Returns a finding if an API server Pod runs but is not an endpoint. An API server becomes an endpoint a moment after it is
+/// ready. If the next API server is stopped before that, clients in the cluster may have no endpoint.
 fn unreached(pods: usize, endpoints: usize) -> Option<Finding> {
     let text = format!(
         "{}, but the number of endpoints of `default/kubernetes` is {endpoints}",
@@ -118,7 +118,7 @@ fn judge(seen: &[Seen], range: Option<&str>) -> Vec<Finding> {
         if let Some(other) = range.and_then(|range| other_range(one, range)) {
             found.push(other);
         } else if !one.runs {
-            // A kubelet updates the mirror Pod before it has stopped the former container.
+            // A kubelet updates the mirror Pod before it has stopped the old container.
             found.push(not_ready(&one.subject(), "it is not running yet, or not ready"));
         }
     }

@@ -1,5 +1,5 @@
-//! The flags of the control plane, as far as they are visible: in static Pods' manifests and processes of this host, and in
-//! the Pods of the API.
+//! The flags of the control plane that are visible from this host: in its static Pod manifests, its processes, and the Pods in
+//! the API.
 
 mod agree;
 mod seen;
@@ -13,5 +13,5 @@ pub use seen::{
 pub const API_SERVER: &str = "kube-apiserver";
 /// The name of the controller manager.
 pub const CONTROLLER_MANAGER: &str = "kube-controller-manager";
-/// The flag of both with the Service range.
+/// The flag of the API server and the controller manager that has the Service range.
 pub const FLAG: &str = "service-cluster-ip-range";

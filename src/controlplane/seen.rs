@@ -1,4 +1,4 @@
-//! The control plane's flags that are visible from here: in static Pods' manifests, processes, and Pods of the API.
+//! Reads the control plane's flags from static Pod manifests, processes on this host, and Pods in the API.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, UdpSocket};
@@ -14,43 +14,43 @@ use crate::session::Failure;
 use crate::survey::Finding;
 use crate::wire::manifest::{ManifestError, flag, runs};
 
-/// Where kubelets look for static Pods: kubeadm and kOps (`staticPodPath`), RKE2.
+/// Folders from which kubelets read static Pod manifests: of kubeadm and kOps (`staticPodPath`), and of RKE2.
 const FOLDERS: [&str; 2] = ["/etc/kubernetes/manifests", "/var/lib/rancher/rke2/agent/pod-manifests"];
 /// The port of an API server without `--secure-port`.
 const SECURE_PORT: u16 = 6443;
-/// The label of static Pods by kubeadm, and by kOps.
+/// Label keys for the component of a static Pod: that of kubeadm, and that of kOps.
 const LABELS: [&str; 2] = ["component", "k8s-app"];
 
-/// A flag that was read.
+/// The Service range flag of one component, and where it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Seen {
-    /// Its component.
+    /// Name of the component.
     pub component: &'static str,
     /// `manifest`, `process` or `pod`.
     pub source: &'static str,
     /// The file, the process id, or the Pod with its node.
     pub at: String,
-    /// The value of the flag, `None` if it is not given.
+    /// The value of the flag, `None` if the flag is not given.
     pub range: Option<String>,
-    /// Whether the component runs with it; always false for a manifest.
+    /// Whether the component runs with this flag; always false for a manifest.
     #[serde(skip)]
     pub runs: bool,
 }
 
 impl Seen {
-    /// Where the flag was read: `process 1234`, `pod kube-apiserver-a on a`.
+    /// Returns where the flag was read, as in `process 1234` or `pod kube-apiserver-a on a`.
     pub fn subject(&self) -> String {
         format!("{} {}", self.source, self.at)
     }
 }
 
-/// Returns the folder of static Pods' manifests on this host, if there is one.
+/// Returns the folder of static Pod manifests on this host, if there is one.
 pub fn folder_of_manifests() -> Option<PathBuf> {
     FOLDERS.iter().map(PathBuf::from).find(|folder| folder.is_dir())
 }
 
-/// Returns the manifests in a folder that run a component of the control plane, with their text: the files that a kubelet
-/// reads (`pkg/kubelet/config/file.go`, v1.36.3: not those whose name starts with a dot).
+/// Returns the manifests in a folder that run a component of the control plane: path, component and text. Ignores files whose
+/// name starts with a dot, as a kubelet does (`pkg/kubelet/config/file.go`, v1.36.3).
 pub fn manifests(folder: &Path) -> Result<Vec<(PathBuf, &'static str, String)>, Failure> {
     let unreadable = |path: &Path, error: &dyn std::fmt::Display| {
         Failure::refused(format!("`{}`: {error}", path.display()))
@@ -98,7 +98,7 @@ pub fn in_processes() -> Vec<Seen> {
     [API_SERVER, CONTROLLER_MANAGER].into_iter().flat_map(of).collect()
 }
 
-/// Returns the flags of those processes on this host that are API servers of one cluster: endpoints of its
+/// Returns the flags of processes on this host that are API servers of one cluster. `servers` are the endpoints of its
 /// `default/kubernetes`. Other processes may belong to other clusters.
 pub fn in_processes_of(servers: &[ApiServer]) -> Vec<Seen> {
     let mut found = Vec::new();
@@ -111,8 +111,8 @@ pub fn in_processes_of(servers: &[ApiServer]) -> Vec<Seen> {
     found
 }
 
-/// Whether a process is one of these API servers: it has the port of one (`--secure-port`, 6443 by default), and the address
-/// that it advertises. Without `--advertise-address` it advertises an address of this host
+/// Returns whether a process is one of these API servers. The port of the process (`--secure-port`, 6443 by default) and its
+/// advertised address must match. Without `--advertise-address` a process advertises an address of this host
 /// (`ServerRunOptions.DefaultAdvertiseAddress`, `apiserver/pkg/server/options/server_run_options.go`, v1.36.3).
 fn serves(process: &Process, servers: &[ApiServer]) -> bool {
     let port = process.flag("secure-port").map_or(Some(SECURE_PORT), |port| port.parse().ok());
@@ -129,10 +129,10 @@ fn serves(process: &Process, servers: &[ApiServer]) -> bool {
 
 /// A Pod of the control plane.
 struct ControlPlanePod {
-    /// Its name and its node's name.
+    /// Name of the Pod and name of its node.
     at: String,
     pod: Pod,
-    /// The same as text. JSON is also YAML.
+    /// The Pod as text in JSON, which is also YAML.
     text: String,
 }
 
@@ -150,7 +150,7 @@ impl ControlPlanePod {
     }
 }
 
-/// Returns the flags of Pods in the API: kubelets create mirror Pods there for static ones.
+/// Returns the flags of Pods in the API. Kubelets create mirror Pods in the API for static Pods.
 pub async fn in_pods(cluster: &Cluster) -> Result<Vec<Seen>, Failure> {
     let pods = pods(cluster).await?;
     let mut found: Vec<Seen> = Vec::new();
@@ -171,7 +171,7 @@ pub async fn in_pods(cluster: &Cluster) -> Result<Vec<Seen>, Failure> {
     Ok(found)
 }
 
-/// Returns, of the given flags, those that each Pod of a component has, by name, with the Pod and its node.
+/// Returns each Pod of a component with its node, and the values of the flags in `names` that it has.
 pub async fn flags_in_pods(
     cluster: &Cluster,
     component: &str,
@@ -193,7 +193,7 @@ pub async fn flags_in_pods(
     Ok(found)
 }
 
-/// Returns the Pods of the control plane, by name and node, each once.
+/// Returns each Pod of the control plane once, with its name and node.
 async fn pods(cluster: &Cluster) -> Result<Vec<ControlPlanePod>, Failure> {
     let mut found: BTreeMap<String, Pod> = BTreeMap::new();
     for label in LABELS {
@@ -209,9 +209,10 @@ async fn pods(cluster: &Cluster) -> Result<Vec<ControlPlanePod>, Failure> {
     Ok(found.into_iter().map(|(at, pod)| ControlPlanePod { at, text: text(&pod), pod }).collect())
 }
 
-/// Whether the container of the present Pod spec runs, and the Pod is not marked as not ready. A mirror Pod is recreated when its
-/// manifest changes, and gets the container's state later (`pkg/kubelet/pod/mirror_client.go`, `status/status_manager.go`,
-/// v1.36.3). The Pods of a lost node are marked as not ready (`pkg/controller/nodelifecycle`).
+/// Returns whether the container of the current Pod spec runs, and the condition `Ready` is not `False`. A mirror Pod is
+/// recreated when its manifest changes, and gets the container's state later (`pkg/kubelet/pod/mirror_client.go`,
+/// `status/status_manager.go`, v1.36.3). The node controller sets `Ready` to `False` for Pods on a lost node
+/// (`pkg/controller/nodelifecycle`).
 fn is_running(pod: &Pod, component: &str) -> bool {
     let Some(status) = &pod.status else { return false };
     let runs = |one: &ContainerStatus| {
@@ -222,8 +223,8 @@ fn is_running(pod: &Pod, component: &str) -> bool {
         && !status.conditions.iter().flatten().any(is_unready)
 }
 
-/// Returns the differences: each API server must have the same ranges, and a controller manager that has the flag
-/// must have these, too.
+/// Returns a finding for each difference. All API servers must have the same ranges. A controller manager that has the flag must
+/// have these ranges, too.
 pub fn differences(seen: &[Seen]) -> Vec<Finding> {
     let of = |component: &str| seen.iter().filter(|one| one.component == component).collect::<Vec<_>>();
     let say = |one: &Seen| format!("{} has `{}`", one.subject(), one.range.as_deref().unwrap_or("no range"));

@@ -1,7 +1,7 @@
-//! The deploy lock in a cluster: found, put in force, and removed, each verified on every API server.
+//! Finds, creates and deletes the deploy lock of a cluster, and verifies each change on every API server.
 //!
-//! The first object of a deploy lock claims it: of two concurrent `lock` commands one creates it, and the other reads its holder.
-//! To complete an interrupted `lock` or `unlock`, run it again.
+//! Of two concurrent `lock` commands, only one can create the first object of the deploy lock. The other command reads the holder
+//! from this object. To complete an interrupted `lock` or `unlock`, run the command again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,12 +13,13 @@ use tokio::time::{Instant, sleep};
 use super::{Freeze, Method, NAME, PART, policy, quota, timer};
 use crate::kube_api::{ApiServerClient, Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef};
 
-/// A new policy takes up to a second or two to reach an API server. API servers cache a deleted quota for 30 s (`liveTTL`,
-/// `apiserver/pkg/admission/plugin/resourcequota/resource_access.go`, v1.36.3).
+/// First pause between two checks of the API servers. An API server applies a new policy after one to two seconds. It caches a
+/// deleted quota for 30 s (`liveTTL`, `apiserver/pkg/admission/plugin/resourcequota/resource_access.go`, v1.36.3).
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// The kinds of objects of a deploy lock. The object that puts it in force is created last and deleted first.
+/// Kinds of the objects of a deploy lock, in the order of deletion. The binding, which activates the lock, is created last and
+/// deleted first.
 const KINDS: [(&str, &str); 4] = [
     (policy::API_VERSION, "ValidatingAdmissionPolicyBinding"),
     (policy::API_VERSION, "ValidatingAdmissionPolicy"),
@@ -26,26 +27,26 @@ const KINDS: [(&str, &str); 4] = [
     (timer::API_VERSION, timer::KIND),
 ];
 
-/// Why a deploy lock was not put in force or removed.
+/// Why a deploy lock could not be created or deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum FreezeError {
-    /// The API failed.
+    /// A request to the API failed.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     /// Another holder has the deploy lock.
     #[error("locked already: {0}")]
     Held(String),
-    /// No namespace is in the scope.
+    /// The scope contains no existing namespace.
     #[error("the deploy lock would cover nothing: {0}")]
     Nothing(String),
-    /// Not every API server has followed in time.
+    /// Not every API server applied the change in time.
     #[error("{what}, but not every API server followed within {seconds} s: {seen}")]
     Behind {
-        /// The completed change.
+        /// The change that is complete in the cluster.
         what: &'static str,
-        /// The deadline.
+        /// The deadline, in seconds.
         seconds: u64,
-        /// The last result.
+        /// The last result of the check.
         seen: String,
     },
 }
@@ -61,7 +62,7 @@ pub struct Object {
     version: String,
     freeze: Option<Freeze>,
     leaving: bool,
-    /// Whether it is a timer that has expired.
+    /// Whether the object is an expired timer.
     ended: bool,
 }
 
@@ -70,26 +71,26 @@ impl Object {
         ObjectRef::new(self.api_version, self.kind, self.namespace.as_deref(), &self.name)
     }
 
-    /// Returns its kind and name, as in `ResourceQuota `shop/netsurgeon-lock``.
+    /// Returns the kind and name of the object, as in ``ResourceQuota `shop/netsurgeon-lock` ``.
     pub fn name(&self) -> String {
         self.reference().to_string()
     }
 }
 
-/// The objects of a deploy lock that are in the cluster.
+/// The objects of a deploy lock that exist in the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// The objects; the one that puts a policy in force comes first.
+    /// The objects. The binding, which activates a policy, comes first.
     pub objects: Vec<Object>,
 }
 
 impl Standing {
-    /// Returns their deploy lock, if an object has the annotation.
+    /// Returns the deploy lock, read from the annotation of an object.
     pub fn freeze(&self) -> Option<&Freeze> {
         self.objects.iter().find_map(|object| object.freeze.as_ref())
     }
 
-    /// Whether it has ended by itself: its timer has expired, or was deleted.
+    /// Whether the time limit of the deploy lock is over: its timer has expired, or was deleted.
     pub fn has_ended(&self) -> bool {
         let Some(freeze) = self.freeze().filter(|freeze| freeze.seconds.is_some()) else { return false };
         let name = timer::name(freeze);
@@ -99,31 +100,31 @@ impl Standing {
         !self.objects.iter().any(runs)
     }
 
-    /// Whether the objects that refuse changes exist.
+    /// Whether all objects exist that are needed to refuse changes.
     pub fn is_complete(&self) -> bool {
         let has = |kind: &str| self.objects.iter().any(|object| object.kind == kind && !object.leaving);
         has("ResourceQuota") || (has("ValidatingAdmissionPolicy") && has("ValidatingAdmissionPolicyBinding"))
     }
 }
 
-/// Sets the deploy lock of one cluster, and removes it.
+/// Creates and deletes the deploy lock of one cluster.
 pub struct Freezer<'a> {
-    /// Its API.
+    /// API of the cluster.
     pub cluster: &'a Cluster,
-    /// How long the API servers may take to follow.
+    /// Deadline for all API servers to apply a change.
     pub deadline: Duration,
-    /// Whether every API server is asked at its own address, or only the one that the kubeconfig points to.
+    /// Whether to check every API server at its own address. Otherwise only the API server of the kubeconfig is checked.
     pub each: bool,
 }
 
 impl Freezer<'_> {
-    /// Returns how this cluster can be locked.
+    /// Returns the best mechanism that this cluster supports.
     pub async fn method(&self) -> Result<Method, FreezeError> {
         let policies = Collection::new(policy::API_VERSION, "ValidatingAdmissionPolicy", None);
         Ok(if self.cluster.serves(&policies).await? { Method::Policy } else { Method::Quota })
     }
 
-    /// Finds all objects of deploy locks of netsurgeon.
+    /// Finds all objects of netsurgeon's deploy lock.
     pub async fn find(&self) -> Result<Standing, FreezeError> {
         let selector = format!("{}={},{}={}", MANAGED_BY.0, MANAGED_BY.1, PART.0, PART.1);
         let mut standing = Standing::default();
@@ -131,7 +132,7 @@ impl Freezer<'_> {
             let namespace = (kind == timer::KIND).then_some(timer::NAMESPACE);
             let collection = Collection::new(api_version, kind, namespace);
             let list = match self.cluster.list(&collection, Some(&selector)).await {
-                // The API server does not serve such policies.
+                // The API server does not serve admission policies.
                 Err(ClusterError::NotFound { .. }) => Vec::new(),
                 outcome => outcome?,
             };
@@ -152,7 +153,7 @@ impl Freezer<'_> {
         })
     }
 
-    /// Creates or changes the objects of a deploy lock, and deletes those that it does not need.
+    /// Creates or changes the objects of a deploy lock, and deletes existing objects that the lock does not need.
     pub async fn put(&self, freeze: &Freeze, standing: &Standing) -> Result<(), FreezeError> {
         let manifests = self.manifests(freeze).await?;
         let mut kept = BTreeSet::new();
@@ -164,7 +165,7 @@ impl Freezer<'_> {
             let outcome = match present {
                 Some(object) => {
                     let mut change = manifest.clone();
-                    // A later change of the object must be a conflict.
+                    // If the object has changed since it was read, the patch must fail with a conflict.
                     if let Some(metadata) = change.get_mut("metadata").and_then(Value::as_object_mut) {
                         metadata.insert("resourceVersion".to_string(), object.version.as_str().into());
                     }
@@ -196,12 +197,12 @@ impl Freezer<'_> {
         Ok(())
     }
 
-    /// Waits until every API server refuses changes; returns the API servers.
+    /// Waits until every API server refuses changes. Returns the checked API servers.
     pub async fn wait_until_in_force(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
         let namespaces = self.probed(freeze).await?;
         let refused = match freeze.method {
             Method::Policy => policy::in_force(freeze),
-            // Quotas are the last step of admission: this message does not appear while a policy of netsurgeon is in force.
+            // Quotas are checked last in admission, so this message does not appear while a policy of netsurgeon is in force.
             Method::Quota => format!("quota: {NAME}"),
         };
         let judge = |outcome: Result<Value, ClusterError>| match outcome {
@@ -212,7 +213,7 @@ impl Freezer<'_> {
         self.ask_all(freeze, &namespaces, judge, "the deploy lock is created").await
     }
 
-    /// Waits until no API server refuses changes any more; returns the API servers.
+    /// Waits until no API server refuses changes any more. Returns the checked API servers.
     pub async fn wait_until_gone(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
         let namespaces = match self.probed(freeze).await {
             // Deleted namespaces are not locked.
@@ -222,13 +223,13 @@ impl Freezer<'_> {
         let judge = |outcome: Result<Value, ClusterError>| match outcome {
             Err(ClusterError::Refused { reason, .. }) if reason.contains(NAME) => Err(reason),
             Err(error) if error.is_transient() => Err(error.to_string()),
-            // Another component refuses it, not the deploy lock.
+            // Any other error comes from another component, not from the deploy lock.
             _ => Ok(()),
         };
         self.ask_all(freeze, &namespaces, judge, "the deploy lock is deleted").await
     }
 
-    /// Sends the probe as a dry run in these namespaces, to every API server, until each passes.
+    /// Sends the probe as a dry run in each namespace to every API server. Repeats this until `judge` accepts all answers.
     async fn ask_all(
         &self,
         freeze: &Freeze,
@@ -283,7 +284,8 @@ impl Freezer<'_> {
         Ok(clients)
     }
 
-    /// Returns the namespaces of the probe: all that have a quota, or any one that the policy covers.
+    /// Returns the namespaces in which to send the probe. For quotas these are all locked namespaces; for a policy one locked
+    /// namespace is enough.
     async fn probed(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
         let mut namespaces = self.namespaces(freeze).await?;
         if freeze.method == Method::Policy {
@@ -293,7 +295,7 @@ impl Freezer<'_> {
         Ok(namespaces)
     }
 
-    /// Returns the namespaces of a deploy lock that are not being deleted, in the order of their names.
+    /// Returns the locked namespaces that are not being deleted, sorted by name.
     async fn namespaces(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
         let staying = |Namespace { metadata, .. }| {
             if metadata.deletion_timestamp.is_none() { metadata.name } else { None }
@@ -312,7 +314,7 @@ impl Freezer<'_> {
     }
 }
 
-/// Reads an item of a list. Only objects with netsurgeon's name count, whatever their labels.
+/// Parses an object from a list. Objects without netsurgeon's name are ignored, even if their labels match.
 fn object(api_version: &'static str, kind: &'static str, found: &Value) -> Option<Object> {
     let metadata = found.get("metadata")?;
     let text = |name: &str| metadata.get(name).and_then(Value::as_str).map(str::to_string);

@@ -1,10 +1,10 @@
-//! The deploy lock: the API server itself refuses changes of deploy pipelines.
+//! The deploy lock: API servers refuse the changes of deploy pipelines.
 //!
-//! A [`Freeze`] describes a deploy lock: the locked subjects, the exemptions, the holder and the reason. It compiles to objects
-//! of the cluster: a ValidatingAdmissionPolicy with its binding ([`policy`]), or, where the API has no such policies, a
-//! ResourceQuota in every namespace ([`quota`]), which covers less. [`live`] puts them in force on every API server and removes
-//! them. An annotation of each object contains the deploy lock, so the cluster alone shows its holder. A deploy lock that ends by
-//! itself has a timer beside its policy ([`timer`]).
+//! A [`Freeze`] describes a deploy lock: the locked kinds and namespaces, the exemptions, the holder and the reason. netsurgeon
+//! creates objects from this description: a ValidatingAdmissionPolicy with its binding ([`policy`]). If the API server does not
+//! serve such policies, it creates a ResourceQuota in every namespace ([`quota`]), which covers less. [`live`] creates the
+//! objects, deletes them, and verifies each change on every API server. An annotation of each object contains the description, so
+//! the cluster itself shows the holder. A deploy lock with a time limit also has a timer ([`timer`]).
 
 pub mod live;
 pub mod policy;
@@ -21,17 +21,17 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::kube_api::MANAGED_BY;
 
-/// The name of every object of a deploy lock.
+/// Name of every object of a deploy lock.
 pub const NAME: &str = "netsurgeon-lock";
-/// The name of the probe: a dry run of its creation shows whether a deploy lock is in force.
+/// Name of the probe object. A dry run of its creation shows whether a deploy lock is in force.
 pub const PROBE: &str = "netsurgeon-lock-probe";
-/// The annotation of each object with the deploy lock, as JSON.
+/// Annotation of each object, which contains the description of the deploy lock as JSON.
 const ANNOTATION: &str = "netsurgeon.io/lock";
-/// Distinguishes the objects of a deploy lock from other objects managed by netsurgeon.
+/// Label that distinguishes the objects of a deploy lock from other objects managed by netsurgeon.
 const PART: (&str, &str) = ("netsurgeon.io/part", "lock");
-/// The namespace that is left out unless it is named: it contains the cluster's own components.
+/// Namespace that is excluded unless it is named explicitly: it contains the components of the cluster.
 const OWN_NAMESPACE: &str = "kube-system";
-/// The version of the annotation's format.
+/// Version of the annotation's format.
 pub const VERSION: u8 = 1;
 
 /// The mechanism by which the API server refuses changes.
@@ -40,7 +40,7 @@ pub const VERSION: u8 = 1;
 pub enum Method {
     /// A ValidatingAdmissionPolicy (Kubernetes 1.30 and later).
     Policy,
-    /// ResourceQuotas.
+    /// A ResourceQuota in every namespace.
     Quota,
 }
 
@@ -52,7 +52,7 @@ pub enum What {
     Services,
     /// Workloads: Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs, and Pods created by hand.
     Deploys,
-    /// Both.
+    /// Both Services and workloads.
     All,
 }
 
@@ -81,14 +81,15 @@ impl fmt::Display for What {
 /// The locked namespaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
-    /// Only these namespaces; if empty, all of them.
+    /// Locked namespaces; if empty, all namespaces.
     pub only: BTreeSet<String>,
-    /// Except these.
+    /// Excluded namespaces.
     pub without: BTreeSet<String>,
 }
 
 impl Scope {
-    /// Returns the named namespaces, without the excluded ones; `kube-system` is excluded unless it is named.
+    /// Returns a scope with the namespaces in `only`, or all if it is empty, without those in `without`. `kube-system` is
+    /// excluded unless it is in `only`.
     pub fn new(only: &[String], without: &[String]) -> Self {
         let only: BTreeSet<String> = only.iter().cloned().collect();
         let mut without: BTreeSet<String> = without.iter().cloned().collect();
@@ -98,7 +99,7 @@ impl Scope {
         Self { only, without }
     }
 
-    /// Whether a namespace is in the scope.
+    /// Whether the scope contains a namespace.
     pub fn has(&self, namespace: &str) -> bool {
         (self.only.is_empty() || self.only.contains(namespace)) && !self.without.contains(namespace)
     }
@@ -118,36 +119,36 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Users and groups that are not locked out.
+/// Users and groups to which the deploy lock does not apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exempt {
-    /// User names; service accounts as `system:serviceaccount:NAMESPACE:NAME`.
+    /// User names. A service account has the name `system:serviceaccount:NAMESPACE:NAME`.
     pub users: BTreeSet<String>,
-    /// Groups.
+    /// Group names.
     pub groups: BTreeSet<String>,
 }
 
-/// A deploy lock: the locked subjects, the exemptions, the holder and the reason.
+/// Description of a deploy lock: the locked kinds and namespaces, the exemptions, the holder and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Freeze {
     /// The version of this record's format, 1.
     pub version: u8,
-    /// Unique id; a change of the deploy lock gets another one.
+    /// Unique id. Every change of the deploy lock gets a new id.
     pub id: String,
     /// The holder: `USER@HOST`.
     pub holder: String,
-    /// The holder's user name in the cluster, which is exempt.
+    /// User name of the holder in the cluster. This user is exempt.
     pub user: String,
-    /// The reason.
+    /// Reason for the deploy lock.
     pub reason: String,
-    /// The operation that needs it.
+    /// Id of the operation that needs the deploy lock.
     pub operation: Option<String>,
-    /// Time of its creation, in seconds since 1970.
+    /// Creation time of the deploy lock, in seconds since 1970.
     pub since: i64,
-    /// How long it lasts, in seconds; without it, until it is removed.
+    /// Duration of the deploy lock, in seconds; `None` if it has no time limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u32>,
-    /// The mechanism.
+    /// The mechanism of the deploy lock.
     pub method: Method,
     /// The locked kinds.
     pub what: What,
@@ -158,13 +159,14 @@ pub struct Freeze {
 }
 
 impl Freeze {
-    /// Reads the deploy lock of an object; `None` if its annotation is not netsurgeon's, or of a later version.
+    /// Reads the deploy lock from the annotation of an object; `None` if the annotation is missing, invalid or of another
+    /// version.
     pub fn of(object: &Value) -> Option<Self> {
         let text = object.get("metadata")?.get("annotations")?.get(ANNOTATION)?.as_str()?;
         serde_json::from_str(text).ok().filter(|freeze: &Self| freeze.version == VERSION)
     }
 
-    /// Joins the lines of each text: messages of policies are a single line.
+    /// Joins the lines of each text, because the message of a policy must be a single line.
     #[must_use]
     pub fn in_one_line(mut self) -> Self {
         for text in [&mut self.reason, &mut self.holder, &mut self.user] {
@@ -174,18 +176,18 @@ impl Freeze {
         self
     }
 
-    /// Whether both have the same holder.
+    /// Whether both deploy locks have the same holder.
     pub fn is_of_the_holder_of(&self, other: &Self) -> bool {
         (&self.holder, &self.user) == (&other.holder, &other.user)
     }
 
-    /// Whether both lock the same subjects with the same exemptions for the same reason.
+    /// Whether two deploy locks differ only in their id and creation time.
     pub fn does_the_same_as(&self, other: &Self) -> bool {
         let timeless = |freeze: &Self| Self { id: String::new(), since: 0, ..freeze.clone() };
         timeless(self) == timeless(other)
     }
 
-    /// Describes the holder, the reason and the time.
+    /// Describes the holder, the reason and the time of the deploy lock.
     pub fn says(&self) -> String {
         let operation = match &self.operation {
             Some(operation) => format!(" (operation {operation})"),
@@ -196,19 +198,19 @@ impl Freeze {
         format!("{reason}{operation}; locked by {holder} as {user} since {}{until}", self.since_text())
     }
 
-    /// Returns the time of its creation as text (RFC 3339).
+    /// Returns the creation time as text (RFC 3339).
     pub fn since_text(&self) -> String {
         time_text(self.since)
     }
 
-    /// Returns when it ends by itself, as text; `None` if it does not.
+    /// Returns the end of the deploy lock as text (RFC 3339); `None` if it has no time limit.
     pub fn until_text(&self) -> Option<String> {
         self.seconds.map(|seconds| time_text(self.since.saturating_add(seconds.into())))
     }
 
-    /// Returns the metadata of an object of this deploy lock.
+    /// Returns the metadata for an object of this deploy lock.
     fn metadata(&self, name: &str, namespace: Option<&str>) -> Value {
-        // Plain data with text keys always serialises.
+        // Data with text keys can always be serialized.
         let record = serde_json::to_string(self).unwrap_or_default();
         let mut metadata = json!({
             "name": name,
@@ -221,11 +223,11 @@ impl Freeze {
         metadata
     }
 
-    /// Returns an object that the deploy lock refuses. It is never created, only sent as a dry run.
+    /// Returns an object whose creation the deploy lock refuses. The object is only sent as a dry run and never created.
     pub fn probe(&self, namespace: &str) -> Value {
         let metadata = json!({"name": PROBE, "namespace": namespace});
         if self.what.services() {
-            // Headless, so that no address is allocated.
+            // The Service is headless, so that no address is allocated.
             return json!({
                 "apiVersion": "v1", "kind": "Service", "metadata": metadata,
                 "spec": {"clusterIP": "None", "ports": [{"port": 1}]},
@@ -250,7 +252,7 @@ fn time_text(seconds: i64) -> String {
     time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_else(|| seconds.to_string())
 }
 
-/// A text without line breaks and other control characters.
+/// Returns a text without line breaks and other control characters.
 fn one_line(text: &str) -> String {
     text.split(|c: char| c.is_control() || c.is_whitespace())
         .filter(|word| !word.is_empty())

@@ -1,21 +1,21 @@
-//! The ValidatingAdmissionPolicy of a deploy lock. Pure.
+//! Builds the ValidatingAdmissionPolicy of a deploy lock. Does no I/O.
 //!
-//! It refuses to create, change and delete locked objects, to all users except the holder, the exempt ones, and the cluster's own
-//! components. For all users it permits:
+//! The policy refuses to create, change and delete locked objects. The holder, the exempt users and groups, and the components of
+//! the cluster can still do this. The policy permits for all users:
 //!
-//! * subresources, which no rule names: `services/status` (load-balancer controllers), `*/scale` (autoscalers),
+//! * subresources, which no rule of the policy matches: `services/status` (load-balancer controllers), `*/scale` (autoscalers),
 //!   `pods/eviction` (drains);
-//! * changes outside `spec`: finalizers, owner references, annotations and labels that controllers write, and
-//!   unchanged objects;
-//! * everything that is not Services (or workloads): EndpointSlices, ConfigMaps, namespaces. A user with permission
-//!   to delete a namespace deletes its objects.
+//! * changes outside `spec`: finalizers, owner references, annotations and labels that controllers write, and writes without a
+//!   change;
+//! * all kinds except Services and workloads, such as EndpointSlices, ConfigMaps and namespaces. A user with permission to delete
+//!   a namespace can delete its objects this way.
 //!
-//! A deploy lock that ends by itself has its timer ([`super::timer`]) as parameter: once the timer has expired, or is deleted,
-//! nothing is refused.
+//! The policy of a deploy lock with a time limit has its timer ([`super::timer`]) as parameter. Once the timer has expired or is
+//! deleted, the policy refuses nothing.
 //!
-//! It fails closed: an expression that fails refuses the request, and the expressions are total. The API server evaluates it, so
-//! it depends on no other component. It does not cover policies and bindings themselves, so a user with permission to delete them
-//! can unlock.
+//! The policy fails closed: the request is refused if an expression fails, and the expressions are written so that they do not
+//! fail. The API server evaluates the policy, so no other component is needed. The policy does not cover policies and bindings,
+//! so a user with permission to delete them can end the lock.
 
 use std::collections::BTreeSet;
 
@@ -23,10 +23,10 @@ use serde_json::{Value, json};
 
 use super::{Freeze, NAME, PROBE, timer};
 
-/// The API version of policies; GA in 1.30.
+/// API version of admission policies, GA in Kubernetes 1.30.
 pub const API_VERSION: &str = "admissionregistration.k8s.io/v1";
 
-/// The user names of the cluster's own components (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`, v1.36.3, and the loopback
+/// User names of the cluster's own components (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`, v1.36.3, and the loopback
 /// client of `apiserver/pkg/authentication/user`).
 const OWN_USERS: [&str; 4] = [
     "system:apiserver",
@@ -35,13 +35,13 @@ const OWN_USERS: [&str; 4] = [
     "system:kube-scheduler",
 ];
 
-/// Kubelets, and the service accounts of `kube-system`: with `--use-service-account-credentials` each
-/// controller of the controller manager is one.
+/// Groups of the cluster's own components: kubelets, and the service accounts of `kube-system`. With
+/// `--use-service-account-credentials` each controller of the controller manager uses such a service account.
 const OWN_GROUPS: [&str; 2] = ["system:nodes", "system:serviceaccounts:kube-system"];
 
-/// Returns the policy.
+/// Returns the policy of a deploy lock.
 pub fn policy(freeze: &Freeze) -> Value {
-    // Unused fields are null, so that an existing policy loses them (RFC 7386).
+    // Unused fields are null: the merge patch removes them from an existing policy (RFC 7386).
     let timer = freeze.seconds.map(|_| json!({"apiVersion": timer::API_VERSION, "kind": timer::KIND}));
     let ended = if freeze.seconds.is_some() { timer::HAS_ENDED } else { "false" };
     json!({
@@ -74,7 +74,7 @@ pub fn policy(freeze: &Freeze) -> Value {
     })
 }
 
-/// Returns the binding, which puts the policy in force and every refusal into the audit log.
+/// Returns the binding of the policy. The binding activates the policy and writes every refusal to the audit log.
 pub fn binding(freeze: &Freeze) -> Value {
     let timer = freeze.seconds.map(|_| {
         json!({"name": timer::name(freeze), "namespace": timer::NAMESPACE, "parameterNotFoundAction": "Allow"})
@@ -86,14 +86,15 @@ pub fn binding(freeze: &Freeze) -> Value {
     })
 }
 
-/// Returns the message of a refused probe, which also the holder receives.
+/// Returns the error message for the probe. The policy refuses the probe even for the holder.
 pub fn in_force(freeze: &Freeze) -> String {
     format!("netsurgeon lock {} is in force", freeze.id)
 }
 
 const HARMLESS: &str = "request.operation == \"UPDATE\" && object.spec == oldObject.spec";
 
-/// The probe, which shows whether the policy is in force, is refused to every user.
+/// Returns the CEL expression that matches the probe. The policy refuses the probe for every user, which shows that the policy is
+/// in force.
 fn probe() -> String {
     let name = text(PROBE);
     format!(
@@ -117,7 +118,8 @@ fn locked_out(freeze: &Freeze) -> String {
     )
 }
 
-/// Every namespace has its name as a label (`NamespaceDefaultLabelName`, 1.21 and later), which cannot be removed.
+/// Returns the label requirements that select the namespaces. Every namespace has its name as a label
+/// (`NamespaceDefaultLabelName`, 1.21 and later). This label cannot be removed.
 fn namespaces(freeze: &Freeze) -> Vec<Value> {
     let requirement = |operator: &str, names: &BTreeSet<String>| {
         let key = "kubernetes.io/metadata.name";
@@ -148,13 +150,13 @@ fn rules(freeze: &Freeze) -> Vec<Value> {
     if freeze.what.deploys() {
         rules.push(rule("apps", &["deployments", "statefulsets", "daemonsets", "replicasets"], ALL));
         rules.push(rule("batch", &["jobs", "cronjobs"], ALL));
-        // Deleting a Pod is everyday work, and its controller creates another one.
+        // Pods can still be deleted: this is everyday work, and a controller replaces the Pod.
         rules.push(rule("", &["pods"], &["CREATE"]));
     }
     rules
 }
 
-/// The message for clients: the refused action, the reason, the time, and how the lock ends.
+/// Returns the CEL expression of the message for clients: the refused action, the reason, the time, and how to end the lock.
 fn message(freeze: &Freeze) -> String {
     let end = text(&format!(
         ": {}; ask the holder, or run `netsurgeon unlock` (with `--force` if you are not the holder)",
@@ -167,7 +169,7 @@ fn message(freeze: &Freeze) -> String {
     )
 }
 
-/// A string literal of CEL (<https://github.com/google/cel-spec/blob/master/doc/langdef.md>, "Strings").
+/// Returns a text as a string literal of CEL (<https://github.com/google/cel-spec/blob/master/doc/langdef.md>, "Strings").
 fn text(value: &str) -> String {
     let mut literal = String::from("\"");
     for c in value.chars() {

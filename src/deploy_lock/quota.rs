@@ -1,19 +1,20 @@
-//! The ResourceQuotas of a deploy lock, for API servers without admission policies. Pure.
+//! Builds the ResourceQuotas of a deploy lock, for API servers without admission policies. Does no I/O.
 //!
-//! A quota of zero prevents the creation of more objects, and nothing else: it does not know users, so no user is exempt, and it
-//! ignores changes and deletions. Running Pods are not affected.
+//! A quota of zero only prevents the creation of more objects. It applies to all users, so no user is exempt. Changes and
+//! deletions are still allowed. Running Pods are not affected.
 
 use serde_json::{Value, json};
 
 use super::{Freeze, NAME, What};
 
-/// The counted workloads. Pods and objects that controllers create are not counted: a failed node must not take them along.
+/// Locked workload kinds. Pods and other objects that controllers create are not limited, so that controllers can replace Pods
+/// after a node failure.
 const WORKLOADS: [&str; 4] =
     ["count/deployments.apps", "count/statefulsets.apps", "count/daemonsets.apps", "count/cronjobs.batch"];
 
-/// Returns the quota of a namespace. Clients see only its name in the error.
+/// Returns the ResourceQuota for a namespace. The error that clients receive contains only the name of the quota.
 pub fn quota(freeze: &Freeze, namespace: &str) -> Value {
-    // Kinds that are not locked are null, so that an existing quota loses them (RFC 7386).
+    // Kinds that are not locked are null: the merge patch removes them from an existing quota (RFC 7386).
     let limit = |frozen: bool| if frozen { Value::from("0") } else { Value::Null };
     let mut hard = serde_json::Map::new();
     hard.insert("services".to_string(), limit(freeze.what.services()));
@@ -25,7 +26,7 @@ pub fn quota(freeze: &Freeze, namespace: &str) -> Value {
     })
 }
 
-/// Returns what a deploy lock by quotas does not cover.
+/// Returns the changes that a deploy lock with quotas does not prevent.
 pub fn not_covered(what: What) -> Vec<String> {
     let mut list = vec![
         format!("changes and deletions: a ResourceQuota refuses only the creation of {what}"),

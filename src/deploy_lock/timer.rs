@@ -1,31 +1,33 @@
-//! The timer that ends a deploy lock: a Job without Pods. Pure.
+//! The timer that ends a deploy lock: a Job without Pods. Does no I/O.
 //!
-//! An admission policy has no time: CEL has no clock, and a deletion carries none. But a policy can have a parameter, and its
-//! binding is ignored while the parameter does not exist. So the parameter is a Job without Pods that has a deadline. The
-//! controller manager marks it as failed after the deadline (`pastActiveDeadline`, `pkg/controller/job/job_controller.go`,
-//! v1.36.3) and deletes it at once (`ttlSecondsAfterFinished`). Either ends the deploy lock, even if netsurgeon does not run.
+//! An admission policy cannot check the time: CEL has no clock, and a delete request contains no time. But a policy can have a
+//! parameter object, and its binding is ignored while this object does not exist. So the parameter is a Job with a deadline and
+//! without Pods. After the deadline, the controller manager marks the Job as failed (`pastActiveDeadline`,
+//! `pkg/controller/job/job_controller.go`, v1.36.3) and deletes it at once (`ttlSecondsAfterFinished`). Both the failed and the
+//! deleted Job end the deploy lock, even if netsurgeon does not run.
 
 use serde_json::{Value, json};
 
 use super::{Freeze, NAME};
 
-/// The namespace of timers: it exists in every cluster, and no deploy lock covers it unless it is named.
+/// Namespace of timers. It exists in every cluster, and a deploy lock covers it only if it is named explicitly.
 pub const NAMESPACE: &str = "kube-system";
-/// The API version of the policy's parameter.
+/// API version of the policy's parameter.
 pub const API_VERSION: &str = "batch/v1";
-/// See [`API_VERSION`].
+/// Kind of the policy's parameter.
 pub const KIND: &str = "Job";
 
-/// Whether the timer has expired, in CEL; true only for an existing parameter.
+/// CEL expression for an expired timer. It is true only for an existing Job.
 pub const HAS_ENDED: &str = "params != null && has(params.status) && has(params.status.conditions) && \
     params.status.conditions.exists(c, c.type in [\"Failed\", \"FailureTarget\", \"Complete\"] && c.status == \"True\")";
 
-/// Returns the name of a timer: every change of the deploy lock gets another one, so that one write switches the binding to it.
+/// Returns the name of a timer. Every change of the deploy lock gets a timer with a new name, so one write switches the binding
+/// to the new timer.
 pub fn name(freeze: &Freeze) -> String {
     format!("{NAME}-{}", freeze.id)
 }
 
-/// Returns the timer of a deploy lock that ends by itself.
+/// Returns the timer Job of a deploy lock; `None` if the lock has no time limit.
 pub fn timer(freeze: &Freeze) -> Option<Value> {
     let seconds = freeze.seconds?;
     Some(json!({
@@ -33,7 +35,7 @@ pub fn timer(freeze: &Freeze) -> Option<Value> {
         "metadata": freeze.metadata(&name(freeze), Some(NAMESPACE)),
         "spec": {
             "parallelism": 0, "completions": 1, "activeDeadlineSeconds": seconds, "ttlSecondsAfterFinished": 0,
-            // Never started: it has no Pods.
+            // The template is required but never used, because the Job starts no Pods.
             "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "none", "image": "none"}]}},
         },
     }))

@@ -1,8 +1,8 @@
 //! Encryption with one key: AES-CBC with PKCS #7 padding, AES-GCM, and NaCl's secretbox.
 //!
-//! A stored value has the nonce and then the ciphertext. AES-GCM also authenticates the etcd key, so that a value copied
-//! to another key does not decrypt; the others do not (`pkg/storage/value/encrypt/{aes/aes.go, secretbox/secretbox.go}`
-//! of `k8s.io/apiserver` v0.36.3; `authenticatedDataString` in `pkg/storage/etcd3/store.go`).
+//! A stored value consists of the nonce and the ciphertext. AES-GCM also authenticates the etcd key, so that a value copied to
+//! another key does not decrypt. The other ciphers do not authenticate the etcd key (`pkg/storage/value/encrypt/{aes/aes.go,
+//! secretbox/secretbox.go}` of `k8s.io/apiserver` v0.36.3; `authenticatedDataString` in `pkg/storage/etcd3/store.go`).
 
 use aes::cipher::block_padding::Pkcs7;
 use aes::cipher::{BlockModeDecrypt, BlockModeEncrypt, InnerIvInit};
@@ -15,14 +15,14 @@ use crypto_secretbox::aead::{Aead as SecretboxAead, KeyInit as SecretboxInit};
 
 use super::Fill;
 
-/// Bytes of an AES block, and so of a CBC initialisation vector.
+/// Size of an AES block and of a CBC initialization vector, in bytes.
 const BLOCK: usize = 16;
-/// Bytes of a GCM nonce.
+/// Size of a GCM nonce, in bytes.
 const GCM_NONCE: usize = 12;
-/// Bytes of a secretbox nonce.
+/// Size of a secretbox nonce, in bytes.
 const SECRETBOX_NONCE: usize = 24;
 
-/// AES with a key of one of its three lengths.
+/// AES with a key of 16, 24 or 32 bytes.
 pub(super) enum Aes {
     Short(Box<Aes128>),
     Middle(Box<Aes192>),
@@ -30,7 +30,7 @@ pub(super) enum Aes {
 }
 
 impl Aes {
-    /// Takes 16, 24 or 32 bytes.
+    /// Creates AES from a key of 16, 24 or 32 bytes.
     fn new(key: &[u8]) -> Option<Self> {
         match key.len() {
             16 => Aes128::new_from_slice(key).ok().map(|cipher| Self::Short(Box::new(cipher))),
@@ -60,17 +60,17 @@ pub(super) enum Cipher {
 }
 
 impl Cipher {
-    /// AES-CBC; 16, 24 or 32 bytes of key.
+    /// Creates AES-CBC from a key of 16, 24 or 32 bytes.
     pub(super) fn cbc(key: &[u8]) -> Option<Self> {
         Aes::new(key).map(Self::Cbc)
     }
 
-    /// AES-GCM; 16, 24 or 32 bytes of key.
+    /// Creates AES-GCM from a key of 16, 24 or 32 bytes.
     pub(super) fn gcm(key: &[u8]) -> Option<Self> {
         Aes::new(key).map(Self::Gcm)
     }
 
-    /// secretbox; 32 bytes of key.
+    /// Creates secretbox from a key of 32 bytes.
     pub(super) fn secretbox(key: &[u8]) -> Option<Self> {
         let cipher = <XSalsa20Poly1305 as SecretboxInit>::new_from_slice(key).ok()?;
         Some(Self::Secretbox(Box::new(cipher)))
@@ -98,7 +98,7 @@ impl Cipher {
         }
     }
 
-    /// Encrypts an object: nonce and ciphertext. `None` if it is too long for the cipher (gigabytes).
+    /// Encrypts an object, and returns nonce and ciphertext. `None` if the object is too long for the cipher (gigabytes).
     pub(super) fn seal(&self, etcd_key: &[u8], plain: &[u8], fill: Fill) -> Option<Vec<u8>> {
         Some(match self {
             Self::Cbc(aes) => {

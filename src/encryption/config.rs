@@ -1,5 +1,5 @@
-//! Reading the API server's `EncryptionConfiguration` (`apiserver.config.k8s.io/v1`;
-//! `pkg/apis/apiserver/types_encryption.go` and `validation/validation_encryption.go` of `k8s.io/apiserver` v0.36.3).
+//! Reads the API server's `EncryptionConfiguration` (`apiserver.config.k8s.io/v1`; `pkg/apis/apiserver/types_encryption.go` and
+//! `validation/validation_encryption.go` of `k8s.io/apiserver` v0.36.3).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,20 +9,20 @@ use zeroize::Zeroizing;
 use super::cipher::Cipher;
 use super::{Provider, Resource};
 
-/// Why a configuration cannot be used. It never contains any part of a key.
+/// Why a configuration cannot be used. The message never contains any part of a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// It is not YAML, or has not the structure of such a configuration.
+    /// The text is not YAML, or does not have the structure of an EncryptionConfiguration.
     #[error("not an EncryptionConfiguration: {0}")]
     Shape(String),
     /// A key cannot be used.
     #[error("the key `{name}` of the provider `{provider}` {reason}")]
     Key {
-        /// As in `aescbc`.
+        /// Name of the provider, as in `aescbc`.
         provider: &'static str,
         /// The key's name.
         name: String,
-        /// Why.
+        /// Why the key cannot be used.
         reason: String,
     },
 }
@@ -40,7 +40,7 @@ struct Entry {
     providers: Vec<Choice>,
 }
 
-/// Exactly one of them is set.
+/// A provider in the configuration. Exactly one field is set.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Choice {
@@ -70,7 +70,7 @@ struct Key {
     secret: Secret,
 }
 
-/// A key as the file has it, wiped when it is dropped.
+/// The text of a key in the configuration. It is wiped from memory when it is dropped.
 #[derive(Deserialize)]
 #[serde(from = "String")]
 struct Secret(Zeroizing<String>);
@@ -81,10 +81,10 @@ impl From<String> for Secret {
     }
 }
 
-/// Reads a configuration. If several entries have the same resource, their providers follow each other in order.
+/// Reads a configuration. If several entries have the same resource, their providers are joined in the order of the entries.
 pub(super) fn parse(text: &str) -> Result<Vec<(Resource, Vec<Provider>)>, ConfigError> {
     let read: Configuration = serde_saphyr::from_str(text).map_err(|error| shape(&error))?;
-    // `EncryptionConfig` was its name before Kubernetes 1.13.
+    // `EncryptionConfig` was the kind before Kubernetes 1.13.
     if !["EncryptionConfiguration", "EncryptionConfig"].contains(&read.kind.as_str()) {
         return Err(ConfigError::Shape(format!("its kind is `{}`", read.kind)));
     }
@@ -107,7 +107,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<(Resource, Vec<Provider>)>, Config
     Ok(all)
 }
 
-/// The parser's message without the text that it read, which can be a key.
+/// Returns an error with the position of the parser's error only. The parser's message can contain a part of a key.
 fn shape(error: &serde_saphyr::Error) -> ConfigError {
     let at = error.location().map(|at| format!(" at line {}, column {}", at.line(), at.column()));
     ConfigError::Shape(format!("invalid content{}", at.unwrap_or_default()))

@@ -1,8 +1,9 @@
-//! Encryption at rest as the API server does it: values are decrypted, and encrypted again under the first provider that its
-//! `EncryptionConfiguration` has for their resource.
+//! Encryption at rest, as the API server does it. Values are decrypted, and encrypted again with the first provider for their
+//! resource in the `EncryptionConfiguration`.
 //!
-//! Pure: bytes in and bytes out; the source of nonces is passed in. Keys are wiped from memory when they are dropped, and no
-//! text of this module has any part of one. A value under a KMS key stays as it is stored: only the KMS plug-in can decrypt it.
+//! This module has no side effects. The caller passes the source of nonces. Keys are wiped from memory when they are dropped, and
+//! no message contains any part of a key. A value that is encrypted with a KMS key stays as stored: only the KMS plug-in can
+//! decrypt it.
 //!
 //! Sources: `staging/src/k8s.io/apiserver/pkg/server/options/encryptionconfig/config.go` and
 //! `pkg/storage/value/transformer.go` beside it, Kubernetes v1.36.3.
@@ -23,15 +24,16 @@ pub type Fill = fn(&mut [u8]);
 
 /// A provider of encryption for some resources.
 enum Provider {
-    /// Under one of these named keys; the first one encrypts. The prefix is as in `k8s:enc:aescbc:v1:`.
+    /// Encryption with one of these named keys; the first key encrypts new values. The prefix of a stored value is as in
+    /// `k8s:enc:aescbc:v1:`.
     Keys { prefix: &'static str, keys: Vec<(String, Cipher)> },
-    /// Unencrypted.
+    /// No encryption.
     Identity,
-    /// Under a key that only a KMS plug-in has; its name.
+    /// Encryption by the KMS plug-in of this name, which alone has the key.
     Kms(String),
 }
 
-/// The providers of the API server's configuration, by resource, in its order.
+/// The providers for each resource, in the order of the API server's configuration.
 pub struct Keyring {
     providers: Vec<(Resource, Vec<Provider>)>,
     etcd_prefix: String,
@@ -42,16 +44,16 @@ impl Keyring {
     /// Reads an `EncryptionConfiguration` (YAML or JSON); `etcd_prefix` is the API server's flag of that name, without a trailing
     /// slash.
     ///
-    /// Fails, as the API server does, if the text is not such a configuration, or a key has a length that its provider does not
-    /// accept.
+    /// Fails, as the API server does, if the text is not an `EncryptionConfiguration`, or a key has a length that its provider
+    /// does not accept.
     pub fn parse(text: &str, etcd_prefix: &str, fill: Fill) -> Result<Self, ConfigError> {
         let providers = config::parse(text)?;
         Ok(Self { providers, etcd_prefix: etcd_prefix.to_string(), fill })
     }
 
-    /// The providers for a key's resource: those of the resource by name, else of its whole group, else of everything
-    /// (`transformerFromOverrides`). `None` if the configuration has none for it, and for everything that is not a resource,
-    /// such as a RangeAllocation, which is always stored unencrypted.
+    /// Returns the providers for the resource of an etcd key: those for the resource's name, else for its whole group, else for
+    /// all resources (`transformerFromOverrides`). `None` if the configuration has no provider for the resource. `None` also if
+    /// the key has no resource, such as that of a RangeAllocation, which is always stored unencrypted.
     fn of(&self, key: &[u8]) -> Option<&[Provider]> {
         let resource = Resource::of(key, &self.etcd_prefix)?;
         let patterns = [resource.clone(), resource.whole_group(), Resource::everything()];
@@ -60,7 +62,8 @@ impl Keyring {
         Some(&found.1)
     }
 
-    /// Tries every key of that provider and name, as the API server does: two can have the same name.
+    /// Decrypts a value. Several keys can have the provider and the name in the value. All of them are tried, as by the API
+    /// server.
     fn open_with<'p>(
         candidates: impl Iterator<Item = &'p Provider>,
         key: &[u8],
@@ -91,7 +94,7 @@ impl Keyring {
     }
 }
 
-/// Whether bytes start as an object does. CBC does not detect a wrong key.
+/// Returns whether bytes start like a stored object. CBC itself does not detect a wrong key.
 fn is_object(plain: &[u8]) -> bool {
     [PROTOBUF_MAGIC, b"{", CBOR_MAGIC].iter().any(|beginning| plain.starts_with(beginning))
 }
@@ -113,7 +116,7 @@ impl Seal for Keyring {
         }
         match providers {
             Some(providers) => Self::open_with(providers.iter(), key, value),
-            // The resource of some keys is unknown: the key that decrypts the value is the right one.
+            // The resource of some etcd keys is unknown: the encryption key that decrypts the value is the right one.
             None => Self::open_with(self.providers.iter().flat_map(|(_, providers)| providers), key, value),
         }
     }

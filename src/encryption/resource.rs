@@ -1,6 +1,6 @@
 //! The resource of an etcd key, and the names and patterns of resources in an encryption configuration.
 
-/// A resource and its API group, either of them `*` in a pattern.
+/// A resource and its API group. In a pattern each of them can be `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
     name: String,
@@ -24,7 +24,7 @@ impl Resource {
     }
 
     /// Returns the resource of an etcd key below the API server's prefix. `None` for keys of no resource, such as
-    /// RangeAllocations and the API servers' own leases (`StorageFactory.NewConfig` gives those no transformer:
+    /// RangeAllocations and the API servers' own leases (`StorageFactory.NewConfig` gives both no transformer:
     /// `pkg/registry/core/rest/storage_core.go`, v1.36.3), and for keys from which the group cannot be derived.
     pub fn of(key: &[u8], etcd_prefix: &str) -> Option<Self> {
         let path = std::str::from_utf8(key).ok()?.strip_prefix(etcd_prefix)?.strip_prefix('/')?;
@@ -52,8 +52,8 @@ const RENAMED: &[(&str, &str)] = &[
     ("podsecuritypolicy/", "podsecuritypolicies.policy"),
 ];
 
-/// Resources whose keys do not have their group: those of Kubernetes itself
-/// (`pkg/controlplane/instance.go` and the groups' `rest/storage_*.go`, v1.36.3).
+/// Resources whose etcd keys do not contain their API group: the resources of Kubernetes itself (`pkg/controlplane/instance.go`
+/// and the groups' `rest/storage_*.go`, v1.36.3).
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "",

@@ -7,7 +7,7 @@ use super::*;
 const SERVICE: &[u8] = b"/registry/services/specs/default/web";
 const PLAIN: &[u8] = b"k8s\0object";
 
-/// A predictable nonce is sufficient for these tests.
+/// Fills a nonce with ones. A predictable nonce is sufficient for these tests.
 fn ones(buffer: &mut [u8]) {
     buffer.fill(1);
 }
@@ -24,7 +24,7 @@ fn provider(name: &str, keys: &[(&str, u8, usize)]) -> String {
     format!("{name}: {{keys: [{}]}}", keys.join(", "))
 }
 
-/// A configuration with entries of resources and providers.
+/// Reads a configuration with these entries of resources and providers.
 fn keyring(entries: &[(&str, &[&str])]) -> Result<Keyring, ConfigError> {
     let entry = |(resources, providers): &(&str, &[&str])| {
         let providers: Vec<String> = providers.iter().map(|provider| format!("  - {provider}\n")).collect();

@@ -1,4 +1,4 @@
-//! Reads what the checks of `preflight cni` judge.
+//! Reads the input of the checks of `preflight cni`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ use crate::preflight::selectors::Labels;
 use crate::preflight::webhooks::{Admitted, Called, Written};
 use crate::preflight::{CNI, Check, CniCheck, Judged, cni, drain, list};
 
-/// The namespaces of CNIs, by their own manifests and kubeadm's add-ons.
+/// Namespaces of CNIs, from the manifests of the CNIs and from kubeadm's add-ons.
 const HOMES: [&str; 7] = [
     "kube-system",
     "kube-flannel",
@@ -35,7 +35,7 @@ const HOMES: [&str; 7] = [
     "ovn-kubernetes",
 ];
 
-/// What the checks read.
+/// Input of the checks of `preflight cni`.
 struct Looking<'a> {
     read: Reading,
     pod_cidr: &'a [ServiceCidr],
@@ -44,15 +44,15 @@ struct Looking<'a> {
     settings: OnceCell<Read<Settings>>,
 }
 
-/// The new network.
+/// The new Pod network.
 pub struct Coming<'a> {
-    /// Its ranges for Pods.
+    /// New ranges for Pods.
     pub pod_cidr: &'a [ServiceCidr],
-    /// Its CNI, by name.
+    /// Name of the new CNI.
     pub to: Option<&'a str>,
 }
 
-/// Runs the checks.
+/// Runs the checks of `preflight cni`.
 pub async fn look(reached: Reached, coming: &Coming<'_>, asked: &Selection) -> Vec<Check> {
     let looking = Looking {
         read: Reading::begin(reached).await,
@@ -106,7 +106,7 @@ impl Looking<'_> {
             let found = node.spec.iter().flat_map(|spec| spec.pod_cidrs.iter().flatten());
             taken.extend(parsed(found).map(|range| (whose.clone(), range)));
         }
-        // `v1` is served from 1.33 on.
+        // API servers serve `v1` from 1.33 on.
         for version in ["networking.k8s.io/v1", "networking.k8s.io/v1beta1"] {
             if let Some(found) = self.read.list_if_served(version, "ServiceCIDR").await? {
                 let found = found.iter().flat_map(|object| list(object, "/spec/cidrs"));
@@ -136,7 +136,7 @@ impl Looking<'_> {
         self.daemon_sets.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// The settings in the CNIs' own objects.
+    /// Reads the settings in the objects of the CNIs.
     async fn settings(&self) -> Read<&Settings> {
         let read = async || {
             let mut sources = Sources::default();
@@ -157,7 +157,7 @@ impl Looking<'_> {
         self.settings.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// The ranges in the flags of API servers and controller managers, from their Pods.
+    /// Returns the ranges in the flags of API servers and controller managers, read from their Pods.
     async fn flags(&self) -> Read<Taken> {
         let told = [
             (API_SERVER, "service-cluster-ip-range", "Services"),
@@ -182,7 +182,7 @@ impl Looking<'_> {
         Ok(cni::policies(standard, &own))
     }
 
-    /// Webhooks that are called for Pods of a CNI, and for any Pod.
+    /// Checks the webhooks that are called for the Pods of a CNI, and those that are called for any Pod.
     async fn webhooks(&self) -> Read<Judged> {
         let found: Vec<Namespace> = self.read.objects().await?;
         let named =
@@ -204,7 +204,7 @@ impl Looking<'_> {
     }
 }
 
-/// Parses texts, without those that are invalid.
+/// Parses the texts, and drops invalid ones.
 fn parsed<T: FromStr>(texts: impl Iterator<Item = impl AsRef<str>>) -> impl Iterator<Item = T> {
     texts.filter_map(|text| text.as_ref().parse().ok())
 }

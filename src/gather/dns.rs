@@ -1,4 +1,4 @@
-//! Reads what the checks of `preflight dns` judge.
+//! Reads the input of the checks of `preflight dns`.
 
 mod names;
 
@@ -30,7 +30,7 @@ const PORT: u16 = 53;
 /// A day in seconds.
 const DAY: i64 = 24 * 60 * 60;
 
-/// Concurrent queries: each needs a connection, and BIND accepts 150 in all (`tcp-clients`).
+/// Number of concurrent queries. Each query needs a connection, and BIND accepts 150 connections (`tcp-clients`).
 const AT_ONCE: usize = 8;
 
 /// The port of TLS servers.
@@ -39,7 +39,7 @@ const TLS_PORT: u16 = 443;
 /// The record types that change when a name points to the mirror.
 const LEADING: [Kind; 3] = [Kind::A, Kind::Aaaa, Kind::Cname];
 
-/// What the checks read.
+/// Input of the checks of `preflight dns`.
 struct Looking<'a> {
     names: &'a Names,
     zone: String,
@@ -54,7 +54,7 @@ struct Looking<'a> {
     exposed: OnceCell<Read<Vec<Exposed>>>,
 }
 
-/// Runs the checks; [`Names::check`] has validated the names and the key.
+/// Runs the checks of `preflight dns`. The caller has validated the names and the key with [`Names::check`].
 pub async fn look(
     cluster: Result<Cluster, Failure>,
     mirror: Option<Result<Cluster, Failure>>,
@@ -81,7 +81,7 @@ pub async fn look(
     carry_out(DNS, asked, async |check| looking.judge(check).await).await
 }
 
-/// Returns the mirror, or a failure if it is the cluster itself.
+/// Returns the mirror; fails if the mirror is this cluster.
 async fn another(own: &Reading, mirror: Option<Reading>) -> Read<Option<Reading>> {
     let Some(mirror) = mirror else { return Ok(None) };
     let (Ok(this), Ok(other)) = (own.cluster(), mirror.cluster()) else { return Ok(Some(mirror)) };
@@ -94,7 +94,7 @@ async fn another(own: &Reading, mirror: Option<Reading>) -> Read<Option<Reading>
     }
 }
 
-/// The given resolver, or the first one of this host.
+/// Returns the given resolver; without one, the first resolver of this host.
 fn resolver(named: Option<&str>) -> Read<Server> {
     if let Some(named) = named {
         let at = address(named).ok_or_else(|| {
@@ -113,12 +113,12 @@ fn resolver(named: Option<&str>) -> Read<Server> {
     Ok(Server::new(SocketAddr::new(*first, PORT), None))
 }
 
-/// An address with or without a port.
+/// Parses an address with or without a port.
 fn address(text: &str) -> Option<SocketAddr> {
     text.parse().ok().or_else(|| Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, PORT)))
 }
 
-/// A host with or without a port.
+/// Splits a text into host and port. The port can be missing.
 fn with_port(text: &str) -> (String, u16) {
     let split = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
     let (host, port) = split.unwrap_or((text, PORT));
@@ -140,7 +140,7 @@ impl Looking<'_> {
             DnsCheck::Ttls => Ok(dns::ttls(self.entries().await?)),
             DnsCheck::ZoneShare => {
                 let records = self.records().await?.as_ref().map_err(unanswered)?;
-                // ExternalDNS's ownership records do not count as names.
+                // Ownership records of ExternalDNS do not count as names.
                 let names = records.iter().filter(|record| external_dns::owner(&record.data).is_none());
                 Ok(dns::share(self.entries().await?, &names.map(|record| record.name.as_str()).collect()))
             }
@@ -163,7 +163,7 @@ impl Looking<'_> {
         self.resolver.as_ref().map_err(Clone::clone)
     }
 
-    /// The server that accepts updates: the given one, or the zone's primary by the resolver.
+    /// Returns the server that accepts updates: the given server, or the primary that the resolver finds for the zone.
     async fn primary(&self) -> Read<&Server> {
         let find = async || {
             let (host, port) = if let Some(named) = self.names.server.as_deref() {
@@ -201,7 +201,7 @@ impl Looking<'_> {
         ))
     }
 
-    /// The zone's SOA and servers, from a server or a resolver.
+    /// Reads the SOA and the name servers of the zone, from a name server or a resolver.
     async fn start(&self, server: &Server, by_resolver: bool) -> Read<Seen> {
         let ask = async |kind| {
             let asked = if by_resolver {
@@ -240,7 +240,7 @@ impl Looking<'_> {
         Ok(dns::updates(&outcome.map(|_| ()), looked_ahead, by_key.as_deref(), dns::hosted(&servers)))
     }
 
-    /// Tests an update of every name to change; returns whether the server checks the permission for single names.
+    /// Tests an update of every name to change. Returns whether the server checks the permission for single names.
     async fn may_update(&self) -> Read<Result<bool, NameserverError>> {
         let (primary, zone) = (self.primary().await?, self.zone.as_str());
         if let Err(error) = primary.knows_us(zone).await {
@@ -256,7 +256,7 @@ impl Looking<'_> {
         Ok(tried.into_iter().collect::<Result<(), _>>().map(|()| looks_ahead))
     }
 
-    /// The records to change, by name and type.
+    /// Returns the record sets to change, by name and type.
     async fn sets(&self) -> Read<BTreeSet<(&str, Kind)>> {
         let entries = self.entries().await?.iter().filter(|entry| entry.below.is_none());
         let of = |entry: &'_ Entry| entry.records.iter().map(|record| record.kind).collect::<BTreeSet<_>>();
@@ -292,7 +292,7 @@ impl Looking<'_> {
         self.controllers.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// The names to change: the given ones, or those of the cluster's objects in the zone.
+    /// Returns the names to change: the given names, or the hosts in the zone that objects of the cluster name.
     async fn entries(&self) -> Read<&Vec<Entry>> {
         let read = async || {
             let mut names: BTreeMap<String, (Vec<String>, bool)> = BTreeMap::new();
@@ -335,7 +335,7 @@ impl Looking<'_> {
         Ok(Entry { name, by, records, is_wild, below, has_tls })
     }
 
-    /// The zone between this one and a name, if there is one: it has NS records of its own.
+    /// Returns the delegated child zone that contains a name, if there is one. Such a zone has its own NS records.
     async fn below(&self, name: &str) -> Read<Option<String>> {
         let (primary, mut path, mut rest) = (self.primary().await?, Vec::new(), name);
         while rest != self.zone {
@@ -344,7 +344,7 @@ impl Looking<'_> {
         }
         for at in path.into_iter().rev() {
             let answer = primary.ask(at, Kind::Ns).await.map_err(|error| unanswered(&error))?;
-            // For a zone on other servers the answer is a referral.
+            // If another server has the child zone, the answer is a referral.
             let is_elsewhere = answer.exists && !answer.is_authoritative;
             if is_elsewhere || answer.records_of(Kind::Ns).any(|one| one.name == at) {
                 return Ok(Some(at.to_string()));
@@ -353,7 +353,7 @@ impl Looking<'_> {
         Ok(None)
     }
 
-    /// Whether a sibling of a name that does not exist has the same records: then a wildcard may answer for both.
+    /// Returns whether an unused sibling name has the same records. If so, a wildcard may answer for both names.
     async fn answers_for_nobody(&self, name: &str, records: &[Record]) -> Read<bool> {
         let parent = name.split_once('.').map(|(_, parent)| parent).unwrap_or_default();
         if !is_in(&self.zone, parent) {
@@ -374,7 +374,8 @@ impl Looking<'_> {
         let entries = self.entries().await?;
         let mut found: BTreeMap<String, BTreeSet<String>> =
             entries.iter().map(|entry| (entry.name.clone(), BTreeSet::new())).collect();
-        // Of every type: an alias of Route 53 is an A record, but ExternalDNS once recorded it as a CNAME.
+        // Query the ownership records of every type. A Route 53 alias is an A record, but ExternalDNS once recorded it as a
+        // CNAME.
         let asked = entries.iter().flat_map(|entry| {
             let names =
                 LEADING.iter().flat_map(|kind| external_dns::ownership_names(&entry.name, *kind, own));
@@ -388,7 +389,7 @@ impl Looking<'_> {
         });
         for answer in stream::iter(asked).buffered(AT_ONCE).collect::<Vec<_>>().await {
             let (of, name, answer) = answer.map_err(|error| unanswered(&error))?;
-            // Behind a CNAME the texts belong to another name.
+            // If the name is a CNAME, the TXT records belong to its target.
             let texts = answer.records_of(Kind::Txt).filter(|record| record.name == name);
             let owners = texts.filter_map(|record| external_dns::owner(&record.data)).map(str::to_string);
             found.entry(of).or_default().extend(owners);
@@ -414,7 +415,8 @@ impl Looking<'_> {
         self.exposed.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// The certificates of the mirror for each name for which an object of either cluster declares TLS, at each of its addresses.
+    /// Checks the certificates of the mirror: each name with TLS, at each of its addresses. A name has TLS if an object of either
+    /// cluster declares it.
     async fn certificates(&self) -> Read<Judged> {
         let (mut asked, mut plain) = (BTreeSet::new(), 0_usize);
         for entry in self.entries().await? {
@@ -451,7 +453,7 @@ async fn controllers(read: &Reading) -> Read<Vec<Controller>> {
     Ok(Controller::all(&read.objects().await?))
 }
 
-/// The objects of a cluster that can have external names.
+/// Reads the objects of a cluster that can have external names.
 async fn objects(read: &Reading) -> Read<Objects> {
     let gateway = "gateway.networking.k8s.io/v1";
     Ok(Objects {
@@ -462,13 +464,13 @@ async fn objects(read: &Reading) -> Read<Objects> {
     })
 }
 
-/// The certificate that a server presents for a name; `at`: its address, or the name of its load balancer.
+/// Returns the certificate that a server presents for a name. `at`: the address of the server, or the name of its load balancer.
 async fn present(name: &str, at: &str) -> Presented {
     let at = match at.parse::<IpAddr>() {
         Ok(address) => SocketAddr::new(address, TLS_PORT).to_string(),
         Err(_) => format!("{at}:{TLS_PORT}"),
     };
-    // Clients send a name that the wildcard covers, not the asterisk.
+    // Clients send a host name that the wildcard covers, not the asterisk.
     let asked = name.strip_prefix('*').map(|rest| format!("netsurgeon-preflight{rest}"));
     let chain = served(&at, Some(asked.as_deref().unwrap_or(name))).await?;
     let first = chain.into_iter().next().ok_or("the server presents no certificate")?;

@@ -1,4 +1,4 @@
-//! Reads what the checks of general requirements judge: zones of etcd, Secrets at rest, permissions, SSH, and images.
+//! Reads the input of the checks of general requirements: zones of etcd, Secrets at rest, permissions, SSH, and images.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -12,7 +12,7 @@ use crate::preflight::hardening::{self, POWERS, Requester, Secrets};
 use crate::preflight::{Judged, zones};
 use crate::store::{KeyRange, ReadStore as _, Record};
 
-/// Concurrent connections to nodes: if a firewall drops packets, each one waits for its time limit.
+/// Number of concurrent connections to nodes. If a firewall drops packets, each connection waits for its time limit.
 const CONNECTIONS: usize = 1024;
 
 impl Reading {
@@ -64,7 +64,7 @@ impl Reading {
         Ok(hardening::images(pods, &secrets))
     }
 
-    /// Reads the stored Secrets from etcd: this needs no API permission, and decrypts none.
+    /// Reads the stored Secrets from etcd. This needs no API permission, and decrypts no Secret.
     async fn each_secret(&self, mut take: impl FnMut(Record<'_>) + Send) -> Read<()> {
         let range = KeyRange::prefix(self.layout.secrets());
         let mut visitor = |record: Record<'_>| {

@@ -1,4 +1,4 @@
-//! Reads what the checks of `preflight mirror` judge, from the APIs of two clusters.
+//! Reads the input of the checks of `preflight mirror`, from the APIs of two clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,28 +37,28 @@ use crate::session::Failure;
 
 const CERT_MANAGER: &str = "cert-manager.io/v1";
 
-/// The verbs that a copy needs for each kind and for namespaces, on the source and on the mirror.
+/// Verbs that a copy needs for namespaces and for each copied kind: on the source and on the mirror.
 const READS: &[&str] = &["get", "list"];
 const CHANGES: &[&str] = &["create", "patch", "delete"];
 const SECRETS: (&str, &str) = ("", "secrets");
 const NAMESPACES: (&str, &str) = ("", "namespaces");
 
-/// What the checks read.
+/// Input of the checks of `preflight mirror`.
 struct Looking {
     source: Reading,
     mirror: Reading,
-    /// The named namespaces; empty for all but those of the system.
+    /// Namespaces that the user names. If empty, all namespaces except those of the system.
     named: Vec<String>,
     namespaces: OnceCell<Read<Vec<Namespace>>>,
     templates: OnceCell<Read<Vec<Template>>>,
-    /// The copied objects, only their metadata.
+    /// Metadata of the copied objects.
     copied: OnceCell<Read<Found>>,
 }
 
-/// Copied objects: kind and metadata.
+/// Kind and metadata of each copied object.
 struct Found {
     objects: Vec<(&'static Copied, ObjectMeta)>,
-    /// Whether Secrets are missing, because the user has no permission to list them.
+    /// Whether Secrets are missing because the user has no permission to list them.
     is_without_secrets: bool,
 }
 
@@ -70,7 +70,7 @@ impl Found {
     }
 }
 
-/// Runs the checks.
+/// Runs the checks of `preflight mirror`.
 pub async fn look(
     (source, mirror): (Result<Cluster, Failure>, Result<Cluster, Failure>),
     mut named: Vec<String>,
@@ -138,7 +138,7 @@ impl Looking {
         Ok(capacity::judge(&Compared { namespaces: &namespaces, pods: &pods, templates, nodes, taken }))
     }
 
-    /// The chosen namespaces that exist in the source.
+    /// Returns the chosen namespaces that exist in the source.
     async fn namespaces(&self) -> Read<&Vec<Namespace>> {
         let read = async || {
             let mut found: Vec<Namespace> = self.source.objects().await?;
@@ -159,7 +159,7 @@ impl Looking {
         Ok(found.iter().map(|one| name(one).to_string()).collect())
     }
 
-    /// The named namespaces, or `None` once for all namespaces.
+    /// Returns the named namespaces. If none is named, returns a single `None`, which stands for all namespaces.
     async fn places(&self) -> Read<Vec<Option<String>>> {
         if self.named.is_empty() {
             return Ok(vec![None]);
@@ -167,13 +167,13 @@ impl Looking {
         Ok(self.names().await?.into_iter().map(Some).collect())
     }
 
-    /// The objects of a type in the chosen namespaces of the source.
+    /// Reads the objects of a type in the chosen namespaces of the source.
     async fn chosen<K: Typed + Metadata<Ty = ObjectMeta>>(&self) -> Read<Vec<K>> {
         let (cluster, names) = (self.source.cluster()?, self.names().await?);
         within(cluster, &names, !self.named.is_empty(), namespace, objects).await
     }
 
-    /// The objects of a kind of cert-manager in the chosen namespaces of the source.
+    /// Reads the objects of one kind of cert-manager in the chosen namespaces of the source.
     async fn of_cert_manager(&self, kind: &str) -> Read<Vec<Value>> {
         let (cluster, names) = (self.source.cluster()?, self.names().await?);
         let read = async |cluster: &Cluster, namespace: Option<&str>| {
@@ -182,7 +182,7 @@ impl Looking {
         within(cluster, &names, !self.named.is_empty(), |one| text(one, "/metadata/namespace"), read).await
     }
 
-    /// Names, labels and owners of the objects of a kind in namespaces of a cluster.
+    /// Reads the metadata (name, labels, owners) of the objects of a kind, in some namespaces of a cluster.
     async fn metadata(
         cluster: &Cluster,
         (api_version, kind): (&str, &str),
@@ -195,7 +195,7 @@ impl Looking {
         within(cluster, names, each, |one| place(one).0, read).await
     }
 
-    /// The metadata of the objects of each copied kind.
+    /// Reads the metadata of the objects of each copied kind.
     async fn found(cluster: &Cluster, names: &[String], each: bool) -> Read<Found> {
         let asked =
             COPIED.iter().map(async |one| (one, Self::metadata(cluster, one.kind, names, each).await));
@@ -233,7 +233,7 @@ impl Looking {
         self.copied.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Checks whether the namespaces exist in the source, and which of their objects exist on the mirror.
+    /// Checks whether the namespaces exist in the source, and which of their objects already exist on the mirror.
     async fn free(&self) -> Read<Judged> {
         let (names, cluster) = (self.names().await?, self.mirror.cluster()?);
         let missing: Vec<String> = self.named.iter().filter(|name| !names.contains(name)).cloned().collect();
@@ -261,12 +261,12 @@ impl Looking {
         Ok(kinds::judge(&used, &kinds(&of_source), &kinds(&of_mirror), &definitions))
     }
 
-    /// The kinds that have objects to copy, custom resources included.
+    /// Returns the kinds that have objects to copy, including custom resources.
     async fn used(&self, served: &ServedKinds) -> Read<Used> {
         let (cluster, places) = (self.source.cluster()?, self.places().await?);
         let without: &[&str] = if self.named.is_empty() { &OWN_NAMESPACES } else { &[] };
         let mut seen = BTreeSet::new();
-        // The preferred version of each kind comes first.
+        // The preferred version of each kind comes first in the list.
         let asked = served.kinds.iter().filter(|kind| {
             let can_be = kind.is_namespaced && is_copied(&kind.group, &kind.plural, &kind.verbs);
             can_be && seen.insert((&kind.group, &kind.plural))
@@ -351,7 +351,7 @@ impl Looking {
         }))
     }
 
-    /// Checks the mirror's webhooks for copied objects, their namespaces, and the Pods that they create.
+    /// Checks the mirror's webhooks for the copied objects, for their namespaces, and for the Pods that workloads create.
     async fn webhooks(&self) -> Read<Judged> {
         let namespaces: BTreeMap<String, _> = self
             .namespaces()
@@ -380,7 +380,7 @@ impl Looking {
         Ok(if found.is_without_secrets { mirror::without_secrets(judged) } else { judged })
     }
 
-    /// Checks the permissions to read copied objects, everywhere or in the named namespaces.
+    /// Checks the permissions to read the copied objects, in all namespaces or in the named ones.
     async fn source_rights(&self) -> Read<Judged> {
         let need = permissions::SOURCE;
         let of_all = Asked { reads: &[(READS, NAMESPACES)], changes: &[], need };
@@ -396,7 +396,8 @@ impl Looking {
         Ok(judged)
     }
 
-    /// Checks the permissions to create copied objects and their namespaces on the mirror. Reading Secrets there is one of them.
+    /// Checks the permissions to create the copied objects and their namespaces on the mirror. The permission to read Secrets on
+    /// the mirror is not checked.
     async fn mirror_rights(&self) -> Read<Judged> {
         let kinds = || COPIED.iter().map(|kind| kind.resource).chain([NAMESPACES]);
         let reads: Vec<_> = kinds().filter(|kind| *kind != SECRETS).map(|kind| (READS, kind)).collect();
@@ -406,7 +407,8 @@ impl Looking {
     }
 }
 
-/// Reads objects of each of these namespaces, or of all at once and drops those of other namespaces.
+/// Reads the objects of some namespaces. With `each`, reads each namespace separately; otherwise reads all namespaces and drops
+/// objects of others.
 async fn within<T>(
     cluster: &Cluster,
     names: &[String],
@@ -432,7 +434,7 @@ async fn definitions(cluster: &Cluster) -> Read<Vec<CustomResourceDefinition>> {
     cluster.objects_as(None, &keep).await.map_err(unread)
 }
 
-/// Namespace and name.
+/// Returns namespace and name of an object.
 fn place(metadata: &ObjectMeta) -> (&str, &str) {
     [&metadata.namespace, &metadata.name].map(|text| text.as_deref().unwrap_or_default()).into()
 }

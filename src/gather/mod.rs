@@ -1,5 +1,5 @@
-//! Reads the data for the checks of `preflight`, concurrently and once: etcd, the APIs, name servers, this host. The module
-//! `preflight` judges it.
+//! Reads the data for the checks of `preflight` concurrently, each part once: etcd, the APIs, name servers, this host. The module
+//! `preflight` checks the data.
 
 pub mod cni;
 pub mod dns;
@@ -17,14 +17,14 @@ use crate::kube_api::Cluster;
 use crate::session::{Failure, LiveEtcd};
 use crate::survey::Layout;
 
-/// The checks to run.
+/// Selection of the checks to run.
 #[derive(Debug, Clone)]
 pub struct Selection {
-    /// Only these; empty for all.
+    /// Names of the only checks to run; empty to run all.
     pub only: Vec<String>,
-    /// All but these.
+    /// Names of the checks to skip.
     pub skip: Vec<String>,
-    /// The time limit of a check.
+    /// Time limit of one check.
     pub within: Duration,
 }
 
@@ -35,12 +35,12 @@ impl Selection {
     }
 }
 
-/// The connections to etcd and the API, or why there are none.
+/// The connections to etcd and the API, or why a connection failed.
 pub struct Reached {
-    /// The etcd, or why not.
+    /// Connection to etcd, or why it failed.
     pub store: Result<Arc<LiveEtcd>, Failure>,
-    /// The API, or why not.
+    /// Connection to the API, or why it failed.
     pub cluster: Result<Cluster, Failure>,
-    /// The key layout of the API server in etcd.
+    /// Layout of the API server's keys in etcd.
     pub layout: Layout,
 }

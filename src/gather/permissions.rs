@@ -1,24 +1,24 @@
-//! The permissions that the checks of rights request, and the role of `deploy/rbac.yaml` that has them.
+//! The permissions that the permission checks request, and the roles of `deploy/rbac.yaml` that grant them.
 
 use crate::preflight::rights::Need;
 
-/// Permissions: verbs, and API group and resource.
+/// Permissions: verbs, API group, and resource.
 pub(super) type Rights = [(&'static [&'static str], (&'static str, &'static str))];
 
 /// The permissions that a check requests.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
-    /// The read permissions.
+    /// Permissions to read.
     pub(super) reads: &'a Rights,
-    /// Those that the change itself also needs.
+    /// Permissions that the change needs in addition.
     pub(super) changes: &'a Rights,
     pub(super) need: Need,
 }
 
 const READER: &str = "can read, and cannot change anything";
 
-/// The permissions of a renumbering, everywhere. `get nodes/proxy` is checked separately: it is not needed if nodes are reached
-/// directly.
+/// Permissions of a renumbering, in all namespaces. `get nodes/proxy` is checked separately: it is not needed if nodes are
+/// reachable directly.
 pub(super) const RENUMBER: Asked<'static> = Asked {
     reads: &[
         (&["get", "list"], ("", "services")),
@@ -44,7 +44,7 @@ pub(super) const RENUMBER: Asked<'static> = Asked {
     },
 };
 
-/// The permissions to drain every node and to replace the network.
+/// Permissions to drain every node and to replace the network.
 pub(super) const CNI: Asked<'static> = Asked {
     reads: &[
         (&["get", "list"], ("", "nodes")),
@@ -69,7 +69,7 @@ pub(super) const CNI: Asked<'static> = Asked {
     },
 };
 
-/// The permissions to change names, in each of the two clusters: to find names, stop ExternalDNS, and keep a journal.
+/// Permissions to change DNS names, in each of the two clusters: find names, stop ExternalDNS, and store a journal.
 pub(super) const DNS: Asked<'static> = Asked {
     reads: &[
         (&["list"], ("networking.k8s.io", "ingresses")),
@@ -89,7 +89,8 @@ pub(super) const DNS: Asked<'static> = Asked {
     },
 };
 
-/// The need to read the source. Secrets are optional: without them `preflight` reports that they are not checked.
+/// Permissions to read the source. Secrets are optional: without this permission `preflight` reports that Secrets are not
+/// checked.
 pub(super) const SOURCE: Need = Need {
     operation: "copying from the source",
     reader: "can read everything but Secrets, which would not be copied",
@@ -97,7 +98,7 @@ pub(super) const SOURCE: Need = Need {
     remedy: "bind the optional ClusterRole `netsurgeon-mirror-secrets` of deploy/rbac.yaml to this user; its comment describes the permission",
 };
 
-/// The need to create objects on the mirror.
+/// Permissions to create objects on the mirror.
 pub(super) const MIRROR: Need = Need {
     operation: "copying into the mirror",
     reader: READER,

@@ -1,4 +1,4 @@
-//! Reads the data that several checks need, each once, and runs the shared checks.
+//! Reads the data that several checks need, each part once, and runs the shared checks.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -32,13 +32,13 @@ use crate::store::StoreError;
 use crate::store::etcd::Member;
 use crate::survey::{Layout, Survey};
 
-/// Concurrent requests to nodes, and for lists.
+/// Number of concurrent requests to nodes and for lists.
 pub(super) const AT_ONCE: usize = 64;
 
-/// What was read, or the result of a check that could not read it.
+/// Data that was read, or the result for a check whose data cannot be read.
 pub(super) type Read<T> = Result<T, Judged>;
 
-/// The data that checks read, each read on first use.
+/// Data that checks need. Each part is read on first use.
 pub(super) struct Reading {
     store: Read<Arc<LiveEtcd>>,
     cluster: Read<Cluster>,
@@ -51,7 +51,7 @@ pub(super) struct Reading {
     nodes: OnceCell<Read<Vec<v1::Node>>>,
 }
 
-/// Runs checks concurrently, each within its time limit.
+/// Runs the checks concurrently, each with a time limit.
 pub(super) async fn carry_out<I: Copy>(
     all: &[Named<I>],
     asked: &Selection,
@@ -75,7 +75,7 @@ fn unusable(what: &str, failure: &Failure) -> Judged {
     Judged::fail(format!("{what} cannot be used: {:#}", failure.error), failure.hints.join("; "))
 }
 
-/// Converts an error of a read to a result.
+/// Converts a read error to the result of a check.
 pub(super) fn unread(error: impl std::fmt::Display + 'static) -> Judged {
     let seen = error.to_string();
     let error = &error as &dyn Any;
@@ -88,7 +88,7 @@ pub(super) fn unread(error: impl std::fmt::Display + 'static) -> Judged {
     }
 }
 
-/// Converts the failure of another command to a result.
+/// Converts the failure of another command to the result of a check.
 pub(super) fn unread_by(failure: &Failure) -> Judged {
     let seen = format!("{:#}", failure.error);
     match failure.error.downcast_ref::<ClusterError>() {
@@ -100,7 +100,7 @@ pub(super) fn unread_by(failure: &Failure) -> Judged {
 }
 
 impl Reading {
-    /// Starts with the connections to etcd and the API, as far as there are any.
+    /// Creates the reader with connections to etcd and the API. Each connection can be missing.
     pub(super) async fn begin(reached: Reached) -> Self {
         let Reached { store, cluster, layout } = reached;
         let store = store.map_err(|failure| unusable("etcd", &failure));
@@ -110,7 +110,7 @@ impl Reading {
         reading
     }
 
-    /// Starts with the API only; `what` names it, as in `the API of the mirror`.
+    /// Creates the reader with a connection to the API only. `what`: name of the API, as in `the API of the mirror`.
     pub(super) fn of_api(cluster: Result<Cluster, Failure>, what: &str) -> Self {
         let store = Err(Judged::unknown("etcd is not read", ""));
         Self::with(store, cluster, what, Layout::default())
@@ -157,7 +157,7 @@ impl Reading {
         }
     }
 
-    /// Replaces the API by a failure if it belongs to another cluster than etcd.
+    /// Replaces the API connection by a failure if the API and etcd belong to different clusters.
     async fn of_one_cluster(&mut self) {
         let (Ok(store), Ok(cluster)) = (&self.store, &self.cluster) else { return };
         let stored = Survey::identity(store.as_ref(), &self.layout).await;
@@ -169,7 +169,7 @@ impl Reading {
         }
     }
 
-    /// Adds the reason why etcd is not reachable, if the Nodes show it.
+    /// Adds why etcd is not reachable, if the Nodes show the reason.
     async fn explain(&mut self) {
         let (Err(judged), Ok(cluster)) = (&self.store, &self.cluster) else { return };
         let nodes: Vec<v1::Node> = cluster.objects(None, None).await.unwrap_or_default();
@@ -214,19 +214,19 @@ impl Reading {
         self.met.get_or_init(asked).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Checks whether the user has the permissions everywhere.
+    /// Checks whether the user has the permissions in all namespaces.
     pub(super) async fn rights(&self, asked: &Asked<'_>) -> Read<Judged> {
         self.rights_in(asked, None).await
     }
 
-    /// Checks whether the user has the permissions in one namespace, or everywhere.
+    /// Checks whether the user has the permissions in one namespace, or in all.
     pub(super) async fn rights_in(&self, asked: &Asked<'_>, namespace: Option<&str>) -> Read<Judged> {
         let (reading, changing) =
             tokio::try_join!(self.granted(asked.reads, namespace), self.granted(asked.changes, namespace))?;
         Ok(rights::judge(&reading, &changing, &asked.need, namespace))
     }
 
-    /// Requests for each permission, as in `get services`, whether the user has it.
+    /// Requests from the API server whether the user has each permission, as in `get services`.
     async fn granted(&self, rights: &Rights, namespace: Option<&str>) -> Read<Vec<Granted>> {
         let cluster = self.cluster()?;
         let each = rights.iter().flat_map(|(verbs, kind)| verbs.iter().map(move |verb| (*verb, *kind)));
@@ -237,7 +237,7 @@ impl Reading {
         join_all(answers).await.into_iter().collect()
     }
 
-    /// Reads the objects of a type in all namespaces, reduced to what checks read.
+    /// Reads the objects of a type in all namespaces, without parts that no check reads.
     pub(super) async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(&self) -> Read<Vec<K>> {
         objects(self.cluster()?, None).await.map_err(unread)
     }
@@ -257,7 +257,7 @@ impl Reading {
         self.services.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Lists the objects of a kind that not every cluster serves; `None` if this one does not.
+    /// Lists the objects of an optional kind; `None` if this cluster does not serve the kind.
     pub(super) async fn list_if_served(&self, api_version: &str, kind: &str) -> Read<Option<Vec<Value>>> {
         let collection = Collection::new(api_version, kind, None);
         if !self.cluster()?.serves(&collection).await.map_err(unread)? {
@@ -266,7 +266,7 @@ impl Reading {
         listed(self.cluster()?, &collection).await.map_err(unread).map(Some)
     }
 
-    /// The ranges in a flag of a control-plane component, from its Pods, each with its Pod.
+    /// Returns the ranges in a flag of a control-plane component, read from its Pods. Each range comes with the name of its Pod.
     pub(super) async fn ranges_told(
         &self,
         component: &str,
@@ -293,7 +293,7 @@ impl Reading {
     }
 }
 
-/// Reads the objects of a type in one namespace or in all, reduced to what checks read.
+/// Reads the objects of a type in one namespace or in all, without parts that no check reads.
 pub(super) async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(
     cluster: &Cluster,
     namespace: Option<&str>,
@@ -301,7 +301,7 @@ pub(super) async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(
     cluster.objects_as(namespace, &|object| Some(kept(object))).await
 }
 
-/// Reads the objects of a kind without a Rust type, without `managedFields`.
+/// Reads the objects of a kind that has no Rust type. `managedFields` is omitted.
 pub(super) async fn listed(
     cluster: &Cluster,
     collection: &Collection<'_>,

@@ -1,4 +1,4 @@
-//! Reads what the checks of `preflight renumber` judge, concurrently, and shared data once.
+//! Reads the input of the checks of `preflight renumber` concurrently. Shared data is read once.
 
 mod etcd;
 mod nodes;
@@ -20,7 +20,7 @@ use crate::renumber::{PlanOptions, Renumbering, plan};
 use crate::session::Failure;
 use crate::survey::Survey;
 
-/// What the checks read.
+/// Input of the checks of `preflight renumber`.
 struct Looking {
     read: Reading,
     options: PlanOptions,
@@ -30,7 +30,7 @@ struct Looking {
     plan: OnceCell<Read<Plan<Renumbering>>>,
 }
 
-/// Runs the checks.
+/// Runs the checks of `preflight renumber`.
 pub async fn look(
     reached: Reached,
     options: PlanOptions,
@@ -87,7 +87,7 @@ impl Looking {
         self.survey.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the ranges that Services leave; none after the renumbering.
+    /// Returns the ranges from which Services move away; none after the renumbering.
     fn left(&self, survey: &Survey) -> Vec<ServiceCidr> {
         let to = self.options.to;
         let mut ranges = survey.service_ranges();

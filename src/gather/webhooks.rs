@@ -1,4 +1,4 @@
-//! Reads the webhooks of a cluster, and their backends.
+//! Reads the webhooks of a cluster, and the Services that serve them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,12 @@ use crate::preflight::webhooks::{Backends, Called, Written, called, ready};
 pub(super) type Of = (String, String);
 
 impl Reading {
-    /// Returns the webhooks, with the written kinds for which each is called.
+    /// Returns the webhooks, each with the kinds of objects in `written` for which it is called.
     pub(super) async fn called(&self, written: &[Written]) -> Read<Vec<Called>> {
         Ok(called(self.objects().await?, self.objects().await?, written))
     }
 
-    /// Returns the number of ready endpoints of each Service of a webhook that must answer.
+    /// Returns the number of ready endpoints of each Service that serves a required webhook.
     pub(super) async fn backends(&self, webhooks: &[Called]) -> Read<Backends> {
         let (cluster, mut backends) = (self.cluster()?, BTreeMap::new());
         for (namespace, name) in needed(webhooks) {
@@ -31,7 +31,7 @@ impl Reading {
         Ok(backends)
     }
 
-    /// Returns the Services all of whose endpoints are addresses of nodes.
+    /// Returns the Services whose endpoints are all addresses of nodes.
     pub(super) async fn on_the_host(&self, webhooks: &[Called]) -> Read<BTreeSet<Of>> {
         let cluster = self.cluster()?;
         let nodes = self.nodes().await?.iter().map(Node::of);
@@ -50,7 +50,7 @@ impl Reading {
     }
 }
 
-/// The Services of webhooks that must answer.
+/// Returns the Services that serve required webhooks.
 fn needed(webhooks: &[Called]) -> BTreeSet<Of> {
     webhooks.iter().filter(|one| one.is_needed()).filter_map(|one| one.service.clone()).collect()
 }

@@ -1,5 +1,5 @@
-//! The configuration of this machine: files that may contain addresses of a cluster, the environments of running processes, and
-//! the `resolv.conf` of each. Read-only; links are never followed out of the root.
+//! Reads the configuration of this machine: files that may contain cluster addresses, and the environment and `resolv.conf` of
+//! each process. Changes nothing. Never follows links out of the root.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -10,8 +10,8 @@ use rustix::fs::statfs;
 
 use super::rooted::Root;
 
-/// Files, and folders with everything below, from the root: those of the kubelet, CNI (the specification's default), static Pods
-/// (kubeadm, RKE2), units and drop-ins, resolvers, container runtimes, K3s and RKE2.
+/// Files and folders to read, with subfolders, as paths from the root. They belong to the kubelet, CNI (the default of the
+/// specification), static Pods (kubeadm, RKE2), systemd units and drop-ins, resolvers, container runtimes, K3s and RKE2.
 const PLACES: [&str; 30] = [
     "etc/cni/net.d",
     "etc/kubernetes/manifests",
@@ -44,63 +44,63 @@ const PLACES: [&str; 30] = [
     "var/lib/rancher/rke2/agent/pod-manifests",
     "var/lib/rancher/k3s/server/manifests",
 ];
-/// Besides its folders `/etc/kubernetes` contains kubeconfigs; `pki` is not read.
+/// The folder of kubeconfigs. Only files directly in this folder are read; `pki` is not read.
 const KUBERNETES: &str = "etc/kubernetes";
-/// The resolver configuration of a process, from its root.
+/// Path of the resolver configuration, below the root folder of a process.
 const RESOLVER: &str = "etc/resolv.conf";
 /// Largest configuration file, in bytes.
 const LARGEST: u64 = 4 << 20;
-/// Largest environment of a process, in bytes: the kernel allows 6 MiB for it and the arguments (`bprm_stack_limits`,
-/// `fs/exec.c`, Linux 6.1).
+/// Largest environment of a process, in bytes. The kernel limits the environment and arguments together to 6 MiB
+/// (`bprm_stack_limits`, `fs/exec.c`, Linux 6.1).
 const ENVIRONMENT: u64 = 6 << 20;
-/// `PROC_SUPER_MAGIC` (`uapi/linux/magic.h`, Linux 6.1).
+/// File system type of `/proc`: `PROC_SUPER_MAGIC` (`uapi/linux/magic.h`, Linux 6.1).
 const OF_PROC: i64 = 0x9fa0;
 /// Deepest nesting of folders.
 const DEEPEST: usize = 16;
 
-/// An item of the configuration.
+/// An item of this machine's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// A file.
+    /// A configuration file.
     File {
-        /// From the root, with a leading slash.
+        /// Path from the root, with a leading slash.
         path: &'a str,
-        /// Its content.
+        /// Content of the file.
         content: &'a [u8],
     },
-    /// The `resolv.conf` of a process that differs from the machine's own; once for all processes with the same file.
+    /// The `resolv.conf` of a process, if it is not the file of the machine. Reported once for all processes with the same file.
     Resolver {
-        /// The process.
+        /// Process to which the item belongs.
         process: &'a Running,
-        /// Its content.
+        /// Content of the file.
         content: &'a [u8],
     },
-    /// A variable in the environment that a process was started with.
+    /// An environment variable with which a process was started.
     Variable {
-        /// The process.
+        /// Process to which the item belongs.
         process: &'a Running,
-        /// The variable's name.
+        /// Name of the variable.
         name: &'a str,
-        /// Its value.
+        /// Value of the variable.
         value: &'a [u8],
     },
 }
 
-/// A process.
+/// A running process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
-    /// Its name (`/proc/PID/comm`).
+    /// Name of the process (`/proc/PID/comm`).
     pub name: String,
 }
 
 /// Result of the search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Looked {
-    /// Files that were read.
+    /// Number of files that were read.
     pub files: usize,
-    /// Processes whose environments were read.
+    /// Number of processes whose environment was read.
     pub processes: usize,
     /// Paths that could not be read, with the reason.
     pub unreadable: Vec<(String, String)>,
@@ -108,7 +108,8 @@ pub struct Looked {
     known: BTreeSet<(u64, u64)>,
 }
 
-/// Reads everything below `root`, and the processes below its `/proc` or, if it has none, of this machine. Blocks.
+/// Reads the configuration below `root`, and the processes in its `/proc`. If `root` has no `/proc`, reads the processes of this
+/// machine. Blocks the thread.
 pub fn look(root: &Path, seen: &mut dyn FnMut(Item<'_>)) -> Looked {
     let mut looked = Looked::default();
     match Root::open(root) {
@@ -144,8 +145,8 @@ impl Looked {
         }
     }
 
-    /// Reads a file, or a folder with everything below. A place may be a link to a folder. Links to folders inside it are
-    /// skipped: they may form a loop.
+    /// Reads a file, or a folder with its subfolders. A link to a folder is followed only at the top level. Deeper links to
+    /// folders are skipped, because they may form a loop.
     fn below(&mut self, root: &Root, path: &Path, depth: usize, seen: &mut dyn FnMut(Item<'_>)) {
         match root.names(path, depth == 0) {
             Ok(Some(names)) if depth < DEEPEST => {
@@ -170,7 +171,7 @@ impl Looked {
         }
     }
 
-    /// Reads a file once; `None` if it was read before, or is not a file.
+    /// Reads a file once. Returns `None` if the file was read before, or is not a regular file.
     fn read_once(&mut self, root: &Root, path: &Path) -> io::Result<Option<Vec<u8>>> {
         let opened = root.file(path)?.filter(|opened| self.known.insert(opened.identity));
         opened.map(|opened| opened.read(LARGEST)).transpose()
@@ -218,7 +219,7 @@ impl Looked {
     }
 }
 
-/// Whether a folder is the `/proc` of a kernel: any other one may contain FIFOs, and links that lead anywhere.
+/// Whether a folder is the `/proc` of a kernel. Another folder may contain FIFOs, and links out of the root.
 fn is_of_the_kernel(proc: &Path) -> bool {
     statfs(proc).is_ok_and(|about| about.f_type == OF_PROC) && proc.join("1").exists()
 }
@@ -261,7 +262,7 @@ mod tests {
         std::os::unix::fs::symlink("../../../../../../etc/passwd", root.path().join("etc/hosts")).unwrap();
         let fifo = root.path().join("etc/dnsmasq.conf");
         rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR, 0).unwrap();
-        // A fake `/proc`.
+        // A folder `/proc` that is not from the kernel.
         fs::create_dir_all(root.path().join("proc/1")).unwrap();
         fs::create_dir_all(outside.path().join("etc")).unwrap();
         fs::write(outside.path().join("etc/resolv.conf"), "nameserver outside").unwrap();

@@ -1,14 +1,15 @@
-//! The connections that this host's kernel tracks: they show the clients of an address, whatever rules exist for it.
+//! Reads the connections that the kernel of this host tracks. They show the clients of an address, even if no rule exists for the
+//! address.
 //!
-//! One line for each connection, in the format of `/proc/net/nf_conntrack` (`ct_seq_show`,
-//! `net/netfilter/nf_conntrack_standalone.c`, Linux 6.12) and of `conntrack -L -o extended`, which is used if the kernel has no
-//! such file. A line has the original direction first, then the reply's:
+//! The source is `/proc/net/nf_conntrack` (`ct_seq_show`, `net/netfilter/nf_conntrack_standalone.c`, Linux 6.12). If the kernel
+//! has no such file, the output of `conntrack -L -o extended` is used, in the same format. Each connection has one line, with the
+//! original direction first, then the reply direction:
 //!
 //! ```text
 //! ipv4 2 tcp 6 86390 ESTABLISHED src=10.244.1.5 dst=10.96.0.10 sport=40000 dport=53 src=10.244.0.2 dst=10.244.1.5 ...
 //! ```
 //!
-//! A table may have millions of lines; they are read one by one, in the network namespace of this process.
+//! A table may have millions of lines. They are read one by one, in the network namespace of this process.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -17,46 +18,47 @@ use std::process::{Command, Stdio};
 
 const TABLE: &str = "/proc/net/nf_conntrack";
 
-/// Source ports of netsurgeon's own probes over TCP, if it runs as root. A probe is not a use of its address, so connections from
-/// these ports are ignored here and in [`super::conntrack_events`]. No client gets them by chance: they are below the kernel's
-/// range for clients, and below those of NFS (665 to 1023).
+/// Source ports of netsurgeon's own TCP probes, if it runs as root. Connections from these ports are ignored here and in
+/// [`super::conntrack_events`], because a probe does not count as use of an address. The ports are below the kernel's range for
+/// clients and below the ports of NFS clients (665 to 1023), so no client gets them by chance.
 pub const PROBE_PORTS: std::ops::RangeInclusive<u16> = 256..=511;
 
-/// Whether a connection is one of netsurgeon's own probes, by its protocol and the client's port.
+/// Whether a connection is a probe of netsurgeon, by its protocol and source port.
 pub(super) fn is_probe(protocol: &str, from: Option<u16>) -> bool {
     protocol == "tcp" && from.is_some_and(|port| PROBE_PORTS.contains(&port))
 }
 
-/// A tracked connection to a wanted address.
+/// A tracked connection to a selected address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flow {
-    /// `tcp`, `udp`, ...
+    /// Protocol: `tcp`, `udp`, ...
     pub protocol: String,
-    /// The address that opened it.
+    /// Address of the client that opened the connection.
     pub client: IpAddr,
-    /// The destination address, before any translation.
+    /// Destination address, before address translation.
     pub to: IpAddr,
     /// The destination port, if the protocol has ports.
     pub port: Option<u16>,
-    /// The source address of the replies.
+    /// Source address of the replies.
     pub server: Option<IpAddr>,
-    /// Whether it may still be in use. False for a TCP connection that has ended, which the kernel keeps for two minutes, or that
-    /// was never established. UDP has no state; an entry is deleted 30 to 120 s after its last packet.
+    /// Whether the connection may still be in use. False for a TCP connection that has ended or was never established; the kernel
+    /// keeps ended connections for two minutes. Always true for UDP, which has no state: the kernel deletes an entry 30 to 120 s
+    /// after its last packet.
     pub is_open: bool,
 }
 
-/// Why the connections cannot be read.
+/// The tracked connections cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("the connections that this host tracks cannot be read: {table}; {program}")]
 pub struct Unreadable {
-    /// Error of the kernel's own table.
+    /// Error when reading the kernel's table.
     table: String,
-    /// Error of the program.
+    /// Error when running the program `conntrack`.
     program: String,
 }
 
-/// Returns how many connections this network namespace tracks, and its limit; `None` if the kernel does not report them, for
-/// example without the module (`nf_conntrack_count`, `nf_conntrack_max` in `net.netfilter`, Linux 6.12).
+/// Returns the number of tracked connections in this network namespace, and the limit (`nf_conntrack_count`, `nf_conntrack_max`
+/// in `net.netfilter`, Linux 6.12). `None` if the kernel does not report them, for example because the module is not loaded.
 pub fn taken() -> Option<(u64, u64)> {
     let read = |name: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/net/netfilter/{name}")).ok()?;
@@ -65,10 +67,10 @@ pub fn taken() -> Option<(u64, u64)> {
     read("nf_conntrack_count").zip(read("nf_conntrack_max"))
 }
 
-/// Whether an address is wanted.
+/// Function that selects destination addresses.
 pub type Wanted<'w> = dyn Fn(IpAddr) -> bool + 'w;
 
-/// Returns the connections of this network namespace to wanted addresses. Blocks.
+/// Returns the connections of this network namespace to the addresses that `wanted` selects. Blocks the thread.
 pub fn flows_to(wanted: &Wanted<'_>) -> Result<Vec<Flow>, Unreadable> {
     let table = match File::open(TABLE).and_then(|file| select(file, wanted)) {
         Ok(flows) => return Ok(flows),
@@ -98,12 +100,13 @@ fn select(lines: impl Read, wanted: &Wanted<'_>) -> io::Result<Vec<Flow>> {
     Ok(flows)
 }
 
-/// Reads a line; `None` if it does not describe a connection between two addresses, or for netsurgeon's own probes.
+/// Parses a line. Returns `None` for netsurgeon's own probes, and if the line does not describe a connection between two
+/// addresses.
 fn parse(line: &str) -> Option<Flow> {
     let mut words = line.split_ascii_whitespace();
     let protocol = words.by_ref().nth(2)?.to_string();
     let (mut state, mut sources, mut to, mut port, mut from) = ("", Vec::new(), None, None, None);
-    // The number of the protocol and the remaining seconds come before.
+    // Before these words come the protocol number and the remaining seconds.
     for word in words.skip(1) {
         match word.split_once('=') {
             Some(("src", address)) => sources.push(address.parse().ok()?),

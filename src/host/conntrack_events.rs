@@ -1,9 +1,10 @@
-//! New connections, from the kernel's own events: they include connections that end before the table is read.
+//! Receives the kernel's events for new connections. The events include short connections that end before the conntrack table is
+//! read.
 //!
 //! A netlink socket in the group of new connections (`NF_NETLINK_CONNTRACK_NEW`,
-//! `include/uapi/linux/netfilter/nfnetlink_compat.h`) receives an event for each accepted connection; listening changes nothing
-//! on the host. It needs CAP_NET_ADMIN, and covers the network namespace of this process. Messages are a `nlmsghdr`, a `nfgenmsg`
-//! and attributes (`nfnetlink.h`, `nfnetlink_conntrack.h`, Linux 6.12).
+//! `include/uapi/linux/netfilter/nfnetlink_compat.h`) receives an event for each accepted connection. Listening needs
+//! CAP_NET_ADMIN, covers the network namespace of this process, and changes nothing on the host. A message has a `nlmsghdr`, a
+//! `nfgenmsg` and attributes (`nfnetlink.h`, `nfnetlink_conntrack.h`, Linux 6.12).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -18,52 +19,53 @@ use rustix::net::sockopt::{
 };
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
 
-/// The group of new connections, as a bit.
+/// Netlink group of new connections, as a bit mask.
 const NEW: u32 = 1;
-/// Size of the kernel's queue: some ten thousand connections at once.
+/// Size of the kernel's queue in bytes, enough for about ten thousand connections at once.
 const BUFFER: usize = 8 << 20;
-/// More than a message; several may come at once.
+/// Size of the receive buffer in bytes. One receive can return several messages.
 const MESSAGES: usize = 64 << 10;
-/// How long to wait for the event of a test connection.
+/// Timeout for the event of a test connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A new connection.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Begun {
-    /// The address that opened it.
+    /// Address of the client that opened the connection.
     pub client: IpAddr,
-    /// The destination address, before any translation.
+    /// Destination address, before address translation.
     pub to: IpAddr,
-    /// `tcp`, `udp`, `sctp`, or a number.
+    /// Protocol: `tcp`, `udp`, `sctp`, or a number.
     pub protocol: String,
     /// The destination port, if the protocol has ports.
     pub port: Option<u16>,
 }
 
-/// Result of a wait.
+/// Result of waiting for events.
 #[derive(Debug)]
 pub enum Heard {
-    /// These connections were opened.
+    /// Clients opened these connections.
     Begun(Vec<Begun>),
-    /// No event in the given time.
+    /// No event arrived in time.
     Silence,
-    /// The queue overflowed, and some events were lost.
+    /// The kernel's queue overflowed, and some events were lost.
     Lost,
 }
 
-/// The kernel's events.
+/// A socket that receives the kernel's events for new connections.
 pub struct Beginnings(OwnedFd);
 
 impl Beginnings {
-    /// Starts to listen, and checks that events arrive: it sends a datagram to each of these addresses of this host, for example
-    /// loopback's in each address family.
+    /// Starts to listen, and checks that events arrive. For this check it sends a datagram to each address in `here`, which are
+    /// addresses of this host, for example the loopback address of each family.
     ///
-    /// Fails without CAP_NET_ADMIN, and if no event arrives: the kernel has no such events (`CONFIG_NF_CT_NETLINK`), they are
-    /// switched off (`net.netfilter.nf_conntrack_events`), or it tracks no connections of the family in this network namespace.
+    /// Fails without CAP_NET_ADMIN, and if no event arrives. The reason can be that the kernel does not support events
+    /// (`CONFIG_NF_CT_NETLINK`), or that events are switched off (`net.netfilter.nf_conntrack_events`). Or the kernel tracks no
+    /// connections of the family in this network namespace.
     pub fn listen(here: &[IpAddr]) -> io::Result<Self> {
         let socket =
             socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(NETFILTER))?;
-        // Exceeds the limit for users (`net.core.rmem_max`), which allows some hundred connections.
+        // The size exceeds the limit for users (`net.core.rmem_max`), which is enough only for some hundred connections.
         set_socket_recv_buffer_size_force(&socket, BUFFER)
             .or_else(|_| set_socket_recv_buffer_size(&socket, BUFFER))?;
         bind(&socket, &SocketAddrNetlink::new(0, NEW))?;
@@ -90,9 +92,9 @@ impl Beginnings {
         )))
     }
 
-    /// Waits for the next events, at most this long. Blocks.
+    /// Waits for the next events, at most the time `within`. Blocks the thread.
     pub fn next(&self, within: Duration) -> io::Result<Heard> {
-        // A timeout of zero would mean for ever.
+        // A timeout of zero would wait for ever.
         set_socket_timeout(&self.0, Timeout::Recv, Some(within.max(Duration::from_millis(1))))?;
         let mut buffer = vec![0; MESSAGES];
         match recv(&self.0, &mut buffer, RecvFlags::empty()) {
@@ -107,21 +109,21 @@ impl Beginnings {
 /// Size of a `nlmsghdr`, and of a `nfgenmsg`, in bytes.
 const HEADER: usize = 16;
 const GENERIC: usize = 4;
-/// `IPCTNL_MSG_CT_NEW` of `NFNL_SUBSYS_CTNETLINK`.
+/// Message type for a new connection: `IPCTNL_MSG_CT_NEW` of `NFNL_SUBSYS_CTNETLINK`.
 const CONNTRACK_NEW: u16 = 1 << 8;
-/// Attributes: `CTA_TUPLE_ORIG`; in it `CTA_TUPLE_IP` and `CTA_TUPLE_PROTO`.
+/// Attribute types: `CTA_TUPLE_ORIG`, which contains `CTA_TUPLE_IP` and `CTA_TUPLE_PROTO`.
 const ORIGINAL: u16 = 1;
 const ADDRESSES: u16 = 1;
 const PROTOCOL: u16 = 2;
-/// In the addresses: source and destination, of IPv4 and of IPv6 (`CTA_IP_V4_SRC`, ...).
+/// Attribute types in `CTA_TUPLE_IP`: source and destination address, for IPv4 and IPv6 (`CTA_IP_V4_SRC`, ...).
 const SOURCE: [u16; 2] = [1, 3];
 const DESTINATION: [u16; 2] = [2, 4];
-/// In the protocol: its number, and the ports of source and destination (`CTA_PROTO_NUM`, `CTA_PROTO_SRC_PORT`,
-/// `CTA_PROTO_DST_PORT`).
+/// Attribute types in `CTA_TUPLE_PROTO`: protocol number, source port and destination port (`CTA_PROTO_NUM`,
+/// `CTA_PROTO_SRC_PORT`, `CTA_PROTO_DST_PORT`).
 const NUMBER: u16 = 1;
 const FROM: u16 = 2;
 const PORT: u16 = 3;
-/// The bits of an attribute's type without its flags.
+/// Mask that removes the flags from an attribute's type.
 const TYPE: u16 = 0x3fff;
 
 fn messages(mut bytes: &[u8]) -> Vec<Begun> {
@@ -159,7 +161,7 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
     bytes.try_into().map(of_four).or_else(|_| bytes.try_into().map(of_sixteen)).ok()
 }
 
-/// Finds an attribute: a length, a type, and its value.
+/// Finds an attribute and returns its value. An attribute has a length, a type and a value.
 fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     while let Some((one, rest)) = part(bytes, 2) {
         if native(one.get(2..4)?) & TYPE == wanted {
@@ -170,7 +172,8 @@ fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     None
 }
 
-/// Splits off a part that starts with its own length, of this width; the next part is aligned to four bytes.
+/// Splits off the first part of the bytes. A part starts with its own length, a number of `width` bytes. The next part is aligned
+/// to four bytes.
 fn part(bytes: &[u8], width: usize) -> Option<(&[u8], &[u8])> {
     let length = match width {
         2 => usize::from(native(bytes.get(..2)?)),

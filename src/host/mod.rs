@@ -1,4 +1,4 @@
-//! This machine: its local state, and atomic replacement of its files.
+//! Reads the local state of this machine, and replaces its files atomically.
 
 pub mod configuration;
 pub mod conntrack;

@@ -1,18 +1,18 @@
-//! The processes of this machine, by their arguments.
+//! Finds processes of this machine by their command line.
 
 use std::fs;
 
-/// A process.
+/// A running process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
-    /// Its arguments, the program first.
+    /// Command line arguments, with the program first.
     pub arguments: Vec<String>,
 }
 
-/// Returns the processes that run a program of this name, by itself (`kube-apiserver`) or as a part of another one (`hyperkube
-/// kube-apiserver`). It finds the processes that the kernel shows to this process. Blocks.
+/// Returns the processes that run a program, either directly (`kube-apiserver`) or as a command of another program
+/// (`hyperkube kube-apiserver`). Finds only processes that the kernel shows to this process. Blocks the thread.
 pub fn running(program: &str) -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -33,15 +33,15 @@ impl Process {
         self.arguments.iter().take(2).any(|word| word.rsplit('/').next() == Some(program))
     }
 
-    /// Whether it is in the network namespace of this process; true if that cannot be checked.
+    /// Whether the process is in the network namespace of this process. True if the namespaces cannot be compared.
     pub fn shares_network(&self) -> bool {
         let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
         let its = namespace(&self.pid.to_string());
         its.is_none() || its == namespace("self")
     }
 
-    /// Returns the value of a flag; of several the last one, as the programs of Kubernetes parse flags (`github.com/spf13/pflag`,
-    /// v1.0).
+    /// Returns the value of a flag. If the flag is repeated, the last value counts, as in the programs of Kubernetes
+    /// (`github.com/spf13/pflag`, v1.0).
     pub fn flag(&self, name: &str) -> Option<&str> {
         let (alone, with_value) = (format!("--{name}"), format!("--{name}="));
         let mut value = None;

@@ -1,18 +1,20 @@
-//! Replaces a file, or two related files, atomically: at any instant, and whatever ends this process, either all of the old files
-//! or all of the new ones are in place.
+//! Replaces a file, or two related files, atomically. At any instant, either all old files or all new files are in place, even if
+//! this process is killed.
 //!
-//! One file is written beside its place and renamed. Two cannot be renamed at once. So they temporarily become symbolic links
-//! into a folder of netsurgeon, through one link that selects old or new, and that link is renamed:
+//! To replace one file, netsurgeon writes the new content to a temporary file and renames this file. Two files cannot be renamed
+//! at once. So netsurgeon temporarily replaces both files with symbolic links into its folder `.netsurgeon`. Both links pass
+//! through the link `now`, which points to the old or to the new files. One rename of the link `now` switches both files:
 //!
 //! ```text
 //! apiserver.crt -> .netsurgeon/now/apiserver.crt      .netsurgeon/now -> old, then new
 //! apiserver.key -> .netsurgeon/now/apiserver.key
 //! ```
 //!
-//! Afterwards they are files again. Everything is written before anything is replaced, so a full disk changes nothing. An
-//! interrupted replacement leaves a folder, and maybe working links; the next replacement removes them first. A program that
-//! opens one file before the switch and the other after it reads a mismatch, and has to read again, as an API server does
-//! (`loadServingCert`, `pkg/server/dynamiccertificates/dynamic_serving_content.go` of k8s.io/apiserver, v0.36.3).
+//! Afterwards the links are replaced with the new files. All new files are written before a file is replaced, so a full disk
+//! changes nothing. An interrupted replacement leaves the folder `.netsurgeon`, and maybe working links; the next replacement
+//! first removes both. A program that opens one file before the switch and the other after the switch reads a mismatch. It must
+//! then read both again, as an API server does (`loadServingCert`, `pkg/server/dynamiccertificates/dynamic_serving_content.go` of
+//! k8s.io/apiserver, v0.36.3).
 
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -23,9 +25,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Gid, OFlags, Uid, flock};
 use zeroize::Zeroizing;
 
-/// The folder for temporary files.
+/// Folder for temporary files.
 const STAGE: &str = ".netsurgeon";
-/// The lock file.
+/// Name of the lock file.
 const LOCK: &str = ".netsurgeon.lock";
 const NEW: &str = "new";
 const OLD: &str = "old";
@@ -38,25 +40,25 @@ pub enum ReplaceError {
     /// The files are in different folders.
     #[error("`{0}` and `{1}` are in different folders: to replace both, they must be in the same one")]
     Apart(PathBuf, PathBuf),
-    /// Another process replaces files there.
+    /// Another process is replacing files in the same folder.
     #[error("another process is replacing files in `{0}`")]
     Busy(PathBuf),
-    /// The operating system reports an error.
+    /// A file operation failed.
     #[error("{operation}: {source}")]
     Io {
         /// The failed action.
         operation: String,
-        /// The error.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
-/// A file and its new content. It keeps its owner, group and permissions.
+/// A file and its new content. The file keeps its owner, group and permissions.
 #[derive(Clone)]
 pub struct Replacement {
-    /// The file, which must exist.
+    /// Path of the file, which must exist.
     pub path: PathBuf,
-    /// Its new content, which may be a key.
+    /// New content of the file, which may be a private key.
     pub content: Zeroizing<Vec<u8>>,
 }
 
@@ -66,17 +68,17 @@ impl fmt::Debug for Replacement {
     }
 }
 
-/// Where to keep the old content.
+/// Place to keep the old content of a replaced file.
 #[derive(Debug, Clone, Copy)]
 pub enum Keep<'a> {
-    /// Beside the file, with this suffix.
+    /// In the folder of the file, under its name with this suffix.
     Beside(&'a str),
-    /// In an existing folder, with this suffix.
+    /// In another existing folder, under the file's name with this suffix.
     In(&'a Path, &'a str),
 }
 
 impl Keep<'_> {
-    /// Returns an unused name.
+    /// Returns an unused path for the old content of a file.
     fn name_for(self, path: &Path) -> PathBuf {
         match self {
             Keep::Beside(suffix) => free(path, suffix),
@@ -85,14 +87,14 @@ impl Keep<'_> {
     }
 }
 
-/// A single change in a file system.
+/// A single change in the file system.
 enum Operation {
-    /// Create a folder with the owner and permissions of another.
+    /// Create a folder with the owner and permissions of another folder.
     Folder {
         path: PathBuf,
         like: PathBuf,
     },
-    /// Write a file with the owner and permissions of another, and sync it to disk.
+    /// Write a file with the owner and permissions of another file, and sync it to disk.
     File {
         path: PathBuf,
         content: Zeroizing<Vec<u8>>,
@@ -125,10 +127,10 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Replaces a file, or two files of one folder at the same instant; keeps the old content if `keep` is given. Returns the files
-/// with the old content.
+/// Replaces a file, or two files of one folder at the same instant. With `keep`, saves the old content. Returns the files that
+/// have the old content.
 ///
-/// Blocks. If it fails, nothing has changed, unless only the last step, the cleanup, failed.
+/// Blocks the thread. After an error, the files are unchanged, unless only the last step failed: the cleanup.
 pub fn replace(files: &[Replacement], keep: Option<Keep<'_>>) -> Result<Vec<PathBuf>, ReplaceError> {
     let files = with_real_paths(files)?;
     let Some(folder) = common_folder(&files)? else { return Ok(Vec::new()) };
@@ -137,7 +139,7 @@ pub fn replace(files: &[Replacement], keep: Option<Keep<'_>>) -> Result<Vec<Path
     let (operations, kept) = operations(&folder, &files, keep)?;
     let outcome = carry_out(&operations);
     if outcome.is_err() {
-        // As far as possible: the first error is reported.
+        // Errors of the recovery are ignored: the first error is returned.
         let _ = carry_out(&recovery(&folder, &files));
         let is_replaced = |file: &Replacement| fs::read(&file.path).is_ok_and(|now| now == *file.content);
         if !files.iter().any(is_replaced) {
@@ -149,8 +151,8 @@ pub fn replace(files: &[Replacement], keep: Option<Keep<'_>>) -> Result<Vec<Path
     outcome.map(|()| kept)
 }
 
-/// The right to replace files in a folder, until it is dropped: a locked file in it that only this user can open. The folder
-/// itself can be locked by every process that can read it.
+/// A lock on a folder, held until it is dropped: only the holder replaces files in the folder. The lock is on a file that only
+/// this user can open. A lock on the folder itself would not work, because every process that can read the folder can lock it.
 struct Turn {
     path: PathBuf,
     _locked: File,
@@ -190,7 +192,7 @@ fn failed(operation: String, source: io::Error) -> ReplaceError {
     ReplaceError::Io { operation, source }
 }
 
-/// Follows links, except those of an earlier replacement.
+/// Follows the symbolic links of the paths, except links of an interrupted replacement.
 fn with_real_paths(files: &[Replacement]) -> Result<Vec<Replacement>, ReplaceError> {
     let real = |file: &Replacement| {
         let path = match fs::read_link(&file.path) {
@@ -207,7 +209,7 @@ fn canonical_parent(path: &Path) -> io::Result<PathBuf> {
     Ok(fs::canonicalize(path.parent().unwrap_or(Path::new("/")))?.join(path.file_name().unwrap_or_default()))
 }
 
-/// Returns the folder of all files; `None` if there are none.
+/// Returns the common folder of all files; `None` if the list is empty.
 fn common_folder(files: &[Replacement]) -> Result<Option<PathBuf>, ReplaceError> {
     let Some(first) = files.first() else { return Ok(None) };
     match files.iter().find(|file| file.path.parent() != first.path.parent()) {
@@ -216,7 +218,8 @@ fn common_folder(files: &[Replacement]) -> Result<Option<PathBuf>, ReplaceError>
     }
 }
 
-/// Returns the operations that turn the links of an earlier replacement into files again, and delete its folder.
+/// Returns the operations that clean up after an interrupted replacement. They replace its links with files and delete its
+/// folder.
 fn recovery(folder: &Path, files: &[Replacement]) -> Vec<Operation> {
     let stage = folder.join(STAGE);
     if !stage.exists() {
@@ -233,7 +236,7 @@ fn recovery(folder: &Path, files: &[Replacement]) -> Vec<Operation> {
     all
 }
 
-/// Returns the operations that replace the files, and the files that keep the old content.
+/// Returns the operations that replace the files, and the paths that will have the old content.
 fn operations(
     folder: &Path,
     files: &[Replacement],
@@ -274,7 +277,7 @@ fn operations(
     Ok((all, kept))
 }
 
-/// Returns the name with that suffix, and with a number if that file exists already.
+/// Returns the path with a suffix. Appends a number if this file exists already.
 fn free(path: &Path, suffix: &str) -> PathBuf {
     let named = |number: u32| {
         let mut name = path.as_os_str().to_os_string();
@@ -287,7 +290,7 @@ fn free(path: &Path, suffix: &str) -> PathBuf {
     (1..u32::MAX).map(named).find(|path| !path.exists()).unwrap_or_else(|| named(1))
 }
 
-/// Returns the operations that turn the files into links, and then switch all of them to the new files at once.
+/// Returns the operations that replace the files with links, and then switch all links to the new files at once.
 fn links(stage: &Path, files: &[Replacement]) -> Vec<Operation> {
     let (now, next) = (stage.join(NOW), stage.join("next"));
     let mut all = vec![Operation::Link { path: now.clone(), to: OLD.into() }];
@@ -328,8 +331,8 @@ fn carry(operation: &Operation) -> io::Result<()> {
     }
 }
 
-/// Gives a new file the owner, the group and the permissions of another. A change of the owner removes some permissions, so it
-/// comes first.
+/// Gives a new file the owner, group and permissions of another file. The owner is set first, because a change of the owner
+/// removes some permissions.
 fn resemble(file: &File, like: &Metadata) -> io::Result<()> {
     let now = file.metadata()?;
     if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
@@ -450,7 +453,7 @@ mod tests {
     #[test]
     fn concurrent_replacement_is_refused() {
         let folder = start("one");
-        // A process that can read the folder can lock it; that must not block a replacement.
+        // A process that can read the folder can lock the folder. This lock must not block a replacement.
         let folder_itself = File::open(folder.path()).unwrap();
         flock(&folder_itself, FlockOperation::NonBlockingLockExclusive).unwrap();
         let held = Turn::take(folder.path()).unwrap();

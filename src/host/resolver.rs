@@ -1,4 +1,4 @@
-//! The name servers of this machine.
+//! Reads the name servers of this machine.
 
 use std::io;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ pub fn nameservers() -> io::Result<Vec<IpAddr>> {
     Ok(in_text(&std::fs::read_to_string(FILE)?))
 }
 
-/// Lines of `nameserver ADDRESS` (resolv.conf(5)); a zone after `%` is dropped.
+/// Parses the lines `nameserver ADDRESS` (resolv.conf(5)). Drops an IPv6 zone after `%`.
 fn in_text(text: &str) -> Vec<IpAddr> {
     let address = |line: &str| {
         let mut words = line.split_whitespace();

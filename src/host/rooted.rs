@@ -1,5 +1,5 @@
-//! Files below an untrusted folder: the root of a container, or of a mounted node. Links are resolved as inside that root, and
-//! never lead out of it (`openat2(2)`, `RESOLVE_IN_ROOT`, Linux 5.6).
+//! Opens files below an untrusted folder, such as the root of a container or of a mounted node. Links are resolved inside this
+//! root and never lead out of it (`openat2(2)`, `RESOLVE_IN_ROOT`, Linux 5.6).
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,10 +12,10 @@ use std::path::Path;
 use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
-/// A folder, below which files are opened.
+/// A root folder, below which files are opened.
 pub(super) struct Root {
     folder: OwnedFd,
-    /// Whether it is this machine's own root, which links cannot leave anyway.
+    /// Whether the folder is this machine's own root `/`. Links cannot lead out of it.
     is_own: bool,
 }
 
@@ -31,21 +31,22 @@ impl Root {
         Ok(Self { folder: openat(CWD, path, flags, Mode::empty())?, is_own: path == Path::new("/") })
     }
 
-    /// Opens a file; `None` if it is not a regular file: a folder, a socket, a FIFO (opening it may block for ever), or a device
-    /// such as a watchdog (opening it has effects). So its type is checked first, with a descriptor that opens nothing
-    /// (`O_PATH`); the file is then opened through that descriptor.
+    /// Opens a regular file. Returns `None` for a folder, a socket, a FIFO or a device. The type is checked before opening,
+    /// because opening a FIFO can block for ever and opening a device such as a watchdog has effects. The check uses a descriptor
+    /// that does not open the file (`O_PATH`); the file is then opened through this descriptor.
     pub(super) fn file(&self, path: &Path) -> io::Result<Option<Opened>> {
         let found = File::from(self.at(path, OFlags::PATH)?);
         let about = found.metadata()?;
         if !about.is_file() {
             return Ok(None);
         }
-        // The file exists: a failure now is reported, also if the machine has no `/proc`.
+        // The file exists, so every failure from here on is an error, also a missing `/proc`.
         let file = File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(io::Error::other)?;
         Ok(Some(Opened { file, identity: (about.dev(), about.ino()) }))
     }
 
-    /// Returns the names in a folder, sorted; `None` if it is not a folder. A link to a folder counts only if links are followed.
+    /// Returns the sorted names in a folder; `None` if the path is not a folder. A link to a folder counts as a folder only if
+    /// `follows` is true.
     pub(super) fn names(&self, path: &Path, follows: bool) -> io::Result<Option<Vec<OsString>>> {
         let last = if follows { OFlags::empty() } else { OFlags::NOFOLLOW };
         let folder = match self.at(path, OFlags::DIRECTORY | last) {
@@ -78,7 +79,7 @@ impl Root {
 }
 
 impl Opened {
-    /// Reads the whole file. Fails if it has more than `most` bytes.
+    /// Reads the whole file. Fails if the file has more than `most` bytes.
     pub(super) fn read(self, most: u64) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
         self.file.take(most.saturating_add(1)).read_to_end(&mut content)?;

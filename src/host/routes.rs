@@ -1,29 +1,30 @@
-//! The routes of this host's main table, in the network namespace of this process (`fib_route_seq_show`, `net/ipv4/fib_trie.c`, and
-//! `rt6_info_route`, `net/ipv6/route.c`, Linux 6.12).
+//! Reads the routes of this host's main table, in the network namespace of this process (`fib_route_seq_show`,
+//! `net/ipv4/fib_trie.c`, and `rt6_info_route`, `net/ipv6/route.c`, Linux 6.12).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A route.
+/// A route of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// The network's address.
+    /// Address of the destination network.
     pub network: IpAddr,
-    /// The length of its prefix, in bits.
+    /// Prefix length of the network, in bits.
     pub prefix_len: u8,
-    /// The device.
+    /// Name of the network device.
     pub device: String,
 }
 
-/// Returns all routes except default routes and those of the loopback device. Fails if the kernel does not show them.
+/// Returns all routes except default routes and routes of the loopback device. Fails if the kernel does not show its routes.
 pub fn routes() -> std::io::Result<Vec<Route>> {
     let of_v4 = std::fs::read_to_string("/proc/net/route")?;
-    // Without IPv6 this file does not exist.
+    // The file does not exist if the kernel has no IPv6.
     let of_v6 = std::fs::read_to_string("/proc/net/ipv6_route").unwrap_or_default();
     let found = of_v4.lines().filter_map(v4).chain(of_v6.lines().filter_map(v6));
     Ok(found.filter(|route| route.prefix_len > 0 && route.device != "lo").collect())
 }
 
-/// `DEVICE DESTINATION GATEWAY FLAGS REFERENCES USE METRIC MASK ...`; addresses are numbers in the byte order of the machine.
+/// Parses an IPv4 route: `DEVICE DESTINATION GATEWAY FLAGS REFERENCES USE METRIC MASK ...`. Addresses are numbers in the byte
+/// order of the machine.
 fn v4(line: &str) -> Option<Route> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let number = |place: usize| u32::from_str_radix(words.get(place)?, 16).ok();
@@ -32,7 +33,7 @@ fn v4(line: &str) -> Option<Route> {
     Some(Route { network: network.into(), prefix_len, device: (*words.first()?).to_string() })
 }
 
-/// `DESTINATION LENGTH SOURCE LENGTH NEXT METRIC REFERENCES USE FLAGS DEVICE`.
+/// Parses an IPv6 route: `DESTINATION LENGTH SOURCE LENGTH NEXT METRIC REFERENCES USE FLAGS DEVICE`.
 fn v6(line: &str) -> Option<Route> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let network = Ipv6Addr::from(u128::from_str_radix(words.first()?, 16).ok()?);

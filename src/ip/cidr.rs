@@ -1,4 +1,4 @@
-//! A Service range and the numbers that the API server derives from it.
+//! A Service range, and the numbers that the API server derives from the range.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,11 +9,11 @@ use std::str::FromStr;
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
-/// Kubernetes caps the bitmap of an IPv6 range at this many addresses
-/// (`pkg/registry/core/service/ipallocator/bitmap.go`, v1.36.3).
+/// Maximum number of addresses that the bitmap of an IPv6 range covers (`pkg/registry/core/service/ipallocator/bitmap.go`,
+/// v1.36.3).
 const IPV6_BITMAP_ADDRESSES: u128 = 65_536;
 
-/// The two address families, named as Service `ipFamilies` names them.
+/// Address family, with the names of `ipFamilies` of a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Family {
     /// IPv4.
@@ -40,21 +40,21 @@ impl fmt::Display for Family {
     }
 }
 
-/// Why a text is not a Service range.
+/// Reason why a text is not a Service range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CidrError {
-    /// It does not parse.
+    /// The text does not parse.
     #[error("`{text}` is not a CIDR: write it as in `10.96.0.0/16` or `fd00:10:96::/112`")]
     Syntax {
         /// The text.
         text: String,
     },
-    /// It has bits set after the prefix.
+    /// The address has bits set after the prefix.
     #[error("`{text}` is not a network address: the network of that prefix length is `{network}`")]
     HostBits {
         /// The text.
         text: String,
-        /// The network with that prefix length.
+        /// The network with the same prefix length.
         network: String,
     },
 }
@@ -81,12 +81,12 @@ impl ServiceCidr {
         self.0.prefix()
     }
 
-    /// Whether the address lies in the range.
+    /// Returns whether the range contains the address.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(address)
     }
 
-    /// Whether the two ranges share an address.
+    /// Returns whether the two ranges share an address.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.contains(other.network()) || other.contains(self.network())
     }
@@ -98,15 +98,15 @@ impl ServiceCidr {
         1_u128.checked_shl(host_bits).unwrap_or(u128::MAX)
     }
 
-    /// Returns how many addresses Services can have: without the network address and, for IPv4,
-    /// without the broadcast address (`ipallocator.go` `hostsPerNetwork`, v1.36.3).
+    /// Returns how many addresses Services can have. The network address is excluded; for IPv4 the broadcast address, too
+    /// (`ipallocator.go` `hostsPerNetwork`, v1.36.3).
     pub fn capacity(&self) -> u128 {
         let reserved = if self.0.is_ipv4() { 2 } else { 1 };
         self.size().saturating_sub(reserved)
     }
 
-    /// Returns how many addresses a RangeAllocation bitmap of this range covers: as [`Self::capacity`], but
-    /// for IPv6 never more than 65,535 (`bitmap.go` `New`, v1.36.3).
+    /// Returns how many addresses a RangeAllocation bitmap of this range covers: [`Self::capacity`], but for IPv6 at most 65,535
+    /// (`bitmap.go` `New`, v1.36.3).
     pub fn bitmap_capacity(&self) -> u128 {
         if self.0.is_ipv4() {
             self.capacity()
@@ -115,9 +115,9 @@ impl ServiceCidr {
         }
     }
 
-    /// Returns the number of addresses at the low end that the allocator reserves for Services that request a specific
-    /// address: `min(max(16, size/16), 256)`, and 0 for ranges of 16 addresses or fewer
-    /// (KEP-3070; `bitmap.go` `calculateRangeOffset`, v1.36.3).
+    /// Returns the number of addresses in the static band: the low end of the range, reserved for Services that request an
+    /// address. It is `min(max(16, size/16), 256)`, and 0 for ranges of 16 addresses or fewer (KEP-3070; `bitmap.go`
+    /// `calculateRangeOffset`, v1.36.3).
     pub fn static_band(&self) -> u128 {
         const LEAST: u128 = 16;
         const MOST: u128 = 256;
@@ -126,13 +126,13 @@ impl ServiceCidr {
         if size <= LEAST { 0 } else { size.checked_div(STEP).unwrap_or(0).clamp(LEAST, MOST) }
     }
 
-    /// Returns the first usable address: that of the Service `default/kubernetes`, which the API server's
-    /// certificate must cover. `None` for a range of a single address.
+    /// Returns the first usable address; `None` for a range of a single address. The Service `default/kubernetes` has this
+    /// address, and the API server's certificate must cover it.
     pub fn first(&self) -> Option<IpAddr> {
         self.nth(1)
     }
 
-    /// Returns the address this many above the network address, `None` beyond the range.
+    /// Returns the network address plus an offset; `None` beyond the range.
     pub fn nth(&self, offset: u128) -> Option<IpAddr> {
         if offset >= self.size() {
             return None;
@@ -149,7 +149,7 @@ impl ServiceCidr {
         }
     }
 
-    /// Returns how far the address lies above the network address, `None` if it is outside the range.
+    /// Returns the offset of an address from the network address; `None` outside the range.
     pub fn offset(&self, address: IpAddr) -> Option<u128> {
         if !self.contains(address) {
             return None;
@@ -161,20 +161,20 @@ impl ServiceCidr {
         }
     }
 
-    /// Whether a Service can have the address: in the range, not the network address, and for IPv4 not the
-    /// broadcast address.
+    /// Returns whether a Service can have the address. It must be in the range, and not the network address or the IPv4 broadcast
+    /// address.
     pub fn is_usable(&self, address: IpAddr) -> bool {
         self.offset(address).is_some_and(|offset| offset >= 1 && offset <= self.capacity())
     }
 
-    /// Returns the bit of the address in this range's bitmap: bit *i* is the network address
-    /// plus 1 plus *i*. `None` if the bitmap has no bit for it.
+    /// Returns the bit of the address in the bitmap of this range; `None` if the bitmap has no such bit. Bit *i* is the network
+    /// address plus 1 plus *i*.
     pub fn bit_of(&self, address: IpAddr) -> Option<u128> {
         let bit = self.offset(address)?.checked_sub(1)?;
         (bit < self.bitmap_capacity()).then_some(bit)
     }
 
-    /// Returns the address of a bit of this range's bitmap.
+    /// Returns the address of a bit in the bitmap of this range.
     pub fn address_of_bit(&self, bit: u128) -> Option<IpAddr> {
         if bit >= self.bitmap_capacity() { None } else { self.nth(bit.checked_add(1)?) }
     }
@@ -190,7 +190,7 @@ impl FromStr for ServiceCidr {
     type Err = CidrError;
 
     fn from_str(text: &str) -> Result<Self, CidrError> {
-        // A bare address would parse as a range of one: a range is always written with its prefix length.
+        // An address without a prefix length would parse as a range of one address. A range always has a prefix length.
         let parsed: IpNetwork = match text.trim().parse() {
             Ok(network) if text.contains('/') => network,
             _ => return Err(CidrError::Syntax { text: text.to_string() }),
@@ -216,12 +216,12 @@ impl<'de> Deserialize<'de> for ServiceCidr {
     }
 }
 
-/// Returns ranges in the form of `--service-cluster-ip-range`: one, or one of each family with a comma between them.
+/// Returns ranges in the format of `--service-cluster-ip-range`: one range, or one for each family, separated by a comma.
 pub fn as_flag(ranges: &[ServiceCidr]) -> String {
     ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Whether an address is link-local (IPv4, RFC 3927), like the one on which NodeLocal DNSCache listens on its node.
+/// Returns whether an IPv4 address is link-local (RFC 3927), such as the address of NodeLocal DNSCache on its node.
 pub fn is_link_local(address: &IpAddr) -> bool {
     matches!(address, IpAddr::V4(address) if address.is_link_local())
 }

@@ -1,25 +1,25 @@
-//! The items of a RangeAllocation's bits: addresses of a range, or node ports.
+//! The items that the bits of a RangeAllocation stand for: addresses of a range, or node ports.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use super::ServiceCidr;
 
-/// A bitmap's range never has more items: the API server rejects more than 20 host bits
-/// (`cmd/kube-apiserver/app/options/validation.go`, v1.36.3). A larger one is damaged.
+/// Maximum number of items in the range of a bitmap: the API server rejects more than 20 host bits
+/// (`cmd/kube-apiserver/app/options/validation.go`, v1.36.3). A larger range means that the object is damaged.
 const MOST_ITEMS: u64 = 1 << 20;
 
-/// The items of a range, in the order of their bits.
+/// The items of a range, in the order of the bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Items {
-    /// The addresses of a range: bit *i* is the network address plus 1 plus *i*.
+    /// Addresses of a range: bit *i* is the network address plus 1 plus *i*.
     Addresses(ServiceCidr),
-    /// The ports from the first to the last: bit *i* is the first plus *i*
+    /// Ports from the first to the last: bit *i* is the first port plus *i*
     /// (`pkg/registry/core/service/portallocator/allocator.go`, v1.36.3).
     Ports(u16, u16),
 }
 
-/// One item.
+/// An item of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Item {
     /// An address.
@@ -38,8 +38,8 @@ impl fmt::Display for Item {
 }
 
 impl Items {
-    /// Reads a range as a RangeAllocation has it: a CIDR, or `FIRST-LAST`. `None` for anything else, and
-    /// for a range larger than any bitmap can be.
+    /// Parses the range of a RangeAllocation: a CIDR, or `FIRST-LAST`. Returns `None` for any other text, and for a range that is
+    /// too large for a bitmap.
     pub fn parse(range: &str) -> Option<Self> {
         let items = if let Ok(cidr) = range.parse() {
             Self::Addresses(cidr)
@@ -62,7 +62,7 @@ impl Items {
         }
     }
 
-    /// Returns the item of a bit, `None` beyond the last.
+    /// Returns the item of a bit; `None` beyond the last item.
     pub fn item(&self, bit: u64) -> Option<Item> {
         match self {
             Self::Addresses(cidr) => cidr.address_of_bit(u128::from(bit)).map(Item::Address),
@@ -73,7 +73,7 @@ impl Items {
         }
     }
 
-    /// Returns the bit of an item, `None` if the range does not contain it.
+    /// Returns the bit of an item; `None` if the range does not contain the item.
     pub fn bit(&self, item: Item) -> Option<u64> {
         match (self, item) {
             (Self::Addresses(cidr), Item::Address(address)) => u64::try_from(cidr.bit_of(address)?).ok(),

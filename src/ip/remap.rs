@@ -1,9 +1,14 @@
 //! Computes the new address for every old one.
 //!
-//! The rules, in order: a pin wins; the range's first address goes to `default/kubernetes`; then every
-//! address keeps its offset if the new range has that offset free, so that `.10` stays `.10`; the
-//! rest is packed, addresses of the old static band into the new static band while it has space, all
-//! others above it. The result depends only on the input, so the same survey gives the same plan.
+//! The rules, in this order:
+//!
+//! 1. A pinned address wins.
+//! 2. `default/kubernetes` gets the first address of the new range.
+//! 3. Every other address keeps its offset if this offset is free in the new range: `.10` stays `.10`.
+//! 4. The remaining addresses are packed. Addresses of the old static band get addresses of the new static band while these
+//!    last. All others get addresses above the band.
+//!
+//! The result depends only on the input: the same survey gives the same plan.
 
 use std::collections::HashSet;
 use std::hash::BuildHasher;
@@ -11,68 +16,67 @@ use std::net::IpAddr;
 
 use super::ServiceCidr;
 
-/// One address that needs a new one.
+/// An address to replace by a new one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     /// The address to replace.
     pub old: IpAddr,
-    /// The range that the old address belongs to, from which its offset counts; `None` when no range
-    /// contains it (it is then packed).
+    /// Range of the old address, from which its offset counts. `None` if no range contains the address; it is then packed.
     pub old_range: Option<ServiceCidr>,
-    /// Precedence if two want the same offset.
+    /// Precedence among addresses with the same offset.
     pub rank: Rank,
     /// The new address that the operator requests.
     pub pin: Option<IpAddr>,
 }
 
-/// Precedence among addresses that want the same offset.
+/// Precedence among addresses with the same offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
-    /// Must have the first address of the new range: `default/kubernetes`.
+    /// `default/kubernetes`: must get the first address of the new range.
     First,
-    /// Keeps its offset before others do: kube-dns.
+    /// kube-dns: keeps its offset before others do.
     Preferred,
-    /// All others.
+    /// All other addresses.
     Ordinary,
 }
 
-/// Why no mapping is possible.
+/// Reason why no mapping is possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RemapError {
-    /// More addresses are needed than the range has free.
+    /// The range has too few free addresses.
     #[error("range `{range}` has {free} free addresses, {needed} are needed")]
     TooSmall {
         /// The new range.
         range: ServiceCidr,
-        /// Addresses needed.
+        /// Number of addresses that are needed.
         needed: usize,
-        /// Addresses free.
+        /// Number of free addresses.
         free: u128,
     },
-    /// A pin is outside the range, or an address that no Service can have.
+    /// A pinned address is outside the range, or no Service can have it.
     #[error("pinned address `{address}` for `{old}` is not a usable address of `{range}`")]
     PinOutside {
         /// The old address.
         old: IpAddr,
-        /// The pin.
+        /// The pinned address.
         address: IpAddr,
         /// The new range.
         range: ServiceCidr,
     },
-    /// An address is requested twice, or is in use.
+    /// An address is requested twice, or is already in use.
     #[error("address `{address}`, requested for `{old}`, is already in use")]
     Taken {
         /// The old address.
         old: IpAddr,
-        /// The address.
+        /// The requested address.
         address: IpAddr,
     },
 }
 
-/// Returns the new address of every wanted one, in the order given.
+/// Returns the new address for each element of `wanted`, in the same order.
 ///
-/// Only the first `capacity` addresses of the range are allocated: all of them, or as many as a bitmap of
-/// the range has bits. `taken` are addresses of the new range that are already in use.
+/// Allocates only the first `capacity` addresses of the range: all, or as many as the bitmap of the range has bits. `taken`:
+/// addresses of the new range that are already in use.
 pub fn remap(
     new_range: &ServiceCidr,
     capacity: u128,
@@ -103,7 +107,7 @@ struct Assignment {
     capacity: u128,
     used: HashSet<IpAddr>,
     result: Vec<Option<IpAddr>>,
-    /// Next offsets to try when packing: in the static band, and above it.
+    /// Next offsets to try when packing: one in the static band, one above it.
     static_cursor: u128,
     dynamic_cursor: u128,
 }
@@ -309,7 +313,7 @@ mod tests {
                     for (wish, got) in wishes.iter().zip(&result) {
                         let same = old.offset(wish.old).and_then(|o| new.nth(o));
                         if let Some(same) = same.filter(|a| new.is_usable(*a) && !taken.contains(a)) {
-                            // An address that can keep its offset does.
+                            // An address keeps its offset if this is possible.
                             prop_assert_eq!(same, *got);
                         }
                     }

@@ -39,7 +39,8 @@ const LEFT_BEHIND: Duration = Duration::from_hours(1);
 
 /// Timeout of one request. A kube-proxy answers from memory.
 const QUESTION: Duration = Duration::from_secs(2);
-/// A kube-proxy applies changes at once, then at most once a second (`minSyncPeriod`).
+/// First pause between two requests to a node. A kube-proxy applies a first change at once, and later changes at most once a
+/// second (`minSyncPeriod`).
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// Pause between two requests to one node through the API server, to limit the load on the API server.
 const DETOUR: Duration = Duration::from_millis(250);
@@ -216,8 +217,8 @@ impl Cluster {
         }
     }
 
-    /// Deletes the sentinels and test Services that killed processes left behind. Only the holder of the operation lease may call
-    /// it, because then no other process runs a barrier.
+    /// Deletes the sentinels and test Services that killed processes left behind. Call it only as the holder of the operation
+    /// lease: then no other process runs a barrier.
     pub async fn remove_sentinels(&self, namespace: &str) -> Result<(), ClusterError> {
         self.remove_those(namespace, |_| true).await
     }

@@ -148,7 +148,7 @@ impl Connection {
 
     fn knowing(mut config: Config, timeout: Duration, kinds: Arc<Kinds>) -> Result<Self, ClusterError> {
         config.connect_timeout = Some(CONNECT_TIMEOUT.min(timeout));
-        // kube's default retries on 503 for minutes, but here 503 is an answer.
+        // By default `kube` retries for minutes after a 503, but here a 503 is an answer.
         config.default_retry = false;
         let server = config.cluster_url.to_string().trim_end_matches('/').to_string();
         let client = Client::try_from(config.clone()).map_err(|error| ClusterError::Configuration {

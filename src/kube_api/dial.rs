@@ -14,7 +14,8 @@ const TRIES: usize = 4;
 /// Opens a TCP connection and closes it again. Returns how long the connection took, or why it failed.
 ///
 /// Uses a source port in the range `from` if this process is allowed to bind it, and another port for each attempt. An attempt
-/// made before the address had rules leaves a conntrack entry, which drops packets from the same source port for two minutes.
+/// before the node has rules for the address leaves a conntrack entry. This entry drops packets from the same source port for two
+/// minutes.
 pub async fn dial(
     address: SocketAddr,
     limit: Duration,

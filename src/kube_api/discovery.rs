@@ -20,7 +20,7 @@ const QUESTION: Duration = Duration::from_secs(10);
 pub struct ServedKinds {
     /// The kinds, grouped by API group. The preferred version of each kind comes first.
     pub kinds: Vec<ServedKind>,
-    /// API groups of which a version did not answer, with the reason. Usually their aggregated API server (`APIService`) is down.
+    /// API groups with a version that did not answer, and the reason. Usually their aggregated API server (`APIService`) is down.
     pub silent: Vec<(String, String)>,
 }
 

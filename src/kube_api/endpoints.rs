@@ -65,8 +65,8 @@ impl Cluster {
         Ok(changes(&service, &wanted, &found, family))
     }
 
-    /// Applies changes to the EndpointSlices of a namespace, in order. After a concurrent change by another client it returns
-    /// [`ClusterError::Conflict`] or [`ClusterError::AlreadyExists`]: compare again.
+    /// Applies changes to the EndpointSlices of a namespace, in order. If another client has changed a slice meanwhile, returns
+    /// [`ClusterError::Conflict`] or [`ClusterError::AlreadyExists`]: then compare again.
     pub async fn change_slices(&self, namespace: &str, changes: &[SliceChange]) -> Result<(), ClusterError> {
         for change in changes {
             match change {

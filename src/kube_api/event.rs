@@ -9,11 +9,11 @@ use super::{Cluster, ClusterError};
 /// An event about a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceEvent {
-    /// The Service's namespace.
+    /// Namespace of the Service.
     pub namespace: String,
-    /// The Service's name.
+    /// Name of the Service.
     pub name: String,
-    /// The Service's uid.
+    /// Uid of the Service.
     pub uid: String,
     /// Reason of the event in CamelCase, for programs, as in `Renumbered`.
     pub reason: &'static str,
@@ -23,7 +23,7 @@ pub struct ServiceEvent {
     pub note: String,
     /// Id of the operation.
     pub operation: String,
-    /// The host that netsurgeon runs on.
+    /// Name of the host that runs netsurgeon.
     pub host: String,
     /// Time of the event.
     pub time: OffsetDateTime,
@@ -41,7 +41,7 @@ impl ServiceEvent {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {
-                // A Service's name has at most 63 characters, an event's 253.
+                // The name of a Service has at most 63 characters, the name of an event at most 253.
                 "name": format!("{}.{}", self.name, self.unique),
                 "namespace": self.namespace,
                 "annotations": {"netsurgeon.io/operation": self.operation},

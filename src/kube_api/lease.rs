@@ -4,8 +4,8 @@
 //! holds the Lease. Every write of a holder must be safe without it.
 //!
 //! The rules are the same as in `tools/leaderelection` of client-go, v1.36.3: clocks are not compared. A waiting process records
-//! when it observed the last change of the Lease. It takes the Lease once the Lease was unchanged for its duration. Every write
-//! has the replaced `resourceVersion` as a precondition.
+//! when it observed the last change of the Lease. It takes the Lease if the Lease has not changed for its whole duration. Every
+//! write has the replaced `resourceVersion` as a precondition.
 
 use std::time::Duration;
 

@@ -34,15 +34,15 @@ struct Page<'a> {
 
 #[derive(Default, Deserialize)]
 struct PageMetadata {
-    /// Token for the next page; empty on the last one.
+    /// Token for the next page; empty on the last page.
     #[serde(rename = "continue", default)]
     next: String,
 }
 
-/// Selects the objects to read at a place, and limits their number.
+/// Options of a list, and limits for the number of objects.
 struct Wanted {
     options: ListParams,
-    /// The most objects in a page.
+    /// Most objects in a page.
     page: u32,
     /// Whether the API server sends only metadata (`PartialObjectMetadataList`, 1.15 and later), without the content of objects.
     is_metadata: bool,
@@ -72,7 +72,7 @@ impl Cluster {
         self.each(&self.connection.place(collection).await?, Wanted::all(labels), &Some).await
     }
 
-    /// Reads all objects of a kind like [`list`](Self::list), and keeps the result of `keep` for each.
+    /// Reads all objects of a kind like [`list`](Self::list). Returns the parts that `keep` selects.
     pub async fn list_as<T>(
         &self,
         collection: &Collection<'_>,
@@ -81,7 +81,7 @@ impl Cluster {
         self.each(&self.connection.place(collection).await?, Wanted::all(None), keep).await
     }
 
-    /// Reads all objects of a type, in one namespace or everywhere, like [`list`](Self::list).
+    /// Reads all objects of a type, in one namespace or in all namespaces, like [`list`](Self::list).
     pub async fn objects<K: Typed>(
         &self,
         namespace: Option<&str>,
@@ -90,7 +90,7 @@ impl Cluster {
         self.each(&Place::of::<K>(namespace)?, Wanted::all(labels), &Some).await
     }
 
-    /// Reads all objects of a type like [`objects`](Self::objects), and keeps the result of `keep` for each.
+    /// Reads all objects of a type like [`objects`](Self::objects). Returns the parts that `keep` selects.
     pub async fn objects_as<K: Typed, T>(
         &self,
         namespace: Option<&str>,
@@ -119,7 +119,7 @@ impl Cluster {
         let place = Place { requests: kind.requests(namespace)?, subject: format!("{} objects", kind.kind) };
         let mut wanted = Wanted { page: 100, enough: 1, ..Wanted::metadata() };
         if !without.is_empty() {
-            // Every kind can be selected by namespace, custom resources too.
+            // Objects of every kind can be selected by namespace, also custom resources.
             let others = without.iter().map(|name| format!("metadata.namespace!={name}"));
             wanted.options = wanted.options.fields(&others.collect::<Vec<_>>().join(","));
         }
@@ -136,7 +136,7 @@ impl Cluster {
         let mut attempts = 1;
         loop {
             match self.each_once(place, &wanted, keep).await {
-                // 410: the revision of the earlier pages was compacted.
+                // Status 410: the revision of the earlier pages is compacted.
                 Err(ClusterError::Server { code: 410, .. }) if attempts < MOST_LISTS => {
                     attempts = attempts.saturating_add(1);
                 }
@@ -181,13 +181,13 @@ impl Cluster {
     }
 }
 
-/// An object of which only the metadata is read.
+/// The metadata of an object, without its other fields.
 #[derive(Deserialize)]
 struct Bare {
     metadata: ObjectMeta,
 }
 
-/// `ServiceAccountNameKey`, `k8s.io/api/core/v1/types.go`, v1.36.3.
+/// Annotation that marks a ServiceAccount token (`ServiceAccountNameKey`, `k8s.io/api/core/v1/types.go`, v1.36.3).
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 
 impl Bare {

@@ -1,11 +1,11 @@
 //! A client of the Kubernetes API, limited to the needs of netsurgeon.
 //!
 //! ```text
-//! Cluster ─ whichever API server the kubeconfig leads to: create, get, list, apply, delete; identity; nodes
+//! Cluster ─ the API server of the kubeconfig: create, get, list, apply, delete; identity; nodes
 //!   ├ ApiServers, each dialled at its own address: readiness, caches, gates   (server)
-//!   ├ barrier: every kube-proxy has applied what was written before           (barrier)
+//!   ├ barrier: waits until every kube-proxy has applied all earlier writes    (barrier)
 //!   └ trial: which nodes route external IPs                                    (external_ips)
-//! Probe ─ something beside the cluster that speaks HTTP                        (probe)
+//! Probe ─ HTTP requests to programs outside the API                            (probe)
 //! ```
 //!
 //! The crates `kube` and `k8s-openapi` implement the API; no other module uses `kube`. Objects that are read have the types of
@@ -67,10 +67,10 @@ pub use server::{ApiServer, ApiServerClient, ApiServerLease, Version};
 
 use connection::Connection;
 
-/// The label of every object that netsurgeon creates in a cluster, and its value.
+/// Label of every object that netsurgeon creates in a cluster, with the value of the label.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "netsurgeon");
 
-/// A cluster's API, through the API server that the kubeconfig points to. Cheap to clone.
+/// A client of the API of one cluster, at the API server of the kubeconfig. Cheap to clone.
 #[derive(Clone)]
 pub struct Cluster {
     connection: Arc<Connection>,

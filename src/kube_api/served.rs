@@ -134,7 +134,7 @@ mod tests {
         tokio::join!(served(&at, None), serve).0
     }
 
-    /// A certificate is public: a server without its key does not serve it.
+    /// A server that presents a certificate without having its key must be rejected.
     #[tokio::test]
     async fn a_replayed_certificate_is_not_served() {
         let [own, other] =

@@ -259,7 +259,7 @@ async fn version(connection: &Connection) -> Result<Version, ClusterError> {
     Ok(Version { git: git_version, emulated: emulated.map(|(major, minor)| format!("{major}.{minor}")) })
 }
 
-/// Reads the lines `kubernetes_feature_enabled{name="X",stage="BETA"} 1`.
+/// Parses lines such as `kubernetes_feature_enabled{name="X",stage="BETA"} 1`.
 fn gates(metrics: &str) -> BTreeMap<String, bool> {
     let gate = |line: &str| {
         let rest = line.strip_prefix("kubernetes_feature_enabled{")?;

@@ -2,71 +2,71 @@
 
 use std::net::SocketAddr;
 
-/// Why there is no usable answer of a name server.
+/// Why a request to a name server failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameserverError {
-    /// The server cannot be reached.
+    /// The name server cannot be reached.
     #[error("the name server {at} cannot be reached: {reason}")]
     Unreachable {
-        /// Its address.
+        /// Address of the name server.
         at: SocketAddr,
-        /// The operating system's message.
+        /// Message of the operating system.
         reason: String,
     },
-    /// The server accepts the connection and does not answer.
+    /// The name server did not answer in time.
     #[error("the name server {at} did not answer within {seconds} s")]
     Late {
-        /// Its address.
+        /// Address of the name server.
         at: SocketAddr,
-        /// The timeout.
+        /// The timeout, in seconds.
         seconds: u64,
     },
-    /// The answer is malformed.
+    /// The answer cannot be parsed.
     #[error("the answer of the name server {at} cannot be parsed: {reason}")]
     Garbled {
-        /// Its address.
+        /// Address of the name server.
         at: SocketAddr,
-        /// The problem.
+        /// The reason.
         reason: String,
     },
     /// The answer has no valid signature with the key.
     #[error("the answer of the name server {at} is not signed with the key `{key}`: {reason}")]
     Unsigned {
-        /// Its address.
+        /// Address of the name server.
         at: SocketAddr,
-        /// The key's name.
+        /// Name of the key.
         key: String,
-        /// The problem.
+        /// The reason.
         reason: String,
     },
-    /// The server refuses.
+    /// The name server refused the request.
     #[error("the name server {at} answered {code} to {what}")]
     Refused {
-        /// Its address.
+        /// Address of the name server.
         at: SocketAddr,
         /// The request.
         what: String,
-        /// The response code, and for a rejected signature the error of TSIG (RFC 8945, section 3).
+        /// The response code. For a rejected signature it includes the TSIG error (RFC 8945, section 3).
         code: String,
     },
-    /// Not a domain name.
+    /// The text is not a domain name.
     #[error("`{name}` is not a domain name: {reason}")]
     Name {
         /// The given text.
         name: String,
-        /// The problem.
+        /// The reason.
         reason: String,
     },
-    /// Not a key.
+    /// The text is not a TSIG key.
     #[error("this is not a TSIG key: {reason}")]
     Key {
-        /// The problem.
+        /// The reason.
         reason: String,
     },
 }
 
 impl NameserverError {
-    /// Returns what to do about it, if known.
+    /// Returns one sentence that explains how to fix the error, if possible.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Unreachable { .. } | Self::Late { .. } => {

@@ -1,4 +1,5 @@
-//! A TSIG key in the format of BIND's configuration. Its holder is allowed to change a zone, so it is never printed.
+//! A TSIG key in the format of BIND's configuration. The key is never printed, because every client that has it can change a
+//! zone.
 
 use std::fmt;
 
@@ -8,10 +9,10 @@ use zeroize::Zeroizing;
 
 use super::NameserverError;
 
-/// How many seconds two clocks may differ (RFC 8945, section 10, recommends 300).
+/// Allowed difference between the clocks of client and server, in seconds (RFC 8945, section 10, recommends 300).
 const FUDGE: u16 = 300;
 
-/// A key that authenticates netsurgeon to a name server.
+/// A TSIG key that authenticates netsurgeon to a name server.
 #[derive(Clone)]
 pub struct Key {
     pub(super) signer: TSigner,
@@ -25,7 +26,7 @@ impl fmt::Debug for Key {
 
 impl Key {
     /// Reads a key in the format of `tsig-keygen` and of BIND's configuration: `key NAME { algorithm NAME; secret "BASE64"; };`.
-    /// Algorithms are hmac-sha256, hmac-sha384 and hmac-sha512.
+    /// Supports the algorithms hmac-sha256, hmac-sha384 and hmac-sha512.
     pub fn parse(text: &str) -> Result<Self, NameserverError> {
         let words = words(text);
         let mut words = words.iter().map(String::as_str);
@@ -47,7 +48,7 @@ impl Key {
             "hmac-sha256" => TsigAlgorithm::HmacSha256,
             "hmac-sha384" => TsigAlgorithm::HmacSha384,
             "hmac-sha512" => TsigAlgorithm::HmacSha512,
-            // The unknown text may be the secret, in the wrong place.
+            // The error does not show the unknown text: it may be the secret in the wrong place.
             _ => return Err(bad("its algorithm is not hmac-sha256, hmac-sha384 or hmac-sha512")),
         };
         let secret = secret.ok_or_else(|| bad("it has no `secret`"))?;
@@ -59,7 +60,7 @@ impl Key {
         Ok(Self { signer })
     }
 
-    /// Returns its name.
+    /// Returns the name of the key.
     pub fn name(&self) -> String {
         super::canonical(&self.signer.signer_name().to_ascii())
     }
@@ -69,7 +70,7 @@ fn bad(reason: &str) -> NameserverError {
     NameserverError::Key { reason: reason.to_string() }
 }
 
-/// The words of a BIND configuration, without punctuation, quotes and comments (`#`, `//`, `/* */`).
+/// Splits a BIND configuration into words. Drops punctuation, quotes and comments (`#`, `//`, `/* */`).
 fn words(text: &str) -> Zeroizing<Vec<String>> {
     let mut words = Zeroizing::new(Vec::new());
     let mut rest = text.trim_start();

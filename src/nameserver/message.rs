@@ -1,4 +1,4 @@
-//! Requests to name servers, and their answers as [`Record`]s.
+//! Builds requests to name servers, and parses their answers into [`Record`]s.
 
 use hickory_proto::op::{Message, OpCode, Query, ResponseCode, UpdateMessage as _};
 use hickory_proto::rr::rdata::tsig::TsigError;
@@ -6,8 +6,8 @@ use hickory_proto::rr::{self, DNSClass, Name, RData, RecordType};
 
 use super::{Kind, NameserverError, Record, canonical};
 
-/// Encodes a name. An asterisk within a label, as ExternalDNS writes it before a wildcard, is an ordinary character (RFC 2181,
-/// section 11).
+/// Parses a domain name. An asterisk within a label is an ordinary character (RFC 2181, section 11): ExternalDNS creates such
+/// names for wildcards.
 pub(super) fn name_of(text: &str) -> Result<Name, NameserverError> {
     let text = text.trim_end_matches('.');
     if text.is_empty() {
@@ -17,18 +17,18 @@ pub(super) fn name_of(text: &str) -> Result<Name, NameserverError> {
         .map_err(|error| NameserverError::Name { name: text.to_string(), reason: error.to_string() })
 }
 
-/// Returns a name in the form of [`Record::name`].
+/// Returns a name in the format of [`Record::name`].
 fn text_of(name: &Name) -> String {
     canonical(&name.to_ascii()).replace("\\*", "*")
 }
 
-/// Reads the records of an encoded answer (RFC 1035, section 4.1), without the other checks of a [`super::Server`]; `None` if it
-/// is not a message. Only for tests.
+/// Parses the records of an encoded answer (RFC 1035, section 4.1), without the other checks of a [`super::Server`]. Returns
+/// `None` if the bytes are not a DNS message. Only for tests.
 pub fn answers(bytes: &[u8]) -> Option<Vec<Record>> {
     Some(Message::from_vec(bytes).ok()?.answers.iter().map(record).collect())
 }
 
-/// A query; `recursive`: a resolver must find the answer elsewhere.
+/// Returns a query for the records of a name. `recursive` asks a resolver to query other servers.
 pub(super) fn question(name: Name, kind: RecordType, recursive: bool) -> Message {
     let mut message = Message::query();
     message.metadata.recursion_desired = recursive;
@@ -36,7 +36,7 @@ pub(super) fn question(name: Name, kind: RecordType, recursive: bool) -> Message
     message
 }
 
-/// An update of a zone without changes.
+/// Returns an update of a zone that contains no changes.
 pub(super) fn nothing(zone: Name) -> Message {
     let mut message = Message::query();
     message.metadata.op_code = OpCode::Update;
@@ -45,8 +45,9 @@ pub(super) fn nothing(zone: Name) -> Message {
     message
 }
 
-/// An update of a zone that never succeeds: its prerequisites require that the zone's own name is in use and not in use (RFC
-/// 2136, sections 2.4.4 and 2.4.5). If it succeeded, it would add an existing record, which changes nothing (section 3.4.2.2).
+/// Returns an update of a zone that cannot succeed. Its prerequisites contradict each other: the zone's own name must be in use
+/// and not in use (RFC 2136, sections 2.4.4 and 2.4.5). Even a successful update would change nothing, because it only adds the
+/// existing record `there` (section 3.4.2.2).
 pub(super) fn never(zone: &Name, there: rr::Record) -> Message {
     let mut message = nothing(zone.clone());
     for class in [DNSClass::ANY, DNSClass::NONE] {
@@ -58,7 +59,7 @@ pub(super) fn never(zone: &Name, there: rr::Record) -> Message {
     message
 }
 
-/// Returns the response code as text, with the TSIG error for our signature.
+/// Returns the response code as text, with the TSIG error if the server rejects the signature.
 pub(super) fn code(message: &Message) -> String {
     let words = match message.metadata.response_code {
         ResponseCode::NoError => "NOERROR",
@@ -85,7 +86,7 @@ pub(super) fn code(message: &Message) -> String {
     format!("{words}{said}")
 }
 
-/// Converts a record of an answer.
+/// Converts a record of an answer to a [`Record`].
 pub(super) fn record(record: &rr::Record) -> Record {
     let kind = match record.record_type() {
         RecordType::A => Kind::A,
@@ -115,7 +116,7 @@ fn data(data: &RData) -> String {
     }
 }
 
-/// Returns the DNS record type.
+/// Returns the DNS record type of a [`Kind`].
 pub(super) fn type_of(kind: Kind) -> RecordType {
     match kind {
         Kind::A => RecordType::A,

@@ -1,5 +1,5 @@
-//! Name servers: their records of a zone, and whether they accept updates. Nothing here changes a zone: updates are only sent
-//! with prerequisites that no zone can meet.
+//! Reads the records of a zone from name servers, and checks whether they accept updates. Never changes a zone: an update is
+//! either empty, or has prerequisites that no zone can meet.
 
 mod error;
 mod key;
@@ -13,22 +13,22 @@ pub use key::Key;
 pub use message::answers;
 pub use server::Server;
 
-/// The type of a record (RFC 1035, section 3.2.2; RFC 3596).
+/// The type of a DNS record (RFC 1035, section 3.2.2; RFC 3596).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// IPv4 addresses.
+    /// IPv4 address.
     A,
-    /// IPv6 addresses.
+    /// IPv6 address.
     Aaaa,
-    /// An alias.
+    /// Alias of another name.
     Cname,
-    /// The name servers of a zone.
+    /// Name server of a zone.
     Ns,
-    /// The start of authority of a zone.
+    /// Start of authority of a zone.
     Soa,
-    /// Text.
+    /// Free text.
     Txt,
-    /// Any other, by its number.
+    /// Any other type, by its number.
     Other(u16),
 }
 
@@ -46,21 +46,22 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A record.
+/// A DNS record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Record {
-    /// Its name: lower case, without the trailing dot; empty for the root.
+    /// Name of the record, in lower case and without the trailing dot; empty for the root.
     pub name: String,
-    /// Its type.
+    /// Type of the record.
     pub kind: Kind,
-    /// Its TTL, in seconds.
+    /// TTL in seconds.
     pub ttl: u32,
-    /// Its data, as in a zone file. Names are in the form of `name`; texts have no quotes, and their parts are joined.
+    /// Data of the record, as in a zone file. Domain names have the same format as `name`. Texts have no quotes, and their parts
+    /// are joined.
     pub data: String,
 }
 
 impl Record {
-    /// Returns its approximate size in memory, in bytes.
+    /// Returns the approximate size of the record in memory, in bytes.
     fn size(&self) -> usize {
         size_of::<Self>().saturating_add(self.name.len()).saturating_add(self.data.len())
     }
@@ -94,16 +95,16 @@ impl Answer {
 /// The start of authority of a zone (RFC 1035, section 3.3.13).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Soa {
-    /// The server that accepts updates.
+    /// Name of the primary server, which accepts updates.
     pub primary: String,
-    /// Its serial number, which each change increases.
+    /// Serial number of the zone. Every change increases it.
     pub serial: u32,
     /// TTL of negative answers, in seconds (RFC 2308, section 4).
     pub negative_ttl: u32,
 }
 
 impl Soa {
-    /// Reads it from a record; `None` for other records.
+    /// Parses an SOA record; `None` for other records.
     pub fn of(record: &Record) -> Option<Self> {
         if record.kind != Kind::Soa {
             return None;
@@ -119,12 +120,12 @@ impl Soa {
     }
 }
 
-/// Whether a text is a valid domain name (RFC 1035, section 2.3.4: labels of 63, 255 in all).
+/// Whether a text is a valid domain name (RFC 1035, section 2.3.4: at most 63 bytes in a label and 255 bytes in total).
 pub fn is_name(text: &str) -> bool {
     message::name_of(text).is_ok()
 }
 
-/// Returns a name in the form of [`Record::name`].
+/// Returns a name in the format of [`Record::name`].
 pub fn canonical(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
 }

@@ -1,4 +1,5 @@
-//! One name server, asked over TCP: every server supports it (RFC 7766), answers are complete, and cannot be forged by guessing.
+//! Sends requests to one name server over TCP. Every server supports TCP (RFC 7766), answers are complete, and an attacker cannot
+//! forge answers by guessing ids.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,10 +18,11 @@ use super::{Answer, Key, Kind, NameserverError, Record};
 /// Timeout of one answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Most memory for a zone, in bytes: some half a million records. For a larger zone, names must be queried one by one.
+/// Most memory for the records of a zone, in bytes: about half a million records. In a larger zone, names must be queried one by
+/// one.
 const MOST: usize = 64 << 20;
 
-/// Timeout of a whole transfer.
+/// Timeout of a whole zone transfer.
 const TRANSFER: Duration = Duration::from_mins(2);
 
 type Result<T> = std::result::Result<T, NameserverError>;
@@ -40,12 +42,12 @@ struct Asked {
 }
 
 impl Server {
-    /// Returns the name server at an address; `key` signs updates and transfers.
+    /// Returns the name server at an address. `key` signs updates and transfers.
     pub fn new(at: SocketAddr, key: Option<Key>) -> Self {
         Self { at, key }
     }
 
-    /// Returns its address.
+    /// Returns the address of the name server.
     pub fn at(&self) -> SocketAddr {
         self.at
     }
@@ -55,7 +57,7 @@ impl Server {
         self.look(name, kind, false).await
     }
 
-    /// Queries the records of a name from a resolver, which finds them elsewhere.
+    /// Queries the records of a name with recursion, from a resolver.
     pub async fn resolve(&self, name: &str, kind: Kind) -> Result<Answer> {
         self.look(name, kind, true).await
     }
@@ -72,7 +74,7 @@ impl Server {
         Ok(Answer { is_authoritative: answer.metadata.authoritative, exists, records })
     }
 
-    /// Returns all records of a zone (AXFR, RFC 5936), the SOA once.
+    /// Returns all records of a zone by a zone transfer (AXFR, RFC 5936), with the SOA only once.
     pub async fn transfer(&self, zone: &str) -> Result<Vec<Record>> {
         let late = |_| NameserverError::Late { at: self.at, seconds: TRANSFER.as_secs() };
         timeout(TRANSFER, self.transfer_whole(zone)).await.map_err(late)?
@@ -106,7 +108,8 @@ impl Server {
         }
     }
 
-    /// Checks whether the server accepts updates of a zone with this key, by an empty update. It does not check single names.
+    /// Checks with an empty update whether the server accepts updates of a zone with this key. Permissions for single names are
+    /// not checked.
     pub async fn knows_us(&self, zone: &str) -> Result<()> {
         let answer = self.exchange(message::nothing(name_of(zone)?), true).await?;
         match answer.metadata.response_code {
@@ -115,19 +118,19 @@ impl Server {
         }
     }
 
-    /// Returns whether the server checks the changes of an update before its prerequisites, as BIND does since 9.18.11. Only then
-    /// [`Self::would_change`] is conclusive. RFC 2136 specifies the other order.
+    /// Checks whether the server evaluates the changes of an update before its prerequisites, as BIND does since 9.18.11. Only
+    /// then the result of [`Self::would_change`] is conclusive. RFC 2136 specifies the other order.
     pub async fn looks_ahead(&self, zone: &str) -> Result<bool> {
-        // No zone except the root contains this name, and a server that checks a record of another zone refuses it (section
-        // 3.4.1.3).
+        // No zone except the root zone contains this name. A server that checks the changes rejects a record outside its zone
+        // (section 3.4.1.3).
         let outside = rr::Record::from_rdata(name_of("invalid")?, 0, RData::A(A::new(192, 0, 2, 1)));
         let answer = self.exchange(message::never(&name_of(zone)?, outside), true).await?;
         Ok(answer.metadata.response_code == ResponseCode::NotZone)
     }
 
-    /// Checks whether the server would accept a change of the records of a type at a name; a name without such records is not
-    /// checked. It changes nothing: the update never succeeds (`message::never`). An error of refusal if the server would reject
-    /// it; never an error if the server checks prerequisites first ([`Self::looks_ahead`]).
+    /// Checks whether the server would accept a change of the records of one type at a name. The update cannot succeed, so
+    /// nothing is changed (`message::never`). Fails if the server would reject the change. Without such records at the name,
+    /// nothing is checked. A server that checks the prerequisites first never rejects the update ([`Self::looks_ahead`]).
     pub async fn would_change(&self, zone: &str, name: &str, kind: Kind) -> Result<()> {
         let asked = message::question(name_of(name)?, type_of(kind), false);
         let found = self.exchange(asked, false).await?;
@@ -135,7 +138,7 @@ impl Server {
         let Some(there) = found.answers.into_iter().find(|record| is_it(&record)) else { return Ok(()) };
         let answer = self.exchange(message::never(&name_of(zone)?, there), true).await?;
         match answer.metadata.response_code {
-            // Depends on which prerequisite it checked first.
+            // The code depends on which of the two prerequisites the server checks first.
             ResponseCode::YXDomain | ResponseCode::NXDomain => Ok(()),
             _ => Err(self.refused(&format!("an update of {kind} of `{name}`"), &answer)),
         }
@@ -181,7 +184,7 @@ impl Server {
         if message.metadata.id != asked.id {
             return Err(self.garbled("it answers another request"));
         }
-        // A server that rejects the signature cannot sign the answer (RFC 8945, section 5.3.2).
+        // A server that rejects the signature cannot sign its answer (RFC 8945, section 5.3.2).
         let is_refusal = message.metadata.response_code == ResponseCode::NotAuth;
         if let (Some(verifier), Some(key), false) = (&mut asked.verifier, &self.key, is_refusal) {
             verifier.verify(&bytes).map_err(|error| NameserverError::Unsigned {
@@ -214,7 +217,7 @@ mod tests {
 
     use super::*;
 
-    /// A foreign server may send records for ever.
+    /// A malicious server may send records for ever.
     #[tokio::test]
     async fn endless_zone_transfer_is_aborted() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -237,7 +240,7 @@ mod tests {
             };
             stream.write_all(&framed(vec![first])).await.unwrap();
             let part = framed(vec![more; 1000]);
-            // Until the client closes the connection.
+            // Writes until the client closes the connection.
             while stream.write_all(&part).await.is_ok() {}
         };
         let (outcome, ()) = tokio::join!(server.transfer("example.com"), flood);

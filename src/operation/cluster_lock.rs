@@ -1,7 +1,8 @@
-//! One operation on a cluster at a time, whatever its kind and wherever it is recorded: the Lease `kube-system/netsurgeon`.
+//! The Kubernetes Lease `kube-system/netsurgeon`: only one operation runs on a cluster at a time, of any kind and with any
+//! ledger.
 //!
-//! The Lease reduces contention; it is not a fencing token: a process that was frozen may believe for a moment that it
-//! still holds it. The ledger has the fencing token. No clocks of different machines are compared ([`Lease`]).
+//! The Lease reduces contention; it is not a fencing token. A process that was frozen can act for a moment as if it still held
+//! the Lease. The ledger has the fencing token. Clocks of different machines are never compared ([`Lease`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,44 +19,45 @@ const NAMESPACE: &str = "kube-system";
 const NAME: &str = "netsurgeon";
 /// How often to check whether another holder's Lease has expired.
 const LOOK: Duration = Duration::from_secs(1);
-/// Renewals per TTL, so that one attempt may fail.
+/// Number of renewals per TTL. If one fails, the next can still renew the Lease.
 const BEATS: u32 = 3;
 
-/// What happens if the API does not answer for longer than the Lease's TTL.
+/// What happens if the API does not answer for longer than the TTL of the Lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Silence {
     /// The operation lease is lost.
     Loses,
-    /// It is kept until the API reports another holder: for an operation that restarts API servers, and whose fencing
-    /// token is elsewhere.
+    /// The operation lease is kept until the API reports another holder. Used by operations that restart API servers and have
+    /// their fencing token elsewhere.
     Keeps,
 }
 
 /// How the operation lease is acquired and kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
-    /// How long it outlives its process, in whole seconds.
+    /// How long the lease outlives its process, in whole seconds.
     pub ttl: Duration,
     /// What happens if the API does not answer.
     pub silence: Silence,
-    /// Whether to take it over at once from a process that holds it for the same operation.
+    /// Whether to take the lease over at once from a process that holds it for the same operation.
     pub take_over: bool,
 }
 
-/// The operation lease, held by this process. Dropping it lets the Lease expire; [`Self::release`] releases it at once.
+/// The operation lease, held by this process. Dropping this value lets the Lease expire; [`Self::release`] releases it at once.
 pub struct ClusterLock {
     lease: Arc<Mutex<Lease>>,
     keeping: Keeping,
 }
 
 impl ClusterLock {
-    /// Its namespace and name, for messages.
+    /// Namespace and name of the Lease, for messages.
     pub const LEASE: &str = "kube-system/netsurgeon";
 
-    /// Acquires the operation lease of a cluster and keeps it until it is released or dropped. If it is held, checks whether
-    /// it is renewed, and acquires it after one TTL without a renewal. Calls `waiting` with the holder, about once a second.
+    /// Acquires the operation lease of a cluster and keeps it until it is released or dropped. If another process holds the
+    /// lease, checks whether that process renews it. Acquires the lease after one TTL without a renewal. Calls `waiting` with the
+    /// holder about once a second.
     ///
-    /// Fails with [`OperationError::Locked`] if it is renewed.
+    /// Fails with [`OperationError::Locked`] if the other process renews the lease.
     pub async fn acquire(
         api: &Cluster,
         claim: &LeaseHolder,
@@ -69,11 +71,11 @@ impl ClusterLock {
             let LeaseState::Other { name, left } = holder else { return Ok(Self::kept(lease, terms)) };
             let held = held(&name, left);
             if terms.take_over && held.claim.operation == claim.operation {
-                // Returns another holder if another client was faster.
+                // `seize` returns the new holder if another client was faster.
                 holder = lease.seize(&name).await?;
                 continue;
             }
-            // Time has passed since the last check: a Lease that is not renewed has less left.
+            // Time has passed since the last check: without a renewal, the remaining TTL would be shorter.
             if before.is_some_and(|before| left >= before) {
                 return Err(OperationError::Locked(Box::new(held)));
             }
@@ -84,7 +86,8 @@ impl ClusterLock {
         }
     }
 
-    /// Returns the holder of a cluster's operation lease, by the clock of this machine; `None` if it is free.
+    /// Returns the holder of a cluster's operation lease; `None` if the lease is free. The clock of this machine decides whether
+    /// it has expired.
     pub async fn holder(api: &Cluster) -> Result<Option<Held>, OperationError> {
         let found = lease(api, "", Duration::ZERO).holder().await?;
         Ok(found.map(|(name, left)| held(&name, left)))
@@ -96,17 +99,17 @@ impl ClusterLock {
         Self { lease, keeping }
     }
 
-    /// Returns why it is lost, or must be considered lost; `None` while it is held.
+    /// Returns why the lease is lost, or must be considered lost; `None` while the lease is held.
     pub fn lost(&self) -> Option<String> {
         self.keeping.lost()
     }
 
-    /// Waits until it is lost, and returns why.
+    /// Waits until the lease is lost, and returns why.
     pub async fn until_lost(&self) -> String {
         self.keeping.until_lost().await
     }
 
-    /// Releases it.
+    /// Releases the lease.
     pub async fn release(self) -> Result<(), ClusterError> {
         self.keeping.end();
         self.lease.lock().await.release().await
@@ -117,7 +120,7 @@ fn lease(api: &Cluster, holder: &str, ttl: Duration) -> Lease {
     Lease::new(api.clone(), NAMESPACE, NAME, holder, ttl)
 }
 
-/// Returns when the operation lease is lost, with the reason.
+/// Runs until the operation lease is lost, and returns the reason.
 async fn keep(lease: Arc<Mutex<Lease>>, ttl: Duration, silence: Silence) -> String {
     let beat = ttl.checked_div(BEATS).unwrap_or(ttl);
     let mut renewed = Instant::now();
@@ -138,19 +141,19 @@ async fn keep(lease: Arc<Mutex<Lease>>, ttl: Duration, silence: Silence) -> Stri
     }
 }
 
-/// The operation lease with its holder and remaining TTL.
+/// Returns the operation lease with its holder and remaining TTL.
 fn held(name: &str, left: Duration) -> Held {
     let key = Key::from(format!("Lease {}", ClusterLock::LEASE));
     Held { key, claim: claim_of(name), left: Some(left) }
 }
 
-/// The holder's name in the Lease, unique to this process: `USER@HOST/PID/OPERATION/SINCE`.
+/// Returns the name of the holder in the Lease, unique to this process: `USER@HOST/PID/OPERATION/SINCE`.
 fn name_of(claim: &LeaseHolder) -> String {
     let LeaseHolder { holder, pid, operation, since, .. } = claim;
     format!("{holder}/{pid}/{operation}/{since}")
 }
 
-/// Parses such a name; any other text is the holder's name.
+/// Parses a name that [`name_of`] returned. Any other text becomes the holder's name.
 fn claim_of(name: &str) -> LeaseHolder {
     let mut parts = name.rsplitn(4, '/');
     let mut next = || parts.next().map(str::to_string);

@@ -1,5 +1,5 @@
-//! What an operation needs from outside, as traits: the room of its kind implements [`Environment`], the session
-//! provides the others.
+//! Traits that connect an operation to the outside. The room of each kind of operation implements [`Environment`]; the session
+//! provides the other implementations.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,22 +9,22 @@ use serde_json::Value;
 use super::{Effect, Manual, NoEffect, NoWait, Record, Stage, StepId, Swap, Wait};
 use crate::store::Revision;
 
-/// A failure outside the store, with a message for the operator and its consequence for the operation.
+/// A failure outside the store. Each variant has another consequence for the operation, and a message for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The step cannot be done for this subject: its namespace is deleted, a policy or a webhook rejects it, or another
-    /// client changed it. The subject is skipped; the others continue.
+    /// The step cannot be done for this subject: its namespace is deleted, a policy or a webhook rejects it, or another client
+    /// changed it. The subject is skipped; other subjects continue.
     #[error("{0}")]
     Skip(String),
-    /// It was certainly not done and can be retried: throttling, a change of leader.
+    /// The request was certainly not done and can be retried, for example after throttling or a change of leader.
     #[error("{why}")]
     Retry {
-        /// Why.
+        /// Why the request was not done.
         why: String,
         /// The minimum time to wait, if the server gives one.
         after: Option<Duration>,
     },
-    /// The answer was lost: observe whether it was done before any retry.
+    /// The answer was lost. Observe whether the request was done before any retry.
     #[error("{0}")]
     InDoubt(String),
     /// The operation cannot continue.
@@ -35,86 +35,88 @@ pub enum Fault {
 /// Whether an effect is in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observed {
-    /// It is; with its result, as in [`Applied::Made`].
+    /// The effect is in force. Contains its result, as in [`Applied::Made`].
     Done(Value),
-    /// It is not.
+    /// The effect is not in force.
     NotDone,
-    /// Neither: another client changed the object.
+    /// The object is in neither state, because another client changed it. Contains a description.
     Changed(String),
 }
 
 /// The outcome of an effect.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Applied {
-    /// It is done. The journal records its result, as small JSON: a uid, the id of a change. Never Secret data.
+    /// The effect is done. The journal records this result as small JSON, such as a uid or the id of a change. Never Secret data.
     Made(Value),
-    /// It is this change of the store, computed from the current state: committed with the record.
+    /// The effect is this change of the store, computed from the current state. It is committed together with the step's record.
     Changes(Box<Swap>),
 }
 
 impl Applied {
-    /// No result that a rollback needs.
+    /// The effect is done, without a result that a rollback needs.
     pub const NOTHING: Self = Self::Made(Value::Null);
 }
 
 /// The state of a manual step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// It is done.
+    /// The manual step is done.
     Confirmed,
-    /// It is done by this change of the store (in a rehearsal).
+    /// The manual step is done by this change of the store (in a rehearsal).
     Changes(Box<Swap>),
-    /// It is not done, or not confirmed: the operation pauses here, and asks again when it is resumed.
+    /// The manual step is not done, or not confirmed. The operation pauses at the step, and asks again when it is resumed.
     Open,
 }
 
 /// An effect while it is executed, undone or observed.
 pub struct Doing<'a, E: Effect> {
-    /// Its step: an idempotency key.
+    /// Id of the step, which serves as idempotency key.
     pub step: &'a StepId,
     /// The effect.
     pub effect: &'a E,
-    /// Whether it is being undone.
+    /// Whether the effect is being undone.
     pub back: bool,
-    /// The state found before it started forward ([`Environment::before`]).
+    /// The state before the effect was executed ([`Environment::before`]).
     pub before: Value,
-    /// Its result forward ([`Applied::Made`]), once that is done.
+    /// The result of the executed effect ([`Applied::Made`]), once the effect is done.
     pub made: Value,
-    /// The records of all steps: the results of earlier steps, with their times.
+    /// Returns the record of any step, with the result and times of that step.
     pub records: &'a (dyn Fn(&StepId) -> Option<Record> + Send + Sync),
 }
 
-/// Everything outside the store that steps of a kind of operation act on.
+/// Everything outside the store that the steps of one kind of operation use.
 #[async_trait]
 pub trait Environment<E: Effect>: Send + Sync {
-    /// Returns the state that a rollback needs, before an effect starts: small JSON for the journal, never Secret data.
+    /// Returns the state that a rollback needs, before the effect starts: small JSON for the journal, never Secret data.
     async fn before(&self, _doing: &Doing<'_, E>) -> Result<Value, Fault> {
         Ok(Value::Null)
     }
 
-    /// Executes an effect, or undoes it. Idempotent.
+    /// Executes or undoes an effect. Idempotent.
     async fn apply(&self, doing: &Doing<'_, E>) -> Result<Applied, Fault>;
 
-    /// Returns whether an effect is in force, or in a rollback undone, when its outcome is not in the journal.
+    /// Returns whether an effect is in force. In a rollback, returns whether the effect is undone. Called when the journal does
+    /// not contain the outcome.
     async fn observe(&self, doing: &Doing<'_, E>) -> Result<Observed, Fault>;
 
-    /// Reverts the result that this process just produced ([`Doing::made`]) after another process had already completed
-    /// that step, at revision `ended` of the store (`None`: the whole operation). Nothing prevents the request of a process
-    /// that was frozen between the check of the operation lease and its request. Returns whether there was anything to revert.
+    /// Reverts the result that this process just produced ([`Doing::made`]), after another process had already completed the
+    /// step. `ended` is the revision at which the step was completed; `None` means that the whole operation has ended. This can
+    /// happen to a process that was frozen between its check of the operation lease and its request. Returns whether there was
+    /// anything to revert.
     async fn take_back(&self, _doing: &Doing<'_, E>, _ended: Option<Revision>) -> Result<bool, Fault> {
         Ok(false)
     }
 
-    /// How long a wait takes that only lets time pass; `None` if it checks a condition ([`Self::wait`]). The time counts
-    /// from the start recorded in the journal: a resumed wait does not start again.
+    /// Returns the duration of a wait that only lets time pass; `None` for a wait that checks a condition ([`Self::wait`]). The
+    /// duration counts from the start that the journal records: a resumed wait does not start again.
     fn lasts(&self, _wait: &Wait<E::Wait>) -> Option<Duration> {
         None
     }
 
-    /// Waits until the condition holds, with its own deadline. A stop request may drop it at any instant.
+    /// Waits until the condition holds, with a deadline of its own. A stop request can drop the wait at any instant.
     async fn wait(&self, wait: &Wait<E::Wait>) -> Result<(), Fault>;
 
-    /// Waits until a manual step is done, or in a rollback undone.
+    /// Returns whether a manual step is done. In a rollback, returns whether it is undone. Can wait for the answer.
     async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault>;
 }
 
@@ -144,34 +146,35 @@ impl Environment<NoEffect> for NoEnvironment {
 /// Decides, between two batches, whether an operation continues.
 #[async_trait]
 pub trait Checkpoint: Send + Sync {
-    /// Called before this stage, the first one after the end of a batch. It can take long: a stop request drops it.
+    /// Checks whether the operation can continue before `stage`, the first stage after the end of a batch. The check can take
+    /// long; a stop request drops it.
     async fn pass(&self, stage: &Stage) -> Result<(), Closed>;
 }
 
-/// A gate that stops an operation.
+/// A closed gate, which stops the operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Closed {
-    /// Its name in the options.
+    /// Name of the gate in the options.
     pub gate: String,
-    /// Why.
+    /// Why the gate is closed.
     pub reason: String,
 }
 
-/// Time and randomness.
+/// A source of time and random values.
 pub trait Ambient: Send + Sync {
-    /// Seconds since 1970.
+    /// Returns the current time, in seconds since 1970.
     fn now(&self) -> i64;
 
-    /// A new uid.
+    /// Returns a new uid.
     fn uid(&self) -> String;
 
-    /// A number from 0 to 1: the jitter of pauses.
+    /// Returns a number from 0 to 1, for the jitter of pauses.
     fn fraction(&self) -> f64 {
         1.0
     }
 }
 
-/// The machine's own clock and random numbers.
+/// The clock and the random numbers of this machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemAmbient;
 

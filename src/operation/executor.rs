@@ -1,8 +1,9 @@
 //! Executes a plan, resumes it, and rolls it back.
 //!
-//! The parts: [`schedule`] decides which steps can run concurrently, [`stage`] runs them, [`read_ahead`] reads their keys,
-//! [`step`] executes or undoes one of them, [`effect`] executes effects outside the store, [`beside`] runs stages while
-//! another one waits, [`rate_limit`] limits the writes, [`gate`] checks the gates between batches, [`batch`] rolls one back.
+//! The parts: [`schedule`] decides which steps can run concurrently, [`stage`] runs them, [`read_ahead`] reads the keys of the
+//! next steps, [`step`] executes or undoes one step, [`effect`] executes effects outside the store, [`beside`] runs stages while
+//! another stage waits, [`rate_limit`] limits the writes, [`gate`] checks the gates between batches, [`batch`] rolls one batch
+//! back.
 
 mod batch;
 mod beside;
@@ -30,14 +31,14 @@ use super::plan::{Stage, Work};
 use super::step::{Action, Effect, StepId};
 use super::stop::Stop;
 
-/// What a run did.
+/// The result of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Steps executed (or undone) now.
+    /// Number of steps that this run executed (or undid).
     pub done: usize,
-    /// Steps that had been executed (or undone) before.
+    /// Number of steps that were executed (or undone) before this run.
     pub skipped: usize,
-    /// Steps that could not be executed, or undone, and were skipped.
+    /// Steps that could not be executed (or undone) and were skipped.
     pub stuck: Vec<Stuck>,
 }
 
@@ -49,58 +50,58 @@ impl Report {
     }
 }
 
-/// A step that could not be executed, or undone.
+/// A step that could not be executed (or undone).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stuck {
     /// The step.
     pub step: StepId,
-    /// Why.
+    /// Why the step could not be executed (or undone).
     pub reason: String,
 }
 
-/// A plan stopped at a step.
+/// An error that stopped a plan at a step.
 #[derive(Debug, thiserror::Error)]
 #[error("step `{step}`: {source}")]
 pub struct Failure {
     /// The step.
     pub step: StepId,
-    /// Why.
+    /// Why the plan stopped.
     pub source: OperationError,
 }
 
 impl Failure {
-    /// Whether it stopped on request, without a failure. The same call resumes.
+    /// Returns whether the plan stopped on request, without a failure. The same call resumes it.
     pub fn is_stopped(&self) -> bool {
         matches!(self.source, OperationError::Stopped)
     }
 }
 
-/// Executes one operation. [`Executor::new`] returns one that runs one step at a time, without a rate limit, to the
-/// end.
+/// Executes one operation. [`Executor::new`] returns an executor that runs one step at a time, without a rate limit, to the end.
 pub struct Executor<'a, E: Effect> {
-    /// Records the steps, together with their changes of the store that it is in.
+    /// Stores the records of the steps. A record is written together with the changes that its step makes in the same store.
     pub ledger: &'a dyn Ledger,
-    /// Everything else that is changed.
+    /// Executes everything outside the store.
     pub environment: &'a dyn Environment<E>,
-    /// Time and randomness.
+    /// Source of time and random values.
     pub ambient: &'a dyn Ambient,
-    /// Receives the events.
+    /// Receives the events of the operation.
     pub observer: &'a mut dyn Observer,
-    /// The steps that were executed so far.
+    /// The journal: the steps that were executed so far.
     pub journal: &'a mut Journal,
-    /// How many steps can run concurrently: steps of one stage with different subjects. With 1 (or 0) they run in the
-    /// order of the plan.
+    /// Maximum number of steps that run concurrently. Only steps of one stage with different subjects run concurrently. With 1
+    /// (or 0) the steps run in the order of the plan.
     pub parallel: usize,
-    /// The stop request: no further step starts, running steps finish, and the failure is [`OperationError::Stopped`].
+    /// Receives the stop request. After a request no further step starts, running steps finish, and the failure is
+    /// [`OperationError::Stopped`].
     pub stop: Stop,
-    /// How many subjects may be skipped forward because another client changed or deleted an object: no later step of a
-    /// skipped subject runs. With one more the operation stops. A subject that was skipped before is retried, and does
-    /// not count.
+    /// How many subjects a forward run can skip because another client changed or deleted an object. Later steps of a skipped
+    /// subject do not run. If one more subject must be skipped, the operation stops. A subject that an earlier run skipped is
+    /// retried and does not count.
     pub max_failures: usize,
-    /// The maximum of writes a second, in the store and through the API.
+    /// Maximum number of writes per second, in the store and through the API.
     pub rate: Option<NonZeroU32>,
-    /// Called between batches, forward only. If a gate is closed, the failure is [`OperationError::GateClosed`], and the
-    /// same call checks it again.
+    /// Checks the gates between batches, in a forward run only. If a gate is closed, the failure is
+    /// [`OperationError::GateClosed`], and the same call checks the gate again.
     pub checkpoint: Option<&'a dyn Checkpoint>,
 }
 
@@ -144,13 +145,13 @@ impl<'a, E: Effect> Executor<'a, E> {
         StageRunner { step_runner, parallel, max_failures }
     }
 
-    /// Runs the stages, up to but not including the one with index `until` if that is given. Skips steps that are done
-    /// already, so the same call resumes.
+    /// Runs the stages. If `until` is given, stops before the stage with that index. Skips steps that are already done, so the
+    /// same call resumes the operation.
     ///
     /// If a rollback of a batch was interrupted ([`Self::unwind_batch`]), completes only that rollback.
     ///
-    /// Stops at the first step that fails (but see [`Self::max_failures`]): no further step starts, and running steps
-    /// finish. For each subject, every step before the failure is done and no step after it has started.
+    /// Stops at the first step that fails (but see [`Self::max_failures`]): no further step starts, and running steps finish. For
+    /// each subject, every step before the failed step is done and no step after it has started.
     pub async fn run(
         &mut self,
         work: &dyn Work<Effect = E>,
@@ -183,9 +184,9 @@ impl<'a, E: Effect> Executor<'a, E> {
         Ok(report)
     }
 
-    /// Undoes every step that was done, last step first. A step whose object another client changed is skipped and
-    /// reported, and the steps that it depends on stay done ([`super::Step::subject`]); any other failure stops, as in
-    /// [`Self::run`]. The same call retries the skipped steps.
+    /// Undoes every step that was done, last step first. Skips and reports a step if another client changed its object; the steps
+    /// that it depends on stay done ([`super::Step::subject`]). Any other failure stops the rollback, as in [`Self::run`]. The
+    /// same call retries the skipped steps.
     pub async fn unwind(&mut self, work: &dyn Work<Effect = E>) -> Result<Report, Failure> {
         let stages = work.way_back();
         self.refuse_past_no_return(work, &stages)?;
@@ -198,7 +199,7 @@ impl<'a, E: Effect> Executor<'a, E> {
         self.unwind_stages(work, &stages, begun).await
     }
 
-    /// Undoes stages, given in the order of the rollback, each last step first; `begun`: whether any of their steps was
+    /// Undoes stages in the given order, and the steps of each stage last step first. `begun`: whether any of these steps was
     /// undone before.
     async fn unwind_stages(
         &mut self,
@@ -235,7 +236,7 @@ impl<'a, E: Effect> Executor<'a, E> {
     }
 }
 
-/// No code panics while it holds a lock, so a poisoned lock is usable.
+/// Locks a mutex, even a poisoned one: no code panics while it holds a lock, so the data is consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

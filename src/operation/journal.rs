@@ -1,4 +1,5 @@
-//! Records the steps of an operation, so that any machine can resume it. Its ledger determines where it is stored.
+//! The journal of an operation: it records the steps, so that any machine can resume the operation. The ledger determines where
+//! the journal is stored.
 
 mod etcd;
 mod keep;
@@ -21,8 +22,8 @@ pub use self::summary::Summary;
 use super::{Ledger, OperationError, Part, PartChange, Parts, ReadLedger, StepId};
 use crate::store::{Action, CommitError, Expected, Revision, Transaction};
 
-/// The size of a part of a plan, well below etcd's limit of 1.5 MiB a request (`--max-request-bytes`) and the limit of a
-/// ConfigMap, 1 MiB.
+/// Size of one part of a stored plan, in bytes. Well below etcd's limit of 1.5 MiB per request (`--max-request-bytes`) and the
+/// limit of 1 MiB per ConfigMap.
 const PLAN_PART: usize = 512 * 1024;
 
 /// The journal of one operation.
@@ -39,7 +40,7 @@ impl Journal {
         Self { cluster, operation, records: HashMap::new(), returning: None }
     }
 
-    /// Creates a journal in its ledger: stores the plan, then the summary by which the operation exists.
+    /// Creates a journal in a ledger: stores the plan, then the summary. The operation exists once its summary is stored.
     pub async fn begin_in(
         ledger: &dyn Ledger,
         plan: &[u8],
@@ -55,7 +56,7 @@ impl Journal {
         Ok(Self::at(cluster, operation))
     }
 
-    /// Opens the journal of an existing operation: its summary, its plan and its records.
+    /// Reads the journal of an existing operation: its summary, its plan and its records.
     pub async fn open_in(ledger: &dyn ReadLedger) -> Result<(Self, Summary, Vec<u8>), OperationError> {
         let (cluster, operation) = ledger.operation();
         let mut journal = Self::at(cluster, operation);
@@ -92,7 +93,7 @@ impl Journal {
         }
     }
 
-    /// Returns the additions to the plan, in order.
+    /// Returns the amendments of the plan, in order.
     pub async fn amendments(ledger: &dyn ReadLedger) -> Result<Vec<Vec<u8>>, OperationError> {
         let mut amendments = Vec::new();
         let mut visit = |_, value: &[u8], _| amendments.push(value.to_vec());
@@ -110,7 +111,8 @@ impl Journal {
         self.records.get(step).filter(|(record, _)| record.state == State::Done).map(|(_, at)| *at)
     }
 
-    /// Returns when a step came to a state, in seconds since 1970, if no record of any step has changed since.
+    /// Returns the time at which a step reached a state, in seconds since 1970. `None` if the step is in another state, or if the
+    /// record of any step has changed since.
     pub fn begun_last(&self, step: &StepId, state: State) -> Option<i64> {
         let (record, revision) = self.records.get(step)?;
         let is_last = self.records.values().all(|(_, other)| other <= revision);
@@ -118,12 +120,12 @@ impl Journal {
         Some(*since)
     }
 
-    /// Returns the revision at which the record of a step changed last, `None` if it has none.
+    /// Returns the revision of the last change of a step's record, `None` if the step has no record.
     pub fn changed_at(&self, step: &StepId) -> Option<Revision> {
         self.records.get(step).map(|(_, revision)| *revision)
     }
 
-    /// Returns the state of a step, `None` if it never started, or is to start again.
+    /// Returns the state of a step, `None` if the step never started or was reset.
     pub fn state(&self, step: &StepId) -> Option<State> {
         self.records.get(step).map(|(record, _)| record.state).filter(|state| *state != State::Reset)
     }
@@ -137,16 +139,16 @@ impl Journal {
         all.into_iter().map(|(step, (record, _))| (step, record)).collect()
     }
 
-    /// Whether a rollback of the whole operation has started: a step is undone, and no batch is being rolled back
+    /// Returns whether a rollback of the whole operation has started: a step is undone, and no batch is being rolled back
     /// ([`Self::returning`]).
     pub fn is_being_undone(&self) -> bool {
         self.returning.is_none() && self.records.values().any(|(record, _)| record.state.is_of_the_way_back())
     }
 
-    /// Returns the change of a step's record to a state, and the record. Pass the record to [`Self::recorded`] once the
+    /// Returns the change that records a new state of a step, and the new record. Pass the record to [`Self::recorded`] once the
     /// change is committed.
     ///
-    /// Fails if the step cannot change to that state from its current one.
+    /// Fails if the step cannot change from its current state to the new state.
     pub fn record(
         &self,
         step: &StepId,
@@ -175,7 +177,7 @@ impl Journal {
         Ok((PartChange { part, expected, action }, record))
     }
 
-    /// Stores a committed record.
+    /// Caches a record that was committed.
     pub fn recorded(&mut self, step: &StepId, record: Record, revision: Revision) {
         self.records.insert(step.clone(), (record, revision));
     }
@@ -198,7 +200,7 @@ impl Journal {
         Ok(Some((value, revision)))
     }
 
-    /// Replaces the cached record of a step with the one that was read.
+    /// Replaces the cached record of a step with the record that was read. `None` removes the cached record.
     pub(super) fn replace(&mut self, step: &StepId, found: Option<(Record, Revision)>) {
         match found {
             Some(found) => drop(self.records.insert(step.clone(), found)),
@@ -207,7 +209,7 @@ impl Journal {
     }
 }
 
-/// Creates a part that is never changed. If the answer is lost, reads the part to find the outcome.
+/// Creates a part that never changes. If the answer is lost, reads the part to find out whether it was created.
 async fn put_new(ledger: &dyn Ledger, part: Part, value: &[u8]) -> Result<(), OperationError> {
     let action = Action::Put(value.to_vec());
     let change = PartChange { part: part.clone(), expected: Expected::Absent, action };

@@ -3,14 +3,14 @@
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The task. Dropping it ends it.
+/// A task that keeps the operation lease alive. Dropping this value ends the task.
 pub(super) struct Keeping {
     lost: watch::Receiver<Option<String>>,
     task: JoinHandle<()>,
 }
 
 impl Keeping {
-    /// Starts the task; it ends with the reason of the loss.
+    /// Starts the task. It ends with the reason for the loss of the lease.
     pub(super) fn begin(keep: impl Future<Output = String> + Send + 'static) -> Self {
         let (tell, lost) = watch::channel(None);
         let task = tokio::spawn(async move {
@@ -24,7 +24,7 @@ impl Keeping {
         self.lost.borrow().clone()
     }
 
-    /// Waits until it is lost, and returns why.
+    /// Waits until the lease is lost, and returns why.
     pub(super) async fn until_lost(&self) -> String {
         let mut lost = self.lost.clone();
         let told = lost.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());

@@ -8,24 +8,25 @@ use time::format_description::well_known::Rfc3339;
 
 use super::{Ambient as _, SystemAmbient};
 
-/// The process that runs an operation: stored in the operation lease as its holder, and in the journal as its starter.
+/// The process that runs an operation. The operation lease stores it as the holder, the journal as the process that started the
+/// operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseHolder {
-    /// `USER@HOST`.
+    /// User and host of the process: `USER@HOST`.
     pub holder: String,
-    /// The process there.
+    /// Id of the process on that host.
     pub pid: u32,
-    /// The operation's id.
+    /// Id of the operation.
     pub operation: String,
-    /// What it does, for people: `renumber to 10.200.0.0/16`.
+    /// Description of the operation for people, such as `renumber to 10.200.0.0/16`.
     pub purpose: String,
-    /// Since when, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub since: i64,
 }
 
 impl LeaseHolder {
-    /// Returns the holder for this process: the user name from the environment (else the uid) at the host name, which in
-    /// a Pod is the Pod's name.
+    /// Returns the lease holder for this process. Its `USER@HOST` is the user name from the environment (else the uid) and the
+    /// host name (in a Pod, the name of the Pod).
     pub fn of_this_process(operation: &str, purpose: &str, now: i64) -> Self {
         let name = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
         let user = name
@@ -65,8 +66,8 @@ pub fn moment() -> String {
     OffsetDateTime::now_utc().format(&format).unwrap_or_default()
 }
 
-/// Returns an id for an operation, without its kind, `YYYYMMDDTHHMMSSZ-xxxx`: it sorts by time, and differs for two
-/// operations of the same second.
+/// Returns a new operation id without the kind of operation: `YYYYMMDDTHHMMSSZ-xxxx`. Ids sort by time, and differ for two
+/// operations that start in the same second.
 pub fn new_id() -> String {
     let unique: String = SystemAmbient.uid().chars().take(4).collect();
     format!("{}-{unique}", moment())

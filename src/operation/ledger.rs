@@ -1,7 +1,7 @@
 //! The record of an operation: where it is stored, and which process can write it.
 //!
-//! A ledger contains the fencing token: a process that lost the operation to another one cannot write through it any
-//! more. In etcd the record and its change are one transaction ([`EtcdLedger`]); in a cluster's API they are separate
+//! A ledger contains the fencing token: a process that lost the operation to another process can no longer write through its
+//! ledger. In etcd a step's record and its change are one transaction ([`EtcdLedger`]). In a cluster's API they are separate
 //! requests ([`ClusterLedger`]).
 
 mod cluster;
@@ -22,13 +22,13 @@ use crate::store::{Action, Expected, ReadStore, Revision, Transaction};
 pub enum Part {
     /// The kind and status of the operation ([`super::Summary`]).
     Summary,
-    /// A part of the plan, from 0.
+    /// A part of the plan, by its number from 0.
     Plan(usize),
-    /// An addition to the plan during its execution, from 1.
+    /// An amendment of the plan during its execution, by its number from 1.
     Amendment(usize),
     /// The state of a step ([`super::Record`]).
     Step(StepId),
-    /// The repairs of a subject after it was done.
+    /// The repairs of a subject after its steps were done.
     Repaired(String),
 }
 
@@ -49,13 +49,13 @@ impl fmt::Display for Part {
 pub struct PartChange {
     /// The part.
     pub part: Part,
-    /// Its expected revision.
+    /// Expected revision of the part.
     pub expected: Expected,
-    /// The new value, or its deletion.
+    /// New value of the part, or its deletion.
     pub action: Action,
 }
 
-/// A kind of parts, of which an operation has many.
+/// The kinds of parts that an operation has many of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parts {
     /// Every [`Part::Amendment`], in order.
@@ -70,10 +70,10 @@ pub type SeePart<'s> = &'s mut (dyn FnMut(Part, &[u8], Revision) + Send);
 /// The record of one operation, read-only.
 #[async_trait]
 pub trait ReadLedger: Send + Sync {
-    /// The cluster that the operation changes, and the operation's id.
+    /// Returns the cluster that the operation changes, and the operation's id.
     fn operation(&self) -> (&str, &str);
 
-    /// Where a part is, for messages.
+    /// Returns where a part is stored, for messages.
     fn place(&self, part: &Part) -> String;
 
     /// Reads the current value of a part, with the revision of its last change; `None` if it does not exist.
@@ -90,18 +90,19 @@ pub trait ReadLedger: Send + Sync {
 
 /// The record of one operation, for the process that runs it.
 ///
-/// Revisions increase with each write, over all parts: of two parts the one with the lower revision was written first.
+/// Revisions increase with each write, across all parts: of two parts, the part with the lower revision was written first.
 #[async_trait]
 pub trait Ledger: ReadLedger {
-    /// Changes parts, and with them the store that the ledger is in: all or nothing, and only while this process holds the
-    /// operation ([`OperationError::LockLost`]). Returns the revision of the change.
+    /// Changes parts, and in the same write the store that contains the ledger: all or nothing. Returns the revision of the
+    /// change.
     ///
-    /// Fails with [`CommitError`](crate::store::CommitError) on a conflict, or when the answer was lost.
+    /// Fails with [`OperationError::LockLost`] if this process no longer holds the operation. Fails with
+    /// [`CommitError`](crate::store::CommitError) on a conflict, or when the answer was lost.
     async fn write(&self, parts: Vec<PartChange>, with: Transaction) -> Result<Revision, OperationError>;
 
-    /// The store that it is in; steps change it in the same write.
+    /// Returns the store that contains the ledger; steps change it in the same write as their records.
     fn store(&self) -> &dyn ReadStore;
 
-    /// Fails with [`OperationError::LockLost`] if another process holds the operation now.
+    /// Fails with [`OperationError::LockLost`] if another process now holds the operation.
     async fn still_ours(&self) -> Result<(), OperationError>;
 }

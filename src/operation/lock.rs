@@ -1,13 +1,14 @@
-//! One operation on a cluster at a time, on any machine.
+//! The operation lease in etcd: only one operation runs on a cluster at a time, on any machine.
 //!
 //! ```text
 //! /netsurgeon/CLUSTER/lock      holder, since when, for which operation; expires with its etcd lease
 //! ```
 //!
-//! The operation lease promises two things. A second client learns who holds it. A holder that lost it, to a pause
-//! of minutes or to a network partition, cannot write any more: every write of an operation carries [`Lock::guard`],
-//! which compares the create revision of the key, and each acquisition creates the key again. Nothing depends on a
-//! clock: the holder checks its own clock only to stop sooner.
+//! The operation lease guarantees two things. A second client sees which process holds the lease. A process that lost the lease,
+//! after a pause of minutes or a network partition, can no longer write. For this, every write of an operation has the
+//! precondition [`Lock::guard`]. It compares the create revision of the key, and each acquisition creates the key again.
+//!
+//! These guarantees do not depend on clocks: the holder checks its own clock only to stop sooner.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,24 +23,24 @@ use crate::store::{
     Action, Change, CommitError, Entry, Expected, Guard, Key, ReadStore, Revision, StoreError, Transaction,
 };
 
-/// Attempts to create the key while other clients acquire and release it.
+/// Maximum number of attempts to create the key while other clients acquire and release the lease.
 const MOST_ATTEMPTS: u32 = 20;
 /// How often to check whether another holder's lease has expired.
 const LOOK: Duration = Duration::from_secs(1);
-/// A lease may expire this much later than reported: etcd reports whole seconds, and expires leases twice a second
+/// Extra time after the reported expiry of a lease: etcd reports whole seconds, and expires leases twice a second
 /// (`expireExpiredLeases`, `server/lease/lessor.go`, v3.6.16).
 const GRACE: Duration = Duration::from_secs(3);
-/// Keep-alives per TTL, so that one attempt may fail.
+/// Number of keep-alives per TTL. If one fails, the next can still renew the lease.
 const BEATS: u32 = 3;
 
 /// The operation lease and its holder, for the message to another client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// Its key.
+    /// Key of the operation lease.
     pub key: Key,
-    /// Its holder.
+    /// Process that holds the operation lease.
     pub claim: LeaseHolder,
-    /// The remaining TTL of its etcd lease; `None` for a key without one, which never expires.
+    /// Remaining TTL of the key's etcd lease; `None` if the key has no etcd lease and never expires.
     pub left: Option<Duration>,
 }
 
@@ -54,7 +55,7 @@ impl fmt::Display for Held {
     }
 }
 
-/// The operation lease, held by this process. Dropping it lets it expire; [`Self::release`] releases it at once.
+/// The operation lease, held by this process. Dropping this value lets the lease expire; [`Self::release`] releases it at once.
 pub struct Lock {
     store: Arc<dyn LeaseStore>,
     key: Key,
@@ -66,10 +67,10 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Acquires the operation lease of a cluster and keeps it until it is released or dropped. It outlives its process by
+    /// Acquires the operation lease of a cluster and keeps it until it is released or dropped. The lease outlives its process by
     /// `ttl` (in whole seconds; etcd grants at least one and a half election timeouts).
     ///
-    /// Fails with [`OperationError::Locked`] if it is held.
+    /// Fails with [`OperationError::Locked`] if another process holds the lease.
     pub async fn acquire(
         store: Arc<dyn LeaseStore>,
         cluster: &str,
@@ -85,19 +86,20 @@ impl Lock {
         match create(store.as_ref(), &key, about, granted.lease).await {
             Ok(created) => Ok(Self::kept(store, key, about.clone(), created, granted, asked)),
             Err(error) => {
-                // Without its lease, a create whose answer was lost cannot succeed late. If the revoke fails, the
-                // lease expires.
+                // Revoking the etcd lease prevents a late success of a create request whose answer was lost. If the revoke fails,
+                // the etcd lease expires by itself.
                 let _ = store.revoke(granted.lease).await;
                 Err(error)
             }
         }
     }
 
-    /// Acquires it as [`Self::acquire`] does. If it is held for the same operation, waits at most for its remaining TTL
-    /// until it expires: a live holder renews it meanwhile. Calls `waiting` with the holder, about once a second.
+    /// Acquires the operation lease like [`Self::acquire`]. If the lease is held for the same operation, waits until it expires,
+    /// at most for its remaining TTL: a live holder renews the lease in this time. Calls `waiting` with the holder about once a
+    /// second.
     ///
-    /// Fails with [`OperationError::Locked`] at once if it is held for another operation or has no etcd lease, and as soon
-    /// as it is renewed.
+    /// Fails with [`OperationError::Locked`] at once if the lease is held for another operation or has no etcd lease. Fails with
+    /// the same error as soon as the holder renews the lease.
     pub async fn acquire_after(
         store: Arc<dyn LeaseStore>,
         cluster: &str,
@@ -124,10 +126,10 @@ impl Lock {
         }
     }
 
-    /// Takes it over from a process that holds it for the same operation, when the operator resumes the operation and
-    /// knows that this process hangs. If it is free, acquires it as [`Self::acquire`] does.
+    /// Takes the operation lease over from a process that holds it for the same operation. The operator requests this on resume
+    /// if that process hangs. If the lease is free, acquires it like [`Self::acquire`].
     ///
-    /// Fails with [`OperationError::Locked`] if it is held for another operation, or another client was faster.
+    /// Fails with [`OperationError::Locked`] if the lease is held for another operation, or another client was faster.
     pub async fn take_over(
         store: Arc<dyn LeaseStore>,
         cluster: &str,
@@ -143,9 +145,9 @@ impl Lock {
             let change = Change { key, expected, action: Action::Delete };
             let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
             match store.commit(&transaction).await {
-                // Only after the delete: otherwise it could revoke the lease of a key that changed since the read.
+                // Revoked only after the delete. Otherwise the revoke could end the lease of a key that changed since the read.
                 Ok(_) if entry.lease != 0 => drop(store.revoke(LeaseId(entry.lease)).await),
-                // The attempt to acquire it reports the current holder.
+                // The call of `acquire` below reports the current holder.
                 Ok(_) | Err(CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -181,36 +183,37 @@ impl Lock {
         Self { store, key, claim, created, lease: granted.lease, keeping, beside: None }
     }
 
-    /// Adds the cluster's Lease, which excludes operations without access to etcd. Both are released together.
+    /// Adds the Kubernetes Lease of the cluster, which excludes operations without access to etcd. Both leases are released
+    /// together.
     #[must_use]
     pub fn with(mut self, beside: ClusterLock) -> Self {
         self.beside = Some(beside);
         self
     }
 
-    /// Returns its holder.
+    /// Returns the holder of the lease.
     pub fn claim(&self) -> &LeaseHolder {
         &self.claim
     }
 
-    /// Returns the precondition that the operation lease is still this one. Every write must carry it
+    /// Returns the precondition that this process still holds the operation lease. Every write must include this precondition
     /// ([`super::EtcdLedger::new`]).
     pub fn guard(&self) -> Guard {
         Guard::SameCreation(self.key.clone(), self.created)
     }
 
-    /// Returns why it is lost, or must be considered lost; `None` while it is held.
+    /// Returns why the lease is lost, or must be considered lost; `None` while the lease is held.
     pub fn lost(&self) -> Option<String> {
         self.keeping.lost()
     }
 
-    /// Waits until it is lost, and returns why.
+    /// Waits until the lease is lost, and returns why.
     pub async fn until_lost(&self) -> String {
         self.keeping.until_lost().await
     }
 
-    /// Waits until the cluster's Lease is lost to another holder, and returns why; waits forever if there is no Lease.
-    /// etcd then rejects no write: the new holder has no access to etcd.
+    /// Waits until another holder has the Kubernetes Lease of the cluster, and returns the reason. Waits forever if no such Lease
+    /// was added. After this loss etcd still accepts the writes of this process: the new holder has no access to etcd.
     pub async fn until_lease_lost(&self) -> String {
         match &self.beside {
             Some(beside) => beside.until_lost().await,
@@ -218,7 +221,7 @@ impl Lock {
         }
     }
 
-    /// Releases it.
+    /// Releases the operation lease, and the Kubernetes Lease if one was added.
     pub async fn release(mut self) -> Result<(), StoreError> {
         if let Some(beside) = self.beside.take()
             && let Err(error) = beside.release().await
@@ -237,13 +240,13 @@ struct Keeper {
     created: Revision,
     lease: LeaseId,
     ttl: Duration,
-    /// When the etcd lease expires by this machine's clock: counted from before the request, so etcd expires it no
-    /// sooner.
+    /// Time at which the etcd lease expires by this machine's clock. Counted from before the request, so that etcd does not
+    /// expire the lease earlier.
     good_until: Instant,
 }
 
 impl Keeper {
-    /// Returns when the operation lease is lost, with the reason.
+    /// Runs until the operation lease is lost, and returns the reason.
     async fn keep(mut self) -> String {
         let beat = self.ttl.checked_div(BEATS).unwrap_or(self.ttl);
         let mut last = "no answer".to_string();
@@ -254,7 +257,7 @@ impl Keeper {
             }
             sleep(beat.min(left)).await;
             let asked = Instant::now();
-            // Also after the TTL: a store that was unavailable for longer may have kept the lease.
+            // The keep-alive is sent even after the TTL: a store that was unavailable for longer may have kept the lease.
             match self.store.keep_alive(self.lease, beat).await {
                 Ok(true) => self.good_until = asked.checked_add(self.ttl).unwrap_or(asked),
                 Ok(false) => return "its lease has ended".to_string(),
@@ -263,7 +266,7 @@ impl Keeper {
                     last = error.to_string();
                 }
             }
-            // The key can be missing while its etcd lease exists: another process took over.
+            // If another process took over, the key is missing or was created again, although the etcd lease still exists.
             let read = timeout_at(self.good_until, self.store.get(&self.key)).await;
             if let Ok(Ok(entry)) = read
                 && !Guard::SameCreation(self.key.clone(), self.created).holds(entry.as_ref())
@@ -275,7 +278,7 @@ impl Keeper {
     }
 }
 
-/// Why the operation lease is lost if its key is missing.
+/// Reason for the loss if the key of the operation lease is missing.
 const NOBODY: &str = "its lease has ended, and no process holds it";
 
 /// Returns the error for a write that was rejected because the operation lease is lost.
@@ -295,7 +298,7 @@ pub(super) fn key_of(cluster: &str) -> Key {
     Key::from(format!("/netsurgeon/{cluster}/lock"))
 }
 
-/// Creates the key; returns its create revision.
+/// Creates the key and returns its create revision.
 async fn create(
     store: &dyn LeaseStore,
     key: &Key,

@@ -1,4 +1,4 @@
-//! The operation lease in a store, with the clocks of store and runtime paused: only the tests advance them.
+//! Tests of the operation lease with paused clocks: only the tests advance the clocks of the store and the runtime.
 
 use super::*;
 use crate::store::WriteStore as _;
@@ -25,7 +25,7 @@ async fn pass(store: &MemoryStore, time: Duration) {
     let second = Duration::from_secs(1);
     for _ in 0..time.as_secs() {
         tokio::time::advance(second).await;
-        // Tasks that woke up get the time to run.
+        // Lets the tasks that woke up run.
         for _ in 0..20 {
             tokio::task::yield_now().await;
         }
@@ -78,7 +78,7 @@ async fn lease_is_renewed_while_held_and_expires_once_dropped() {
 async fn loser_learns_the_holder_and_cannot_write() {
     let store = Arc::new(MemoryStore::new());
     let alice = acquire(&store, "alice").await.unwrap();
-    // No keep-alive runs meanwhile.
+    // Only the clock of the store advances, so no keep-alive runs.
     store.advance(TTL);
     let bob = acquire(&store, "bob").await.expect("it has expired");
     let late = write(&store, &alice, "/alice").await;

@@ -3,23 +3,23 @@
 //! ```text
 //! intention ──► Plan (value, digest) ──► stages of Steps (data) ──► executor ──► store, API, waiting
 //!                                                                     │
-//!                                                    ledger: one record a step, in that store or in the cluster
+//!                                                    ledger: one record per step, in that store or in the cluster
 //!
 //! a step:  (none) ─► Started ─► Done | Failed          back:  UndoStarted ─► UndoDone | UndoFailed
 //!              └──────────────► Done                             (a step in the store: at once)
 //! undone with its batch, or because its plan changed:  ─► Reset, which counts as (none)
 //! ```
 //!
-//! A step in the store changes objects and writes its record in one transaction, so the journal and the
-//! cluster never disagree. A step outside the store records its intention and the previous state first, and its outcome
-//! and result afterwards. On resume, its environment observes the outcome.
+//! A step in the store changes objects and writes its record in one transaction, so the journal and the cluster never disagree. A
+//! step outside the store first records its intention and the previous state, and afterwards its outcome and result. On resume,
+//! the environment observes whether such a step was done.
 //!
-//! Steps with different subjects run concurrently ([`Executor::parallel`]). The operation lease in the store ([`Lock`])
-//! excludes other operations; a process that loses it cannot write any more.
+//! Steps with different subjects run concurrently ([`Executor::parallel`]). The operation lease in the store ([`Lock`]) excludes
+//! other operations. A process that loses the lease can no longer write.
 //!
-//! This room knows etcd transactions and fields of objects, not Services: renumbering compiles to these steps, and so
-//! does every other operation with a rollback. What a step does outside the store is an [`Effect`] of the room of that
-//! kind of operation, executed by that room's [`Environment`].
+//! This room knows etcd transactions and fields of objects, not Services. Renumbering and every other operation with a rollback
+//! compile to these steps. The room of each kind of operation defines what its steps do outside the store ([`Effect`]), and
+//! executes these effects ([`Environment`]).
 
 mod cluster_lock;
 mod environment;
@@ -62,7 +62,7 @@ use crate::kube_api::ClusterError;
 use crate::store::{CommitError, Key, StoreError};
 use crate::wire::EditError;
 
-/// Why a step failed, or the journal around it.
+/// The error of a step, or of the journal of its operation.
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
     /// The store failed.
@@ -105,50 +105,51 @@ pub enum OperationError {
     /// The operation waits for a manual step.
     #[error("manual step required: {what} ({why})")]
     Paused {
-        /// Its name.
+        /// Name of the manual step.
         name: String,
-        /// What to do.
+        /// What the operator has to do.
         what: String,
-        /// Why it must happen at this point.
+        /// Why the step must be done at this point.
         why: String,
     },
     /// A gate between two batches is closed: the operation pauses here and can be resumed.
     #[error("the gate `{gate}` is closed: {reason}")]
     GateClosed {
-        /// The gate.
+        /// Name of the gate.
         gate: String,
-        /// Why.
+        /// Why the gate is closed.
         reason: String,
-        /// The batch, from 0, that ended just before; `None` if the gate was checked before a batch that runs again.
+        /// Number of the batch before the gate, from 0. `None` if the gate was checked before a batch that runs again.
         after: Option<usize>,
     },
-    /// A batch was rolled back because a gate after it was closed: the operation pauses before it and can be resumed.
+    /// A batch was rolled back because a gate after the batch was closed. The operation pauses before the batch and can be
+    /// resumed.
     #[error("the gate `{gate}` was closed: {reason}; batch {} was rolled back", .batch.saturating_add(1))]
     BatchRolledBack {
-        /// The batch, from 0.
+        /// Number of the batch, from 0.
         batch: usize,
-        /// The gate.
+        /// Name of the gate.
         gate: String,
-        /// Why it was closed.
+        /// Why the gate was closed.
         reason: String,
     },
     /// A step of a batch that is being rolled back could not be undone.
     #[error("batch {} could not be rolled back completely: {reason}", .batch.saturating_add(1))]
     BatchStuck {
-        /// The batch, from 0.
+        /// Number of the batch, from 0.
         batch: usize,
-        /// Why the first of these steps could not be undone.
+        /// Why the first such step could not be undone.
         reason: String,
     },
     /// The environment failed.
     #[error(transparent)]
     Environment(#[from] Fault),
-    /// A step cannot change from its state to that one.
+    /// A step cannot change from its current state to the requested state.
     #[error("the journal record of step `{step}` cannot change from {from} to {to}")]
     IllegalTransition {
         /// The step.
         step: StepId,
-        /// State in the journal.
+        /// Current state in the journal.
         from: String,
         /// The requested state.
         to: String,
@@ -156,21 +157,21 @@ pub enum OperationError {
     /// The journal is unreadable or belongs to another operation.
     #[error("the journal at {what} cannot be used: {reason}")]
     Journal {
-        /// Where.
+        /// Where the journal is stored.
         what: String,
-        /// Why.
+        /// Why the journal cannot be used.
         reason: String,
     },
     /// Another process holds the operation lease of the cluster.
     #[error("{0}")]
     Locked(Box<Held>),
-    /// This process lost the operation lease; the write that requires it was rejected.
+    /// This process lost the operation lease; the write that requires the lease was rejected.
     #[error("the operation lease was lost: {to}; nothing was written")]
     LockLost {
-        /// A clause about its holder now.
+        /// Text that describes the current holder of the lease.
         to: String,
     },
-    /// It was stopped on request.
+    /// The operation was stopped on request.
     #[error("stopped on request before this step; all earlier steps are done and recorded in the journal")]
     Stopped,
     /// The rollback of the operation has started, so it cannot go forward again.
@@ -179,7 +180,7 @@ pub enum OperationError {
     /// The operation has passed the step after which a rollback is impossible.
     #[error("the operation has passed its point of no return (step `{step}`)")]
     PointOfNoReturn {
-        /// The step.
+        /// The step after which a rollback is impossible.
         step: StepId,
     },
 }
@@ -191,8 +192,8 @@ impl From<ClusterError> for OperationError {
 }
 
 impl OperationError {
-    /// Whether the error concerns one object that another client changed, or a component rejects, so that other steps
-    /// can still run.
+    /// Returns whether the error concerns one object that another client changed or a component rejects. Other steps can then
+    /// still run.
     pub fn is_about_one_object(&self) -> bool {
         matches!(
             self,
@@ -203,7 +204,7 @@ impl OperationError {
         )
     }
 
-    /// Whether this is a pause, not a failure: the same call resumes.
+    /// Returns whether the error is a pause and not a failure: the same call resumes the operation.
     pub fn is_pause(&self) -> bool {
         matches!(
             self,

@@ -7,15 +7,15 @@ use super::{Action, Effect, Manual, OperationError, Stage, Step, StepId, WaitKin
 /// A step as it is reported to observers, for any kind of operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Told<'a> {
-    /// Its name.
+    /// Id of the step.
     pub id: &'a StepId,
-    /// Its subject; empty for a step that the whole operation needs.
+    /// Subject of the step; empty for a step that the whole operation needs.
     pub subject: &'a str,
-    /// What it waits for, if it is a wait ([`WaitKind::name`]).
+    /// Name of the condition that the step waits for, if the step is a wait ([`WaitKind::name`]).
     pub wait: Option<&'static str>,
-    /// What a person has to do, if it is a manual step.
+    /// What a person has to do, if the step is a manual step.
     pub manual: Option<&'a Manual>,
-    /// Whether it runs only in a rollback.
+    /// Whether the step runs only in a rollback.
     pub is_for_the_way_back: bool,
 }
 
@@ -38,47 +38,47 @@ pub enum Event<'a> {
     StageStarted {
         /// The stage.
         stage: &'a Stage,
-        /// Its number of steps.
+        /// Number of steps of the stage.
         steps: usize,
-        /// Whether it is being undone.
+        /// Whether the stage is being undone.
         back: bool,
     },
-    /// A step starts, or its undo.
+    /// A step starts, or the undo of a step starts.
     StepStarted {
         /// The step.
         step: Told<'a>,
-        /// How long it still takes, if it only lets time pass.
+        /// Remaining time, if the step only lets time pass.
         left: Option<Duration>,
     },
-    /// A step was executed, or undone.
+    /// A step was executed (or undone).
     StepDone {
         /// The step.
         step: Told<'a>,
     },
-    /// A step had been executed, or undone, before.
+    /// A step was executed (or undone) before.
     StepSkipped {
         /// The step.
         step: Told<'a>,
     },
-    /// The check whether the operation continues starts, between two batches.
+    /// A check between two batches starts: it decides whether the operation continues.
     CheckpointAsked {
         /// The next stage.
         stage: &'a Stage,
     },
-    /// The check ended, or was cancelled.
+    /// The check between two batches ended, or was cancelled.
     CheckpointAnswered,
-    /// A step could not be executed, or undone; or the operation pauses at it.
+    /// A step could not be executed (or undone), or the operation pauses at this step.
     StepFailed {
         /// The step.
         step: Told<'a>,
-        /// Why.
+        /// Why the step failed, or why the operation pauses.
         error: &'a OperationError,
     },
-    /// A step could not be executed, or undone, and was skipped.
+    /// A step could not be executed (or undone) and was skipped.
     LeftAlone {
         /// The step.
         step: &'a StepId,
-        /// Why.
+        /// Why the step was skipped.
         reason: &'a str,
     },
 }

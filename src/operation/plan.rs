@@ -1,5 +1,5 @@
-//! A plan is a value: it is printed, saved, reviewed, compared by digest, and executed. Planning cannot write: the
-//! planner gets no store that could.
+//! The plan of an operation, as a value: it is printed, saved, reviewed, compared by digest, and executed. Planning cannot write,
+//! because the planner gets no writable store.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -14,19 +14,19 @@ use crate::store::Revision;
 
 /// A kind of plan.
 pub trait Kind: Serialize + DeserializeOwned {
-    /// Its name: `renumber`.
+    /// Name of the kind, such as `renumber`.
     const NAME: &'static str;
-    /// Version of its saved form, of its compilation to steps, and of the execution of its effects: a plan of another
-    /// version is refused, because its execution would differ from what was reviewed.
+    /// Version of the saved format, of the compilation to steps, and of the execution of effects. A plan of another version is
+    /// rejected, because its execution would differ from the reviewed plan.
     const VERSION: u32;
 }
 
-/// The intention of a plan, in the terms of the room that compiles it to steps.
+/// The work of a plan: the changes that the operation is to make, in the terms of the room that compiles them to steps.
 ///
-/// The steps are a pure function of it. They are compiled stage by stage, so that a plan for tens of
-/// thousands of objects is never held as steps in memory.
+/// The steps are a pure function of the work. They are compiled stage by stage, so that a plan for tens of thousands of objects
+/// is never held as steps in memory.
 pub trait Work: Send + Sync {
-    /// What its steps do outside the store.
+    /// Type of the effects that the steps have outside the store.
     type Effect: Effect;
 
     /// Returns the stages, in the order of their execution.
@@ -35,13 +35,13 @@ pub trait Work: Send + Sync {
     /// Returns the steps of a stage, in order.
     fn steps(&self, stage: &Stage) -> Vec<Step<Self::Effect>>;
 
-    /// Whether a later stage can run forward while an earlier stage of waits has not ended. No stage in between is left
-    /// out, and no gate is checked there.
+    /// Returns whether a later stage can run forward while an earlier stage, which only waits, has not ended. All stages between
+    /// the two also run, and no gate is checked between them.
     fn may_be_beside(&self, _waiting: &Stage, _later: &Stage) -> bool {
         false
     }
 
-    /// Returns the stages in the order of a rollback; the steps of each are undone last step first.
+    /// Returns the stages in the order of a rollback. The steps of each stage are undone last step first.
     fn way_back(&self) -> Vec<Stage> {
         let mut stages = self.stages();
         stages.reverse();
@@ -54,11 +54,11 @@ pub trait Work: Send + Sync {
 pub struct Stage {
     /// Position in the plan, from 0.
     pub index: usize,
-    /// Short name: `flip`.
+    /// Short name, such as `flip`.
     pub name: String,
-    /// Its batch, from 0, if it belongs to one.
+    /// Batch of the stage, from 0, if the stage belongs to a batch.
     pub batch: Option<usize>,
-    /// For people: `move the addresses of batch 2`.
+    /// Description for people, such as `move the addresses of batch 2`.
     #[serde(skip)]
     pub title: String,
 }
@@ -66,26 +66,26 @@ pub struct Stage {
 /// The metadata of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// The kind of operation: `renumber`.
+    /// Kind of operation, such as `renumber`.
     pub kind: String,
-    /// Version of netsurgeon that created it.
+    /// Version of netsurgeon that created the plan.
     pub tool: String,
-    /// The cluster's identity: uid of the namespace `kube-system`.
+    /// Identity of the cluster: uid of the namespace `kube-system`.
     pub cluster: String,
-    /// Revision of the survey that it is based on.
+    /// Revision of the survey that the plan is based on.
     pub base_revision: Revision,
 }
 
 /// A plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan<W> {
-    /// [`Kind::VERSION`].
+    /// Version of the plan: [`Kind::VERSION`].
     pub version: u32,
-    /// Its metadata.
+    /// Metadata of the plan.
     pub header: Header,
-    /// SHA-256 of header and work, in hexadecimal: an approval refers to it.
+    /// SHA-256 of header and work, in hexadecimal. An approval refers to this digest.
     pub digest: String,
-    /// The intention; its members are siblings of header and digest.
+    /// The work of the plan. Its fields are stored on the same level as header and digest.
     #[serde(flatten)]
     pub work: W,
 }
@@ -131,7 +131,7 @@ pub enum PlanFileError {
         found: u32,
         /// The format of this program.
         expected: u32,
-        /// The tool that created it.
+        /// Version of netsurgeon that created the file.
         tool: String,
     },
     /// An operation was started by a version with different steps.
@@ -142,9 +142,9 @@ pub enum PlanFileError {
     Begun {
         /// The operation.
         operation: String,
-        /// The tool that started it.
+        /// Version of netsurgeon that started the operation.
         tool: String,
-        /// What differs.
+        /// Which steps differ.
         difference: String,
     },
     /// The file was changed after it was created.
@@ -162,7 +162,7 @@ pub enum PlanFileError {
     },
 }
 
-/// This program in the header of a plan.
+/// Name and version of this program, for the header of a plan.
 const TOOL: &str = concat!("netsurgeon ", env!("CARGO_PKG_VERSION"));
 
 impl<W: Kind> Plan<W> {
@@ -184,8 +184,8 @@ impl<W: Kind> Plan<W> {
         Self::parse(&text, path)
     }
 
-    /// Reads the plan of an operation from its journal, as [`Self::parse`]. The error for an operation that another version
-    /// started names that version.
+    /// Reads the plan of an operation from its journal, like [`Self::parse`]. If another version started the operation, the error
+    /// names that version.
     pub fn of_operation(json: &[u8], operation: &str) -> Result<Self, PlanFileError> {
         Self::parse(json, Path::new(operation)).map_err(|error| match error {
             PlanFileError::Format { found, expected, tool, .. } => PlanFileError::Begun {
@@ -220,8 +220,8 @@ impl<W: Kind> Plan<W> {
 }
 
 impl<W: Work> Plan<W> {
-    /// Returns the digest of all stages and steps that it compiles to, without text that is only shown: SHA-256, in
-    /// hexadecimal. It costs as much as compiling every step.
+    /// Returns the digest of all stages and steps that the plan compiles to: SHA-256, in hexadecimal. Text that is only shown is
+    /// not included. Costs as much as compiling every step.
     pub fn compiled(&self) -> String {
         hashed(|blocks| {
             for stage in self.work.stages() {
@@ -231,8 +231,8 @@ impl<W: Work> Plan<W> {
         })
     }
 
-    /// Fails if the plan compiled to other steps when the operation started. `compiled` is the digest recorded then; it is
-    /// empty if the operation was started by a version that did not record it.
+    /// Fails if the plan compiled to other steps when the operation started. `compiled` is the digest that was recorded at the
+    /// start. It is empty if the version that started the operation did not record it.
     pub fn compiles_as(&self, compiled: &str, operation: &str) -> Result<(), PlanFileError> {
         if compiled.is_empty() || compiled == self.compiled() {
             return Ok(());
@@ -270,7 +270,7 @@ fn hashed(write: impl FnOnce(&mut BufWriter<&mut HashWriter>) -> serde_json::Res
     HEXLOWER.encode(&hasher.0.finalize())
 }
 
-/// Bytes hashed at once: many blocks of SHA-256 (64 bytes), and well within the L1 cache.
+/// Number of bytes hashed at once: many blocks of SHA-256 (64 bytes), and well within the L1 cache.
 const DIGEST_BLOCK: usize = 16 * 1024;
 
 struct HashWriter(Sha256);

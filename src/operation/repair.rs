@@ -1,9 +1,10 @@
-//! Repairs changes that other clients undid, while no process runs the operation.
+//! Restores changes of an operation that other clients reverted, while no process runs the operation.
 //!
-//! A repair is one transaction that includes its record, like a step. Unlike a step, it happens when it is needed, any
-//! number of times. It does not acquire the operation lease, so no lease has to be kept alive during a week of soak.
-//! Its preconditions are that the lease is free and that the records of the steps that it relies on are unchanged. So
-//! it fails if a process starts to run the operation meanwhile, and two concurrent repairs of a subject happen once.
+//! Like a step, a repair is one transaction that includes its record. Unlike a step, a repair runs whenever it is needed, any
+//! number of times. A repair does not acquire the operation lease, so no lease has to be kept alive during a week of soak.
+//!
+//! The preconditions of a repair: the lease is free, and the records of the steps that the repair relies on are unchanged. So a
+//! repair fails if a process starts to run the operation meanwhile. Of two concurrent repairs of a subject only one succeeds.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,34 +13,34 @@ use super::swap::prepare;
 use super::{Ambient, Journal, Ledger, Noted, OperationError, Part, PartChange, State, StepId, Swap};
 use crate::store::{Action, Change, CommitError, Expected, Guard, WriteStore};
 
-/// How many of the last repairs of a subject its record keeps.
+/// Maximum number of repairs in the record of a subject; older repairs are dropped.
 const KEPT: usize = 20;
 
 /// A repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repair {
-    /// Its subject, as a part of a key: `NAMESPACE/NAME`.
+    /// Subject of the repair, as a part of a key: `NAMESPACE/NAME`.
     pub subject: String,
-    /// Its kind.
+    /// Kind of the repair.
     pub code: &'static str,
-    /// What it does, for people.
+    /// Description of the repair for people.
     pub says: String,
-    /// The change; none for a repair that was done elsewhere and is only recorded.
+    /// The change; empty for a repair that was done elsewhere and is only recorded.
     pub swap: Swap,
-    /// The steps that it relies on: their records must be as in the journal.
+    /// Steps that the repair relies on: their records must be unchanged since the journal was read.
     pub steps: Vec<StepId>,
-    /// Further preconditions.
+    /// Further preconditions of the repair.
     pub guards: Vec<Guard>,
 }
 
 /// The outcome of a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepairOutcome {
-    /// It is done.
+    /// The repair is done.
     Done,
     /// A process holds the operation lease. Nothing was written.
     Locked,
-    /// The objects changed since they were read: check again. Nothing was written, or the outcome is unknown.
+    /// The objects changed after they were read: check them again. Nothing was written, or the outcome is unknown.
     Stale,
 }
 
@@ -81,8 +82,9 @@ pub async fn repair(
     }
 }
 
-/// Executes a repair in place of steps that can no longer be executed, or undone, and records them as done, or undone. Only
-/// for the holder of the operation lease, with its ledger. [`RepairOutcome::Stale`] means to check again.
+/// Executes a repair instead of steps that can no longer be executed (or undone), and records these steps as done (or undone).
+/// Only the holder of the operation lease can call this, with its own ledger. After [`RepairOutcome::Stale`], check the objects
+/// again.
 pub async fn settle(
     ledger: &dyn Ledger,
     journal: &mut Journal,
@@ -93,8 +95,8 @@ pub async fn settle(
     settle_with(ledger, journal, steps, (repair, Vec::new()), ambient).await
 }
 
-/// Undoes these steps, records their new state, and adds their replacement to the plan as the amendment with this number:
-/// all in one transaction.
+/// Executes a repair that undoes steps, and records the new state of these steps. Adds the steps that replace them to the plan,
+/// as the amendment with this number. All of this is one transaction.
 pub async fn replace(
     ledger: &dyn Ledger,
     journal: &mut Journal,

@@ -1,5 +1,5 @@
-//! What an operation consists of: a closed set of step kinds, each plain data with its rollback. What a step does outside
-//! the store is a type of the domain.
+//! The steps of an operation: a closed set of kinds, each plain data that includes its rollback. Each kind of operation has its
+//! own type for the effects of steps outside the store.
 
 use std::fmt;
 use std::hash::Hash;
@@ -10,7 +10,7 @@ use crate::store::Key;
 use crate::wire::edit::Condition;
 use crate::wire::{Field, FieldEdit};
 
-/// The name of a step, unique in its plan and the same on every machine: as in `flip/default/web`.
+/// The id of a step, such as `flip/default/web`. Unique in its plan and the same on every machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StepId(pub String);
@@ -28,65 +28,65 @@ impl fmt::Display for StepId {
     }
 }
 
-/// One step. `E` is the effect outside the store that steps of this kind of operation have.
+/// One step. `E` is the type of effects outside the store that steps of this kind of operation have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step<E: Effect> {
-    /// Its name.
+    /// Id of the step.
     pub id: StepId,
-    /// The object that it changes, as in `default/web`; empty for a step that the whole operation needs. If a step
-    /// cannot be undone, earlier steps of the same subject stay done, and so do the steps that the whole operation
-    /// needs: they are what it depends on.
+    /// The object that the step changes, such as `default/web`; empty for a step that the whole operation needs. If a step cannot
+    /// be undone, the steps that it depends on stay done: earlier steps of the same subject, and steps that the whole operation
+    /// needs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
-    /// What it does, and how to undo it.
+    /// What the step does, and how to undo it.
     pub action: Action<E>,
-    /// No other step depends on this one: if it cannot be undone, only its own subject stays done.
+    /// Whether no other step depends on this one. If an independent step cannot be undone, the other steps still can.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub independent: bool,
-    /// If not empty, the step runs only in a rollback: at its place of the reverse order, if one of these steps was
-    /// executed. Empty for a step of both directions.
+    /// If not empty, the step runs only in a rollback, at its place in the reverse order, if one of these steps was executed.
+    /// Empty for a step that runs in both directions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub back_of: Vec<StepId>,
 }
 
 impl<E: Effect> Step<E> {
-    /// Whether the step runs only in a rollback.
+    /// Returns whether the step runs only in a rollback.
     pub fn is_for_the_way_back(&self) -> bool {
         !self.back_of.is_empty()
     }
 }
 
-/// What a step does, and how it is undone.
+/// What a step does, and how to undo it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action<E: Effect> {
-    /// A transaction in the store, and the one that undoes it, if there is anything to undo.
+    /// A transaction in the store, and the transaction that undoes it, if there is anything to undo.
     Swap {
-        /// Forward.
+        /// Transaction of the forward direction.
         forward: Swap,
-        /// In a rollback.
+        /// Transaction of a rollback.
         backward: Option<Swap>,
     },
-    /// An effect outside the store, or one whose transaction is computed at that moment; a rollback undoes it with the
-    /// same effect ([`Effect`]).
+    /// An effect outside the store, or an effect whose transaction is computed when the step runs. The same [`Effect`] value is
+    /// used to undo it in a rollback.
     Do(E),
-    /// A wait for a condition, in both directions: in a rollback whenever a step was undone since the last wait. In a
-    /// rollback, waits of [`Step::back_of`] for the same condition run once, as long as no step is undone in between. A
-    /// stop request does not wait for its end.
+    /// A wait for a condition, in both directions. In a rollback, a wait runs only if a step was undone since the last wait for
+    /// the same condition. So several waits of [`Step::back_of`] for one condition run once, unless a step is undone in between.
+    /// A stop request ends the wait early.
     Wait(Wait<E::Wait>),
     /// A step that a person does.
     Manual(Manual),
-    /// From here on the operation cannot be rolled back.
+    /// The point of no return: afterwards the operation cannot be rolled back.
     PointOfNoReturn,
 }
 
-/// What steps of one kind of operation do outside the store: a type of the room of that kind, executed by its
-/// [`Environment`](super::Environment).
+/// The effects of steps outside the store, for one kind of operation. The room of that kind defines the type. The
+/// [`Environment`](super::Environment) of that room executes the effects.
 pub trait Effect: Clone + fmt::Debug + Serialize + Send + Sync + 'static {
-    /// What steps of that kind of operation wait for.
+    /// Type of the conditions that steps of that kind of operation wait for.
     type Wait: WaitKind;
 
-    /// Whether a rollback has to undo it.
+    /// Returns whether a rollback has to undo the effect.
     fn has_way_back(&self) -> bool {
         true
     }
@@ -100,9 +100,10 @@ impl Effect for NoEffect {
     type Wait = NoWait;
 }
 
-/// What steps wait for: an enum of the room of that kind of operation, whose [`Environment`](super::Environment) waits.
+/// The conditions that steps of one kind of operation wait for. The room of that kind defines the enum. The
+/// [`Environment`](super::Environment) of that room waits for the conditions.
 pub trait WaitKind: Copy + Eq + Hash + fmt::Debug + Serialize + Send + Sync + 'static {
-    /// Its name, as serialised: `barrier`.
+    /// Returns the name of the condition, as serialised: `barrier`.
     fn name(self) -> &'static str;
 }
 
@@ -118,8 +119,8 @@ impl WaitKind for NoWait {
 
 /// Changes of a few keys in one transaction, with preconditions on other keys.
 ///
-/// At most one key of a resource: a Kubernetes watch that resumes after a revision loses the second of two
-/// objects of a resource that were written at the same revision.
+/// A swap changes at most one key per resource. If two objects of a resource were written at the same revision, a Kubernetes
+/// watch that resumes after that revision loses the second object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swap {
     /// The changes.
@@ -129,12 +130,12 @@ pub struct Swap {
     pub checks: Vec<KeyCheck>,
 }
 
-/// One key's change.
+/// A key and its change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyEdit {
     /// The key.
     pub key: Key,
-    /// Its change.
+    /// Change of the key.
     pub change: KeyChange,
 }
 
@@ -142,7 +143,7 @@ pub struct KeyEdit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyChange {
-    /// It is created; it must not exist.
+    /// Creates the key, which must not exist.
     Create {
         /// The value.
         value: Vec<u8>,
@@ -150,7 +151,7 @@ pub enum KeyChange {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fill: Vec<Fill>,
     },
-    /// Some of its fields change; it must exist.
+    /// Changes some fields of the object, which must exist.
     Edit {
         /// Conditions besides those of the edits, such as the object's uid.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -161,13 +162,13 @@ pub enum KeyChange {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fill: Vec<Fill>,
     },
-    /// It is deleted. A missing key is as it should be.
+    /// Deletes the key. A missing key is not an error.
     Delete {
         /// The conditions.
         require: Vec<Condition>,
     },
-    /// This change, if the key exists and all conditions hold. Otherwise the object now belongs to another client, and
-    /// stays unchanged.
+    /// Applies a change if the key exists and all conditions hold. Otherwise the object belongs to another client now, and stays
+    /// unchanged.
     If {
         /// The conditions.
         holds: Vec<Condition>,
@@ -181,7 +182,7 @@ pub enum KeyChange {
 pub struct Fill {
     /// The field.
     pub field: Field,
-    /// Its value.
+    /// Kind of value to generate.
     pub with: Generated,
 }
 
@@ -198,10 +199,10 @@ pub enum Generated {
     },
 }
 
-/// A precondition on a key that is not changed.
+/// A precondition on a key that the swap does not change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyCheck {
-    /// The key; it must exist.
+    /// Key that must exist.
     pub key: Key,
     /// The conditions.
     pub conditions: Vec<Condition>,
@@ -210,14 +211,14 @@ pub struct KeyCheck {
 /// A condition to wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Wait<K> {
-    /// Its kind.
+    /// Kind of condition.
     #[serde(rename = "name")]
     pub kind: K,
-    /// The batch of the plan that it belongs to, if any.
+    /// Batch of the plan that the wait belongs to, if any.
     pub batch: Option<usize>,
-    /// The one subject of its batch that it is for; `None` if it is for all of them.
+    /// The only subject of its batch that the wait is for; `None` if the wait is for all subjects of the batch.
     pub subject: Option<String>,
-    /// The condition, for people.
+    /// Description of the condition for people.
     #[serde(skip)]
     pub until: String,
 }
@@ -225,7 +226,7 @@ pub struct Wait<K> {
 /// A step that a person does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Manual {
-    /// Its name: `flags`.
+    /// Name of the manual step, such as `flags`.
     pub name: String,
     /// What to do, for the operator.
     #[serde(skip)]
@@ -238,7 +239,7 @@ pub struct Manual {
     pub undo: Option<String>,
 }
 
-/// Text that is only shown is serialised as whether there is any.
+/// Serialises only whether there is a text: the text itself is only shown to people.
 #[expect(clippy::ref_option, reason = "serde passes the field as it is")]
 fn is_there<S: Serializer>(words: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_bool(words.is_some())

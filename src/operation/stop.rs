@@ -1,49 +1,49 @@
-//! Requests an operation to stop at the next possible point.
+//! The stop request: an operation stops at the next possible point.
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
 
-/// Sends the stop request. Dropping it is not a request.
+/// Sends the stop request. Dropping the switch requests nothing.
 #[derive(Debug)]
 pub struct StopSwitch(watch::Sender<bool>);
 
 impl StopSwitch {
-    /// Requests every holder of this switch's [`Stop`] to stop. It cannot be revoked.
+    /// Requests a stop from every holder of this switch's [`Stop`]. The request cannot be withdrawn.
     pub fn ask(&self) {
         self.0.send_replace(true);
     }
 }
 
-/// Receives the stop request. Its clones are for other long waits: a wait of an [`super::Environment`] can end early on a
-/// stop request.
+/// Receives the stop request. Clones are for other long waits. For example, a wait of an [`super::Environment`] can end early on
+/// a stop request.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Vec<watch::Receiver<bool>>);
 
 impl Stop {
-    /// Returns a switch and its receiver.
+    /// Returns a switch and the receiver of its request.
     pub fn new() -> (StopSwitch, Self) {
         let (ask, asked) = watch::channel(false);
         (StopSwitch(ask), Self(vec![asked]))
     }
 
-    /// Returns one that never receives a request.
+    /// Returns a receiver that never receives a request.
     pub fn never() -> Self {
         Self(Vec::new())
     }
 
-    /// Whether a stop was requested.
+    /// Returns whether a stop was requested.
     pub fn is_asked(&self) -> bool {
         self.0.iter().any(|asked| *asked.borrow())
     }
 
-    /// Returns one that receives the requests of both.
+    /// Returns a receiver for the requests of both receivers.
     #[must_use]
     pub fn or(&self, other: &Self) -> Self {
         Self(self.0.iter().chain(&other.0).cloned().collect())
     }
 
-    /// Waits until a stop is requested; forever, if no switch exists any more.
+    /// Waits until a stop is requested. Waits forever if no switch exists any more.
     pub async fn asked(&self) {
         let each = self.0.iter().map(|asked| {
             let mut asked = asked.clone();

@@ -1,4 +1,4 @@
-//! Judges the API servers: readiness, versions, and clocks.
+//! Checks the API servers: readiness, versions, and clocks.
 
 use std::collections::BTreeSet;
 
@@ -6,23 +6,23 @@ use super::{Judged, one_minor};
 use crate::ip::{Family, ServiceCidr};
 use crate::survey::Era;
 
-/// An API server, with its version and clock.
+/// An API server with its version and clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Met {
-    /// Its address.
+    /// Address of the API server.
     pub at: String,
-    /// Its version, or why it is not ready.
+    /// Version of the API server, or why the server is not ready.
     pub version: Result<String, String>,
-    /// The least difference between its clock and this host's, in milliseconds; positive if it is ahead. `None`: it reported no
-    /// time.
+    /// Smallest possible difference between the server's clock and this host's, in milliseconds. Positive: the server is ahead.
+    /// `None`: the server reported no time.
     pub skew: Option<i64>,
 }
 
-/// The largest accepted difference of clocks: the repair loop deletes orphaned addresses that are 5 s old (`repairip.go`,
-/// v1.36.3), and tests found that 10 s are too many.
+/// Largest accepted clock difference in milliseconds. The repair loop deletes orphaned addresses that are 5 s old (`repairip.go`,
+/// v1.36.3), and in tests a difference of 10 s was too large.
 const MOST_SKEW: i64 = 1000;
 
-/// Judges whether each API server is ready.
+/// Checks whether each API server is ready.
 pub fn servers(met: &[Met]) -> Judged {
     let ill: Vec<String> =
         met.iter().filter_map(|one| Some(format!("{}: {}", one.at, one.version.as_ref().err()?))).collect();
@@ -39,17 +39,17 @@ pub fn servers(met: &[Met]) -> Judged {
     }
 }
 
-/// Judges whether all API servers have one minor version.
+/// Checks whether all API servers have the same minor version.
 pub fn versions(met: &[Met]) -> Judged {
     let versions = met.iter().filter_map(|one| one.version.as_deref().ok());
     one_minor("API server", versions, "finish the upgrade of the control plane first")
 }
 
-/// The minor versions that count as tested. The tests run 1.32.2, 1.36.3 emulating 1.33, and 1.37.2.
+/// Minor versions that count as tested. The tests run 1.32.2, 1.36.3 emulating 1.33, and 1.37.2.
 const TESTED: std::ops::RangeInclusive<u32> = 29..=37;
 const MEASURED: &str = "tested with 1.32.2, 1.36.3 and 1.37.2";
 
-/// The minor version and the patch level of a version such as `v1.36.3`; a suffix is ignored.
+/// Returns the minor version and the patch level of a version such as `v1.36.3`. A suffix is ignored.
 pub(super) fn level(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.strip_prefix("v1.")?.splitn(2, '.');
     let minor = parts.next()?.parse().ok()?;
@@ -58,7 +58,7 @@ pub(super) fn level(version: &str) -> Option<(u32, u32)> {
     Some((minor, patch.get(..end)?.parse().ok()?))
 }
 
-/// Judges versions against the tested ones, and patch levels with known differences. `era`: how allocations are stored.
+/// Compares the versions with the tested ones, and patch levels with known differences. `era`: where allocations are stored.
 pub fn tested(met: &[Met], era: Era, to: &ServiceCidr) -> Judged {
     let versions: BTreeSet<&str> = met.iter().filter_map(|one| one.version.as_deref().ok()).collect();
     let seen = versions.iter().copied().collect::<Vec<_>>().join(", ");
@@ -102,7 +102,7 @@ pub fn tested(met: &[Met], era: Era, to: &ServiceCidr) -> Judged {
     Judged::pass(format!("{seen}; {MEASURED}"))
 }
 
-/// Judges clocks: at most a second from this host's.
+/// Checks the clocks: the difference from this host's clock must be at most a second.
 pub fn clocks(met: &[Met]) -> Judged {
     let silent: Vec<&str> = met.iter().filter(|one| one.skew.is_none()).map(|one| one.at.as_str()).collect();
     if !silent.is_empty() || met.is_empty() {
@@ -127,7 +127,8 @@ pub fn clocks(met: &[Met]) -> Judged {
     )
 }
 
-/// The least difference of a clock that reported a whole second between two moments of this host, all in milliseconds.
+/// Returns the smallest possible difference between a clock and this host's, in milliseconds. The clock reported a whole second
+/// (`said`) between two moments of this host.
 pub fn skew(before: i64, said: i64, after: i64) -> i64 {
     let latest = said.saturating_add(999);
     if said > after {

@@ -1,19 +1,19 @@
-//! Whether an existing snapshot of etcd is usable for a restore.
+//! Checks whether an existing snapshot of etcd is usable for a restore.
 
 use super::Judged;
 
-/// The facts of a snapshot file, and of the cluster.
+/// Facts about a snapshot file and the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backup {
-    /// Whether it is of this cluster; `None` if the file or the cluster does not show its identity.
+    /// Whether the snapshot is of this cluster. `None` if the file or the cluster does not show its identity.
     pub is_its: Option<bool>,
     /// The newest revision in the file.
     pub revision: i64,
     /// The newest revision of the cluster.
     pub newest: i64,
-    /// How long ago the file was written, in seconds, by its own date.
+    /// Age of the file in seconds, by its modification time.
     pub age: u64,
-    /// Whether it has a checksum, and the checksum is right.
+    /// Whether the file has a checksum, and the checksum is correct.
     pub has_checksum: bool,
 }
 
@@ -22,7 +22,7 @@ const OLD: u64 = 24 * 60 * 60;
 const HOUR: u64 = 60 * 60;
 const TAKE_ONE: &str = "take a snapshot: `etcdctl snapshot save FILE`, then `--backup FILE`";
 
-/// Judges a snapshot: it must be of this cluster, complete, and at most a day old.
+/// Checks a snapshot: it must be of this cluster, complete, and at most a day old.
 pub fn judge(backup: &Backup) -> Judged {
     let behind = backup.newest.saturating_sub(backup.revision);
     let hours = backup.age.checked_div(HOUR).unwrap_or_default();
@@ -48,7 +48,7 @@ pub fn judge(backup: &Backup) -> Judged {
     Judged::pass(seen)
 }
 
-/// The result if no snapshot is given.
+/// Returns the result if no snapshot is given.
 pub fn none() -> Judged {
     Judged::warn("no snapshot given; `renumber apply --snapshot-to FILE` takes one and verifies it", TAKE_ONE)
 }

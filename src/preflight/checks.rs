@@ -1,13 +1,13 @@
-//! All checks, and why each matters, in the order in which they are shown.
+//! All checks in display order, and why each check matters.
 
-/// A check, before it is run.
+/// A check before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named<I> {
-    /// Its identifier.
+    /// Identifier of the check.
     pub id: I,
-    /// Its name, for people and programs.
+    /// Name of the check, for people and programs.
     pub name: &'static str,
-    /// Why it matters.
+    /// Why the check matters.
     pub why: &'static str,
 }
 
@@ -15,11 +15,11 @@ const fn named<I>(id: I, name: &'static str, why: &'static str) -> Named<I> {
     Named { id, name, why }
 }
 
-/// The name of the check that the others of a cluster depend on, and why it matters.
+/// Name of the check on which the other checks of a cluster depend, and why it matters.
 pub(super) const API: &str = "api";
 const API_WHY: &str = "most checks ask the API server, as the user of the kubeconfig";
 
-/// Checks that several kinds of `preflight` share.
+/// Checks that several `preflight` commands share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the tables below describe each")]
 pub enum SharedCheck {
@@ -39,7 +39,7 @@ pub enum SharedCheck {
     Images,
 }
 
-/// The checks of a renumbering.
+/// Checks of `preflight renumber`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the tables below describe each")]
 pub enum RenumberCheck {
@@ -67,7 +67,7 @@ pub enum RenumberCheck {
     Rights,
 }
 
-/// The checks of a change of the CNI.
+/// Checks of `preflight cni`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the tables below describe each")]
 pub enum CniCheck {
@@ -91,7 +91,7 @@ pub enum CniCheck {
     DrainRights,
 }
 
-/// The checks of a mirror.
+/// Checks of `preflight mirror`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the tables below describe each")]
 pub enum MirrorCheck {
@@ -113,7 +113,7 @@ pub enum MirrorCheck {
     MirrorRights,
 }
 
-/// The checks of a change of DNS names.
+/// Checks of `preflight dns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the tables below describe each")]
 pub enum DnsCheck {
@@ -133,7 +133,7 @@ pub enum DnsCheck {
     DnsRights,
 }
 
-/// The checks before a renumbering, in the order in which they are shown: first those that the others depend on.
+/// Checks before a renumbering, in display order. Checks on which others depend come first.
 pub const RENUMBER: &[Named<RenumberCheck>] = &[
     named(RenumberCheck::Shared(SharedCheck::Api), "api", API_WHY),
     named(
@@ -291,7 +291,7 @@ pub const RENUMBER: &[Named<RenumberCheck>] = &[
     ),
 ];
 
-/// The checks before a change of the Pod network: every node is drained once, and every Pod recreated.
+/// Checks before a change of the Pod network: every node is drained once, and every Pod recreated.
 pub const CNI: &[Named<CniCheck>] = &[
     named(CniCheck::Shared(SharedCheck::Api), "api", API_WHY),
     named(
@@ -360,7 +360,7 @@ pub const CNI: &[Named<CniCheck>] = &[
     named(CniCheck::DrainRights, "drain-rights", "a missing permission stops the change half way"),
 ];
 
-/// The checks before objects of some namespaces are copied from one cluster, the source, into another, the mirror.
+/// Checks before objects of some namespaces are copied from one cluster, the source, to another, the mirror.
 pub const MIRROR: &[Named<MirrorCheck>] = &[
     named(
         MirrorCheck::Shared(SharedCheck::ApiServers),
@@ -416,7 +416,7 @@ pub const MIRROR: &[Named<MirrorCheck>] = &[
     named(MirrorCheck::MirrorRights, "mirror-rights", "a missing permission stops the copy half way"),
 ];
 
-/// The checks before DNS names are pointed from a cluster to its mirror.
+/// Checks before DNS names are pointed from a cluster to its mirror.
 pub const DNS: &[Named<DnsCheck>] = &[
     named(
         DnsCheck::ZoneServers,

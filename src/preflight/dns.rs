@@ -7,10 +7,10 @@ use super::{Judged, first_few};
 use crate::nameserver::{Answer, Kind, NameserverError, Record, Soa};
 use crate::words::counted;
 
-/// The longest accepted TTL in seconds: five minutes fit into a maintenance window, an hour does not.
+/// Longest accepted TTL in seconds. Five minutes fit into a maintenance window; an hour does not.
 const LONGEST_TTL: u32 = 300;
 
-/// A change of more than [`MUCH`] percent of the names is a warning in zones with at least this many names, as in octoDNS
+/// In zones with at least this many names, a change of more than [`MUCH`] percent of them is a warning, as in octoDNS
 /// (`octodns/provider/plan.py`).
 const FEW_NAMES: usize = 10;
 const MUCH: usize = 30;
@@ -20,15 +20,15 @@ const MUCH: usize = 30;
 pub struct Entry {
     /// The name.
     pub name: String,
-    /// The objects that name it, as text.
+    /// Objects that contain the name, as text.
     pub by: Vec<String>,
-    /// Its A, AAAA and CNAME records.
+    /// A, AAAA and CNAME records of the name.
     pub records: Vec<Record>,
     /// Whether the name has no records of its own, and a wildcard answers.
     pub is_wild: bool,
-    /// The zone below this one that contains it, if there is one.
+    /// Delegated child zone that contains the name, if there is one.
     pub below: Option<String>,
-    /// Whether it is served over TLS.
+    /// Whether the name is served over TLS.
     pub has_tls: bool,
 }
 
@@ -38,7 +38,7 @@ impl Entry {
     }
 }
 
-/// Judges the servers of a zone, by their names and their answers for the SOA.
+/// Checks the name servers of a zone by their names and SOA answers.
 pub fn authority(servers: &[(String, Result<Answer, NameserverError>)]) -> Judged {
     let (mut bad, mut serials) = (Vec::new(), BTreeMap::<u32, Vec<String>>::new());
     for (name, answer) in servers {
@@ -76,9 +76,9 @@ pub fn authority(servers: &[(String, Result<Answer, NameserverError>)]) -> Judge
     })
 }
 
-/// Judges whether the zone accepts updates from netsurgeon. `looked_ahead`: whether the server checks the permission for single
-/// names before prerequisites; `by_key`: the name of the key that signed, if any; `hosted`: the DNS service that hosts the zone,
-/// if it has its own API.
+/// Checks whether the zone accepts updates from netsurgeon. `looked_ahead`: whether the server checks the permission for single
+/// names before prerequisites. `by_key`: name of the key that signed the update, if any. `hosted`: the DNS service that hosts the
+/// zone, if it has its own API.
 pub fn updates(
     outcome: &Result<(), NameserverError>,
     looked_ahead: bool,
@@ -113,7 +113,7 @@ pub fn updates(
     }
 }
 
-/// Judges whether the whole zone can be read (AXFR).
+/// Checks whether the whole zone can be read (AXFR).
 pub fn transfer(outcome: &Result<Vec<Record>, NameserverError>) -> Judged {
     match outcome {
         Ok(records) => {
@@ -129,10 +129,10 @@ pub fn transfer(outcome: &Result<Vec<Record>, NameserverError>) -> Judged {
     }
 }
 
-/// A zone as one side sees it: its SOA and its servers.
+/// SOA and name servers of a zone, as one server or resolver returns them.
 pub type Seen = (Option<Soa>, BTreeSet<String>);
 
-/// Judges whether a resolver finds the zone that will be changed, by SOA, servers and answers. `differing`: records for which the
+/// Checks by SOA, name servers and answers whether a resolver finds the zone to change. `differing`: records for which the
 /// resolver has a different answer.
 pub fn twins(zone: &str, ours: &Seen, theirs: &Seen, differing: &[String]) -> Judged {
     let Some(found) = &theirs.0 else {
@@ -169,7 +169,8 @@ pub fn twins(zone: &str, ours: &Seen, theirs: &Seen, differing: &[String]) -> Ju
     Judged::pass(format!("the resolver finds the same zone, with its primary `{}`", found.primary))
 }
 
-/// Turns a pass of [`twins`] into a warning: the zone was found through the same resolver, and so was compared with itself.
+/// Turns a pass of [`twins`] into a warning. netsurgeon found the zone through the same resolver, so it compared the zone with
+/// itself.
 pub fn by_itself(judged: Judged) -> Judged {
     if judged.verdict != super::Verdict::Pass {
         return judged;
@@ -180,7 +181,7 @@ pub fn by_itself(judged: Judged) -> Judged {
     )
 }
 
-/// Judges whether every name is in the zone, with records of its own.
+/// Checks whether every name is in the zone and has its own records.
 pub fn names(zone: &str, entries: &[Entry]) -> Judged {
     if entries.is_empty() {
         return Judged::fail(
@@ -221,7 +222,7 @@ pub fn names(zone: &str, entries: &[Entry]) -> Judged {
     Judged::pass(format!("{} in the zone: {}", entries.len(), kinds.join(", ")))
 }
 
-/// Judges how long resolvers cache the old records.
+/// Checks how long resolvers cache the old records.
 pub fn ttls(entries: &[Entry]) -> Judged {
     let longest = |entry: &Entry| entry.records.iter().map(|record| record.ttl).max().unwrap_or_default();
     let long: Vec<String> = entries
@@ -244,7 +245,7 @@ pub fn ttls(entries: &[Entry]) -> Judged {
     )
 }
 
-/// Judges how large a part of a zone changes. `zone`: all its names.
+/// Checks which share of a zone changes. `zone`: all names of the zone.
 pub fn share(entries: &[Entry], zone: &BTreeSet<&str>) -> Judged {
     let (changed, all) = (entries.len(), zone.len());
     let percent = changed.saturating_mul(100).checked_div(all).unwrap_or_default();
@@ -258,12 +259,12 @@ pub fn share(entries: &[Entry], zone: &BTreeSet<&str>) -> Judged {
     Judged::pass(seen)
 }
 
-/// Whether an object of the mirror serves a name.
+/// Returns whether an object of the mirror serves a name.
 pub fn serves(exposed: &Exposed, entry: &Entry) -> bool {
     covers(&exposed.name, &entry.name)
 }
 
-/// Judges whether the mirror has an object and an address for every name.
+/// Checks whether the mirror has an object and an address for every name.
 pub fn targets(entries: &[Entry], mirror: &[Exposed]) -> Judged {
     let (mut missing, mut without) = (Vec::new(), Vec::new());
     for entry in entries {
@@ -293,11 +294,12 @@ pub fn targets(entries: &[Entry], mirror: &[Exposed]) -> Judged {
     Judged::pass(format!("the mirror has an address for all {}", entries.len()))
 }
 
-/// The certificate that a server presents for a name: its names and the days until it expires, rounded down, or the reason why
-/// there is none.
+/// The certificate that a server presents for a name: the covered names, and the days until it expires, rounded down. If there is
+/// none, the reason.
 pub type Presented = Result<(Vec<String>, i64), String>;
 
-/// Judges the certificates that the mirror presents, by name and address; `plain`: the number of names without declared TLS.
+/// Checks the certificates that the mirror presents, by name and address. `plain`: number of names for which no object declares
+/// TLS.
 pub fn certificates(presented: &[(String, String, Presented)], plain: usize) -> Judged {
     let (mut bad, mut soon) = (Vec::new(), Vec::new());
     for (name, at, presented) in presented {
@@ -334,7 +336,7 @@ pub fn certificates(presented: &[(String, String, Presented)], plain: usize) -> 
     }
 }
 
-/// The DNS service with its own API that hosts a zone, by the names of the zone's servers.
+/// Returns the DNS service that hosts a zone and has its own API, by the names of the zone's servers.
 pub fn hosted(servers: &BTreeSet<String>) -> Option<&'static str> {
     let known = [
         (".awsdns-", "Amazon Route 53"),

@@ -1,4 +1,5 @@
-//! Whether every node can be drained, one after the other: what blocks a drain, and what it interrupts or deletes.
+//! Checks whether every node can be drained, one after the other: what blocks a drain, and which Pods and data it interrupts or
+//! deletes.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use super::selectors::selects;
 use super::{Judged, first_few};
 use crate::words::counted;
 
-/// Judges Nodes: each must be ready, without pressure, and schedulable.
+/// Checks the Nodes: each must be ready, without pressure, and schedulable.
 pub fn nodes(nodes: &[Node]) -> Judged {
     let unready = nodes.iter().filter(|node| !has_condition(node, "Ready"));
     let unready: Vec<String> = unready.map(|node| format!("`{}`", name(node))).collect();
@@ -43,8 +44,8 @@ pub fn nodes(nodes: &[Node]) -> Judged {
     )
 }
 
-/// Judges pending CertificateSigningRequests. A node that joins creates one (`KubeAPIServerClientKubeletSignerName`,
-/// `k8s.io/api/certificates/v1/types.go`, v1.36.3).
+/// Checks for pending CertificateSigningRequests. A node that joins creates such a request
+/// (`KubeAPIServerClientKubeletSignerName`, `k8s.io/api/certificates/v1/types.go`, v1.36.3).
 pub fn requests(requests: &[CertificateSigningRequest]) -> Judged {
     const JOINS: &str = "kubernetes.io/kube-apiserver-client-kubelet";
     let is_open = |request: &&CertificateSigningRequest| {
@@ -64,16 +65,16 @@ pub fn requests(requests: &[CertificateSigningRequest]) -> Judged {
     Judged::warn(seen, remedy)
 }
 
-/// Judges PodDisruptionBudgets. One blocks a drain if it allows no eviction or is not observed, or if a Pod has two
-/// (`EvictionREST.Create`, `pkg/registry/core/pod/storage/eviction.go`, v1.36.3).
+/// Checks PodDisruptionBudgets. A budget blocks a drain if it allows no eviction or is not observed. A Pod with two budgets
+/// cannot be evicted (`EvictionREST.Create`, `pkg/registry/core/pod/storage/eviction.go`, v1.36.3).
 pub fn budgets(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
-    // Pods that have not started are evicted regardless of a budget (`canIgnorePDB`).
+    // Pods that have not started can be evicted regardless of a budget (`canIgnorePDB`).
     let pods = pods.iter().filter(|pod| is_drained(pod) && phase(pod) != "Pending");
     let (mut held, mut blocking) = (BTreeMap::<usize, Vec<&Pod>>::new(), Vec::new());
     for pod in pods {
         let is_its = |(_, budget): &(usize, &PodDisruptionBudget)| {
             let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-            // A missing selector selects nothing, an empty one everything (`policy/v1`).
+            // A missing selector selects no Pod, an empty selector selects every Pod (`policy/v1`).
             namespace(*budget) == namespace(pod) && selector.is_some() && selects(selector, labels(pod))
         };
         let its: Vec<(usize, _)> = budgets.iter().enumerate().filter(is_its).collect();
@@ -99,7 +100,7 @@ pub fn budgets(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
     )
 }
 
-/// Why a budget allows no eviction of these Pods; `None` if it allows one.
+/// Returns why a budget allows no eviction of these Pods; `None` if it allows an eviction.
 fn blocks(budget: &PodDisruptionBudget, pods: &[&Pod]) -> Option<String> {
     let status = budget.status.as_ref();
     let observed = status.and_then(|status| status.observed_generation).unwrap_or_default();
@@ -109,7 +110,7 @@ fn blocks(budget: &PodDisruptionBudget, pods: &[&Pod]) -> Option<String> {
     let number = |of: fn(&PodDisruptionBudgetStatus) -> Option<i32>| status.and_then(of).unwrap_or_default();
     let (healthy, desired) =
         (number(|status| status.current_healthy), number(|status| status.desired_healthy));
-    // Pods that are not ready can be evicted if the budget allows it or is met without them.
+    // A Pod that is not ready can be evicted if the policy is `AlwaysAllow`, or if enough other Pods are healthy.
     let policy = budget.spec.as_ref().and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
     let lets_unready_go = policy == Some("AlwaysAllow") || healthy >= desired && desired > 0;
     let is_blocked = number(|status| status.disruptions_allowed) == 0
@@ -117,17 +118,17 @@ fn blocks(budget: &PodDisruptionBudget, pods: &[&Pod]) -> Option<String> {
     is_blocked.then(|| format!("{healthy} healthy, {desired} wanted"))
 }
 
-/// Whether a drain evicts a Pod: those of DaemonSets and static Pods stay.
+/// Returns whether a drain evicts a Pod. Pods of DaemonSets and static Pods stay.
 pub fn is_drained(pod: &Pod) -> bool {
     is_alive(pod) && !matches!(maker(pod), Some("DaemonSet" | "Node"))
 }
 
-/// Whether a controller recreates a Pod after its deletion.
+/// Returns whether a controller recreates a Pod after its deletion.
 pub fn is_made_anew(pod: &Pod) -> bool {
     maker(pod).is_some()
 }
 
-/// The kind of the controller that recreates a Pod; `Node` for static Pods, which a drain skips.
+/// Returns the kind of the controller that recreates a Pod; `Node` for static Pods, which a drain skips.
 fn maker(pod: &Pod) -> Option<&str> {
     let annotations = pod.metadata.annotations.as_ref();
     if annotations.is_some_and(|all| all.contains_key("kubernetes.io/config.mirror")) {
@@ -136,7 +137,7 @@ fn maker(pod: &Pod) -> Option<&str> {
     controller(pod).map(|owner| owner.kind.as_str())
 }
 
-/// Judges Pods without a controller that recreates them.
+/// Checks for Pods without a controller that recreates them.
 pub fn bare(pods: &[Pod]) -> Judged {
     let found = pods.iter().filter(|pod| is_alive(pod) && !is_made_anew(pod));
     let found: Vec<String> = found.map(subject).collect();
@@ -149,7 +150,7 @@ pub fn bare(pods: &[Pod]) -> Judged {
     )
 }
 
-/// Judges Pods with data on their node, and volumes on one node. `kubectl drain` stops at every `emptyDir`, in memory or not
+/// Checks for Pods with data on their node, and volumes on one node. `kubectl drain` stops at every `emptyDir`, in memory or not
 /// (`localStorageFilter`, `k8s.io/kubectl/pkg/drain/filters.go`, v0.36.3).
 pub fn local(pods: &[Pod], volumes: &[PersistentVolume]) -> Judged {
     let keeps = |pod: &&Pod| {
@@ -182,7 +183,7 @@ pub fn local(pods: &[Pod], volumes: &[PersistentVolume]) -> Judged {
     Judged::warn(seen.join("; "), remedy.join("; "))
 }
 
-/// Judges workloads with one replica: they are unavailable while their Pod moves.
+/// Checks for workloads with one replica. They are unavailable while their Pod moves.
 pub fn single(deployments: &[Deployment], stateful_sets: &[StatefulSet]) -> Judged {
     let deployments = deployments.iter().map(|one| (subject(one), replicas(one)));
     let stateful_sets =
@@ -203,7 +204,7 @@ fn replicas(deployment: &Deployment) -> Option<i32> {
     deployment.spec.as_ref()?.replicas
 }
 
-/// Judges autoscalers that add and remove nodes.
+/// Checks for autoscalers, which add and remove nodes.
 pub fn autoscalers(deployments: &[Deployment], has_karpenter: bool) -> Judged {
     let is_one = |deployment: &&Deployment| {
         replicas(deployment) != Some(0) && name(*deployment).contains("cluster-autoscaler")

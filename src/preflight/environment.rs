@@ -1,4 +1,4 @@
-//! The environment of a cluster: GitOps tools, route advertisements, kubeadm's records, the provider of its etcd, and Windows
+//! The environment of a cluster: GitOps tools, route advertisements, kubeadm's ConfigMaps, the provider of its etcd, and Windows
 //! nodes.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use super::{Judged, first_few};
 use crate::ip::{ServiceCidr, as_flag};
 use crate::words::counted;
 
-/// API groups of deploy tools, and the tool.
+/// API groups by which deploy tools are recognized, each with the name of the tool.
 const TOOLS: [(&str, &str); 6] = [
     ("kustomize.toolkit.fluxcd.io", "Flux (kustomizations)"),
     ("helm.toolkit.fluxcd.io", "Flux (Helm releases)"),
@@ -22,8 +22,8 @@ const TOOLS: [(&str, &str); 6] = [
     ("kapp.k14s.io", "Carvel kapp-controller"),
 ];
 
-/// Judges GitOps tools by the served API groups. `has_applications`: whether `argoproj.io` has the kind Application; Argo's other
-/// tools use the same group.
+/// Checks for GitOps tools by the served API groups. `has_applications`: whether `argoproj.io` has the kind Application. Other
+/// tools of Argo use the same group.
 pub fn gitops(groups: &BTreeSet<String>, has_applications: bool) -> Judged {
     let mut found: Vec<&str> = has_applications.then_some("Argo CD").into_iter().collect();
     found.extend(TOOLS.iter().filter(|(group, _)| groups.contains(*group)).map(|(_, tool)| *tool));
@@ -37,8 +37,8 @@ pub fn gitops(groups: &BTreeSet<String>, has_applications: bool) -> Judged {
     )
 }
 
-/// Judges components that announce ClusterIPs to external routers. `calico`: the number of Calico's lists to which the
-/// renumbering adds the new range; `others`: other components, as text.
+/// Checks for components that announce ClusterIPs to external routers. `calico`: number of Calico's lists to which the
+/// renumbering adds the new range. `others`: other components, as text.
 pub fn announced(calico: usize, others: &[String]) -> Judged {
     if !others.is_empty() {
         return Judged::warn(
@@ -68,14 +68,16 @@ pub fn announcing(advertisements: &[Value]) -> impl Iterator<Item = &str> {
         .filter_map(|object| object.pointer("/metadata/name").and_then(Value::as_str))
 }
 
-/// Whether a DaemonSet of kube-router announces ClusterIPs: `--advertise-cluster-ip`, alone or with a value that is not `false`.
+/// Returns whether a DaemonSet of kube-router announces ClusterIPs: `--advertise-cluster-ip` without a value, or with the value
+/// `true` or `1`.
 pub fn is_announcing(router: &DaemonSet) -> bool {
     containers(router).iter().flat_map(words).flat_map(str::split_whitespace).any(|word| {
         word.strip_prefix("--advertise-cluster-ip").is_some_and(|rest| matches!(rest, "" | "=true" | "=1"))
     })
 }
 
-/// Compares `networking.serviceSubnet` with the present flag of the API servers. `subnets`: `None` without kubeadm's ConfigMap.
+/// Compares `networking.serviceSubnet` with the present flag of the API servers. `subnets`: `None` if kubeadm's ConfigMap does
+/// not exist.
 pub fn kubeadm(subnets: Option<&[String]>, flag: &[ServiceCidr]) -> Judged {
     let Some(subnets) = subnets else { return Judged::pass("not a kubeadm cluster") };
     if subnets.is_empty() {
@@ -97,7 +99,7 @@ pub fn kubeadm(subnets: Option<&[String]>, flag: &[ServiceCidr]) -> Judged {
     )
 }
 
-/// Managed clusters, whose etcd is not reachable: a part of the kubelet's version, a label of Nodes, and the service.
+/// Managed clusters, whose etcd is not reachable: a part of the kubelet's version, a label of Nodes, and the name of the service.
 const MANAGED: [(&str, &str, &str); 4] = [
     ("-eks-", "eks.amazonaws.com/nodegroup", "EKS"),
     ("-gke.", "cloud.google.com/gke-nodepool", "GKE"),
@@ -110,7 +112,7 @@ fn info(node: &Node) -> Option<&NodeSystemInfo> {
     node.status.as_ref()?.node_info.as_ref()
 }
 
-/// Returns why etcd is not reachable, and what to do, by the Nodes; `None` if they do not show it.
+/// Returns why etcd is not reachable, and what to do. `None` if the Nodes do not show a reason.
 pub fn without_etcd(nodes: &[Node]) -> Option<(String, &'static str)> {
     for node in nodes {
         let version = info(node).map(|info| info.kubelet_version.as_str()).unwrap_or_default();
@@ -134,7 +136,7 @@ pub fn without_etcd(nodes: &[Node]) -> Option<(String, &'static str)> {
     None
 }
 
-/// Judges Windows nodes: renumbering is not tested with their kube-proxy. `accepted`: whether `--accept-gap` is given.
+/// Checks for Windows nodes: renumbering is not tested with their kube-proxy. `accepted`: whether `--accept-gap` is given.
 pub fn windows(nodes: &[Node], accepted: bool) -> Judged {
     let is_one = |node: &&Node| {
         let said = info(node).map(|info| info.operating_system.as_str());

@@ -1,4 +1,4 @@
-//! Judges etcd by the status of its members.
+//! Checks etcd by the status of its members.
 
 use std::collections::BTreeSet;
 
@@ -7,39 +7,40 @@ use crate::store::etcd::{Alarm, Member, MemberStatus};
 
 /// The default quota of etcd (`DefaultQuotaBytes`, server/storage/quota.go, v3.6.16).
 const DEFAULT_QUOTA: u64 = 2 * 1024 * 1024 * 1024;
-/// The database size that fails, in percent of the quota; the one below is a warning.
+/// Share of the quota in percent at which the check fails. `FILLING` is the share that causes a warning.
 const FULL: u64 = 80;
 const FILLING: u64 = 60;
 const MEBIBYTE: u64 = 1024 * 1024;
-/// A follower that is further behind receives the whole database (`DefaultSnapshotCatchUpEntries`, server/etcdserver/server.go,
-/// v3.6.16).
+/// Number of log entries. A follower that is further behind receives the whole database (`DefaultSnapshotCatchUpEntries`,
+/// server/etcdserver/server.go, v3.6.16).
 const FAR_BEHIND: u64 = 5000;
-/// The growth of etcd for each move until it is compacted and defragmented, in bytes, by the kind of hold: 10 KiB and 30 KiB were
-/// measured for each of 426 Services on etcd 3.6.16 with API servers 1.36.3, between a defragmentation and the end of `retire`.
+/// Growth of etcd in bytes for each moved Service, until etcd is compacted and defragmented, by the kind of hold. Measured: 10
+/// KiB (external IP) and 30 KiB (shadow) for each of 426 Services, on etcd 3.6.16 with API servers 1.36.3, between a
+/// defragmentation and the end of `retire`.
 const AN_EXTERNAL_IP: u64 = 12 * 1024;
 const A_SHADOW: u64 = 34 * 1024;
-/// How often the bitmap of allocations is written for each shadow and each batch: by API servers for the two temporary Services,
-/// and by netsurgeon when it frees their temporary addresses. On 1.32.2, with a bitmap of 8 KiB, 72 KiB were measured in all.
+/// Number of writes of the allocation bitmap for each shadow and each batch. API servers write it for the two temporary Services;
+/// netsurgeon writes it to free their temporary addresses. On 1.32.2, with a bitmap of 8 KiB, 72 KiB were measured in total.
 const BITMAPS: u64 = 4;
-/// The overhead of a value: its last page, and its key.
+/// Overhead of a stored value: its last page, and its key.
 const A_PAGE: u64 = 4096;
 
-/// The planned writes.
+/// Number and size of the planned writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moves {
-    /// The number of Services held by an external IP, or not held.
+    /// Number of Services that are held by an external IP, or not held.
     pub external_ips: usize,
-    /// The number of Services held by shadows.
+    /// Number of Services that are held by a shadow.
     pub shadows: usize,
-    /// The number of batches.
+    /// Number of batches.
     pub batches: usize,
-    /// The length of the bitmap of allocations, in bytes; `None` if allocations are objects: under dual write, too, 30 KiB were
-    /// measured.
+    /// Length of the allocation bitmap in bytes. `None` if allocations are objects, and under dual write: 30 KiB were measured
+    /// there, too.
     pub bitmap: Option<u64>,
 }
 
 impl Moves {
-    /// Returns the growth of etcd until it is compacted and defragmented, in bytes.
+    /// Returns the expected growth of etcd in bytes, until etcd is compacted and defragmented.
     pub fn bytes(&self) -> u64 {
         let times = |count: usize, bytes: u64| u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(bytes);
         let bitmap = self.bitmap.map_or(0, |length| length.saturating_add(A_PAGE).saturating_mul(BITMAPS));
@@ -57,7 +58,8 @@ fn statuses(members: &[Member]) -> impl Iterator<Item = &MemberStatus> {
     members.iter().filter_map(|member| member.status.as_ref().ok())
 }
 
-/// Judges the members. Quorum is more than half of the voting members; healthy voting members beyond it may fail.
+/// Checks the health of the members. Quorum is more than half of the voting members. Only healthy members beyond the quorum may
+/// fail.
 pub fn members(members: &[Member]) -> Judged {
     let voting = members.iter().filter(|member| !member.is_learner).count();
     let quorum = voting.checked_div(2).unwrap_or_default().saturating_add(1);
@@ -75,7 +77,7 @@ pub fn members(members: &[Member]) -> Judged {
     if let Some(first) = ill.first() {
         let seen = format!("{seen}; {}", ill.join("; "));
         let remedy = format!("repair or replace it first: {first}");
-        // With another one beyond the quorum, this is only a warning.
+        // If there are more healthy members than the quorum, this is only a warning.
         return if well > quorum { Judged::warn(seen, remedy) } else { Judged::fail(seen, remedy) };
     }
     let leaders: BTreeSet<u64> = statuses(members).map(|status| status.leader).collect();
@@ -101,8 +103,8 @@ pub fn members(members: &[Member]) -> Judged {
     Judged::pass(seen)
 }
 
-/// Why a member is unhealthy. Its errors include alarms, which a separate check judges, and a missing leader (`Status`,
-/// server/etcdserver/api/v3rpc/maintenance.go, v3.6.16).
+/// Returns why a member is unhealthy. The errors that it reports include alarms, which a separate check covers, and a missing
+/// leader (`Status`, server/etcdserver/api/v3rpc/maintenance.go, v3.6.16).
 fn illness(member: &Member) -> Option<String> {
     let status = match &member.status {
         Ok(status) => status,
@@ -112,7 +114,7 @@ fn illness(member: &Member) -> Option<String> {
     complaint.cloned().or_else(|| (status.leader == 0).then(|| "it has no leader".to_string()))
 }
 
-/// Judges alarms: each of them fails.
+/// Checks the alarms. Every alarm is a failure.
 pub fn alarms(members: &[Member], alarms: &[(u64, Alarm)]) -> Judged {
     let of =
         |id: &u64| members.iter().find(|member| member.id == *id).map_or_else(|| format!("{id:x}"), name);
@@ -132,7 +134,7 @@ pub fn alarms(members: &[Member], alarms: &[(u64, Alarm)]) -> Judged {
     Judged::fail(seen.join(", "), remedy)
 }
 
-/// Judges the largest database against the smallest quota.
+/// Compares the largest database with the smallest quota.
 pub fn space(members: &[Member]) -> Judged {
     let Some(size) = statuses(members).map(|status| status.size).max() else {
         return Judged::unknown("no member reports its database size", "");
@@ -155,7 +157,7 @@ pub fn space(members: &[Member]) -> Judged {
     }
 }
 
-/// Judges the leader: every round must find the same one in the same term. The rounds are some time apart.
+/// Checks the leader: every round must find the same leader in the same term. There is a pause between the rounds.
 pub fn leader(rounds: &[Vec<Member>]) -> Judged {
     let led = |round: &Vec<Member>| -> BTreeSet<(u64, u64)> {
         statuses(round)
@@ -179,7 +181,7 @@ pub fn leader(rounds: &[Vec<Member>]) -> Judged {
     }
 }
 
-/// Warns about members whose log is far behind: they cannot become leader soon.
+/// Warns about members whose log is far behind: such a member cannot become leader soon.
 fn behind(members: &[Member], seen: &str) -> Judged {
     let furthest = statuses(members).map(|status| status.index).max().unwrap_or_default();
     let lag = |member: &Member| {
@@ -197,8 +199,8 @@ fn behind(members: &[Member], seen: &str) -> Judged {
     )
 }
 
-/// Judges whether the planned writes keep etcd below 80 % of its quota. `tracked`: the number of connections that this host
-/// tracks, and the maximum.
+/// Checks whether etcd stays below 80 % of its quota after the planned writes. `tracked`: the number of connections that this
+/// host tracks, and the maximum.
 pub fn room(members: &[Member], moves: &Moves, tracked: Option<(u64, u64)>) -> Judged {
     let Some(size) = statuses(members).map(|status| status.size).max() else {
         return Judged::unknown("no member reports its database size", "");
@@ -227,7 +229,7 @@ pub fn room(members: &[Member], moves: &Moves, tracked: Option<(u64, u64)>) -> J
     Judged::pass(seen)
 }
 
-/// Judges whether all members have one minor version.
+/// Checks whether all members have the same minor version.
 pub fn versions(members: &[Member]) -> Judged {
     one_minor(
         "member",

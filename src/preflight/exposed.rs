@@ -1,4 +1,4 @@
-//! The external names of a cluster, the objects that have them, and the addresses at which these objects answer.
+//! External names of a cluster, the objects that contain them, and the addresses of these objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +16,11 @@ use crate::nameserver::canonical;
 pub struct Exposed {
     /// The name; it may start with `*.`.
     pub name: String,
-    /// The object, as text.
+    /// The object that contains the name, as text.
     pub by: String,
-    /// Whether it is served over TLS.
+    /// Whether the name is served over TLS.
     pub has_tls: bool,
-    /// Its addresses, or the names of its load balancers.
+    /// Addresses of the object, or the names of its load balancers.
     pub at: BTreeSet<String>,
 }
 
@@ -33,11 +33,11 @@ pub struct Objects {
     pub services: Vec<Service>,
     /// HTTPRoutes.
     pub routes: Vec<Value>,
-    /// Gateways, whose addresses the routes have.
+    /// Gateways. A route has the addresses of its Gateways.
     pub gateways: Vec<Value>,
 }
 
-/// Returns the names of objects. `annotations`: the keys of annotations that name hosts.
+/// Returns the external names of the objects. `annotations`: keys of annotations that contain host names.
 pub fn exposed(objects: &Objects, annotations: &BTreeSet<String>) -> Vec<Exposed> {
     let mut found = Vec::new();
     for ingress in &objects.ingresses {
@@ -101,7 +101,7 @@ fn of_route(route: &Value, gateways: &BTreeMap<String, &Value>) -> Vec<Exposed> 
     let by = format!("HTTPRoute {}", subject(route));
     let mut names: BTreeSet<String> =
         list(route, "/spec/hostnames").iter().filter_map(Value::as_str).map(canonical).collect();
-    // A route without hosts has those of its listeners (Gateway API, `HTTPRouteSpec.hostnames`).
+    // A route without hosts has the hosts of its listeners (Gateway API, `HTTPRouteSpec.hostnames`).
     if names.is_empty() {
         names = listened;
     }
@@ -121,7 +121,7 @@ fn annotated(
         .filter(|name| !name.is_empty())
 }
 
-/// The addresses of load balancers, or their names.
+/// Returns the addresses or names of load balancers.
 fn addresses<'o>(found: impl Iterator<Item = (&'o Option<String>, &'o Option<String>)>) -> BTreeSet<String> {
     let given = found.filter_map(|(ip, hostname)| {
         [ip, hostname].into_iter().flatten().find(|text| !text.is_empty()).map(|text| canonical(text))
@@ -129,7 +129,7 @@ fn addresses<'o>(found: impl Iterator<Item = (&'o Option<String>, &'o Option<Str
     given.filter(|at| !at.is_empty()).collect()
 }
 
-/// Whether a name, which may start with `*.`, covers another (RFC 6125, section 6.4.3: one label).
+/// Returns whether a name, which may start with `*.`, covers another name (RFC 6125, section 6.4.3: one label).
 pub fn covers(pattern: &str, name: &str) -> bool {
     match pattern.strip_prefix("*.") {
         Some(rest) => name == pattern || name.split_once('.').is_some_and(|(_, parent)| parent == rest),
@@ -137,7 +137,7 @@ pub fn covers(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Whether a name is in a zone.
+/// Returns whether a name is in a zone.
 pub fn is_in(zone: &str, name: &str) -> bool {
     name == zone || name.strip_suffix(zone).is_some_and(|rest| rest.ends_with('.'))
 }

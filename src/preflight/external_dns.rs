@@ -1,4 +1,4 @@
-//! ExternalDNS, which manages records of a zone by a cluster's objects: its Deployments, and the owners of names.
+//! ExternalDNS, which manages the records of a zone by the objects of a cluster: its Deployments, and the owners of names.
 //!
 //! Flags, environment variables and the names of ownership records: ExternalDNS v0.22, `pkg/apis/externaldns/types.go` and
 //! `registry/txt`.
@@ -12,23 +12,23 @@ use super::objects::{subject, words};
 use super::{Judged, first_few};
 use crate::nameserver::Kind;
 
-/// Prefixes of the annotations that name a host: until v0.21, and since.
+/// Prefixes of the annotations that contain a host name: until v0.21, and later.
 const PREFIXES: [&str; 2] = ["external-dns.alpha.kubernetes.io/", "external-dns.kubernetes.io/"];
 
-/// An ExternalDNS in a cluster.
+/// An ExternalDNS that is installed in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Controller {
-    /// Its Deployment.
+    /// Deployment of this ExternalDNS.
     pub subject: String,
-    /// Whether it has Pods.
+    /// Whether the Deployment has replicas.
     pub runs: bool,
-    /// The owner that it writes into its records; `None` if the Deployment itself does not show it.
+    /// Owner that this ExternalDNS writes into its records. `None` if the Deployment does not show the value.
     pub owner: Option<String>,
-    /// Where it records the owners of names; `txt` is in the zone.
+    /// Where this ExternalDNS records the owners of names. With `txt` the ownership records are in the zone.
     pub registry: String,
-    /// `sync` deletes records without an object; `upsert-only` and `create-only` delete nothing.
+    /// Update policy. `sync` deletes records without an object; `upsert-only` and `create-only` delete no record.
     pub policy: String,
-    /// The DNS provider, as in `rfc2136` or `aws`.
+    /// DNS provider, as in `rfc2136` or `aws`.
     pub provider: String,
     /// Prefix and suffix of the names of ownership records, and the replacement for an asterisk.
     affixes: (String, String, String),
@@ -36,7 +36,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Finds those of a cluster, by the image or the flags of their Deployments.
+    /// Finds every ExternalDNS of a cluster, by image or flags of the Deployments.
     pub fn all(deployments: &[Deployment]) -> Vec<Self> {
         deployments.iter().filter_map(Self::of).collect()
     }
@@ -64,7 +64,7 @@ impl Controller {
     }
 }
 
-/// Returns the value of a flag, from the arguments or the environment.
+/// Returns the value of a flag, from the arguments or from the environment variables.
 fn flag(container: &Container, name: &str) -> Option<String> {
     let mut rest = words(container);
     while let Some(word) = rest.next() {
@@ -80,14 +80,14 @@ fn flag(container: &Container, name: &str) -> Option<String> {
     Some(found.value.clone().unwrap_or_default())
 }
 
-/// The annotations from which these controllers, and any with default flags, read the names of an object.
+/// Returns the annotations from which ExternalDNS reads host names: those of these controllers, and the default ones.
 pub fn annotations(controllers: &[Controller]) -> BTreeSet<String> {
     let own = controllers.iter().filter_map(|one| one.annotations.as_deref());
     PREFIXES.into_iter().chain(own).map(|prefix| format!("{prefix}hostname")).collect()
 }
 
-/// The names of the TXT records in which ExternalDNS records the owner of a name and a record type: with the affixes of these
-/// controllers and without any, with the type before the name and without it (before v0.18).
+/// Returns the names of the TXT records in which ExternalDNS can record the owner of a name and record type. Includes names with
+/// the affixes of these controllers and without, and with the type before the name and without (before v0.18).
 pub fn ownership_names(name: &str, kind: Kind, controllers: &[Controller]) -> BTreeSet<String> {
     let plain = (String::new(), String::new(), "*".to_string());
     let affixes: BTreeSet<_> = controllers.iter().map(|one| &one.affixes).chain([&plain]).collect();
@@ -109,7 +109,7 @@ pub fn ownership_names(name: &str, kind: Kind, controllers: &[Controller]) -> BT
     found
 }
 
-/// Returns the owner that a text names, as in `heritage=external-dns,external-dns/owner=blue,…`; `None` for other texts.
+/// Returns the owner in an ownership record, as in `heritage=external-dns,external-dns/owner=blue,…`; `None` for other texts.
 pub fn owner(text: &str) -> Option<&str> {
     let mut parts = text.trim_matches('"').split(',');
     if parts.next() != Some("heritage=external-dns") {
@@ -118,7 +118,8 @@ pub fn owner(text: &str) -> Option<&str> {
     parts.find_map(|part| part.strip_prefix("external-dns/owner="))
 }
 
-/// Judges the running ones of the cluster and of its mirror: they revert changes of the records that they manage.
+/// Checks the running ExternalDNS instances of the cluster and of its mirror. Each reverts changes of the records that it
+/// manages.
 pub fn running(own: &[Controller], mirror: &[Controller]) -> Judged {
     let runs = |list: &[Controller]| list.iter().filter(|one| one.runs).cloned().collect::<Vec<_>>();
     let (own, mirror) = (runs(own), runs(mirror));
@@ -138,7 +139,7 @@ pub fn running(own: &[Controller], mirror: &[Controller]) -> Judged {
             );
         }
     }
-    // Only `create-only` does not change existing records of its owner (`plan/policy.go`).
+    // Only the policy `create-only` leaves existing records of its owner unchanged (`plan/policy.go`).
     let keeping: Vec<String> = own.iter().filter(|one| one.policy != "create-only").map(told).collect();
     if !keeping.is_empty() {
         return Judged::warn(
@@ -153,7 +154,8 @@ pub fn running(own: &[Controller], mirror: &[Controller]) -> Judged {
     }
 }
 
-/// Judges the owners of names. `found`: names, and the owners in their records; `own`: ExternalDNS in this cluster.
+/// Checks the owners of names. `found`: names, each with the owners in its ownership records. `own`: ExternalDNS instances of
+/// this cluster.
 pub fn owners(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) -> Judged {
     if let Some(one) = own.iter().find(|one| one.registry != "txt") {
         return Judged::unknown(

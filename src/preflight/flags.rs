@@ -1,4 +1,5 @@
-//! The API servers' flags and feature gates: where they store the edited objects, and whether they all behave alike.
+//! Flags and feature gates of the API servers: where they store the edited objects, and whether all servers behave in the same
+//! way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,21 +7,21 @@ use super::{Judged, first_few};
 use crate::survey::Era;
 use crate::words::counted;
 
-/// The flags that are read.
+/// Flags that are read.
 pub const LOOKED_AT: [&str; 4] =
     ["etcd-servers-overrides", "etcd-prefix", "storage-media-type", "runtime-config"];
 
-/// The flags of one API server, by name, as its Pod has them.
+/// Flags of one API server by name, read from its Pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerFlags {
-    /// Its Pod and node.
+    /// Pod and node of the API server.
     pub at: String,
-    /// Those of [`LOOKED_AT`] that are set.
+    /// Flags of [`LOOKED_AT`] that are set.
     pub flags: BTreeMap<&'static str, String>,
 }
 
-/// The resources that netsurgeon edits, and that identify the cluster: if they are in another etcd, API servers do not read the
-/// edits. RangeAllocations are stored with Services (`pkg/registry/core/rest/storage_core.go`, v1.36.3).
+/// Resources that netsurgeon edits, and the namespaces, which identify the cluster. If a resource is in another etcd, API servers
+/// do not read the edits. RangeAllocations are stored with Services (`pkg/registry/core/rest/storage_core.go`, v1.36.3).
 const EDITED: [&str; 4] =
     ["/services", "/namespaces", "networking.k8s.io/ipaddresses", "networking.k8s.io/servicecidrs"];
 /// Other resources that netsurgeon reads.
@@ -43,7 +44,7 @@ impl ServerFlags {
         self.flags.get(name).map(String::as_str)
     }
 
-    /// Returns the resources that are in a separate etcd: `GROUP/RESOURCE#SERVER;SERVER,...`
+    /// Returns the resources that the server stores in a separate etcd: `GROUP/RESOURCE#SERVER;SERVER,...`
     /// (`apiserver/pkg/server/options/etcd.go`, v1.36.3).
     fn elsewhere(&self) -> Vec<&str> {
         let text = self.get("etcd-servers-overrides").unwrap_or_default();
@@ -51,8 +52,8 @@ impl ServerFlags {
     }
 }
 
-/// Judges whether all API servers store everything in the etcd that netsurgeon reads, under its prefix, in a form that it reads.
-/// `of`: the number of API servers.
+/// Checks whether all API servers store everything in the etcd that netsurgeon reads: under the same prefix, and in a format that
+/// netsurgeon reads. `of`: number of API servers.
 pub fn storage(servers: &[ServerFlags], of: usize, prefix: &str) -> Judged {
     let (mut wrong, mut odd) = (Vec::new(), Vec::new());
     for server in servers {
@@ -93,8 +94,8 @@ pub fn storage(servers: &[ServerFlags], of: usize, prefix: &str) -> Judged {
     Judged::pass(format!("{} store everything in one etcd, under `{prefix}`", servers.len()))
 }
 
-/// Returns how an API server with these gates allocates addresses (`pkg/registry/core/rest/storage_core.go`, v1.36.3); `None` if
-/// they do not show it.
+/// Returns how an API server with these feature gates allocates addresses (`pkg/registry/core/rest/storage_core.go`, v1.36.3).
+/// `None` if the gates do not show it.
 fn era_of(gates: &BTreeMap<String, bool>) -> Option<Era> {
     match (gates.get("MultiCIDRServiceAllocator")?, gates.get("DisableAllocatorDualWrite")) {
         (false, _) => Some(Era::Bitmap),
@@ -104,7 +105,7 @@ fn era_of(gates: &BTreeMap<String, bool>) -> Option<Era> {
     }
 }
 
-/// Fails if API servers allocate in another way than etcd shows (`stored`).
+/// Returns a failure if an API server allocates in another way than etcd shows (`stored`).
 pub fn as_stored(gates: &[(String, BTreeMap<String, bool>)], stored: Era) -> Option<Judged> {
     let others = gates.iter().filter_map(|(at, own)| Some((at, era_of(own).filter(|era| *era != stored)?)));
     let words: Vec<String> =
@@ -118,7 +119,7 @@ pub fn as_stored(gates: &[(String, BTreeMap<String, bool>)], stored: Era) -> Opt
     })
 }
 
-/// Judges whether all API servers report the same feature gates and have the same `--runtime-config`.
+/// Checks whether all API servers report the same feature gates and have the same `--runtime-config`.
 pub fn alike(gates: &[(String, BTreeMap<String, bool>)], servers: &[ServerFlags]) -> Judged {
     let configs: BTreeSet<&str> =
         servers.iter().map(|server| server.get("runtime-config").unwrap_or_default()).collect();

@@ -10,17 +10,17 @@ use super::{Judged, first_few};
 use crate::wire::Envelope;
 use crate::words::counted;
 
-/// The number of stored Secrets, by encryption.
+/// Number of stored Secrets, by encryption.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Secrets {
-    /// Encrypted.
+    /// Number of encrypted Secrets.
     pub encrypted: usize,
-    /// Unencrypted.
+    /// Number of unencrypted Secrets.
     pub plain: usize,
 }
 
 impl Secrets {
-    /// Counts a stored value.
+    /// Counts a stored Secret.
     pub fn take(&mut self, value: &[u8]) {
         let is_encrypted = matches!(Envelope::of(value), Ok(Envelope::Encrypted { .. }));
         let count = if is_encrypted { &mut self.encrypted } else { &mut self.plain };
@@ -28,7 +28,7 @@ impl Secrets {
     }
 }
 
-/// Judges Secrets at rest: every snapshot contains unencrypted ones.
+/// Checks for unencrypted Secrets: every snapshot contains them, too.
 pub fn secrets(found: Secrets) -> Judged {
     let Secrets { encrypted, plain } = found;
     let all = encrypted.saturating_add(plain);
@@ -43,10 +43,10 @@ pub fn secrets(found: Secrets) -> Judged {
     }
 }
 
-/// A user for whom the check requests permissions.
+/// A user whose permissions are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Requester {
-    /// An unknown user without groups: allowed only if everything is allowed.
+    /// An unknown user without groups. The requests of this user succeed only if every request does.
     Stranger,
     /// A client without credentials (`user.Anonymous`, `k8s.io/apiserver/pkg/authentication/user/user.go`, v1.36.3).
     Anonymous,
@@ -57,7 +57,7 @@ pub enum Requester {
 }
 
 impl Requester {
-    /// All of them, the most serious first.
+    /// All users, the most serious first.
     pub const ALL: [Self; 4] = [Self::Stranger, Self::Anonymous, Self::EveryPod, Self::Authenticated];
 
     /// Returns the user's name and groups for a SubjectAccessReview.
@@ -83,7 +83,7 @@ impl Requester {
     }
 }
 
-/// The requested permissions: verb, API group and resource. Each of them is enough to undo a move, or to read the content of a
+/// Permissions that are checked: verb, API group and resource. Each is enough to undo a move, or to read the content of a
 /// snapshot.
 pub const POWERS: [(&str, (&str, &str)); 5] = [
     ("update", ("", "services")),
@@ -93,7 +93,7 @@ pub const POWERS: [(&str, (&str, &str)); 5] = [
     ("list", ("", "secrets")),
 ];
 
-/// Judges the permissions of these users, as in `update services`.
+/// Checks the permissions that these users have, as in `update services`.
 pub fn authorization(may: &[(Requester, String)]) -> Judged {
     let Some(worst) = may.iter().map(|(who, _)| *who).min() else {
         return Judged::pass(
@@ -116,7 +116,7 @@ pub fn authorization(may: &[(Requester, String)]) -> Judged {
     }
 }
 
-/// Judges the nodes with an SSH server. `asked`: the number of tested nodes.
+/// Checks the nodes for an SSH server. `open`: nodes that answer. `asked`: number of tested nodes.
 pub fn ssh(open: &[String], asked: usize) -> Judged {
     if open.is_empty() {
         return Judged::pass(format!("0 of {} answer on port 22 from here", counted(asked, "host", "hosts")));
@@ -133,7 +133,7 @@ pub fn ssh(open: &[String], asked: usize) -> Judged {
     )
 }
 
-/// Judges whether Pods can pull their images. `secrets`: namespace and name of every Secret.
+/// Checks whether Pods can pull their images. `secrets`: namespace and name of every Secret.
 pub fn images(pods: &[Pod], secrets: &BTreeSet<(String, String)>) -> Judged {
     let (mut waiting, mut missing) = (BTreeSet::new(), BTreeSet::new());
     for pod in pods.iter().filter(|pod| is_alive(pod)) {
@@ -159,7 +159,7 @@ pub fn images(pods: &[Pod], secrets: &BTreeSet<(String, String)>) -> Judged {
     )
 }
 
-/// Images that a kubelet cannot pull, and its reason (`pkg/kubelet/images/types.go`, v1.36.3, and
+/// Returns the images that a kubelet cannot pull, each with the reason (`pkg/kubelet/images/types.go`, v1.36.3, and
 /// `k8s.io/cri-api/pkg/errors/errors.go`, v0.36.3).
 fn not_pulled(pod: &Pod) -> Vec<(&str, &str)> {
     const REASONS: [&str; 7] = [

@@ -1,11 +1,11 @@
-//! The checks as JUnit XML for CI systems: `fail` is a failure, `unknown` an error, `skipped` is skipped. A warning is the output
-//! of a passing test, or a failure with `--strict`.
+//! The results of the checks as JUnit XML, for CI systems. `fail` becomes a failure, `unknown` an error, `skipped` a skipped
+//! test. A warning is the output of a passing test, or a failure with `--strict`.
 
 use std::fmt::Write as _;
 
 use super::{Check, Verdict};
 
-/// Returns the file. `strict`: whether warnings are failures.
+/// Returns the content of the XML file. `strict`: whether warnings are failures.
 pub fn file(suite: &str, checks: &[Check], strict: bool) -> String {
     let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
     let warned = if strict { count(Verdict::Warn) } else { 0 };

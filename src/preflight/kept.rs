@@ -1,4 +1,5 @@
-//! Reduces the objects that checks read: an object needs many times its stored size in memory, and any tenant can create many.
+//! Removes the parts of objects that no check reads. In memory an object is many times as large as in etcd, and any tenant can
+//! create many objects.
 
 use std::any::Any;
 
@@ -7,8 +8,8 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
 
-/// Removes the parts of an object that no check reads: `metadata.managedFields` (reduced for Services), ports of a Service
-/// without a node port, and the environments of a Pod's containers.
+/// Removes the parts of an object that no check reads: `metadata.managedFields` (reduced for Services), Service ports without a
+/// node port, and the environment variables of a Pod's containers.
 pub fn kept<K: Metadata<Ty = ObjectMeta> + Any>(mut object: K) -> K {
     let any: &mut dyn Any = &mut object;
     if let Some(service) = any.downcast_mut() {
@@ -45,7 +46,7 @@ fn of_service(service: &mut Service) {
     }
 }
 
-/// The ports whose node port has an owner.
+/// Returns the ports whose node port has an owner in `managedFields`.
 fn node_ports(ports: &Value) -> Map<String, Value> {
     let ports = ports.as_object().into_iter().flatten();
     let owned = ports.filter(|(_, fields)| fields.get("f:nodePort").is_some());

@@ -1,5 +1,5 @@
-//! Whether a cluster is ready for a planned change: named checks, each with a verdict, what was observed, why it matters, and
-//! what to do. Pure: the module `gather` reads the data, and cannot write.
+//! Checks whether a cluster is ready for a planned change. Each check has a name, a verdict, what was observed, why it matters,
+//! and what to do. This module does no I/O: the module `gather` reads the data, and cannot write.
 
 pub mod api;
 pub mod backup;
@@ -44,15 +44,15 @@ pub use checks::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As expected.
+    /// The state is as expected.
     Pass,
-    /// It works, but needs attention.
+    /// The state is usable, but needs attention.
     Warn,
-    /// It must be repaired first.
+    /// The state must be repaired before the change.
     Fail,
-    /// It cannot be checked from here.
+    /// The state cannot be checked from here.
     Unknown,
-    /// Excluded, or not applicable.
+    /// The check is excluded, or does not apply.
     Skipped,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Display for Verdict {
 pub struct Judged {
     /// The verdict.
     pub verdict: Verdict,
-    /// What was observed.
+    /// What the check observed.
     pub observed: String,
     /// What to do; empty if there is nothing to do.
     pub remedy: String,
@@ -86,32 +86,32 @@ impl Judged {
         Self { verdict, observed: observed.into(), remedy: remedy.into(), denied: None }
     }
 
-    /// Everything is as expected.
+    /// Returns a pass: the state is as expected.
     pub fn pass(observed: impl Into<String>) -> Self {
         Self::of(Verdict::Pass, observed, "")
     }
 
-    /// It works, but needs attention.
+    /// Returns a warning: the state is usable, but needs attention.
     pub fn warn(observed: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::of(Verdict::Warn, observed, remedy)
     }
 
-    /// It must be repaired first.
+    /// Returns a failure: the state must be repaired before the change.
     pub fn fail(observed: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::of(Verdict::Fail, observed, remedy)
     }
 
-    /// There is nothing to check.
+    /// Returns a skipped check: there is nothing to check.
     pub fn skipped(observed: impl Into<String>) -> Self {
         Self::of(Verdict::Skipped, observed, "")
     }
 
-    /// It cannot be checked from here.
+    /// Returns an unknown result: the state cannot be checked from here.
     pub fn unknown(observed: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::of(Verdict::Unknown, observed, remedy)
     }
 
-    /// It cannot be checked, because the user lacks a permission.
+    /// Returns an unknown result: the check needs a permission that the user lacks.
     pub fn denied(observed: impl Into<String>, permission: impl Into<String>) -> Self {
         Self { denied: Some(permission.into()), ..Self::unknown(observed, "") }
     }
@@ -120,33 +120,33 @@ impl Judged {
 /// A check that was run or skipped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// Its name.
+    /// Name of the check.
     pub name: &'static str,
     /// The verdict.
     pub verdict: Verdict,
-    /// What was observed.
+    /// What the check observed.
     pub observed: String,
-    /// Why it matters.
+    /// Why the check matters.
     pub why: &'static str,
     /// What to do; omitted if there is nothing to do.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remedy: String,
-    /// Its documentation.
+    /// Link to the documentation of the check.
     pub link: String,
-    /// The check whose failure prevents this one; omitted if it was run.
+    /// Check whose failure prevents this check; omitted if this check was run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depends_on: Option<&'static str>,
 }
 
 impl Check {
-    /// Returns the check with its result.
+    /// Returns a check with its result.
     pub fn of<I>(named: &Named<I>, judged: Judged) -> Self {
         let Judged { verdict, observed, remedy, .. } = judged;
         let link = format!("docs/preflight.md#{}", named.name);
         Self { name: named.name, verdict, observed, why: named.why, remedy, link, depends_on: None }
     }
 
-    /// Returns the check as not run, because another one failed.
+    /// Returns the check as not run, because the check `on` failed.
     fn depending(self, on: &'static str) -> Self {
         let (observed, remedy) = (format!("not run: depends on `{on}`"), format!("repair `{on}` first"));
         Self { verdict: Verdict::Unknown, observed, remedy, depends_on: Some(on), ..self }
@@ -158,7 +158,7 @@ impl Check {
     }
 }
 
-/// Judges whether all versions, as in `3.6.16` or `v1.36.3`, have the same minor version.
+/// Checks whether all versions, as in `3.6.16` or `v1.36.3`, have the same minor version.
 fn one_minor<'v>(who: &str, versions: impl Iterator<Item = &'v str>, remedy: &str) -> Judged {
     let versions: BTreeSet<&str> = versions.collect();
     let minors: BTreeSet<Vec<&str>> =
@@ -171,12 +171,12 @@ fn one_minor<'v>(who: &str, versions: impl Iterator<Item = &'v str>, remedy: &st
     }
 }
 
-/// Returns a string of an object by its path, as in `/metadata/name`; empty if there is none.
+/// Returns the string at a path of an object, as in `/metadata/name`; empty if there is none.
 pub fn text<'v>(object: &'v Value, path: &str) -> &'v str {
     object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns the members of a list of an object by its path, as in `/spec/rules`; none if there is no list.
+/// Returns the list at a path of an object, as in `/spec/rules`; empty if there is none.
 pub fn list<'v>(object: &'v Value, path: &str) -> &'v [Value] {
     object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
@@ -186,16 +186,17 @@ pub fn subject(object: &Value) -> String {
     format!("`{}/{}`", text(object, "/metadata/namespace"), text(object, "/metadata/name"))
 }
 
-/// How many members of a list are shown.
+/// Number of list items that are shown.
 const FEW: usize = 3;
 
-/// Returns the first members of a list, and the number of the others.
+/// Returns the first members of a list as text, and the number of the others.
 fn first_few(list: &[String]) -> String {
     let told = list.iter().take(FEW).cloned().collect::<Vec<_>>().join(", ");
     told + &and_more(list.len().saturating_sub(FEW))
 }
 
-/// Reports a reason once if several checks fail for it, as without an etcd: the first of them has it.
+/// Reports each reason only once. If several checks fail for the same reason, such as an unreachable etcd, only the first check
+/// shows it.
 pub fn once(checks: Vec<Check>) -> Vec<Check> {
     let mut reported: BTreeMap<String, &'static str> = BTreeMap::new();
     let is_open = |check: &Check| matches!(check.verdict, Verdict::Fail | Verdict::Unknown);
@@ -213,7 +214,7 @@ pub fn once(checks: Vec<Check>) -> Vec<Check> {
 }
 
 /// Returns the checks with their results. If the user lacks permissions, the check `api` lists them, and the checks that need
-/// them depend on it; if `api` is not selected, each keeps its own reason.
+/// them depend on `api`. If `api` is not selected, each check keeps its own reason.
 pub fn concluded<I>(judged: Vec<(&Named<I>, Option<Judged>)>) -> Vec<Check> {
     let denied: BTreeSet<String> =
         judged.iter().filter_map(|(_, judged)| judged.as_ref()?.denied.clone()).collect();
@@ -238,7 +239,7 @@ pub fn concluded<I>(judged: Vec<(&Named<I>, Option<Judged>)>) -> Vec<Check> {
     once(judged.into_iter().map(conclude).collect())
 }
 
-/// Whether one of the checks has this verdict.
+/// Returns whether one of the checks has this verdict.
 pub fn any(checks: &[Check], verdict: Verdict) -> bool {
     checks.iter().any(|check| check.verdict == verdict)
 }

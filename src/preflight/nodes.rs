@@ -1,4 +1,4 @@
-//! The nodes: whether their kube-proxies are healthy and can hold old addresses, and other uses of the new range.
+//! The nodes: whether each kube-proxy is healthy and can hold old addresses, and other uses of the new range.
 
 use super::{Judged, first_few};
 use crate::ip::ServiceCidr;
@@ -7,14 +7,14 @@ use crate::words::counted;
 /// A route of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// Its destination.
+    /// Destination of the route.
     pub range: ServiceCidr,
-    /// Its device.
+    /// Network device of the route.
     pub device: String,
 }
 
-/// Judges the health of each node's kube-proxy. `answers`: `None` if the health check listens on loopback or not at all; `about`:
-/// mode and detector, as text; `missing`: why an external IP cannot hold an address, and the remedy, if there is one.
+/// Checks the health of each node's kube-proxy. `answers`: `None` if the health check listens on loopback or not at all. `about`:
+/// mode and detector, as text. `missing`: why an external IP cannot hold an address, and the remedy, if there is one.
 pub fn proxies(
     answers: Option<&[(String, Result<(), String>)]>,
     about: &str,
@@ -61,7 +61,7 @@ pub fn proxies(
     }
 }
 
-/// The result if no health check of these nodes' kube-proxies is reachable. `port`: that of the health check.
+/// Returns the result if no health check of these nodes' kube-proxies is reachable. `port`: port of the health check.
 pub fn hidden(nodes: &[String], port: u16) -> Judged {
     let names: Vec<String> = nodes.iter().map(|node| format!("`{node}`")).collect();
     Judged::unknown(
@@ -78,8 +78,9 @@ pub fn hidden(nodes: &[String], port: u16) -> Judged {
     )
 }
 
-/// Judges other uses of the new range. `old`: the ranges that Services leave; `pods`: ranges for Pods, and their source;
-/// `routes`: those of this host. A route that covers both ranges, such as the default route, is ignored.
+/// Checks for other uses of the new range. `old`: ranges from which Services move away. `pods`: ranges for Pods, each with its
+/// source. `routes`: routes of this host. A route that covers both the old and the new range, such as the default route, is
+/// ignored.
 pub fn overlaps(
     to: &ServiceCidr,
     old: &[ServiceCidr],

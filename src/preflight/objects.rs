@@ -39,7 +39,7 @@ pub fn words(container: &Container) -> impl Iterator<Item = &str> {
     container.command.iter().chain(&container.args).flatten().map(String::as_str)
 }
 
-/// Whether a Pod has not ended.
+/// Returns whether a Pod has not ended.
 pub fn is_alive(pod: &Pod) -> bool {
     !matches!(phase(pod), "Succeeded" | "Failed")
 }
@@ -61,23 +61,23 @@ pub fn annotation<'o>(object: &'o impl Metadata<Ty = ObjectMeta>, name: &str) ->
     all.and_then(|all| all.get(name)).map(String::as_str).unwrap_or_default()
 }
 
-/// Returns the owner of an object that is its controller.
+/// Returns the owner that is the controller of an object.
 pub fn controller(object: &impl Metadata<Ty = ObjectMeta>) -> Option<&OwnerReference> {
     object.metadata().owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// Whether a condition of a Node is true.
+/// Returns whether a condition of a Node is true.
 pub fn has_condition(node: &Node, of: &str) -> bool {
     let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.any(|one| one.type_ == of && one.status == "True")
 }
 
-/// Returns the name of a Pod's node; empty if it waits for one.
+/// Returns the name of a Pod's node; empty if the Pod is not scheduled.
 pub fn node_of(pod: &Pod) -> &str {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }
 
-/// Whether a Pod is ready.
+/// Returns whether a Pod is ready.
 pub fn is_ready(pod: &Pod) -> bool {
     let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.any(|one| one.type_ == "Ready" && one.status == "True")

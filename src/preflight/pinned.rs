@@ -1,4 +1,4 @@
-//! Services with a pinned address: the API server rejects a later apply with the old address, because `clusterIP` is immutable
+//! Services with a pinned address. The API server rejects a later apply with the old address, because `clusterIP` is immutable
 //! (`ValidateServiceClusterIPsRelatedFields` and `ValidateServiceUpdate`, `pkg/apis/core/validation/validation.go`, v1.36.3).
 
 use std::collections::BTreeMap;
@@ -13,11 +13,11 @@ use crate::words::counted;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Field managers that do not apply an old address again: the API server creates `default/kubernetes`, and kubeadm computes the
+/// Field managers that do not apply an old address again. The API server creates `default/kubernetes`. kubeadm computes the
 /// address of the cluster's DNS from its ConfigMap, which the renumbering updates.
 const OWN: [&str; 3] = ["kube-apiserver", "kubeadm", "netsurgeon"];
 
-/// Returns what pins the address of a Service: field managers, and kubectl's annotation.
+/// Returns what pins the address of a Service: field managers, and the annotation of kubectl.
 fn pinned_by(service: &Service) -> Vec<String> {
     let mut who: Vec<String> = owners(service, &["f:clusterIP", "f:clusterIPs"]);
     let applied = service.metadata.annotations.as_ref().and_then(|all| all.get(LAST_APPLIED));
@@ -33,7 +33,7 @@ fn pinned_by(service: &Service) -> Vec<String> {
     who
 }
 
-/// Returns the managers that own one of these fields of `spec`. An address that the API server chose has no owner.
+/// Returns the field managers that own one of these fields of `spec`. An address that the API server chose has no owner.
 fn owners(service: &Service, fields: &[&str]) -> Vec<String> {
     let entries = service.metadata.managed_fields.iter().flatten();
     let owns = |entry: &&ManagedFieldsEntry| {
@@ -48,7 +48,7 @@ fn owners(service: &Service, fields: &[&str]) -> Vec<String> {
     found.into_iter().map(|manager| format!("manager `{manager}`")).collect()
 }
 
-/// Judges the Services of the API, including `managedFields`. `moves`: those that move, by `namespace/name`, and whether an
+/// Checks the Services of the API, including `managedFields`. `moves`: Services that move, by `namespace/name`, and whether an
 /// external IP will hold the old address.
 pub fn judge(services: &[Service], moves: &BTreeMap<String, bool>) -> Judged {
     let (mut pinned, mut owned) = (Vec::new(), Vec::new());

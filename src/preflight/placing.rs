@@ -1,4 +1,4 @@
-//! Which nodes accept a Pod: node selectors, required affinity, and taints.
+//! Checks which nodes accept a Pod, by node selectors, required affinity, and taints.
 
 use k8s_openapi::api::core::v1::{
     Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
@@ -7,34 +7,34 @@ use k8s_openapi::api::core::v1::{
 use super::objects::{labels, name};
 use super::selectors::Labels;
 
-/// Whether a node accepts a Pod: the Pod has no other node, the node is not cordoned, the Pod's requirements select it, and the
-/// Pod tolerates its taints.
+/// Returns whether a node accepts a Pod: the Pod's `nodeName` is not another node, the node is not cordoned, the Pod's
+/// requirements select the node, and the Pod tolerates its taints.
 pub fn takes(node: &Node, spec: &PodSpec) -> bool {
     is_given(node, spec) && would_take(node, spec)
 }
 
-/// Whether a node accepts a Pod, regardless of the Pod's `nodeName`.
+/// Returns whether a node accepts a Pod, regardless of the Pod's `nodeName`.
 pub fn would_take(node: &Node, spec: &PodSpec) -> bool {
     !is_closed(node) && untolerated(spec, node).is_none() && is_selected(node, spec)
 }
 
-/// The requirements of a Pod for its node, as a key: Pods with the same key are accepted by the same nodes.
+/// Returns the requirements of a Pod for its node, as a key. The same nodes accept all Pods with the same key.
 pub fn wish(spec: &PodSpec) -> String {
     format!("{:?}", (&spec.node_selector, required(spec), &spec.tolerations))
 }
 
-/// The required node affinity of a Pod.
+/// Returns the required node affinity of a Pod.
 pub fn required(spec: &PodSpec) -> Option<&NodeSelector> {
     let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
     affinity.required_during_scheduling_ignored_during_execution.as_ref()
 }
 
-/// Whether a node is cordoned.
+/// Returns whether a node is cordoned.
 pub fn is_closed(node: &Node) -> bool {
     node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
 }
 
-/// The first taint of a node that a Pod does not tolerate (`ToleratesTaint`,
+/// Returns the first taint of a node that a Pod does not tolerate (`ToleratesTaint`,
 /// `k8s.io/component-helpers/scheduling/corev1/helpers.go`, v1.36.3).
 pub fn untolerated<'n>(spec: &PodSpec, node: &'n Node) -> Option<&'n Taint> {
     let repels = |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
@@ -50,24 +50,24 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     is_its
         && match operator {
             "" | "Equal" => !key.is_empty() && value == taint.value.as_deref().unwrap_or_default(),
-            // Comparisons with numbers (alpha in 1.35) are not evaluated.
+            // Numeric comparisons (alpha in 1.35) are not evaluated.
             _ => true,
         }
 }
 
-/// Whether a Pod's own requirements select a node.
+/// Returns whether a Pod's own requirements select a node.
 pub fn is_wanted(spec: &PodSpec, node: &Node) -> bool {
     is_given(node, spec) && is_selected(node, spec)
 }
 
-/// Whether a Pod has no other node in `nodeName`.
+/// Returns whether the Pod's `nodeName` is empty or this node.
 fn is_given(node: &Node, spec: &PodSpec) -> bool {
     spec.node_name.as_deref().is_none_or(|named| named.is_empty() || named == name(node))
 }
 
-/// Whether a Pod selects a node (`GetRequiredNodeAffinity`,
-/// `k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go`, v1.36.3): one of the terms must match, and an
-/// empty term matches no node.
+/// Returns whether a Pod's node selector and required affinity select a node (`GetRequiredNodeAffinity`,
+/// `k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go`, v1.36.3). One of the terms must match; an empty
+/// term matches no node.
 fn is_selected(node: &Node, spec: &PodSpec) -> bool {
     let own = labels(node);
     let mut pairs = spec.node_selector.iter().flatten();
@@ -82,8 +82,8 @@ fn is_selected(node: &Node, spec: &PodSpec) -> bool {
         && required(spec).is_none_or(|required| required.node_selector_terms.iter().any(is_met))
 }
 
-/// Whether labels meet a requirement (`Requirement.Matches`, `apimachinery/pkg/labels/selector.go`, v1.36.3). No labels meet one
-/// with an unknown operator.
+/// Returns whether labels meet a requirement (`Requirement.Matches`, `apimachinery/pkg/labels/selector.go`, v1.36.3). A
+/// requirement with an unknown operator is never met.
 fn meets(requirement: &NodeSelectorRequirement, labels: &Labels) -> bool {
     let found = labels.get(&requirement.key);
     let values = requirement.values.as_deref().unwrap_or_default();

@@ -1,14 +1,14 @@
-//! Amounts as Kubernetes writes them, such as `250m`, `1.5Gi` and `12e6`, read exactly.
+//! Exact parser for quantities of Kubernetes, such as `250m`, `1.5Gi` and `12e6`.
 //!
 //! The grammar is that of `ParseQuantity` (`apimachinery/pkg/api/resource/quantity.go`, v1.36.3): a number with at most one
-//! point, and a suffix of powers of ten (`n` to `E`), of powers of two (`Ki` to `Ei`), or a decimal exponent. Amounts finer than
-//! a billionth are rounded away from zero, and amounts above 2^63-1 count as 2^63-1.
+//! decimal point, and a suffix. The suffix is a power of ten (`n` to `E`), a power of two (`Ki` to `Ei`), or a decimal exponent.
+//! Amounts finer than a billionth are rounded away from zero. Amounts above 2^63-1 count as 2^63-1.
 
 use std::iter::Sum;
 
-/// The largest number of significant digits: 2^63 has 19. An API server stores no more.
+/// Largest accepted number of significant digits. An API server stores no more: 2^63 has 19 digits.
 const DIGITS: usize = 20;
-/// The largest amount, in billionths.
+/// Largest amount, in billionths.
 const MOST: i128 = 9_223_372_036_854_775_807 * BILLION;
 const BILLION: i128 = 1_000_000_000;
 
@@ -43,43 +43,43 @@ impl Quantity {
         Some(Self(if is_negative { amount.checked_neg()? } else { amount }))
     }
 
-    /// In thousandths, rounded up, the unit of CPU.
+    /// Returns the amount in thousandths, the unit of CPU, rounded up.
     pub fn thousandths(self) -> i128 {
         let (whole, rest) = (self.0.div_euclid(1_000_000), self.0.rem_euclid(1_000_000));
         whole.saturating_add(i128::from(rest > 0))
     }
 
-    /// The sum of two.
+    /// Returns the sum of the two amounts.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// Subtracts another; not below zero.
+    /// Subtracts the other amount. The result is not below zero.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0).max(0))
     }
 
-    /// Multiplies it.
+    /// Multiplies the amount.
     #[must_use]
     pub fn times(self, count: usize) -> Self {
         Self(self.0.saturating_mul(i128::try_from(count).unwrap_or(i128::MAX)))
     }
 
-    /// Its share of another, in percent, rounded up; `None` if the other is zero.
+    /// Returns the amount in percent of another amount, rounded up; `None` if the other is zero.
     pub fn percent_of(self, other: Self) -> Option<i128> {
         let hundredfold = self.0.saturating_mul(100);
         let (whole, rest) = (hundredfold.checked_div(other.0)?, hundredfold.checked_rem(other.0)?);
         Some(whole.saturating_add(i128::from(rest > 0)))
     }
 
-    /// As cores, to a thousandth: `1.25`.
+    /// Returns the amount in cores, rounded up to a thousandth: `1.25`.
     pub fn cores(self) -> String {
         decimal(self.thousandths())
     }
 
-    /// As bytes with a unit, `1.5 GiB`, rounded to a tenth.
+    /// Returns the amount in bytes with a unit, rounded to a tenth: `1.5 GiB`.
     pub fn bytes(self) -> String {
         const UNITS: [(&str, i128); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
         let bytes = self.0.div_euclid(BILLION);
@@ -99,13 +99,13 @@ impl Sum for Quantity {
     }
 }
 
-/// Thousandths as a decimal number, without needless zeros.
+/// Formats thousandths as a decimal number without trailing zeros.
 fn decimal(thousandths: i128) -> String {
     let text = format!("{}.{:03}", thousandths.div_euclid(1000), thousandths.rem_euclid(1000));
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// The multiplier of a suffix: a factor, and a power of ten.
+/// Returns the multiplier of a suffix: a factor, and a power of ten.
 fn scale(suffix: &str) -> Option<(u128, i64)> {
     let power = |shift: u32| Some((1_u128.checked_shl(shift)?, 0));
     match suffix {
@@ -132,12 +132,12 @@ fn scale(suffix: &str) -> Option<(u128, i64)> {
     }
 }
 
-/// A number times a power of ten, rounded up; `None` if it is too large.
+/// Returns a number times a power of ten, rounded up; `None` if the result is too large.
 fn shifted(number: u128, power: i64) -> Option<i128> {
     if number == 0 {
         return Some(0);
     }
-    // 10^39 does not fit: any number divided by it is less than one.
+    // 10^39 exceeds the type. Any number divided by it is less than one.
     let size = u32::try_from(power.unsigned_abs()).ok().and_then(|power| 10_u128.checked_pow(power));
     let scaled = match (power < 0, size) {
         (false, size) => number.checked_mul(size?)?,

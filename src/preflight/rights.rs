@@ -1,31 +1,31 @@
-//! Whether the user has the permissions that an operation needs. A user with only the read permissions can run `preflight`, but
-//! not make the change: that is a warning, while a user who lacks some of them is a failure.
+//! Checks whether the user has the permissions that an operation needs. A user with only the read permissions can run
+//! `preflight`, but cannot make the change: this is a warning. A user who lacks some of the read permissions is a failure.
 
 use super::Judged;
 
 /// A permission, and whether the user has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
-    /// As in `create services`.
+    /// Permission, as in `create services`.
     pub permission: String,
-    /// Whether the user has it, by the API server.
+    /// Whether the user has the permission, as the API server reports.
     pub is_granted: bool,
 }
 
-/// The operation that needs permissions, as text.
+/// An operation that needs permissions, as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
-    /// The operation, as in `a move`.
+    /// Name of the operation, as in `a move`.
     pub operation: &'static str,
-    /// The limits of a user with only the read permissions, as in `can read, and cannot change anything`.
+    /// What a user with only the read permissions can do, as in `can read, and cannot change anything`.
     pub reader: &'static str,
-    /// The role with the read permissions.
+    /// Role that grants the read permissions.
     pub read_role: &'static str,
     /// How to get the other permissions.
     pub remedy: &'static str,
 }
 
-/// Judges the read permissions and those for the change itself, everywhere or in one namespace.
+/// Checks the permissions to read and to make the change, in all namespaces or in one.
 pub fn judge(reads: &[Granted], changes: &[Granted], need: &Need, namespace: Option<&str>) -> Judged {
     let all = || reads.iter().chain(changes);
     let missing: Vec<&str> = all().filter(|one| !one.is_granted).map(|one| one.permission.as_str()).collect();

@@ -7,15 +7,15 @@ use k8s_openapi::apimachinery::pkg::api::resource;
 
 use super::quantity::Quantity;
 
-/// Above this share in percent there is no room for the failure of a node, or for the extra Pods of a rollout.
+/// Highest share in percent. Above it there is no room for the failure of a node, or for the extra Pods of a rollout.
 pub const CLOSE: i128 = 80;
 
-/// Amounts by resource, as `cpu`, `pods` and `nvidia.com/gpu`.
+/// Amounts by resource, such as `cpu`, `pods` and `nvidia.com/gpu`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Room(BTreeMap<String, Quantity>);
 
 impl Room {
-    /// Reads the amounts of a list such as `requests`, without values that are not a quantity.
+    /// Reads the amounts of a list such as `requests`. Invalid amounts are dropped.
     fn at(list: Option<&BTreeMap<String, resource::Quantity>>) -> Self {
         let read = |(name, amount): (&String, &resource::Quantity)| {
             Some((name.clone(), Quantity::parse(&amount.0)?))
@@ -23,23 +23,23 @@ impl Room {
         Self(list.into_iter().flatten().filter_map(read).collect())
     }
 
-    /// The allocatable resources of a node.
+    /// Returns the allocatable resources of a node.
     pub fn given(node: &Node) -> Self {
         Self::at(node.status.as_ref().and_then(|status| status.allocatable.as_ref()))
     }
 
-    /// The given number of Pods, and no other resource.
+    /// Returns the given number of Pods, and no other resource.
     pub fn pods(count: usize) -> Self {
         let one = Quantity::parse("1").unwrap_or_default();
         Self(BTreeMap::from([("pods".to_string(), one.times(count))]))
     }
 
-    /// The amount of one resource.
+    /// Returns the amount of one resource.
     pub fn of(&self, name: &str) -> Quantity {
         self.0.get(name).copied().unwrap_or_default()
     }
 
-    /// Combines each amount with that of another.
+    /// Combines each amount with the amount of the same resource in `other`.
     #[must_use]
     fn both(mut self, other: &Self, of: impl Fn(Quantity, Quantity) -> Quantity) -> Self {
         for (name, amount) in &other.0 {
@@ -49,31 +49,31 @@ impl Room {
         self
     }
 
-    /// Subtracts another; no amount goes below zero.
+    /// Subtracts the amounts in `other`. No amount goes below zero.
     #[must_use]
     pub fn without(self, other: &Self) -> Self {
         self.both(other, Quantity::without)
     }
 
-    /// The largest share of another's amounts, in percent, and the resource.
+    /// Compares each amount with the amount of the same resource in `of`. Returns the largest share in percent, and the resource.
     pub fn closest(&self, of: &Self) -> Option<(i128, &str)> {
         let shares =
             self.0.iter().filter_map(|(name, amount)| Some((amount.percent_of(of.of(name))?, name.as_str())));
         shares.max()
     }
 
-    /// CPU and memory, to compare the sizes of two.
+    /// Returns CPU and memory, to compare two Pods by size.
     pub fn size(&self) -> (Quantity, Quantity) {
         (self.of("cpu"), self.of("memory"))
     }
 
-    /// The sum of the two.
+    /// Returns the sum of both amounts for each resource.
     #[must_use]
     pub fn plus(self, other: &Self) -> Self {
         self.both(other, Quantity::plus)
     }
 
-    /// Adds another's amounts of resources that it does not have.
+    /// Adds the amounts in `other` of resources that are missing here.
     fn or(mut self, other: Self) -> Self {
         for (name, amount) in other.0 {
             self.0.entry(name).or_insert(amount);
@@ -81,13 +81,13 @@ impl Room {
         self
     }
 
-    /// The names of resources of which it has more than another.
+    /// Returns the names of resources of which there is more here than in `other`.
     pub fn more_than(&self, other: &Self) -> Vec<String> {
         let more = self.0.iter().filter(|(name, amount)| **amount > other.of(name));
         more.map(|(name, _)| format!("`{name}`")).collect()
     }
 
-    /// As text: CPU, memory and Pods, and those other resources that `asked` has.
+    /// Returns the amounts as text: CPU, memory and Pods, and other resources that `asked` contains.
     pub fn told(&self, asked: &Self) -> String {
         let pods = match self.of("pods").cores().as_str() {
             "1" => "1 Pod".to_string(),
@@ -106,10 +106,11 @@ impl Room {
     }
 }
 
-/// The requests of a Pod (`PodRequests`, `k8s.io/component-helpers/resource/helpers.go`, v1.36.3): the sum of its containers, or
-/// more if its initialisation needs more; the Pod's own requests instead, if it has some; its overhead; and one Pod. A limit
-/// counts if there is no request (`SetDefaults_Pod`, `pkg/apis/core/v1/defaults.go`): the API server sets that default in Pods,
-/// but not in templates.
+/// Returns the requests of a Pod (`PodRequests`, `k8s.io/component-helpers/resource/helpers.go`, v1.36.3).
+///
+/// These are the sum of its containers, or more if its init containers need more. If the Pod has its own requests, these count
+/// instead. Its overhead and one Pod are added. A limit counts if there is no request (`SetDefaults_Pod`,
+/// `pkg/apis/core/v1/defaults.go`): the API server sets this default in Pods, but not in templates.
 pub fn requested(spec: &PodSpec) -> Room {
     let add = |sum: Room, container: &Container| {
         let [requests, limits] = amounts(container.resources.as_ref());
@@ -132,7 +133,7 @@ pub fn requested(spec: &PodSpec) -> Room {
     requests.or(sum).or(limits).plus(&Room::at(spec.overhead.as_ref())).plus(&Room::pods(1))
 }
 
-/// Requests and limits.
+/// Returns requests and limits.
 fn amounts(resources: Option<&ResourceRequirements>) -> [Room; 2] {
     let lists = resources.map(|told| [told.requests.as_ref(), told.limits.as_ref()]);
     lists.unwrap_or_default().map(Room::at)

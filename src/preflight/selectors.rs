@@ -1,4 +1,4 @@
-//! Label selectors, evaluated as the API server does.
+//! Evaluates label selectors as the API server does.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 /// The labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// Whether a selector (`matchLabels` and `matchExpressions`, all of which must hold) selects these labels. An empty one selects
-/// everything (`LabelSelectorAsSelector`, `apimachinery/pkg/apis/meta/v1/helpers.go`, v1.36.3), and so does one that a webhook
-/// omits (`SetDefaults_ValidatingWebhook`, `pkg/apis/admissionregistration/v1/defaults.go`). One with an unknown operator
-/// excludes nothing.
+/// Returns whether a selector (`matchLabels` and `matchExpressions`, all of which must match) selects these labels.
+///
+/// An empty selector selects everything (`LabelSelectorAsSelector`, `apimachinery/pkg/apis/meta/v1/helpers.go`, v1.36.3). A
+/// selector that a webhook omits does, too (`SetDefaults_ValidatingWebhook`, `pkg/apis/admissionregistration/v1/defaults.go`). A
+/// requirement with an unknown operator excludes nothing.
 pub fn selects(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
     let Some(selector) = selector else { return true };
     let is_equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
@@ -19,8 +20,8 @@ pub fn selects(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
     met.is_none_or(|met| is_equal && met.into_iter().all(|met| met))
 }
 
-/// Whether labels meet a requirement (`Requirement.Matches`, `apimachinery/pkg/labels/selector.go`, v1.36.3: a missing label is
-/// in no set); `None` if the operator is unknown.
+/// Returns whether labels meet a requirement (`Requirement.Matches`, `apimachinery/pkg/labels/selector.go`, v1.36.3: a missing
+/// label is in no set). `None` if the operator is unknown.
 fn meets(requirement: &LabelSelectorRequirement, labels: &Labels) -> Option<bool> {
     let found = labels.get(&requirement.key);
     let is_in = || requirement.values.iter().flatten().any(|value| Some(value) == found);
@@ -48,7 +49,7 @@ mod tests {
         super::selects(selector.as_ref(), labels)
     }
 
-    /// Every operator against a missing label, one with the value, and one with another value.
+    /// Compares every operator with a missing label, a label with the value, and a label with another value.
     #[test]
     fn operators_match_the_api_server() {
         let all = [with(&[]), with(&[("tier", "web")]), with(&[("tier", "db")])];
@@ -71,7 +72,7 @@ mod tests {
         assert_eq!(all.each_ref().map(|labels| selects(&label, labels)), [false, true, false]);
     }
 
-    /// Opposite operators exclude each other for all labels.
+    /// Tests that opposite operators never match the same labels.
     #[test]
     fn opposite_operators_exclude_each_other() {
         let values = ["", "x", "y"];

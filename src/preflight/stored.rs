@@ -1,4 +1,4 @@
-//! The storage format of Services and their address objects: netsurgeon must be able to read the values that it edits in etcd.
+//! The storage format of Services and of their address objects. netsurgeon must be able to read the values that it edits in etcd.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use super::Judged;
 use crate::store::seal::SealError;
 use crate::wire::Envelope;
 
-/// The number of values in each form, by resource (`services`).
+/// Number of values in each format, by resource (`services`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Forms(BTreeMap<Form, BTreeMap<&'static str, usize>>);
 
-/// The form of a stored value.
+/// Format of a stored value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Form {
-    /// The key does not decrypt it, or the configuration does not allow unencrypted values.
+    /// Not readable: the key does not decrypt the value, or the configuration does not allow unencrypted values.
     Shut(String),
-    /// Encrypted, and no key for it was given: provider and key.
+    /// Encrypted, and no key for the value was given: provider and key.
     Encrypted(String, String),
     Cbor,
-    /// It starts like no value of an API server.
+    /// Unknown format: no API server writes a value that starts like this.
     Foreign(String),
     Json,
     Protobuf,
@@ -39,7 +39,7 @@ impl Form {
         }
     }
 
-    /// What to do about values of this form; `None` if they are readable.
+    /// Returns what to do about values in this format; `None` if they are readable.
     fn remedy(&self) -> Option<&'static str> {
         match self {
             Self::Protobuf | Self::Json | Self::Opened(..) => None,
@@ -74,14 +74,14 @@ impl std::fmt::Display for Form {
 }
 
 impl Forms {
-    /// Counts a value of a resource; `opened`: whether a given key decrypts it, or why none does.
+    /// Counts a value of a resource. `opened`: whether a given key decrypts the value, or why no key does.
     pub fn take(&mut self, what: &'static str, value: &[u8], opened: Result<bool, SealError>) {
         let count = self.0.entry(Form::of(value, opened)).or_default().entry(what).or_default();
         *count = count.saturating_add(1);
     }
 }
 
-/// Judges the forms: all must be protobuf or JSON.
+/// Checks the formats: all values must be protobuf or JSON.
 pub fn forms(forms: &Forms) -> Judged {
     if forms.0.is_empty() {
         return Judged::unknown(

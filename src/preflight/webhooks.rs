@@ -1,5 +1,5 @@
-//! Admission webhooks for the objects that a change writes: with `failurePolicy: Fail`, an unavailable one rejects them. Rules
-//! and selectors are evaluated as the API server does; expressions (`matchConditions`) are not evaluated.
+//! Admission webhooks for the objects that a change writes. With `failurePolicy: Fail`, the objects are rejected if the webhook
+//! is unavailable. Rules and selectors are evaluated as the API server does; expressions (`matchConditions`) are not evaluated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,67 +20,67 @@ use crate::ip::ServiceCidr;
 /// A webhook, with the parts that matter for a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Called {
-    /// As in `ValidatingWebhookConfiguration policies, webhook check.example`.
+    /// Configuration and name of the webhook, as in `ValidatingWebhookConfiguration policies, webhook check.example`.
     pub name: String,
-    /// The written kinds for which it is called, as in `Services`.
+    /// Kinds of objects, among those that the change writes, for which the webhook is called, as in `Services`.
     pub asked: BTreeSet<&'static str>,
-    /// Whether its rules match written objects, but its selectors exclude all of them.
+    /// Whether the webhook's rules match objects that the change writes, but its selectors exclude all of them.
     pub is_left_out: bool,
-    /// Whether it has `matchConditions`, which can prevent its calls.
+    /// Whether the webhook has `matchConditions`, which can prevent its calls.
     pub has_conditions: bool,
-    /// Whether requests are rejected if it is unavailable (`failurePolicy: Fail`, the default of `v1`).
+    /// Whether requests are rejected if the webhook is unavailable (`failurePolicy: Fail`, the default of `v1`).
     pub refuses: bool,
-    /// Namespace and name of its Service.
+    /// Namespace and name of the webhook's Service.
     pub service: Option<(String, String)>,
-    /// Its URL, if it has no Service.
+    /// URL of the webhook, if it has no Service.
     pub url: Option<String>,
 }
 
-/// Kinds of objects that API servers admit during a change.
+/// Kinds of objects that pass admission during a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Admitted {
-    /// Services that move and can be updated meanwhile, shadows, and sentinels of barriers.
+    /// Services that move (clients can update them meanwhile), shadows, and sentinels of barriers.
     Service,
     /// Copies of endpoints, for shadows of Services without a selector.
     EndpointSlice,
-    /// The new range.
+    /// The ServiceCIDR of the new range.
     ServiceCidr,
     /// Pods of the workloads in the cluster.
     Pod,
-    /// API servers create one for each sentinel and shadow, through admission.
+    /// IPAddress objects. API servers create one for each sentinel and shadow, through admission.
     IpAddress,
-    /// This kind and those below are copied into a mirror.
+    /// Copied to a mirror, like the kinds below.
     ConfigMap,
-    /// Copied into a mirror.
+    /// Copied to a mirror.
     CronJob,
-    /// Copied into a mirror.
+    /// Copied to a mirror.
     DaemonSet,
-    /// Copied into a mirror.
+    /// Copied to a mirror.
     Deployment,
-    /// Copied into a mirror.
+    /// Copied to a mirror.
     Ingress,
-    /// Copied into a mirror.
+    /// Copied to a mirror.
     Job,
-    /// Copied into a mirror.
+    /// Copied to a mirror.
     Secret,
-    /// Copied into a mirror.
+    /// Copied to a mirror.
     ServiceAccount,
-    /// Copied into a mirror.
+    /// Copied to a mirror.
     NetworkPolicy,
-    /// Copied into a mirror.
+    /// Copied to a mirror.
     PodDisruptionBudget,
-    /// Copied into a mirror.
+    /// Copied to a mirror.
     HorizontalPodAutoscaler,
-    /// Copied into a mirror.
+    /// Copied to a mirror.
     Role,
-    /// Copied into a mirror.
+    /// Copied to a mirror.
     RoleBinding,
-    /// The namespace of copied objects.
+    /// Namespaces of copied objects.
     Namespace,
 }
 
 impl Admitted {
-    /// The operations on it, as in rules. Pods are only created.
+    /// Returns the operations on this kind, as in the rules of webhooks. Pods are only created.
     fn operations(self) -> &'static [&'static str] {
         match self {
             Self::Pod => &["CREATE", "*"],
@@ -88,7 +88,7 @@ impl Admitted {
         }
     }
 
-    /// Its display name, API group, versions, and resource.
+    /// Returns display name, API group, versions, and resource of this kind.
     fn names(self) -> (&'static str, &'static str, &'static [&'static str], &'static str) {
         let networking = "networking.k8s.io";
         let (rbac, of_rbac): (_, &[&str]) = ("rbac.authorization.k8s.io", &["v1", "v1beta1", "v1alpha1"]);
@@ -98,7 +98,7 @@ impl Admitted {
             Self::EndpointSlice => {
                 ("EndpointSlices", "discovery.k8s.io", &["v1", "v1beta1"], "endpointslices")
             }
-            // A rule matches with any of the versions (`matchPolicy: Equivalent`, the default of `v1`).
+            // A rule for any of the versions matches (`matchPolicy: Equivalent`, the default of `v1`).
             Self::ServiceCidr => ("ServiceCIDRs", networking, &["v1", "v1beta1", "v1alpha1"], "servicecidrs"),
             Self::ConfigMap => ("ConfigMaps", "", &["v1"], "configmaps"),
             Self::CronJob => ("CronJobs", "batch", &["v1", "v1beta1"], "cronjobs"),
@@ -126,31 +126,32 @@ impl Admitted {
     }
 }
 
-/// An object that is admitted, with the parts that rules and selectors match.
+/// An object that passes admission, with the parts that rules and selectors match.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Written {
     kind: Admitted,
-    /// The labels of its Namespace (of a Namespace its own); `None` for a cluster-scoped object.
+    /// Labels of the object's Namespace; a Namespace has its own labels here. `None` for a cluster-scoped object.
     namespace: Option<Labels>,
     labels: Labels,
 }
 
 impl Written {
-    /// Returns an object with the labels that selectors match. `namespaces`: the labels of all Namespaces, by name. `None` if the
-    /// object's Namespace is not among them: it is being deleted.
+    /// Returns the object with the labels that selectors match. `namespaces`: labels of all Namespaces, by name. Returns `None`
+    /// if the Namespace of the object is missing there: it is being deleted.
     pub fn of(kind: Admitted, object: &ObjectMeta, namespaces: &BTreeMap<String, Labels>) -> Option<Self> {
         let labels = object.labels.clone().unwrap_or_default();
         let namespace = match kind {
             Admitted::ServiceCidr | Admitted::IpAddress => None,
-            // `GetNamespaceLabels`, `predicates/namespace/matcher.go`, v1.36.3.
+            // As in `GetNamespaceLabels` (`predicates/namespace/matcher.go`, v1.36.3).
             Admitted::Namespace => Some(labels.clone()),
             _ => Some(namespaces.get(object.namespace.as_ref()?)?.clone()),
         };
         Some(Self { kind, namespace, labels })
     }
 
-    /// Whether a rule matches it (`Matcher.Matches`, `apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go`, v1.36.3:
-    /// `services/*` includes the Services themselves, and a Namespace has the scope `Cluster`).
+    /// Returns whether a rule matches this object (`Matcher.Matches`,
+    /// `apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go`, v1.36.3). `services/*` includes the Services
+    /// themselves, and a Namespace has the scope `Cluster`.
     fn is_ruled_by(&self, rule: &RuleWithOperations) -> bool {
         let has = |list: &Option<Vec<String>>, wanted: &[&str]| {
             list.iter().flatten().any(|text| wanted.contains(&text.as_str()))
@@ -165,9 +166,9 @@ impl Written {
             && [None, Some("*"), Some(scope)].contains(&rule.scope.as_deref())
     }
 
-    /// Whether the selectors of a webhook select it. Every `namespaceSelector` selects objects without a namespace
-    /// (`MatchNamespaceSelector`, `predicates/namespace/matcher.go`; `MatchObjectSelector`, `predicates/object/matcher.go`,
-    /// v1.36.3).
+    /// Returns whether the selectors of a webhook select this object. Every `namespaceSelector` selects objects without a
+    /// namespace (`MatchNamespaceSelector`, `predicates/namespace/matcher.go`; `MatchObjectSelector`,
+    /// `predicates/object/matcher.go`, v1.36.3).
     fn is_selected_by(&self, webhook: &ValidatingWebhook) -> bool {
         let namespace = self.namespace.as_ref();
         namespace.is_none_or(|labels| selects(webhook.namespace_selector.as_ref(), labels))
@@ -175,10 +176,10 @@ impl Written {
     }
 }
 
-/// Policy engines whose rules can reject later updates of Services: a part of their webhooks' names, and the engine.
+/// Policy engines whose rules can reject later updates of Services: a part of the webhook's name, and the engine.
 const ENGINES: [(&str, &str); 2] = [("kyverno", "Kyverno"), ("gatekeeper", "Gatekeeper")];
 
-/// Returns the webhooks of configurations, with the written kinds for which each is called.
+/// Returns the webhooks of these configurations, each with the kinds of objects in `written` for which it is called.
 pub fn called(
     mutating: Vec<MutatingWebhookConfiguration>,
     validating: Vec<ValidatingWebhookConfiguration>,
@@ -199,7 +200,7 @@ pub fn called(
     found
 }
 
-/// Converts a mutating webhook: the fields that are read are the same.
+/// Converts a mutating webhook to a validating one. The fields that are read are the same.
 fn unchanging(webhook: MutatingWebhook) -> ValidatingWebhook {
     ValidatingWebhook {
         name: webhook.name,
@@ -230,19 +231,19 @@ fn judged(name: String, webhook: ValidatingWebhook, written: &[Written]) -> Call
 }
 
 impl Called {
-    /// Whether it must answer for the change to succeed.
+    /// Returns whether the webhook must answer for the change to succeed.
     pub fn is_needed(&self) -> bool {
         !self.asked.is_empty() && self.refuses
     }
 
-    /// Its name, and the kinds for which it is called.
+    /// Returns the name of the webhook, and the kinds for which it is called.
     pub fn told(&self) -> String {
         let asked = self.asked.iter().copied().collect::<Vec<_>>().join(" and ");
         let conditions = if self.has_conditions { ", its `matchConditions` are not evaluated" } else { "" };
         format!("{} (on {asked}{conditions})", self.name)
     }
 
-    /// Returns the address in its URL, if it is one.
+    /// Returns the IP address in the webhook's URL; `None` if the URL has a host name.
     fn address(&self) -> Option<IpAddr> {
         let (_, rest) = self.url.as_deref()?.split_once("://")?;
         let place = rest.split(['/', '?']).next()?;
@@ -258,17 +259,17 @@ impl Called {
     }
 }
 
-/// Counts the endpoints in the EndpointSlices of a Service that are ready.
+/// Counts the ready endpoints in the EndpointSlices of a Service.
 pub fn ready(slices: &[EndpointSlice]) -> usize {
     let endpoints = slices.iter().flat_map(|slice| slice.endpoints.iter().flatten());
     let conditions = endpoints.map(|one| one.conditions.as_ref());
     conditions.filter(|conditions| conditions.and_then(|one| one.ready) != Some(false)).count()
 }
 
-/// The number of ready endpoints of a Service, by namespace and name; `None` if the Service does not exist.
+/// Number of ready endpoints of each Service, by namespace and name. `None` if the Service does not exist.
 pub type Backends = BTreeMap<(String, String), Option<usize>>;
 
-/// Returns the webhooks that must answer and cannot, and why, as text.
+/// Returns the webhooks that must answer but cannot, each with the reason, as text.
 pub fn dead(webhooks: &[Called], backends: &Backends) -> Vec<String> {
     let dead = webhooks.iter().filter(|webhook| webhook.is_needed()).filter_map(|webhook| {
         let service = webhook.service.as_ref()?;
@@ -282,7 +283,7 @@ pub fn dead(webhooks: &[Called], backends: &Backends) -> Vec<String> {
     dead.collect()
 }
 
-/// Judges the webhooks. `old`: the ranges that Services leave.
+/// Checks the webhooks. `old`: ranges from which Services move away.
 pub fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> Judged {
     let is_old = |address: IpAddr| old.iter().any(|range| range.contains(address));
     let fixed = webhooks.iter().filter_map(|webhook| {
@@ -336,7 +337,7 @@ mod tests {
         pairs.iter().map(|(key, value)| ((*key).to_string(), (*value).to_string())).collect()
     }
 
-    /// A Service in `shop`, one in `kube-system`, and address objects.
+    /// Returns a Service in `shop`, a Service in `kube-system`, and address objects.
     fn written() -> Vec<Written> {
         let namespaces = BTreeMap::from([
             ("shop".to_string(), labelled(&[("kubernetes.io/metadata.name", "shop"), ("team", "shop")])),
@@ -410,7 +411,7 @@ mod tests {
         assert_eq!(of_scope(json!(null)), all);
     }
 
-    /// Every `namespaceSelector` selects objects without a namespace.
+    /// Tests which objects the selectors exclude. Every `namespaceSelector` selects objects without a namespace.
     #[test]
     fn selectors_exclude_unselected_objects() {
         let all =

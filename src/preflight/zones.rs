@@ -1,4 +1,4 @@
-//! Whether etcd keeps its quorum if a zone fails, by the labels of the members' Nodes.
+//! Checks whether etcd keeps its quorum if a zone fails, by the labels of the members' Nodes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use super::objects::label;
 use crate::store::etcd::Member;
 use crate::words::counted;
 
-/// The well-known label (`LabelTopologyZone`, k8s.io/api/core/v1/well_known_labels.go, v1.36.3), and its predecessor.
+/// Well-known zone label (`LabelTopologyZone`, k8s.io/api/core/v1/well_known_labels.go, v1.36.3), and its predecessor.
 const ZONE: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
 
-/// Judges the zones of the voting members. If a zone fails, its members fail with it, and the others must have a quorum.
+/// Checks the zones of the voting members. If a zone fails, its members fail with it. The other members must have a quorum.
 pub fn zones(members: &[Member], nodes: &[Node]) -> Judged {
     let zones = by_address(nodes);
     let voting: Vec<&Member> = members.iter().filter(|member| !member.is_learner).collect();
@@ -34,7 +34,7 @@ pub fn zones(members: &[Member], nodes: &[Node]) -> Judged {
     }
     let seen = format!("{}: {}", members_of(voting.len()), seen.join(", "));
     let quorum = voting.len().checked_div(2).unwrap_or_default().saturating_add(1);
-    // Members with an unknown zone may be in the largest one.
+    // Members with an unknown zone may be in the largest zone.
     let most = counts.values().copied().max().unwrap_or_default().saturating_add(unknown);
     if voting.len().saturating_sub(most) >= quorum {
         return Judged::pass(seen);
@@ -49,7 +49,7 @@ fn members_of(count: usize) -> String {
     counted(count, "voting member", "voting members")
 }
 
-/// The zones of Nodes, by their addresses.
+/// Returns the zones of Nodes, by node address.
 fn by_address(nodes: &[Node]) -> BTreeMap<IpAddr, &str> {
     let mut zones = BTreeMap::new();
     for node in nodes {

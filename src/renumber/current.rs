@@ -1,5 +1,5 @@
-//! Whether a plan still matches the cluster: between `plan` and `apply`, Services are created, deleted, recreated and
-//! changed. A pure comparison of the plan with a survey.
+//! Compares a plan with the current cluster. Between `plan` and `apply`, Services can be created, deleted, recreated or changed.
+//! The result depends only on the plan and a survey.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -11,24 +11,24 @@ use crate::survey::{ServiceRecord, Survey};
 /// A difference between the plan and the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drift {
-    /// Which Service, as `namespace/name`.
+    /// The Service, as `namespace/name`.
     pub subject: String,
-    /// How it differs.
+    /// The change of the Service.
     pub what: Change,
 }
 
 /// How a Service changed since the plan was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// It was deleted.
+    /// The Service was deleted.
     Gone,
-    /// It was deleted, and another Service has its name.
+    /// The Service was deleted, and another Service was created with its name.
     Recreated,
-    /// It has other addresses.
+    /// The Service now has these addresses, which are not the planned old addresses.
     Addresses(Vec<IpAddr>),
-    /// Its new address is already in use.
+    /// The planned new address, which is already in use.
     Taken(IpAddr),
-    /// A field changed that decides how its old address is held.
+    /// A field changed that determines how the old address is held.
     Kind,
 }
 
@@ -48,17 +48,17 @@ impl fmt::Display for Drift {
     }
 }
 
-/// How a plan matches a cluster.
+/// Result of comparing a plan with the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fit {
-    /// Services that differ from the plan: a new plan is necessary.
+    /// Services that differ from the plan. If there are any, a new plan is necessary.
     pub drifts: Vec<Drift>,
-    /// Services with an address of an old range that are not in the plan: they were created since, and keep their
-    /// address until a sweep. Services managed by netsurgeon are not among them.
+    /// Services with an address of an old range that are not in the plan. They were created after planning, and keep their
+    /// address until a sweep moves them. Services managed by netsurgeon are not listed.
     pub newcomers: Vec<String>,
 }
 
-/// Compares a plan, none of whose steps was executed yet, with the current cluster.
+/// Compares a plan with the current cluster, before the first step of the plan is executed.
 pub fn compare(work: &Renumbering, survey: &Survey) -> Fit {
     let services: HashMap<(&str, &str), &ServiceRecord> = survey
         .services
@@ -95,8 +95,8 @@ pub(super) fn newcomers<'s>(work: &Renumbering, survey: &'s Survey) -> Vec<&'s S
     survey.services.iter().filter(is_new).collect()
 }
 
-/// Returns the moves whose Services were deleted or recreated since they were planned, or now have neither their old
-/// nor their new address.
+/// Returns the moves of Services that were deleted or recreated after planning, or that have neither their old nor their new
+/// address.
 pub fn deleted<'w>(work: &'w Renumbering, survey: &Survey) -> impl Iterator<Item = &'w Move> {
     let of_family = |service: &ServiceRecord| Some((service.uid.to_string(), service.address(work.family)?));
     let there: HashSet<(String, IpAddr)> = survey.services.iter().filter_map(of_family).collect();

@@ -1,9 +1,9 @@
-//! The IPAddress objects of Services that move. The operation keeps them until its end: every resume and the guard repair
-//! those that were changed or whose date comes near.
+//! The IPAddress objects of Services that move. The operation keeps these objects until it ends. Every resume and the guard
+//! repair an object if it was changed, or if its creation timestamp is no longer far enough in the future.
 //!
-//! They are dated ahead, which prevents repair loops from deleting them (`syncIPAddress`,
-//! `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3). The date comes nearer with time, and an API
-//! server may have changed an object before it observed the date.
+//! The operation sets their creation timestamps to the future, so that repair loops do not delete them (`syncIPAddress`,
+//! `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3). With time, such a timestamp gets closer. An API
+//! server may also have changed an object before it observed the new timestamp.
 
 use std::net::IpAddr;
 
@@ -17,30 +17,30 @@ use crate::survey::{Era, Layout, Manager, Survey};
 /// An IPAddress to repair.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kept {
-    /// The key of its IPAddress.
+    /// Key of the IPAddress.
     pub key: Key,
-    /// The batch of its Service.
+    /// Batch of the Service that needs the IPAddress.
     pub batch: usize,
-    /// Whether API servers must observe the change before the Service moves: more than the date changed.
+    /// Whether API servers must observe the repair before the Service moves; false if only the creation timestamp changes.
     pub is_news: bool,
     /// The repair.
     pub repair: Repair,
 }
 
-/// An address that was allocated to another Service.
+/// A kept address that was allocated to another Service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{address}` is kept for {whose}, but is now allocated to {by}")]
 pub struct Taken {
     /// The address.
     pub address: IpAddr,
-    /// The Service of the plan, as `namespace/name`.
+    /// The Service for which the address is kept, as `namespace/name`.
     pub whose: String,
-    /// The Service that now has it, as `namespace/name`.
+    /// The Service that now has the address, as `namespace/name`.
     pub by: String,
 }
 
-/// Compares the addresses that must be kept with a survey; `state` returns the state of a step, `now` is in seconds
-/// since 1970. Returns the repairs, and the addresses that were allocated to another Service.
+/// Compares the IPAddress objects that must be kept with a survey. Returns the repairs, and the addresses that were allocated to
+/// another Service. `state` returns the state of a step; `now` is in seconds since 1970.
 pub fn kept(
     work: &Renumbering,
     survey: &Survey,
@@ -85,7 +85,7 @@ pub fn kept(
     (all, lost)
 }
 
-/// The addresses of a Service that must be kept now, each with the step that reserved or dated it.
+/// Returns the addresses of a Service that must be kept now, each with the step that created or changed its IPAddress.
 fn due(candidate: &Move, state: impl Fn(&StepId) -> Option<State>) -> Vec<(IpAddr, StepId)> {
     let is_settled = state(&candidate.step("settle")) == Some(State::Done);
     let is_retired = state(&candidate.step("retire")) == Some(State::Done);
@@ -111,9 +111,11 @@ struct Looking<'a> {
 }
 
 impl Looking<'_> {
-    /// A deleted Service, or one without an address, needs none of its addresses. A recreated Service needs the old address,
-    /// which is held by its name, unless it has that address itself. A retired Service needs the address that it has: no
-    /// other code frees it again.
+    /// Returns whether an address must be kept for its Service.
+    ///
+    /// A deleted Service, or a Service without an address, needs none. A recreated Service needs the old address, which is held
+    /// by the Service's name, unless the Service itself has that address. A retired Service needs only the address that it has,
+    /// because no later step frees a kept address again.
     fn is_needed(&self, candidate: &Move, address: IpAddr, is_retired: bool) -> bool {
         self.index.service(candidate).is_some_and(|service| {
             !service.addresses.is_empty()

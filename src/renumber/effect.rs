@@ -1,4 +1,4 @@
-//! What steps of a renumbering do outside etcd, or in a transaction that is built when the step runs.
+//! The effects of renumbering steps: changes outside etcd, and transactions that are built only when the step runs.
 
 use std::fmt;
 
@@ -8,59 +8,60 @@ use serde_json::Value;
 use super::intention::Renumbering;
 use crate::operation;
 
-/// An effect. [`super::live`] executes it on a cluster, [`super::simulate`] in a rehearsal.
+/// The effect of a step. [`super::live`] executes it on a cluster, [`super::simulate`] in a rehearsal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
-    /// An object is created through the API; undone, it is deleted.
+    /// Creates an object through the API. The undo deletes the object.
     Create {
         /// The object, with `apiVersion`, `kind` and `metadata`.
         manifest: Value,
     },
-    /// Items are added to a list in an object, and others removed; the rest of the list stays. Undone, the reverse. An object
-    /// that does not exist, or has no such list, needs no change.
+    /// Adds items to a list in an object, removes other items, and keeps the rest. The undo does the reverse. An object that does
+    /// not exist, or has no such list, needs no change.
     List(List),
-    /// In the bitmap era: the bits of a batch's new addresses are set. Undone, they are freed, except those of addresses
-    /// that other Services have by then.
+    /// In the bitmap era: sets the bits of a batch's new addresses. The undo frees these bits, except bits of addresses that
+    /// other Services have by then.
     ReserveBits {
         /// The batch, from 0.
         batch: usize,
     },
-    /// The same bits are set again if an API server freed them, just before the batch moves.
+    /// In the bitmap era: sets the bits of a batch's new addresses again, just before the batch moves, if an API server freed
+    /// them.
     KeepBits {
         /// The batch, from 0.
         batch: usize,
     },
-    /// Under dual write: the RangeAllocation gets the new range, with the bits of the current Services.
+    /// Under dual write: writes the new range and the bits of the current Services to the RangeAllocation.
     RewriteBitmap,
-    /// In a rollback: the RangeAllocation gets the old range again.
+    /// In a rollback: writes the old range to the RangeAllocation again.
     RestoreBitmap,
-    /// New Services no longer get addresses of the old range.
+    /// Stops the allocation of addresses of the old range to new Services.
     CloseRange,
-    /// In a rollback: new Services get addresses of the old range again.
+    /// In a rollback: allows the allocation of addresses of the old range to new Services again.
     ReopenRange,
-    /// The API servers' own ServiceCIDR gets the new range.
+    /// Gives the new range to the API servers' own ServiceCIDR.
     ReplaceRange,
-    /// The ServiceCIDR that was created for the new range is deleted; the API servers' own one has that range by then.
+    /// Deletes the ServiceCIDR that was created for the new range. The API servers' own ServiceCIDR has the new range by then.
     RemoveTemporaryRange,
 }
 
-/// Items of a list in an object that netsurgeon does not own.
+/// Changes to a list in an API object that netsurgeon does not own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct List {
-    /// As in `crd.projectcalico.org/v1`.
+    /// API version, for example `crd.projectcalico.org/v1`.
     pub api_version: String,
-    /// As in `BGPConfiguration`.
+    /// Kind, for example `BGPConfiguration`.
     pub kind: String,
-    /// The object's name; it has no namespace.
+    /// Name of the object, which has no namespace.
     pub name: String,
-    /// Where the list is (RFC 6901).
+    /// JSON pointer to the list (RFC 6901).
     pub pointer: String,
-    /// The items that it must have.
+    /// Items that the list must contain.
     pub with: Vec<Value>,
-    /// The items that it must not have.
+    /// Items that the list must not contain.
     pub without: Vec<Value>,
-    /// Whether a rollback undoes it.
+    /// Whether a rollback undoes the change.
     pub is_undone: bool,
 }
 
@@ -72,11 +73,11 @@ pub enum Awaited {
     Barrier,
     /// Shadows have the endpoints of their Service.
     Endpoints,
-    /// A Service that was deleted while a finalizer kept it no longer exists.
+    /// The deletion of a Service, which a finalizer delayed, is complete.
     Released,
     /// Every API server is ready and has observed the addresses and Services.
     Seen,
-    /// No client connects any more to an address that it resolved before the rollback.
+    /// No client still connects to an address that it resolved before the rollback.
     Linger,
     /// The ServiceCIDR of the new range is ready on every API server.
     RangeReady,
@@ -132,7 +133,8 @@ impl fmt::Display for Effect {
 }
 
 impl Effect {
-    /// The action that a rehearsal assumes to be done, and why it is necessary; `None` for an effect that it executes.
+    /// Returns the action that a rehearsal assumes to be done, and the reason for the action; `None` for an effect that a
+    /// rehearsal executes.
     pub(super) fn cannot_be_rehearsed(&self, work: &Renumbering) -> Option<[String; 2]> {
         let [what, why] = match self {
             Self::CloseRange => [

@@ -1,33 +1,34 @@
-//! How long a renumbering takes, estimated from its plan, to choose a maintenance window. Manual steps, gates and the soak
-//! are not included.
+//! Estimates how long a renumbering takes, so that the operator can choose a maintenance window. The estimate is computed from
+//! the plan. Manual steps, gates and the soak are not included.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::intention::Renumbering;
 
-/// Waits for every node, per batch: one before the Services move, one after.
+/// Number of waits for all nodes in each batch: one before the Services move, one after.
 const WAITS_OF_A_BATCH: u32 = 2;
-/// Transactions per Service: reserve, prewarm, hand over, flip, settle.
+/// Number of transactions per Service: reserve, prewarm, hand over, flip, settle.
 const TRANSACTIONS: u32 = 5;
-/// One such wait. Measured: 0.2 to 0.9 s with idle kube-proxies; a kube-proxy with thousands of Services takes seconds.
+/// Shortest and longest wait for all nodes. Measured: 0.2 to 0.9 s with idle kube-proxies; a kube-proxy with thousands of
+/// Services takes seconds.
 const WAIT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// One transaction, with several in flight. Measured: 0.2 ms (docs/development.md); an etcd on a slow disk takes 10 ms for each
-/// sync, and commits several at once.
+/// Shortest and longest time of a transaction, with several in flight. Measured: 0.2 ms (docs/development.md). An etcd on a slow
+/// disk takes 10 ms for each sync, and commits several transactions at once.
 const TRANSACTION: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(4));
-/// The two shadows of a Service, created through the API.
+/// Shortest and longest time to create the two shadows of a Service through the API.
 const SHADOWS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 
-/// How long a renumbering runs until every Service has moved.
+/// Estimated time of a renumbering until every Service has moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Estimate {
-    /// At least.
+    /// Shortest time.
     pub least: Duration,
-    /// At most, if nothing blocks it.
+    /// Longest time, if nothing blocks the renumbering.
     pub most: Duration,
 }
 
-/// Estimates the duration; `rate`: the highest number of writes per second.
+/// Estimates the duration. `rate` is the highest number of writes per second.
 pub fn estimate(work: &Renumbering, rate: Option<NonZeroU32>) -> Estimate {
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let batches = count(work.batches().len());

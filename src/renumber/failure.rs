@@ -6,7 +6,8 @@ use super::{PlanError, RehearsalError};
 use crate::session::counted;
 use crate::session::failure::{Failure, Kind};
 
-/// Returns the hint that says when the deletion of a ServiceCIDR completes; `kept_by`: the Services with an address of it.
+/// Returns a hint that explains when the deletion of a ServiceCIDR completes. `kept_by` lists the Services with an address of
+/// that ServiceCIDR.
 fn goes_when(kept_by: &[String]) -> String {
     let [first, rest @ ..] = kept_by else {
         return "the controller manager completes the deletion within seconds; then try again".to_string();

@@ -1,10 +1,10 @@
-//! The repairs of the soak's guard: holds of old addresses that clients dropped by accident, when they replaced, deleted
-//! or recreated their objects. Pure: computed from the plan, a survey and the states of the steps;
-//! [`crate::operation::repair`] executes the repairs.
+//! The repairs of the guard, which runs during the soak. They restore holds of old addresses that clients removed by accident,
+//! when they replaced, deleted or recreated their objects. The repairs are computed only from the plan, a survey and the states
+//! of the steps; [`crate::operation::repair`] executes them.
 //!
-//! The guard respects changes by an owner. A Service that now has external IPs of its own, or another type, is reported
-//! and not changed. A deleted Service loses its hold, so that its owner can recreate it at any address. The guard changes
-//! only objects that netsurgeon created, and the two fields by which a Service holds its old address.
+//! The guard respects changes by the owner of a Service. A Service that now has external IPs of its own, or another type, is
+//! reported and not changed. A deleted Service loses its hold, so that its owner can recreate the Service at any address. The
+//! guard changes only objects that netsurgeon created, and the two fields by which a Service holds its old address.
 
 mod deserted;
 mod following;
@@ -35,28 +35,29 @@ use crate::wire::Value;
 pub const MENDS: &[&str] =
     &["address-kept", "hold-put-back", "hold-by-name", "hold-given-up", "shadow-put-back", "shadow-follows"];
 
-/// The largest accepted clock skew, in seconds, of an API server ahead of this host. Kept objects are dated ahead by weeks.
+/// Largest accepted clock skew, in seconds, of an API server ahead of this host. The creation timestamps of kept objects are
+/// weeks in the future.
 const CLOCKS_DIFFER: i64 = 60 * 60;
 
-/// The result of a check: repairs and findings.
+/// Result of a check by the guard: repairs and findings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Watched {
-    /// Services whose old address is held, or should be.
+    /// Number of Services whose old address must be held.
     pub held: usize,
     /// Repairs, at most one per Service.
     pub repairs: Vec<Repair>,
     /// Shadows to change through the API.
     pub follows: Vec<Follow>,
-    /// Shadows with copies of their Service's endpoints, to compare.
+    /// Shadows that have copies of their Service's endpoints. The caller must compare the endpoints.
     pub copies: Vec<Follow>,
     /// Findings that the operator must check.
     pub findings: Vec<Finding>,
 }
 
-/// Checks every Service whose old address must be held, and the IPAddress objects that are kept; `state` returns the state
-/// of a step, `now` is in seconds since 1970.
+/// Checks every Service whose old address must be held, and the IPAddress objects that are kept. `state` returns the state of a
+/// step; `now` is in seconds since 1970.
 ///
-/// During a rollback each hold is kept until that Service has moved back. Nothing is repaired once `retire` has started.
+/// During a rollback, a hold is kept until its Service has moved back. Once `retire` has started, nothing is repaired.
 pub fn watch(
     work: &Renumbering,
     survey: &Survey,
@@ -77,7 +78,7 @@ pub fn watch(
     for candidate in &work.moves {
         let is_moved = candidate.has_moved(&state);
         if !is_moved {
-            // Its shadows may have an address that was released with it; a finalizer prevents that.
+            // The deletion of the Service may have released an address that its shadows have; a finalizer prevents this.
             watched.repairs.extend(guard.deserted(candidate, is_the_planned));
         }
         if !is_moved || state(&candidate.step("retire")).is_some() {
@@ -95,8 +96,8 @@ pub fn watch(
     watched
 }
 
-/// Returns the repairs that retire the old addresses of deleted or recreated Services, each with the steps of the plan
-/// that it replaces. `now` is in seconds since 1970.
+/// Returns the repairs that retire the old addresses of deleted or recreated Services, each with the planned steps that the
+/// repair replaces. `now` is in seconds since 1970.
 pub fn strays(
     work: &Renumbering,
     survey: &Survey,
@@ -128,7 +129,7 @@ enum Seen {
     Wrong(Box<Finding>),
 }
 
-/// The inputs of a check.
+/// Inputs of a check by the guard.
 struct Watch<'a> {
     compiler: Compiler<'a>,
     index: Index<'a>,
@@ -140,7 +141,7 @@ struct Watch<'a> {
 enum Holder {
     /// The IPAddress does not exist.
     Nobody,
-    /// The Service or one of its shadows: a repair loop may have recreated it for a shadow.
+    /// The Service, or one of its shadows: a repair loop may have recreated the IPAddress for a shadow.
     Own,
     Other,
 }
@@ -154,7 +155,7 @@ impl<'a> Watch<'a> {
         self.compiler.work.era != Era::Bitmap
     }
 
-    /// The precondition that the Service is unchanged, or still missing, since it was read.
+    /// Returns the precondition that the Service is unchanged since it was read, or is still missing.
     fn as_it_was(&self, candidate: &Move) -> Guard {
         let gone = || Guard::Absent(self.compiler.layout.service(&candidate.namespace, &candidate.name));
         self.index.service(candidate).map_or_else(gone, as_seen)
@@ -195,9 +196,10 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Removes the IPAddress of one of its addresses if it is dated ahead, or belongs to a shadow. Any other may belong to a
-    /// Service that an API server is creating now (`beginCreate`, `pkg/registry/core/service/storage/storage.go`, v1.36.3);
-    /// if not, the repair loop of the API server removes it.
+    /// Returns the edit that removes the IPAddress of one of the Service's addresses, if its creation timestamp is in the future
+    /// or if it belongs to a shadow. Any other IPAddress may belong to a Service that an API server is creating now
+    /// (`beginCreate`, `pkg/registry/core/service/storage/storage.go`, v1.36.3). The repair loop of the API server removes an
+    /// IPAddress that belongs to no Service.
     fn freed(&self, candidate: &Move, address: IpAddr) -> Option<KeyEdit> {
         let object = self.index.own_object(candidate, address)?;
         let ahead = self.now.saturating_add(CLOCKS_DIFFER);
@@ -207,7 +209,8 @@ impl<'a> Watch<'a> {
             .then(|| self.compiler.free(candidate, address, parent, kept))
     }
 
-    /// The same for the old address, and for its bit while the RangeAllocation has the old range.
+    /// Returns the edits that remove the IPAddress of the old address, as in `freed`, and free the bit of the old address while
+    /// the RangeAllocation has the old range.
     fn old_freed(&self, candidate: &Move) -> Vec<KeyEdit> {
         let old = candidate.old_address;
         let mut edits = Vec::from_iter(self.freed(candidate, old));
@@ -245,7 +248,7 @@ impl<'a> Watch<'a> {
             return wrong(Finding::info("hold-changed", about(candidate)), changed(candidate));
         }
         match self.holder(candidate) {
-            // A missing IPAddress is recreated like those of all other kept addresses.
+            // A missing IPAddress is recreated by `kept`, like the IPAddress of any other kept address.
             _ if !self.with_objects() => {}
             Holder::Own | Holder::Nobody => {}
             Holder::Other => return taken(candidate),
@@ -272,7 +275,7 @@ impl<'a> Watch<'a> {
                 if self.holder(candidate) == Holder::Other {
                     return taken(candidate);
                 }
-                // An IPAddress that the API server released with the shadow is recreated like all kept ones.
+                // If the API server released the IPAddress with the shadow, `kept` recreates the IPAddress.
                 let edits = vec![self.compiler.shadow_again(candidate, &made)];
                 let done = format!("the shadow `{}` holds `{old}` again", shadow.hold_name);
                 repair(candidate, "shadow-put-back", &[done], edits, vec![as_seen(service)])
@@ -280,7 +283,8 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Retires a Service that the plan's own step does not find; `None` if the step finds it.
+    /// Returns the repair that retires a Service that the planned `retire` step cannot retire; `None` if the planned step is
+    /// enough.
     fn stray(&self, candidate: &Move) -> Option<Settled> {
         let found = self.index.service(candidate);
         let is_as_held = |service: &ServiceRecord| match candidate.shadow {
@@ -302,8 +306,8 @@ impl<'a> Watch<'a> {
         Some(Settled::Rest(self.retired(candidate, says, edits)))
     }
 
-    /// Removes the external IPs from a Service that was recreated and is held by its name, or that its owner has changed
-    /// since. Removes the finalizer from a Service with shadows.
+    /// Returns the edit that removes the external IPs of a hold: from a Service that was recreated and is held by its name, or
+    /// from a Service that its owner has changed. For a Service with shadows, the edit removes the finalizer instead.
     fn let_go(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
         if candidate.shadow.is_some() {
             return (service.uid == candidate.uid).then(|| self.compiler.pinned(candidate, false));
@@ -314,7 +318,8 @@ impl<'a> Watch<'a> {
         is_held.then(|| self.compiler.route_no_more(candidate, service, &addresses))
     }
 
-    /// Restores the traffic policy of a Service whose owner replaced the external IP that held its old address.
+    /// Returns the edit that restores the traffic policy of a Service whose owner replaced the external IP that held its old
+    /// address.
     fn with_its_own_policy(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
         let has_ours = candidate.shadow.is_none()
             && service.uid == candidate.uid
@@ -335,7 +340,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Frees the new address of a Service that was deleted or recreated before it moved.
+    /// Returns the repair that frees the new address of a Service that was deleted or recreated before it moved.
     fn never_moved(&self, candidate: &Move) -> Option<Settled> {
         let found = self.index.service(candidate);
         if found.is_some_and(|service| is_the_planned(candidate, service)) {
@@ -352,7 +357,7 @@ impl<'a> Watch<'a> {
         if !edits.is_empty() && self.compiler.work.era == Era::DualWrite {
             edits.extend(self.compiler.free_bit(new));
         }
-        // A Service that was recreated with its old address keeps it.
+        // A Service that was recreated with its old address keeps that address.
         let old = candidate.old_address;
         if !found.is_some_and(|service| service.addresses.contains(&old)) {
             edits.extend(self.freed(candidate, old));
@@ -361,8 +366,8 @@ impl<'a> Watch<'a> {
         Some(Settled::Rest(self.retired(candidate, format!("`{new}` is no longer reserved"), edits)))
     }
 
-    /// The Service was deleted, or no longer has an address: its shadows are removed, one at a time, then the IPAddress of its
-    /// old address.
+    /// Returns the repair for a Service that was deleted or no longer has an address. First its shadows are removed, one at a
+    /// time, then the IPAddress of its old address.
     fn gone(&self, candidate: &Move, found: Option<&ServiceRecord>) -> Seen {
         let what = if found.is_some() { "no longer has an address" } else { "was deleted" };
         let (shadow, edits) = self.first_shadow(candidate).unzip();
@@ -371,7 +376,7 @@ impl<'a> Watch<'a> {
             None => format!("{what}; `{}` is no longer held", candidate.old_address),
         };
         let mut edits = edits.unwrap_or_default();
-        // At most the shadow's own key: its temporary address was freed before.
+        // At most the shadow itself is deleted here: its temporary address was freed before.
         if edits.len() <= 1 {
             edits.extend(self.old_freed(candidate));
         }
@@ -379,7 +384,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Why a Service cannot hold its old address by an external IP.
+/// Returns why a Service cannot hold its old address by an external IP; `None` if it can.
 fn cannot_hold(service: &ServiceRecord, holds: bool) -> Option<String> {
     let own = service.spec.external_ips.len().saturating_sub(usize::from(holds));
     if own > 0 {
@@ -393,14 +398,14 @@ fn cannot_hold(service: &ServiceRecord, holds: bool) -> Option<String> {
     }
 }
 
-/// Whether it is the planned Service (by uid), at its old or its new address.
+/// Returns whether a Service is the planned one (by uid) and has its old or its new address.
 pub(super) fn is_the_planned(candidate: &Move, service: &ServiceRecord) -> bool {
     let address = service.address(Family::of(candidate.old_address));
     let is_its = |address: IpAddr| [candidate.old_address, candidate.new_address].contains(&address);
     service.uid == candidate.uid && address.is_some_and(is_its)
 }
 
-/// Whether a Service holds its old address exactly as its flip left it.
+/// Returns whether a Service holds its old address exactly as after its flip.
 pub(super) fn holds_as_it_did(candidate: &Move, service: &ServiceRecord) -> bool {
     service.kind() == "ClusterIP"
         && service.spec.external_ips.len() == 1
@@ -408,7 +413,7 @@ pub(super) fn holds_as_it_did(candidate: &Move, service: &ServiceRecord) -> bool
         && service.spec.external_traffic_policy.as_deref() == Some("Local")
 }
 
-/// The message for a Service whose owner added external IPs beside its hold, or changed its type.
+/// Returns the message for a Service whose owner has changed its type, or has added external IPs.
 pub(super) fn changed(candidate: &Move) -> String {
     format!(
         "is held at `{}`, and its owner has changed it since: `retire` removes only that address, and keeps the \

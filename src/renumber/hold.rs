@@ -1,4 +1,4 @@
-//! How the old address of a Service keeps answering until no client uses it.
+//! Holds: how the old address of a Service keeps answering until no client uses the address any more.
 
 use std::fmt;
 
@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::survey::ServiceRecord;
 
-/// How an old address is held.
+/// Way in which an old address is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hold {
-    /// As an external IP of the Service itself, with `externalTrafficPolicy: Local`. kube-proxy then routes traffic of Pods
-    /// and nodes like traffic to a ClusterIP: to all endpoints, with the source address kept.
+    /// The old address is an external IP of the Service itself, with `externalTrafficPolicy: Local`. kube-proxy then routes
+    /// traffic of Pods and nodes like traffic to a ClusterIP: to all endpoints, with the source address kept.
     ExternalIp,
-    /// As the ClusterIP of a second Service with the same ports and the same selector or, if it has no selector, copies of
-    /// the endpoints.
+    /// The old address is the ClusterIP of a second Service with the same ports. The second Service has the same selector or, if
+    /// there is no selector, copies of the endpoints.
     Shadow,
 }
 
@@ -27,19 +27,19 @@ impl fmt::Display for Hold {
     }
 }
 
-/// The choice for a Service, with the reason.
+/// Hold that was chosen for a Service, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// This hold.
+    /// The chosen hold, with the reason.
     Hold(Hold, &'static str),
-    /// The requested hold does not work.
+    /// The requested hold does not work, with the reason.
     Refuse(&'static str),
 }
 
-/// Chooses the hold for a Service from its spec and the operator's request. Whether the cluster's data plane supports it
-/// must be checked on the live cluster.
+/// Chooses the hold for a Service from its spec and the operator's request. This function cannot check whether the cluster's data
+/// plane supports the hold; that needs the live cluster.
 ///
-/// `no_external_ip`: why the cluster's data plane cannot hold an address by an external IP.
+/// `no_external_ip` is the reason why the cluster's data plane cannot hold addresses by external IPs; `None` if it can.
 pub fn choose(service: &ServiceRecord, asked: Option<Hold>, no_external_ip: Option<&'static str>) -> Choice {
     let spec = &service.spec;
     let shadow_because = if service.kind() != "ClusterIP" {

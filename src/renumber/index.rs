@@ -7,7 +7,7 @@ use super::intention::Move;
 use crate::store::Guard;
 use crate::survey::{AddressRecord, Manager, ServiceRecord, Survey};
 
-/// The parts of a survey that a renumbering looks up.
+/// Index of a survey for the look-ups of a renumbering.
 pub(super) struct Index<'a> {
     services: HashMap<(&'a str, &'a str), &'a ServiceRecord>,
     objects: HashMap<IpAddr, &'a AddressRecord>,
@@ -27,32 +27,32 @@ impl<'a> Index<'a> {
         Self { services: services.collect(), objects: objects.collect(), owners }
     }
 
-    /// The Service of that name in a move's namespace.
+    /// Returns the Service with this name in the namespace of a move.
     pub(super) fn named(&self, candidate: &Move, name: &str) -> Option<&'a ServiceRecord> {
         self.services.get(&(candidate.namespace.as_str(), name)).copied()
     }
 
-    /// The Service of the move, or another Service that now has its name.
+    /// Returns the Service of a move, or another Service that now has its name.
     pub(super) fn service(&self, candidate: &Move) -> Option<&'a ServiceRecord> {
         self.named(candidate, &candidate.name)
     }
 
-    /// The IPAddress of an address.
+    /// Returns the IPAddress object of an address.
     pub(super) fn object(&self, address: IpAddr) -> Option<&'a AddressRecord> {
         self.objects.get(&address).copied()
     }
 
-    /// The IPAddress of an address, if it belongs to this Service or to one of its shadows.
+    /// Returns the IPAddress object of an address, if it belongs to the Service of the move or to one of its shadows.
     pub(super) fn own_object(&self, candidate: &Move, address: IpAddr) -> Option<&'a AddressRecord> {
         self.object(address).filter(|object| is_own(candidate, object))
     }
 
-    /// Whether a Service has the address.
+    /// Returns whether a Service has the address.
     pub(super) fn is_listed(&self, address: IpAddr) -> bool {
         self.owners.contains_key(&address)
     }
 
-    /// A Service that has the address, and is neither the planned one (by name) nor one of its shadows.
+    /// Returns a Service that has the address, except the planned Service (by name) and its shadows.
     pub(super) fn other_owner(&self, candidate: &Move, address: IpAddr) -> Option<&'a ServiceRecord> {
         let is_other = |service: &&&ServiceRecord| {
             service.namespace != candidate.namespace
@@ -62,14 +62,14 @@ impl<'a> Index<'a> {
     }
 }
 
-/// Whether an IPAddress belongs to this Service or to one of its shadows.
+/// Returns whether an IPAddress belongs to the Service of the move or to one of its shadows.
 pub(super) fn is_own(candidate: &Move, object: &AddressRecord) -> bool {
     object.managed_by == Manager::Allocator
         && object.parent.0 == candidate.namespace
         && (object.parent.1 == candidate.name || candidate.has_shadow(&object.parent.1))
 }
 
-/// The precondition that a Service is unchanged since it was read.
+/// Returns the precondition that a Service is unchanged since it was read.
 pub(super) fn as_seen(service: &ServiceRecord) -> Guard {
     Guard::Unchanged(service.key.clone(), service.mod_revision)
 }

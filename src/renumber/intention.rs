@@ -1,4 +1,4 @@
-//! The intention of a renumbering: the value that a plan stores and prints, and that the operator approves.
+//! The content of a renumbering plan, which is stored and printed, and which the operator approves.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -12,48 +12,49 @@ use crate::survey::{Era, Ours};
 use crate::wire::Text;
 use crate::wire::objects::Encoding;
 
-/// The intention of a renumbering.
+/// The content of a renumbering plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Renumbering {
-    /// The API server's prefix in etcd.
+    /// Prefix of the API server's keys in etcd.
     pub prefix: String,
-    /// How the cluster keeps its allocations.
+    /// How the cluster stores its allocations.
     pub era: Era,
-    /// The family that is renumbered.
+    /// The address family that is renumbered.
     pub family: Family,
-    /// The ranges that Services leave.
+    /// The old ranges, which Services leave.
     pub from: Vec<ServiceCidr>,
-    /// The range that they move to.
+    /// The new range, to which Services move.
     pub to: ServiceCidr,
-    /// The full value of `--service-cluster-ip-range` now: one range, or one of each family, in their order.
+    /// The full value of `--service-cluster-ip-range` before the renumbering: one range, or one for each family, in the order of
+    /// the flag.
     pub flag_before: Vec<ServiceCidr>,
-    /// The full value afterwards.
+    /// The full value of `--service-cluster-ip-range` after the renumbering.
     pub flag: Vec<ServiceCidr>,
-    /// ServiceCIDRs of old ranges, other than the API servers' own. Their owners must delete them.
+    /// ServiceCIDRs with old ranges, except the API servers' own ServiceCIDR. Their owners must delete them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherRange>,
-    /// Services moved together.
+    /// Largest number of Services in a batch.
     pub batch_size: usize,
-    /// The tiers, from least to most critical; empty without tiers.
+    /// The tiers, from least to most critical; empty if the plan has no tiers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tiers: Vec<Text>,
-    /// How new objects are stored.
+    /// Encoding of new objects in etcd.
     pub encoding: Encoding,
     /// API version of IPAddress and ServiceCIDR objects.
     pub api_version: String,
-    /// The RangeAllocation, in the eras that have one.
+    /// The change of the RangeAllocation, in the eras that have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bitmap: Option<BitmapChange>,
     /// Values in kubeadm's ConfigMaps that record the range or the address of the cluster's DNS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub records: Vec<RecordChange>,
-    /// Lists that must have both ranges for a time: those of routers.
+    /// Lists in router configurations that must contain both ranges for a time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overlaps: Vec<Overlap>,
-    /// Objects that may record the range and cannot be read, with the reason.
+    /// Objects that may record the range but cannot be read, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
-    /// Whether there is a NodeLocal DNSCache.
+    /// Whether the cluster has a NodeLocal DNSCache.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub node_local_dns: bool,
     /// A description of the data plane; `None` if it is unknown.
@@ -62,7 +63,7 @@ pub struct Renumbering {
     /// Why old addresses cannot be held everywhere; `None` if they can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<String>,
-    /// Whether the operator accepts that.
+    /// Whether the operator accepts this gap.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gap_accepted: bool,
     /// Whether the data plane cannot hold addresses by external IPs.
@@ -71,19 +72,20 @@ pub struct Renumbering {
     /// The hold that the operator requested for every Service; sweeps use it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_asked: Option<Hold>,
-    /// The Services that move, in order; last those that were created meanwhile, sweep by sweep.
+    /// The Services that move, in order. Services that sweeps found come last, in the order of the sweeps.
     pub moves: Vec<Move>,
-    /// The Services that do not.
+    /// The Services that do not move.
     pub skipped: Vec<Skipped>,
-    /// How often the plan was amended ([`Renumbering::amend`]); not a part of the plan.
+    /// Number of times that the plan was amended ([`Renumbering::amend`]). It is not stored in the plan.
     #[serde(skip)]
     pub amendments: usize,
 }
 
 impl Renumbering {
-    /// Returns the moves of the cluster's DNS that kubelets may give to Pods: those with the usual name or, if an
-    /// installer uses another name (`rke2-coredns-rke2-coredns`), all except the one through which a NodeLocal DNSCache
-    /// reaches it (`kube-dns-upstream`, which has the same label).
+    /// Returns the moves of the cluster's DNS Services whose addresses kubelets may give to Pods. These are the Services with a
+    /// usual name (`kube-dns`, `coredns`). If an installer uses another name (`rke2-coredns-rke2-coredns`), these are all DNS
+    /// Services except `kube-dns-upstream`. A NodeLocal DNSCache reaches the DNS through `kube-dns-upstream`, which has the same
+    /// label.
     pub fn dns(&self) -> impl Iterator<Item = &Move> {
         let is_dns = |candidate: &&Move| candidate.turn == Turn::ClusterDns;
         let is_usual = |candidate: &Move| matches!(candidate.name.as_str(), "kube-dns" | "coredns");
@@ -110,7 +112,7 @@ impl Renumbering {
         Ours { addresses: addresses.collect(), services: services.collect(), closed: closed.into() }
     }
 
-    /// Returns the move of the API servers' own Service.
+    /// Returns the move of the API servers' own Service, `default/kubernetes`.
     pub fn kubernetes(&self) -> Option<&Move> {
         self.moves.iter().find(|candidate| candidate.turn == Turn::Kubernetes)
     }
@@ -119,14 +121,14 @@ impl Renumbering {
 /// The change of the RangeAllocation when the API servers get the new range.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BitmapChange {
-    /// Its name: `serviceips` or `secondaryserviceips`.
+    /// Name of the RangeAllocation: `serviceips` or `secondaryserviceips`.
     pub name: String,
-    /// Its range now.
+    /// Range before the change.
     pub from: String,
-    /// Its bits now.
+    /// Bits before the change.
     #[serde(with = "crate::wire::base64_text")]
     pub data_before: Vec<u8>,
-    /// Its bits for the new range: those of Services that already have addresses of it.
+    /// Bits after the change: those of Services that already have addresses of the new range.
     #[serde(with = "crate::wire::base64_text")]
     pub data_after: Vec<u8>,
 }
@@ -134,41 +136,41 @@ pub struct BitmapChange {
 /// A ServiceCIDR that a user created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherRange {
-    /// Its name.
+    /// Name of the ServiceCIDR.
     pub name: String,
-    /// Its old ranges of the family.
+    /// Ranges of the ServiceCIDR in the renumbered family.
     pub ranges: Vec<ServiceCidr>,
 }
 
-/// A list of ranges in an API object, which has the new range beside the old one while both are in use.
+/// A list of ranges in an API object. It contains both the old and the new range while both are in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overlap {
-    /// As in `crd.projectcalico.org/v1`.
+    /// API version, for example `crd.projectcalico.org/v1`.
     pub api_version: String,
-    /// As in `BGPConfiguration`.
+    /// Kind, for example `BGPConfiguration`.
     pub kind: String,
-    /// The object's name.
+    /// Name of the object.
     pub name: String,
-    /// Where the list is (RFC 6901).
+    /// JSON pointer to the list (RFC 6901).
     pub pointer: String,
-    /// The items that are removed at the end.
+    /// Items with old ranges, which are removed at the end of the renumbering.
     pub old: Vec<serde_json::Value>,
-    /// The items that are added.
+    /// Items with the new range, which are added.
     pub new: Vec<serde_json::Value>,
 }
 
-/// A value in a ConfigMap of `kube-system` that follows the range.
+/// A value in a ConfigMap of `kube-system` that must change with the range.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordChange {
-    /// The ConfigMap's name.
+    /// Name of the ConfigMap.
     pub config_map: Text,
-    /// The entry, which is YAML.
+    /// Entry of the ConfigMap that contains the value, as YAML.
     pub entry: Text,
-    /// The path of keys to the value.
+    /// Path of YAML keys to the value.
     pub path: Vec<String>,
-    /// The value, or a part of it, before.
+    /// The value, or the part of it that changes, before the change.
     pub before: String,
-    /// The value, or the part, afterwards.
+    /// The value, or the part of it that changes, after the change.
     pub after: String,
 }
 
@@ -179,39 +181,39 @@ pub struct Move {
     pub namespace: Text,
     /// Name.
     pub name: Text,
-    /// uid: a recreated Service is another one.
+    /// uid. A recreated Service has another uid.
     pub uid: Text,
-    /// `clusterIPs` before.
+    /// `clusterIPs` before the move.
     pub old: Vec<Text>,
-    /// `clusterIPs` after.
+    /// `clusterIPs` after the move.
     pub new: Vec<Text>,
     /// How the old address is held.
     pub hold: Hold,
-    /// Why it is held so.
+    /// The reason for this hold.
     pub hold_reason: Cow<'static, str>,
-    /// The address that changes.
+    /// The old address: the address in `old` that changes.
     pub old_address: IpAddr,
-    /// What it changes to.
+    /// The new address, which replaces `old_address`.
     pub new_address: IpAddr,
-    /// The original `externalTrafficPolicy`, to restore; absent and empty are different.
+    /// The original `externalTrafficPolicy`, which is restored later. An absent value and an empty value are different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_policy: Option<Text>,
-    /// Its tier, one of the plan's; empty without a tier.
+    /// The Service's tier, from the tiers of the plan; empty without a tier.
     #[serde(default, skip_serializing_if = "Text::is_empty")]
     pub tier: Text,
-    /// When it moves.
+    /// The Service's place in the order of moves.
     #[serde(default, skip_serializing_if = "Turn::is_any")]
     pub turn: Turn,
-    /// The number of the sweep that found it, from 1; 0 if it was planned.
+    /// Number of the sweep that found the Service, from 1; 0 if the Service was planned.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sweep: usize,
-    /// Whether the object has only `clusterIP`, without a list (last written before Kubernetes 1.20).
+    /// Whether the stored Service has only `clusterIP` and no `clusterIPs` (last written before Kubernetes 1.20).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_list: bool,
-    /// Whether the IPAddress object of the old address is missing: one is created to hold the address.
+    /// Whether the IPAddress object of the old address is missing. The operation then creates this object to hold the address.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub old_object_missing: bool,
-    /// When the IPAddress object of the old address was created, in seconds since 1970: a rollback restores it.
+    /// Creation time of the IPAddress object of the old address, in seconds since 1970. A rollback restores this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old_object_created: Option<i64>,
     /// The shadow Services, if the hold is a shadow.
@@ -225,8 +227,8 @@ impl Move {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Returns the unique id of this move in the plan: `namespace/name`, with the sweep after a `+`, because a swept
-    /// Service may have the name of a planned one that was deleted.
+    /// Returns the unique id of this move in the plan: `namespace/name` or, if sweep 2 found the Service, `namespace/name+2`. A
+    /// swept Service may have the name of a planned Service that was deleted.
     pub fn id(&self) -> String {
         match self.sweep {
             0 => self.subject(),
@@ -234,17 +236,17 @@ impl Move {
         }
     }
 
-    /// Whether its shadows have copies of the Service's endpoints.
+    /// Returns whether the shadows have copies of the Service's endpoints.
     pub fn has_copies(&self) -> bool {
         self.shadow.as_ref().is_some_and(|shadow| shadow.has_copies())
     }
 
-    /// Whether a Service of its namespace has the name of one of its shadows.
+    /// Returns whether one of the shadows has this name. The shadows are in the Service's namespace.
     pub fn has_shadow(&self, name: &str) -> bool {
         self.shadow.as_deref().is_some_and(|shadow| shadow.names().contains(&name))
     }
 
-    /// Whether the subject of a step is this Service or one of its shadows.
+    /// Returns whether the subject of a step is this Service or one of its shadows.
     pub fn has_step(&self, step: &StepId) -> bool {
         let Some((_, subject)) = step.0.split_once('/') else { return false };
         let is_shadow = |name: &str| {
@@ -254,12 +256,12 @@ impl Move {
             || self.shadow.as_deref().is_some_and(|shadow| shadow.names().into_iter().any(is_shadow))
     }
 
-    /// Returns the id of one of its steps, by the step's name: `flip`, `retire`, ...
+    /// Returns the id of a step of this move, from the step's name: `flip`, `retire`, ...
     pub fn step(&self, name: &str) -> StepId {
         StepId(format!("{name}/{}", self.id()))
     }
 
-    /// Whether the Service has moved, and not moved back; `state` returns the state of a step.
+    /// Returns whether the Service has moved and has not moved back. `state` returns the state of a step.
     pub fn has_moved(&self, state: impl Fn(&StepId) -> Option<State>) -> bool {
         state(&self.step("flip")).is_some_and(State::is_in_force)
     }
@@ -270,47 +272,48 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// When a Service moves. Services that everything else depends on move last, each in a batch of its own.
+/// The place of a Service in the order of moves. Services that everything else depends on move last, each in a batch of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Turn {
-    /// In a batch with others.
+    /// In a batch with other Services.
     #[default]
     Any,
-    /// The cluster's DNS: after all others.
+    /// The cluster's DNS, after all other Services.
     ClusterDns,
-    /// The API servers' own Service: last.
+    /// The API servers' own Service, last of all.
     Kubernetes,
 }
 
 impl Turn {
-    /// Whether the Service may move with others.
+    /// Returns whether the Service may move together with others.
     pub fn is_any(&self) -> bool {
         *self == Self::Any
     }
 }
 
-/// The two shadow Services of a move: one holds the old address until it is retired, the other serves the new address
-/// until the Service itself has it.
+/// The two shadow Services of a move. One holds the old address until it is retired. The other serves the new address until the
+/// Service itself has the new address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shadow {
     /// Name of the shadow that holds the old address.
     pub hold_name: String,
     /// Name of the shadow that serves the new address in advance (warming).
     pub warm_name: String,
-    /// Addresses of the new range with which the two are created.
+    /// Temporary addresses of the new range, with which the two shadows are created.
     pub temporary: [IpAddr; 2],
-    /// The part of the Service's spec that they copy.
+    /// The part of the Service's spec that the shadows copy.
     pub spec: serde_json::Value,
 }
 
 impl Shadow {
-    /// Both names: the holding shadow, then the warming shadow.
+    /// Returns both names: first the holding shadow, then the warming shadow.
     pub fn names(&self) -> [&str; 2] {
         [&self.hold_name, &self.warm_name]
     }
 
-    /// Whether they have copies of the Service's endpoints: without a selector no controller creates endpoints for them.
+    /// Returns whether the shadows have copies of the Service's endpoints. Without a selector, no controller creates endpoints
+    /// for the shadows.
     pub fn has_copies(&self) -> bool {
         let selector = self.spec.get("selector").and_then(serde_json::Value::as_object);
         selector.is_none_or(serde_json::Map::is_empty)
@@ -324,6 +327,6 @@ pub struct Skipped {
     pub namespace: Text,
     /// Name.
     pub name: Text,
-    /// Why not.
+    /// The reason why the Service does not move.
     pub reason: String,
 }

@@ -1,9 +1,9 @@
-//! The data plane that routes Services in the cluster, and the holds that it supports. Pure: judged from a survey, or from
-//! a configuration that the operator gives.
+//! The data plane that routes Services in the cluster, and the holds that it supports. Both are determined only from a survey, or
+//! from a configuration that the operator gives.
 //!
-//! A hold by external IP needs a kube-proxy that routes external IPs and detects local traffic of the address's family.
-//! Only then does it route traffic of Pods and nodes to an external IP with `externalTrafficPolicy: Local` like traffic to
-//! a ClusterIP.
+//! A hold by external IP needs a kube-proxy that routes external IPs and detects local traffic of the address's family. Only such
+//! a kube-proxy routes traffic of Pods and nodes to an external IP with `externalTrafficPolicy: Local` like traffic to a
+//! ClusterIP.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,35 +12,35 @@ use serde_json::Value;
 use crate::ip::{Family, ServiceCidr};
 use crate::survey::{NodeRecord, ProxyContainer, Survey};
 
-/// The data plane.
+/// The data plane that routes Services.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataPlane {
     /// kube-proxy in a supported (tested) mode.
     KubeProxy {
-        /// Mode, detector and source, as text.
+        /// Mode, local-traffic detector and source of the configuration, as text.
         about: String,
         /// Why a Service cannot be held by an external IP; `None` if it can.
         no_external_ip: Option<Obstacle>,
     },
-    /// Unknown, with the reason.
+    /// The data plane is unknown, with the reason.
     Unknown(String),
-    /// Not supported (not tested), with the reason.
+    /// The data plane is not supported (not tested), with the reason.
     Unsupported(String),
 }
 
-/// Why no address can be held by an external IP.
+/// Reason why no address can be held by an external IP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obstacle {
-    /// The feature gate is off: kube-proxy has no rules for external IPs.
+    /// The feature gate `AllowServiceExternalIPs` is off: kube-proxy has no rules for external IPs.
     Gate,
     /// kube-proxy cannot distinguish traffic of Pods and nodes from other traffic.
     Detector,
-    /// A bug of older versions.
+    /// A bug of kube-proxy before 1.36 in mode nftables.
     OldNftables,
 }
 
 impl Obstacle {
-    /// The reason, as text.
+    /// Returns the reason as text.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Gate => {
@@ -55,7 +55,7 @@ impl Obstacle {
         }
     }
 
-    /// What the operator can change so that external IPs work; `None` if only an upgrade helps.
+    /// Returns what the operator can change so that external IPs work; `None` if only an upgrade helps.
     pub fn remedy(self) -> Option<&'static str> {
         match self {
             Self::Gate => Some("enable kube-proxy's feature gate `AllowServiceExternalIPs`"),
@@ -70,9 +70,9 @@ impl Obstacle {
 struct Proxy {
     mode: String,
     detector: String,
-    /// The range, bridge or prefix by which it detects local traffic.
+    /// The range, bridge or prefix by which kube-proxy detects local traffic.
     detects_by: String,
-    /// The feature gate `AllowServiceExternalIPs`, where it is set.
+    /// Value of the feature gate `AllowServiceExternalIPs`; `None` if it is not set.
     gate: Option<bool>,
 }
 
@@ -82,7 +82,7 @@ const GATE: &str = "AllowServiceExternalIPs";
 /// The first minor version in which the gate is planned to be off by default (KEP-5707).
 const OFF_BY_DEFAULT: u32 = 40;
 
-/// Judges the data plane for Services of a family. `given` is the text of a KubeProxyConfiguration from the operator.
+/// Determines the data plane for Services of a family. `given` is the text of a KubeProxyConfiguration from the operator.
 pub fn judge(survey: &Survey, family: Family, given: Option<&str>) -> DataPlane {
     let windows = survey.nodes.iter().find(|node| node.operating_system == "windows");
     if let Some(node) = windows {
@@ -111,7 +111,7 @@ pub fn judge(survey: &Survey, family: Family, given: Option<&str>) -> DataPlane 
     combine(&found, &Around { family, nodes: &survey.nodes, minors: &versions })
 }
 
-/// Every kube-proxy's own configuration: the arguments of its container, or the ConfigMap that they refer to.
+/// Returns the configuration of every kube-proxy: the arguments of its container, or the ConfigMap that the arguments refer to.
 fn configurations(survey: &Survey) -> Result<Vec<(Proxy, String)>, String> {
     let shared = || match &survey.routing.proxy_config {
         Some(text) => parse(text).map(|proxy| (proxy, "ConfigMap `kube-system/kube-proxy`".to_string())),
@@ -135,7 +135,8 @@ fn configurations(survey: &Survey) -> Result<Vec<(Proxy, String)>, String> {
     Ok(found)
 }
 
-/// The minor versions of kube-proxies or, if their image tags are no versions, of kubelets.
+/// Returns the minor versions of the kube-proxies. If their image tags are not versions, returns the minor versions of the
+/// kubelets.
 fn versions(survey: &Survey) -> Vec<u32> {
     let images = survey.routing.proxies.iter().filter_map(|container| container.image.rsplit_once(':'));
     let from_images: Vec<u32> = images.filter_map(|(_, tag)| minor(tag)).collect();
@@ -149,7 +150,7 @@ fn minor(version: &str) -> Option<u32> {
     version.strip_prefix("v1.")?.split(['.', '-', '+']).next()?.parse().ok()
 }
 
-/// The context in which configurations are judged.
+/// Properties of the cluster that decide what a configuration supports.
 struct Around<'a> {
     family: Family,
     nodes: &'a [NodeRecord],
@@ -180,8 +181,8 @@ fn combine(found: &[(Proxy, String)], around: &Around<'_>) -> DataPlane {
     DataPlane::KubeProxy { about: format!("kube-proxy: {about}"), no_external_ip }
 }
 
-/// Reads a KubeProxyConfiguration (`kube-proxy/config/v1alpha1/types.go`, v0.36.3). An empty mode is iptables on
-/// Linux, an empty detector `ClusterCIDR` (`cmd/kube-proxy/app/server_linux.go`, v1.36.3).
+/// Reads a KubeProxyConfiguration (`kube-proxy/config/v1alpha1/types.go`, v0.36.3). An empty mode means iptables on Linux, an
+/// empty detector means `ClusterCIDR` (`cmd/kube-proxy/app/server_linux.go`, v1.36.3).
 fn parse(text: &str) -> Result<Proxy, String> {
     let config: Value =
         serde_saphyr::from_str(text).map_err(|error| format!("kube-proxy's configuration: {error}"))?;
@@ -194,9 +195,9 @@ fn parse(text: &str) -> Result<Proxy, String> {
     Ok(Proxy::of(get("/mode"), get("/detectLocalMode"), get("/clusterCIDR"), interfaces, gate))
 }
 
-/// The health port of kube-proxies: that of `healthzBindAddress`, by default 10256 on every address
-/// (`pkg/proxy/apis/config/v1alpha1/defaults.go`, v1.36.3); `None` if it is off, or on loopback as in K3s. The first
-/// configuration found is used for all.
+/// Returns the health port of the kube-proxies, from `healthzBindAddress`. The default is 10256 on every address
+/// (`pkg/proxy/apis/config/v1alpha1/defaults.go`, v1.36.3). `None` if the health port is off, or on loopback as in K3s. The first
+/// configuration found is used for all kube-proxies.
 pub fn health_port(survey: &Survey, given: Option<&str>) -> Option<u16> {
     const DEFAULT: u16 = 10256;
     let of_text = |text: &str| {
@@ -231,7 +232,7 @@ fn argument<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
     inline.or(apart).map(|value| value.trim_matches(['"', '\'']))
 }
 
-/// Reads the flags; `None` if there is a configuration file, which overrides them.
+/// Reads the flags of a kube-proxy; `None` if there is a configuration file, which overrides the flags.
 fn of_arguments(container: &ProxyContainer) -> Option<Proxy> {
     let words = words(container);
     let flag = |name: &str| argument(&words, name);
@@ -254,7 +255,7 @@ fn gate_in(words: &[&str]) -> Option<bool> {
     });
     let pairs = flags.flat_map(|flag| flag.trim_matches(['"', '\'']).split(','));
     let own = pairs.filter_map(|pair| pair.trim().strip_prefix(GATE)?.trim_start().strip_prefix('='));
-    // As Go's `strconv.ParseBool` reads it.
+    // Accepts the same values as Go's `strconv.ParseBool`.
     own.filter_map(|value| match value.trim() {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
@@ -282,8 +283,8 @@ impl Proxy {
         Self { mode, detector: detector.to_string(), detects_by: detects_by.to_string(), gate }
     }
 
-    /// Whether it detects local traffic of the family. A range detects only its own family (`getLocalDetectors`,
-    /// `cmd/kube-proxy/app/server_linux.go`, v1.36.3).
+    /// Returns whether the kube-proxy detects local traffic of the family. A range detects only traffic of its own family
+    /// (`getLocalDetectors`, `cmd/kube-proxy/app/server_linux.go`, v1.36.3).
     fn detects(&self, around: &Around<'_>) -> bool {
         let is_own = |range: &ServiceCidr| range.family() == around.family;
         match self.detector.as_str() {

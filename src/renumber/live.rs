@@ -24,46 +24,47 @@ use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Obser
 use crate::preflight::objects::subject;
 use crate::store::{Guard, ReadStore, Revision};
 
-/// How long a wait may take: longer than a kube-proxy that has lost its API server needs to reconnect, which is up to a minute
+/// Time limit of a wait. It is longer than a kube-proxy needs to reconnect after it has lost its API server: up to a minute
 /// (`NewReflectorWithOptions`, back-off of 30 s with a jitter of 1.0, client-go `tools/cache/reflector.go`, v0.32.2).
 const DEADLINE: Duration = Duration::from_secs(150);
 
-/// How long a client may still connect to an address that it has resolved: CoreDNS answers with a TTL of 30 s (`ttl 30` in the
-/// Corefile of kubeadm, `cmd/kubeadm/app/phases/addons/dns/manifests.go`, v1.36.3), and the client may cache the answer for
-/// another 30 s (a JVM: `networkaddress.cache.ttl`).
+/// How long a client may still connect to an address that it has resolved. CoreDNS answers with a TTL of 30 s (`ttl 30` in the
+/// Corefile of kubeadm, `cmd/kubeadm/app/phases/addons/dns/manifests.go`, v1.36.3). The client may cache the answer for another
+/// 30 s (a JVM: `networkaddress.cache.ttl`).
 pub const LINGER: Duration = Duration::from_mins(1);
 
 /// Checks whether a manual step is complete.
 #[async_trait]
 pub trait Approver: Send + Sync {
-    /// Returns [`Answer::Confirmed`] once it is complete, or [`Answer::Open`] if that is not confirmed: then the operation
-    /// pauses.
+    /// Returns [`Answer::Confirmed`] if the manual step is complete. Returns [`Answer::Open`] if this is not confirmed: then the
+    /// operation pauses.
     async fn confirm(&self, manual: &Manual, back: bool) -> Result<Answer, Fault>;
 }
 
-/// Returns the wait that is needed after addresses of a batch were repaired: the same as the batch has before its flips.
+/// Returns the wait that is needed after addresses of a batch were repaired. It is the same wait as before the flips of the
+/// batch.
 pub fn seen_again(batch: usize) -> Wait {
     routed(batch)
 }
 
-/// How to wait for the cluster.
+/// Options for the waits of a live renumbering.
 #[derive(Debug, Clone)]
 pub struct LiveOptions {
     /// The operation's id.
     pub operation: String,
-    /// Namespace of the barriers' sentinels.
+    /// Namespace in which barriers create their sentinel Services.
     pub namespace: String,
     /// How to query the nodes.
     pub reach: Reach,
     /// Nodes that no barrier waits for.
     pub without: BTreeSet<String>,
-    /// API servers that are stopped permanently, by host or Lease: no wait includes them.
+    /// API servers that are stopped permanently, by host name or Lease name. No wait includes them.
     pub without_api_servers: BTreeSet<String>,
     /// The time limit of a wait.
     pub deadline: Duration,
     /// In a rollback: how long the new addresses still answer after the last Service has moved back.
     pub linger: Duration,
-    /// Preconditions of every wait: without the operation lease, the awaited state may never come, and the wait stops.
+    /// Preconditions of every wait. Without the operation lease, the awaited state may never be reached, so the wait stops.
     pub guards: Vec<Guard>,
 }
 
@@ -101,23 +102,24 @@ pub struct LiveEnvironment<'a> {
     pub cluster: &'a Cluster,
     /// The cluster's etcd.
     pub store: &'a dyn ReadStore,
-    /// The work of the plan.
+    /// The renumbering that the plan describes.
     pub work: &'a Renumbering,
     /// Confirms manual steps.
     pub approver: &'a dyn Approver,
-    /// How to wait.
+    /// Options for the waits.
     pub options: LiveOptions,
 }
 
-/// What the journal keeps of a created object: its uid, and the revision of its creation if this process certainly created it.
+/// Returns the record of a created object for the journal: its uid, and the revision of its creation. The revision is included
+/// only if this process certainly created the object.
 fn made(object: &Value, is_known: bool) -> Value {
     let text = |path: &str| object.pointer(path).cloned().unwrap_or_default();
     let revision = if is_known { text("/metadata/resourceVersion") } else { Value::Null };
     json!({"uid": text("/metadata/uid"), "revision": revision})
 }
 
-/// Converts an error of the API, with a hint what to do. If a policy, a webhook or the API refuses one object, only that object
-/// is skipped.
+/// Converts an error of the API to a fault, with a hint what to do. If a policy, a webhook or the API refuses one object, only
+/// that object is skipped.
 fn failed(error: &ClusterError) -> Fault {
     let words = match error.hint() {
         Some(hint) => format!("{error}; {hint}"),
@@ -132,22 +134,22 @@ impl From<ClusterError> for Fault {
     }
 }
 
-/// The object that is found before a deletion.
+/// State of an object before its deletion.
 enum Found {
     Nothing,
-    /// Managed by netsurgeon, with its uid.
+    /// The object is managed by netsurgeon, and has this uid.
     Ours(String),
-    /// Managed by netsurgeon, and being deleted.
+    /// The object is managed by netsurgeon, and being deleted.
     Leaving,
-    /// Not managed by netsurgeon.
+    /// The object is not managed by netsurgeon.
     Others,
 }
 
 impl LiveEnvironment<'_> {
-    /// Creates an object, unless it exists as requested; returns what the journal keeps of it.
+    /// Creates an object, unless it exists as requested. Returns the record of the object for the journal.
     async fn create(&self, manifest: &Value) -> Result<Value, Fault> {
         let object = ObjectRef::of(manifest)?;
-        // A ServiceCIDR of the last attempt may be deleted only after its last address.
+        // A ServiceCIDR of the last attempt may still be terminating, until its last address is deleted.
         if object.collection.kind == "ServiceCIDR" && matches!(self.find(&object).await?, Found::Leaving) {
             self.is_gone(&object).await?;
         }
@@ -165,13 +167,14 @@ impl LiveEnvironment<'_> {
         }
     }
 
-    /// Names the Service that has the address that a manifest requests, if there is one.
+    /// Names the Service that already has the address requested in a manifest, if there is such a Service.
     async fn whose_address(&self, manifest: &Value) -> Option<String> {
         let wanted = manifest.pointer("/spec/clusterIP").and_then(Value::as_str)?;
         self.cluster.objects_as(None, &|service| owner(&service, wanted)).await.ok()?.into_iter().next()
     }
 
-    /// Compares the existing object of a manifest's name with the manifest; returns what the journal keeps of it if they match.
+    /// Compares a manifest with the existing object of the same name. If they match, returns the record of the object for the
+    /// journal.
     async fn compare(&self, manifest: &Value) -> Result<Observed, Fault> {
         let object = ObjectRef::of(manifest)?;
         let Some(found) = self.cluster.get(&object).await? else { return Ok(Observed::NotDone) };
@@ -198,7 +201,7 @@ impl LiveEnvironment<'_> {
         Ok(Found::Ours(text(&["metadata", "uid"]).unwrap_or_default().to_string()))
     }
 
-    /// Deletes an object that netsurgeon manages, by its uid.
+    /// Deletes an object by its uid, if netsurgeon manages the object.
     async fn delete(&self, object: &ObjectRef<'_>) -> Result<(), Fault> {
         match self.find(object).await? {
             Found::Nothing | Found::Leaving => Ok(()),

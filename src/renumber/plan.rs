@@ -1,4 +1,4 @@
-//! Planning: a pure function from a survey and a target range to the move of every Service.
+//! Plans a renumbering: computes the move of every Service only from a survey and a target range.
 
 mod arranged;
 mod error;
@@ -30,7 +30,7 @@ use crate::survey::{AddressRecord, Era, Manager, ServiceRecord, Survey};
 use crate::wire::Text;
 use crate::wire::bitmap::Bitmap;
 
-/// The kind of plan, as in its header.
+/// The kind of plan, as written in the plan's header.
 pub const KIND: &str = "renumber";
 
 /// The options of a plan.
@@ -40,20 +40,20 @@ pub struct PlanOptions {
     pub to: ServiceCidr,
     /// Requested new addresses, by `namespace/name`.
     pub pins: BTreeMap<String, IpAddr>,
-    /// Services moved together, between two waits for the data plane.
+    /// Largest number of Services that move together, between two waits for the data plane.
     pub batch_size: usize,
-    /// The tiers by which the Services are ordered, if there are any.
+    /// The tiers that order the Services, if there are any.
     pub tiers: Option<Tiers>,
-    /// The hold for every Service that supports it; by default it depends on the Service.
+    /// The hold for every Service that supports it. By default, the hold depends on the Service.
     pub hold: Option<Hold>,
-    /// A KubeProxyConfiguration to use instead of the cluster's.
+    /// A KubeProxyConfiguration that replaces the cluster's configuration.
     pub proxy_config: Option<String>,
-    /// Whether to plan for a data plane that was not tested: old addresses may then not be held everywhere.
+    /// Whether to plan for a data plane that was not tested. Some nodes might then not hold old addresses.
     pub accept_gap: bool,
 }
 
 impl PlanOptions {
-    /// Returns the defaults.
+    /// Returns the default options for a new range.
     pub fn new(to: ServiceCidr) -> Self {
         let pins = BTreeMap::new();
         Self { to, pins, batch_size: 50, tiers: None, hold: None, proxy_config: None, accept_gap: false }
@@ -130,17 +130,19 @@ pub(super) fn make_moves(
     Ok(moves)
 }
 
-/// The data plane, the gap if it is unknown or was not tested, and why no address can be held by an external IP.
+/// Three texts: the data plane, the gap if the data plane is unknown or was not tested, and why external IPs cannot hold
+/// addresses.
 type Routes = (Option<String>, Option<String>, Option<&'static str>);
 
-/// From outside the cluster, an external IP with `externalTrafficPolicy: Local` reaches only endpoints of the same node.
+/// Why a hold needs a shadow if ClusterIPs are announced: from outside the cluster, an external IP with
+/// `externalTrafficPolicy: Local` reaches only endpoints of the same node.
 const ANNOUNCED: &str = "Calico announces ClusterIPs to routers; from outside, an external IP is reachable only through nodes \
                          that run an endpoint";
 
 fn routing(survey: &Survey, options: &PlanOptions, is_announced: bool) -> Result<Routes, PlanError> {
     let announced = is_announced.then_some(ANNOUNCED);
     match judge(survey, options.to.family(), options.proxy_config.as_deref()) {
-        // Also with `--accept-gap`: without rules for external IPs, no old address would answer.
+        // This also applies with `--accept-gap`: without rules for external IPs, no old address would answer.
         DataPlane::KubeProxy { about, no_external_ip: Some(gate @ Obstacle::Gate) } => {
             Ok((Some(about), None, Some(gate.reason())))
         }
@@ -158,8 +160,8 @@ fn routing(survey: &Survey, options: &PlanOptions, is_announced: bool) -> Result
     }
 }
 
-/// Splits the Services into those that move and those that do not. Sentinels that a killed process left are neither: they
-/// are removed.
+/// Splits the Services into Services that move and Services that do not. Sentinels that a killed process left are in neither
+/// list, because they are removed.
 pub(super) fn split<'s>(
     survey: &'s Survey,
     family: Family,
@@ -187,7 +189,7 @@ pub(super) fn split<'s>(
     (movers, skipped)
 }
 
-/// Refuses Services whose stored addresses contradict each other: a move would make it worse.
+/// Refuses Services whose stored addresses contradict each other, because a move would make this worse.
 fn check_movers(movers: &[&ServiceRecord]) -> Result<(), PlanError> {
     let mut seen: Vec<(IpAddr, &ServiceRecord)> = Vec::with_capacity(movers.len());
     for service in movers {
@@ -213,8 +215,8 @@ fn check_movers(movers: &[&ServiceRecord]) -> Result<(), PlanError> {
     }
 }
 
-/// Returns for each mover the IPAddress object of the address that changes. Refuses an object that contradicts its
-/// Service: the repair loop may be about to change it.
+/// Returns, for each Service that moves, the IPAddress object of its old address. Refuses an object that contradicts its Service,
+/// because the repair loop may be about to change the object.
 fn objects_of<'s>(
     survey: &'s Survey,
     family: Family,
@@ -300,13 +302,13 @@ fn map_addresses(
     Ok(remap(&options.to, capacity(survey, &options.to), taken, &wanted)?)
 }
 
-/// How many addresses of the range can be allocated; with a bitmap, as many as it has bits.
+/// Returns how many addresses of the range can be allocated; with a bitmap, as many as the bitmap has bits.
 pub(super) fn capacity(survey: &Survey, to: &ServiceCidr) -> u128 {
     if survey.era.era == Era::Objects { to.capacity() } else { to.bitmap_capacity() }
 }
 
-/// Addresses of the range that are in use by any Service or IPAddress. External IPs count, too, as an address must not be
-/// held twice; those of sentinels do not.
+/// Returns the addresses of the range that are in use by any Service or IPAddress. External IPs are included, because no address
+/// must be held twice. External IPs of sentinels are not included.
 pub(super) fn in_use(survey: &Survey, to: &ServiceCidr) -> HashSet<IpAddr> {
     let services = survey.services.iter().flat_map(|service| service.addresses.iter().copied());
     let listing = survey.services.iter().filter(|service| !service.is_sentinel());
@@ -324,7 +326,7 @@ pub(super) fn turn_of(survey: &Survey, service: &ServiceRecord) -> Turn {
     }
 }
 
-/// Returns the API servers' flag, as recorded in the cluster.
+/// Returns the value of `--service-cluster-ip-range`, as recorded in the cluster.
 pub fn flag(survey: &Survey) -> Vec<ServiceCidr> {
     match survey.service_cidrs.iter().find(|cidr| cidr.name == "kubernetes") {
         Some(cidr) => cidr.ranges.clone(),
@@ -346,7 +348,7 @@ fn others(survey: &Survey, family: Family) -> Vec<OtherRange> {
     of_family.filter(|other| !other.ranges.is_empty()).collect()
 }
 
-/// Returns the API servers' flag afterwards: the new range in the place of its family.
+/// Returns the value of `--service-cluster-ip-range` after the renumbering: the new range replaces the range of its family.
 fn flag_after(before: &[ServiceCidr], to: ServiceCidr) -> Vec<ServiceCidr> {
     let mut ranges = before.to_vec();
     match ranges.iter_mut().find(|range| range.family() == to.family()) {
@@ -356,7 +358,7 @@ fn flag_after(before: &[ServiceCidr], to: ServiceCidr) -> Vec<ServiceCidr> {
     ranges
 }
 
-/// Returns the addresses with one replaced by another.
+/// Returns the list with the address `from` replaced by the address `to`.
 pub(super) fn renamed(list: &[Text], from: IpAddr, to: IpAddr) -> Vec<Text> {
     let other = |text: &Text| if text.parse() == Ok(from) { format_compact!("{to}") } else { text.clone() };
     list.iter().map(other).collect()

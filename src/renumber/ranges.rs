@@ -1,8 +1,7 @@
-//! Rewriting a RangeAllocation: its bits are computed from the Services, for its own range or for another one.
+//! Rewrites a RangeAllocation: the bits are computed from the Services, for the current range or for another range.
 //!
-//! The API server reads the object again at its next allocation
-//! (`pkg/registry/core/service/allocator/storage/storage.go`, v1.36.3), so no restart is needed. Under dual write no other
-//! component repairs it.
+//! The API server reads the object again at its next allocation (`pkg/registry/core/service/allocator/storage/storage.go`,
+//! v1.36.3), so no restart is needed. Under dual write, no other component repairs the object.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,70 +21,70 @@ use crate::wire::edit::Condition;
 use crate::wire::objects::new_range_allocation;
 use crate::wire::{Field, FieldEdit, Value};
 
-/// The kind of plan, as in its header.
+/// The kind of plan, as written in the plan's header.
 pub const KIND: &str = "rewrite-range";
 
 /// The RangeAllocation of node ports.
 const NODE_PORTS: &str = "servicenodeports";
 
-/// Why a RangeAllocation cannot be rewritten, or need not be.
+/// Reason why a RangeAllocation cannot be rewritten, or needs no rewrite.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RewriteError {
-    /// The cluster has no such bitmap.
+    /// The cluster has no such RangeAllocation.
     #[error("there is no RangeAllocation `{name}`{why}")]
     Missing {
-        /// Its name.
+        /// Name of the RangeAllocation.
         name: String,
-        /// Why, or what to do; empty if unknown.
+        /// The reason, or what to do; empty if unknown.
         why: &'static str,
     },
-    /// No API server reads it any more.
+    /// No API server reads the RangeAllocation any more.
     #[error(
         "RangeAllocation `{name}` is a leftover that no API server reads; a rewrite would have no effect"
     )]
     Leftover {
-        /// Its name.
+        /// Name of the RangeAllocation.
         name: String,
     },
-    /// The range cannot be read, or is not of the right kind.
+    /// The range is invalid, or of the wrong kind.
     #[error("`{range}` cannot be the range of RangeAllocation `{name}`: {reason}")]
     Range {
-        /// The RangeAllocation.
+        /// Name of the RangeAllocation.
         name: String,
         /// The range.
         range: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The survey has no cluster identity.
     #[error("there is no namespace `kube-system`: its uid identifies the cluster")]
     NoIdentity,
-    /// It already matches the Services.
+    /// The RangeAllocation already matches the Services.
     #[error("RangeAllocation `{name}` matches the Services: there is nothing to rewrite")]
     Unchanged {
-        /// Its name.
+        /// Name of the RangeAllocation.
         name: String,
     },
 }
 
-/// The intention of a rewrite.
+/// The content of a plan that rewrites a RangeAllocation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeRewrite {
     /// Name of the RangeAllocation.
     pub name: String,
-    /// Its key.
+    /// Key of the RangeAllocation in etcd.
     pub key: Key,
-    /// Range and bits now; `None` if it does not exist.
+    /// Range and bits before the rewrite; `None` if the RangeAllocation does not exist.
     pub before: Option<Content>,
-    /// Range and bits afterwards.
+    /// Range and bits after the rewrite.
     pub after: Content,
-    /// Services with an address outside the range.
+    /// Number of Services with an address outside the range.
     #[serde(default)]
     pub outside: usize,
 }
 
 impl RangeRewrite {
-    /// Whether a new plan from the current state would be the same rewrite.
+    /// Returns whether a new plan from the current state would be the same rewrite.
     #[must_use]
     pub fn is_still_right(&self, survey: &Survey) -> bool {
         let range = self.before.as_ref().map(|before| &before.range);
@@ -96,14 +95,14 @@ impl RangeRewrite {
         plan_rewrite(survey, &self.name, to.as_ref()).is_ok_and(|plan| plan.work == *self)
     }
 
-    /// Whether the rewrite frees addresses or ports.
+    /// Returns whether the rewrite frees addresses or ports.
     #[must_use]
     pub fn frees(&self) -> bool {
         let before = self.before.as_ref().map(Content::marked).unwrap_or_default();
         before.difference(&self.after.marked()).next().is_some()
     }
 
-    /// Returns the reverse rewrite, to show it; for a rewrite that created the object, one to an empty bitmap.
+    /// Returns the reverse rewrite, for display. If the rewrite created the object, the reverse rewrite writes an empty bitmap.
     #[must_use]
     pub fn inverse(&self) -> Self {
         let nothing = Content { range: self.after.range.clone(), data: Vec::new() };
@@ -144,11 +143,12 @@ fn outside(survey: &Survey, range: &ServiceCidr) -> usize {
     addresses.filter(|address| range.bit_of(*address).is_none()).count()
 }
 
-/// The bits that the Services, and the IPAddress objects of the allocator, require. `found` is the current RangeAllocation, if
-/// it keeps its range.
+/// Returns the bits that the Services, and the IPAddress objects of the allocator, require. `found` is the current
+/// RangeAllocation, if its range does not change.
 ///
-/// An object that no Service lists belongs to a Service that is being created, and has its bit, or to one that was just
-/// deleted, whose bit was freed: an API server allocates and releases the bit first.
+/// An IPAddress that no Service lists requires a bit only if the bit is set in `found`. An API server allocates or releases the
+/// bit before it changes the IPAddress. So the bit is set if the Service is being created, and free if the Service was just
+/// deleted.
 pub(super) fn wanted(items: &Items, survey: &Survey, found: Option<&BitmapRecord>) -> Bitmap {
     let mut bits = Bitmap::empty(items.capacity());
     let there = found.and_then(|found| Bitmap::from_bytes(&found.data, items.capacity()).ok());
@@ -168,23 +168,25 @@ pub(super) fn wanted(items: &Items, survey: &Survey, found: Option<&BitmapRecord
     bits
 }
 
-/// The addresses of an operation, each with whether it needs its bit when the RangeAllocation gets the new range (with
-/// `back`, the old one). An address that a planned Service has or gets needs its bit; one that is only kept does not.
+/// Returns the addresses of an operation, each with a flag: whether the address needs its bit when the RangeAllocation gets the
+/// new range (with `back`, the old range). An address that a planned Service has or gets needs its bit. An address that is only
+/// kept does not.
 pub fn wanted_meanwhile(work: &Renumbering, survey: &Survey, back: bool) -> Vec<(IpAddr, bool)> {
     let index = Index::of(survey);
     let of_services = work.moves.iter().map(|candidate| {
         let address = if back { candidate.old_address } else { candidate.new_address };
-        // A Service that was deleted, or has another address or none, needs no kept address.
+        // A Service that was deleted, or has another address or no address, needs no kept address.
         let planned = index.service(candidate).filter(|service| is_the_planned(candidate, service));
         (address, planned.is_some() || index.is_listed(address))
     });
-    // A shadow that has its final address leaves the IPAddress of its temporary one behind; if it was skipped, for long.
+    // After a shadow has got its final address, the IPAddress of its temporary address still exists. If the shadow was skipped,
+    // that IPAddress exists for a long time.
     let shadows = work.moves.iter().filter_map(|candidate| candidate.shadow.as_ref());
     let temporary = shadows.flat_map(|it| it.temporary).map(|address| (address, index.is_listed(address)));
     of_services.chain(temporary).collect()
 }
 
-/// Plans the rewrite of a RangeAllocation, `to` another range or for its own.
+/// Plans the rewrite of a RangeAllocation for the range `to`, or for its current range if `to` is `None`.
 ///
 /// Fails if there is nothing to do, or if no API server reads the RangeAllocation.
 pub fn plan_rewrite(

@@ -1,5 +1,5 @@
-//! Connecting to a Service's old and new address: which of them must answer in its phase. Pure: the caller connects and
-//! reports the result.
+//! The old and the new address of a Service, and which of them must answer in the Service's phase. This module opens no
+//! connections: the caller connects and reports the result.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,24 +13,24 @@ use crate::survey::{Finding, ServiceRecord, Survey};
 pub struct Address {
     /// The address and port to connect to.
     pub at: SocketAddr,
-    /// Whether it must answer now.
+    /// Whether the address must answer now.
     pub is_to_answer: bool,
 }
 
-/// A Service whose addresses are tried.
+/// A Service to whose addresses the caller connects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reach {
     /// `namespace/name`.
     pub subject: String,
-    /// The address that it had before.
+    /// The old address.
     pub old: Address,
-    /// The address that it gets.
+    /// The new address.
     pub new: Address,
 }
 
 impl Reach {
-    /// Returns the addresses of a Service of the plan, with this port or its first TCP port. `state` returns the state of a
-    /// step. Fails with a message if the Service is not in the plan or has no such port.
+    /// Returns the addresses of a planned Service, with the given port or the Service's first TCP port. `state` returns the state
+    /// of a step. Fails with a message if the Service is not in the plan or has no such port.
     pub fn of(
         work: &Renumbering,
         survey: &Survey,
@@ -52,7 +52,7 @@ impl Reach {
         })
     }
 
-    /// Returns the finding for an address that must answer and does not, with the reason.
+    /// Returns the finding for an address that must answer but does not. `reason` is the error.
     pub fn unanswered(&self, address: &Address, reason: &str) -> Finding {
         let which = if *address == self.old { "old" } else { "new" };
         Finding::error("address-unanswered", format!("Service {}", self.subject))

@@ -1,8 +1,8 @@
-//! Rehearsal of the whole operation on a private copy: forward to the end, and a rollback from the middle.
+//! Rehearses the whole operation on a private copy: forward to the end, and a rollback from the middle.
 //!
-//! The copy is an [`Overlay`] over any store, in practice yesterday's snapshot. The steps, the executor and the journal are
-//! those of a live run. What cannot be known offline (flags, controllers, finalizers, nodes) is not simulated: it is
-//! assumed to be done, and listed.
+//! The copy is an [`Overlay`] over any store, in practice yesterday's snapshot. The steps, the executor and the journal are those
+//! of a live run. Actions that are impossible offline (flags, controllers, finalizers, nodes) are not simulated. They are assumed
+//! to be done, and listed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::survey::audit::audit;
 use crate::survey::{Finding, Layout, Survey, SurveyError};
 use crate::wire::Text;
 
-/// Why a rehearsal could not complete.
+/// Reason why a rehearsal could not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum RehearsalError {
     /// The store failed.
@@ -50,25 +50,25 @@ pub enum RehearsalError {
 /// The result of a rehearsal.
 #[derive(Debug, Clone, Serialize)]
 pub struct Rehearsal {
-    /// Services in the cluster.
+    /// Number of Services in the cluster.
     pub services: usize,
-    /// Services that moved.
+    /// Number of Services that moved.
     pub moved: usize,
-    /// Services that did not move.
+    /// Number of Services that did not move.
     pub skipped: usize,
-    /// Executed steps.
+    /// Number of executed steps.
     pub steps: usize,
-    /// Batches.
+    /// Number of batches.
     pub batches: usize,
-    /// Waits for the data plane that a live run would have.
+    /// Number of waits for the data plane that a live run would have.
     pub waits: usize,
     /// Findings before the operation.
     pub findings_before: Vec<Finding>,
-    /// Findings after every Service is moved and retired.
+    /// Findings after every Service has moved and every old address is retired.
     pub findings_after: Vec<Finding>,
     /// Services that do not have their planned address.
     pub misplaced: Vec<String>,
-    /// How the rollback from the middle ended.
+    /// Result of the rollback from the middle of the operation.
     pub rollback: Rollback,
     /// Keys that differ after the rollback.
     pub rollback_differences: Vec<String>,
@@ -80,7 +80,7 @@ pub struct Rehearsal {
     pub external: Vec<Outside>,
 }
 
-/// How a rollback ended.
+/// Result of a rollback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rollback {
@@ -100,22 +100,22 @@ pub struct Outside {
 }
 
 impl Rehearsal {
-    /// Whether every Service has its planned address and the rollback restored every key.
+    /// Returns whether every Service has its planned address and the rollback restored every key.
     pub fn succeeded(&self) -> bool {
         self.misplaced.is_empty() && self.rollback == Rollback::Identical && self.rollback_stuck.is_empty()
     }
 }
 
-/// Returns the key ranges that a snapshot must index for a rehearsal: those that a survey reads, and that of the journal.
-/// Every step checks for its record in the journal; without the index, each step would read the whole file.
+/// Returns the key ranges that a snapshot must index for a rehearsal: the ranges that a survey reads, and the range of the
+/// journal. Every step reads its record in the journal. Without the index, each step would read the whole file.
 pub fn scope(layout: &Layout) -> Vec<KeyRange> {
     let mut ranges = layout.surveyed();
     ranges.push(Journal::of_all_clusters());
     ranges
 }
 
-/// Rehearses a renumbering of the store's content. The store is only read. [`scope`] returns the key ranges with which to
-/// open a snapshot.
+/// Rehearses a renumbering on the content of a store. The store is only read. If the store is a snapshot, open it with the key
+/// ranges that [`scope`] returns.
 pub async fn rehearse(
     base: Arc<dyn ReadStore>,
     layout: &Layout,
@@ -156,7 +156,8 @@ pub async fn rehearse(
     Ok((plan, rehearsal))
 }
 
-/// The stage after the flips of the middle batch: some Services have moved, some are moving, some have not moved.
+/// Returns the stage after the flips of the middle batch. At this stage some Services have moved, some are moving, and some have
+/// not moved.
 fn middle(work: &Renumbering) -> Option<usize> {
     let batch = work.batches().len().saturating_sub(1) / 2;
     work.flip_stage(batch).map(|index| index.saturating_add(1))
@@ -178,7 +179,7 @@ struct Finished {
 }
 
 impl Rehearsing<'_> {
-    /// Executes the plan up to a stage, or to the end; with `back`, then rolls it back.
+    /// Executes the plan up to a stage, or to the end. With `back`, rolls the operation back afterwards.
     async fn run(
         &self,
         until: Option<usize>,
@@ -210,7 +211,7 @@ impl Rehearsing<'_> {
     }
 }
 
-/// Services that do not have the addresses of the plan.
+/// Returns the Services that do not have their planned addresses.
 fn misplaced(work: &Renumbering, after: &Survey) -> Vec<String> {
     let mut found: HashMap<(&str, &str), &[Text]> = HashMap::new();
     for service in &after.services {

@@ -1,7 +1,7 @@
-//! Services that changed after they were planned: their moves are planned again from their current state.
+//! Plans moves again: the moves of Services that changed after they were planned, from their current state.
 //!
-//! Changes of the previous move that do not match the new one are undone first, and their steps count as never started.
-//! Everything else stays: the batch, and the addresses if possible.
+//! Changes of the previous move that do not match the new move are undone first, and their steps count as never started. The new
+//! move keeps the batch and, if possible, the addresses.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -25,19 +25,19 @@ use crate::wire::Text;
 pub struct Replanned {
     /// The new move.
     pub made: Move,
-    /// Why it was planned again.
+    /// The reason why the move was planned again.
     pub why: String,
     /// The steps of the previous move that count as never started.
     pub steps: Vec<StepId>,
-    /// The repair that undoes them.
+    /// The repair that undoes these steps.
     pub repair: Repair,
 }
 
-/// Compares the moves that are not retired yet with a survey, and plans again those whose Services have changed in a way
-/// that matters; `state` returns the state of a step. Writes nothing. `back`: in a rollback, only a change that would prevent
-/// the undo matters.
+/// Compares the moves that are not retired yet with a survey. Plans a move again if its Service has changed in a way that
+/// matters. With `back`, in a rollback, only a change that would prevent the undo matters. Writes nothing. `state` returns the
+/// state of a step.
 ///
-/// A Service that was deleted, or no longer has an address of the family, is not planned again. Also returns the Services,
+/// A Service that was deleted, or no longer has an address of the family, is not planned again. The second list has the Services,
 /// as `namespace/name`, that cannot be planned again because no address is free, with the error.
 pub fn replan(
     work: &Renumbering,
@@ -116,7 +116,7 @@ impl Planner<'_> {
             }
         } else {
             self.old_address(candidate, address, &mut draft);
-            // A Service with yet another address cannot move.
+            // A Service cannot move if it has yet another address, which `old_address` did not accept.
             if address != draft.made.old_address {
                 return Ok(None);
             }
@@ -137,7 +137,7 @@ impl Planner<'_> {
             return None;
         }
         let Draft { made, why, mut steps, edits, checks } = draft;
-        // Steps that were skipped in the previous move are started again in the new one.
+        // Steps that were skipped in the previous move are started again in the new move.
         let names = ["reserve", "prewarm", "date", "flip"].map(|name| candidate.step(name));
         let is_failed = |step: &StepId| (self.state)(step) == Some(State::Failed);
         steps.extend(names.into_iter().filter(|step| !self.back && is_failed(step)));
@@ -158,7 +158,7 @@ impl Planner<'_> {
         (self.state)(step).is_some_and(State::is_in_force)
     }
 
-    /// A Service that had no address for a while now has another one.
+    /// Changes the old address of the move if the Service had no address for a while and now has a different address.
     fn old_address(&self, candidate: &Move, address: IpAddr, draft: &mut Draft) {
         let is_left = self.work.from.iter().any(|range| range.contains(address));
         let has_shadow = candidate.shadow.as_deref().is_some_and(|shadow| {
@@ -178,13 +178,13 @@ impl Planner<'_> {
         }
     }
 
-    /// Removes one of its IPAddresses.
+    /// Returns the edit that removes the IPAddress of one of the Service's addresses.
     fn freed(&self, candidate: &Move, address: IpAddr) -> Option<KeyEdit> {
         let object = self.index.own_object(candidate, address)?;
         Some(self.compiler.free(candidate, address, &object.parent.1, None))
     }
 
-    /// If its new address was allocated to another Service, it gets the next free one.
+    /// Chooses the next free address if the planned new address was allocated to another Service.
     fn new_address(&mut self, candidate: &Move, batch: usize, draft: &mut Draft) -> Result<(), PlanError> {
         let Some(owner) = self.owner(candidate) else { return Ok(()) };
         let old_range = self.work.from.iter().copied().find(|range| range.contains(candidate.old_address));
@@ -201,7 +201,7 @@ impl Planner<'_> {
         if self.work.era != Era::Bitmap && self.is_in_force(&reserve) {
             draft.take_back(reserve, []);
         }
-        // A batch whose bits are not reserved yet reserves this one with them.
+        // If the bits of the batch are not reserved yet, the step that reserves them includes this address.
         let has_bits = candidate.sweep == 0 || self.is_in_force(&bits_step(batch));
         if self.work.era == Era::DualWrite && has_bits {
             let bits = self.compiler.bits(vec![self.compiler.bit(address)], Vec::new());
@@ -210,7 +210,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The other owner of a Service's new address, as `namespace/name`.
+    /// Returns the other Service that now owns the planned new address, as `namespace/name`.
     fn owner(&self, candidate: &Move) -> Option<String> {
         let address = candidate.new_address;
         let warm = candidate.shadow.as_deref().and_then(|it| self.index.named(candidate, &it.warm_name));
@@ -236,7 +236,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Chooses the hold again: an external IP if that still works.
+    /// Chooses the hold again: an external IP if the Service still supports it.
     fn hold(&self, candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
         if candidate.hold != Hold::ExternalIp {
             return;
@@ -246,7 +246,8 @@ impl Planner<'_> {
         let is_listed = service.has_external_ip(new);
         let is_routed = is_listed && service.spec.external_traffic_policy.as_deref() == Some("Local");
         if self.back {
-            // A Service that has moved back routes its new address for clients that cached it, until `prewarm` cannot be undone.
+            // A Service that has moved back still routes its new address, for clients that cached the address. So the external IP
+            // is changed here only if `prewarm` cannot be undone.
             let is_moved_back = (self.state)(&candidate.step("flip")) == Some(State::UndoDone);
             let is_time = !is_moved_back || (self.state)(&prewarm) == Some(State::UndoFailed);
             let is_as_prewarmed =
@@ -287,8 +288,8 @@ impl Planner<'_> {
         }
     }
 
-    /// In a rollback, after the flip: the owner has changed the external IPs by which the Service holds its old address, so
-    /// the flip needs another undo.
+    /// Plans another undo of the flip if, in a rollback, the owner has changed the external IPs by which the Service holds its
+    /// old address.
     fn hold_after(&self, candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
         if !self.back || candidate.hold != Hold::ExternalIp || holds_as_it_did(candidate, service) {
             return;
@@ -301,7 +302,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Its shadows: deleted ones are created again. A temporary address that now belongs to another Service is replaced.
+    /// Plans deleted shadows again, and replaces a temporary address that now belongs to another Service.
     fn shadows(&mut self, candidate: &Move, draft: &mut Draft) -> Result<(), PlanError> {
         let Some(shadow) = draft.made.shadow.clone() else { return Ok(()) };
         let is_new = candidate.shadow.is_none();
@@ -338,7 +339,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Its finalizer, which is removed when steps are skipped, or when a client replaces the Service.
+    /// Plans the finalizer again if it was removed, because steps were skipped or a client replaced the Service.
     fn pin(&self, candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
         let pin = candidate.step("pin");
         if !self.back && self.is_in_force(&pin) && !service.is_moving() {
@@ -347,8 +348,9 @@ impl Planner<'_> {
         }
     }
 
-    /// A shadow that is deleted through the API releases its address. The IPAddress of the old address is recreated here, as
-    /// an API server would do later; that of the new address is repaired with all other kept ones.
+    /// Returns the edit that recreates the IPAddress of the old address after its shadow was deleted through the API, which
+    /// releases the address. An API server would recreate it later. The IPAddress of the new address is repaired with all other
+    /// kept IPAddresses.
     fn released_with(&self, candidate: &Move, shadow: &str) -> Option<KeyEdit> {
         let is_held = candidate.shadow.as_ref().is_some_and(|it| it.hold_name == shadow);
         let old = candidate.old_address;
@@ -360,14 +362,14 @@ impl Planner<'_> {
     }
 }
 
-/// The Service without the fields that the operation added.
+/// Returns the Service without the fields that the operation added.
 fn without_ours(candidate: &Move, service: &ServiceRecord, is_prewarmed: bool) -> ServiceRecord {
     let mut own = service.clone();
     if !is_prewarmed {
         return own;
     }
     own.spec.external_ips.retain(|text| text.parse() != Ok(candidate.new_address));
-    // A ClusterIP Service without external IPs has no policy of its own.
+    // A ClusterIP Service without external IPs has no traffic policy of its own.
     if own.kind() == "ClusterIP" && own.spec.external_ips.is_empty() {
         own.spec.external_traffic_policy.clone_from(&candidate.traffic_policy);
     }
@@ -378,7 +380,7 @@ fn families(list: &[Text]) -> Vec<Family> {
     list.iter().filter_map(|text| text.parse().ok()).map(Family::of).collect()
 }
 
-/// Before its flip: the Service has an address of another family more, or less.
+/// Updates the address lists of a move before its flip, if the Service got or lost an address of another family.
 fn lists_before(candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
     let list = service.listed();
     let without_list = service.spec.cluster_ips.is_empty();
@@ -395,7 +397,7 @@ fn lists_before(candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
     draft.made.old = list;
 }
 
-/// After its flip: the same, for its rollback.
+/// Updates the address lists of a move after its flip, for the rollback, if the Service got or lost an address of another family.
 fn lists_after(candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
     let list = service.listed();
     if list == candidate.new {

@@ -1,8 +1,8 @@
-//! Reserved bits of an interrupted operation in the bitmap era, whose Services have not moved yet.
+//! The reserved bits of an interrupted operation in the bitmap era, for Services that have not moved yet.
 //!
-//! An API server frees a bit without a Service in the third round of its repair loop, after six to nine minutes, and can
-//! then allocate the address (`runOnce`, `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2). A resume
-//! sets the bit again, unless another Service has the address by then: a bit does not record its owner.
+//! An API server frees a bit without a Service in the third round of its repair loop, after six to nine minutes. Then it can
+//! allocate the address (`runOnce`, `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2). A resume sets the bit
+//! again, unless another Service has the address by then, because a bit does not record its owner.
 
 use std::net::IpAddr;
 
@@ -22,9 +22,9 @@ use crate::wire::bitmap::Bitmap;
 pub struct Taken {
     /// The address.
     pub address: IpAddr,
-    /// The Service of the plan, as `namespace/name`.
+    /// The planned Service, as `namespace/name`.
     pub whose: String,
-    /// The Service that has it.
+    /// The Service that now has the address.
     pub by: String,
 }
 

@@ -1,7 +1,7 @@
 //! Executes the rewrite of a RangeAllocation, with a journal like any other operation.
 //!
-//! A rewrite is one transaction, so it takes effect as a whole or not at all. If the RangeAllocation changed since the plan,
-//! nothing is written and the operation ends rolled back. After any other error it can be resumed or rolled back.
+//! A rewrite is one transaction, so it takes effect completely or not at all. If the RangeAllocation changed after planning,
+//! nothing is written and the operation ends rolled back. After any other error, the operation can be resumed or rolled back.
 
 use super::ranges::RangeRewrite;
 use crate::operation::{
@@ -10,9 +10,9 @@ use crate::operation::{
 };
 use crate::store::{Guard, WriteStore};
 
-/// Executes a rewrite or its rollback.
+/// Executor of a rewrite and of its rollback.
 pub struct Rewriting<'a> {
-    /// The store that has the RangeAllocation and the journal.
+    /// The store that contains the RangeAllocation and the journal.
     pub store: &'a dyn WriteStore,
     /// The clock.
     pub ambient: &'a dyn Ambient,
@@ -20,19 +20,19 @@ pub struct Rewriting<'a> {
     pub guards: Vec<Guard>,
 }
 
-/// The step of a rewrite.
+/// Returns the step of a rewrite.
 fn step_of(work: &RangeRewrite) -> StepId {
     let mut steps = work.stages().into_iter().flat_map(|stage| work.steps(&stage));
     steps.next().map_or_else(|| StepId(super::ranges::KIND.to_string()), |step| step.id)
 }
 
-/// Whether the RangeAllocation was written and not restored.
+/// Returns whether the RangeAllocation was written and not restored.
 pub fn is_written(work: &RangeRewrite, journal: &Journal) -> bool {
     journal.state(&step_of(work)).is_some_and(State::is_in_force)
 }
 
 impl Rewriting<'_> {
-    /// Writes the RangeAllocation, once. The report shows whether this run wrote it or an earlier one.
+    /// Writes the RangeAllocation, once. The report shows whether this run or an earlier run wrote the RangeAllocation.
     pub async fn run(&self, work: &RangeRewrite, journal: &mut Journal) -> Result<Report, Failure> {
         let (ledger, mut silent) = (self.ledger(journal), Silent);
         let outcome = self.executor(&ledger, &mut silent, journal).run(work, None).await;
@@ -56,7 +56,7 @@ impl Rewriting<'_> {
         }
     }
 
-    /// Restores the old value, if the new one was written. If the RangeAllocation changed since, nothing is written: the
+    /// Restores the old value, if the new value was written. If the RangeAllocation changed after that, nothing is written: the
     /// report lists the step as stuck, and the rewrite stays in effect.
     pub async fn roll_back(&self, work: &RangeRewrite, journal: &mut Journal) -> Result<Report, Failure> {
         let (ledger, mut silent) = (self.ledger(journal), Silent);

@@ -1,5 +1,5 @@
-//! Runs a renumbering on a live cluster. `renumber apply`, `retire`, `rollback` and `operation resume` share this: acquire the
-//! operation lease, continue where the journal ends, and report the result.
+//! Runs a renumbering on a live cluster, for the commands `renumber apply`, `retire`, `rollback` and `operation resume`. A run
+//! acquires the operation lease, continues where the journal ends, and reports the result.
 
 mod allocating;
 mod announce;
@@ -51,14 +51,14 @@ use crate::session::gates::Gates;
 use crate::session::{Arrival, Failure, Session, rolled_back};
 use crate::store::{ReadStore, Revision};
 
-/// Options of a renumbering, besides those of every operation.
+/// Options of a renumbering, in addition to the options of every operation.
 #[derive(Debug, Clone)]
 pub struct Choices {
     /// How to check that every kube-proxy has applied the writes.
     pub barrier: Reach,
     /// In a rollback: how long the new addresses still answer after every Service has its old address again.
     pub linger: Duration,
-    /// API servers that are stopped permanently, by host or Lease: no step waits for them.
+    /// API servers that are stopped permanently, by host name or Lease name. No step waits for them.
     pub without_api_servers: BTreeSet<String>,
     /// Whether to create a Kubernetes event for each Service that moves.
     pub events: bool,
@@ -85,7 +85,7 @@ impl Deref for RenumberSession {
     }
 }
 
-/// The direction and end of a run.
+/// Direction of a run, and where it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Forward, until every Service has moved and the old addresses are held.
@@ -94,39 +94,39 @@ pub enum Direction {
     Retire,
     /// Back to the initial state.
     Back,
-    /// Back to the old address of every Service, without the steps that need the API.
+    /// Back until every Service has its old address, without the steps that need the API.
     MovesBack,
 }
 
 impl Direction {
-    /// Whether it is forward.
+    /// Returns whether the direction is forward.
     fn is_forward(self) -> bool {
         matches!(self, Self::Forward | Self::Retire)
     }
 }
 
-/// An operation that has a journal.
+/// A renumbering that has a journal.
 pub struct Ongoing {
-    /// Its id.
+    /// Id of the operation.
     pub operation: String,
-    /// Its plan.
+    /// Plan of the operation.
     pub plan: Plan<Renumbering>,
-    /// Its journal.
+    /// Journal of the operation.
     pub journal: Journal,
-    /// Its status.
+    /// Status of the operation.
     pub summary: Summary,
-    /// Whether its journal is removed once it is done.
+    /// Whether the journal is removed once the operation is done.
     pub journal_goes: bool,
-    /// Options to repeat in the command that continues it.
+    /// Options to repeat in the command that continues the operation.
     pub options: Options,
 }
 
-/// Options of a command, each with a leading space.
+/// Command-line options to repeat, each with a leading space.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Only up to the point of no return.
+    /// Options that are repeated only up to the point of no return.
     pub until_no_return: String,
-    /// Always.
+    /// Options that are always repeated.
     pub always: String,
 }
 
@@ -142,14 +142,14 @@ impl RenumberSession {
         Self { session: self.session.with_gates(gates), ..self }
     }
 
-    /// Confirms a manual step.
+    /// Confirms the manual step with this name.
     #[must_use]
     pub fn confirming(mut self, name: &str) -> Self {
         self.session.settings.confirm.push(name.to_string());
         self
     }
 
-    /// How long the new addresses of a renumbering still answer in a rollback.
+    /// Returns how long the new addresses of a renumbering still answer in a rollback.
     pub fn linger_of(&self, work: &Renumbering) -> Duration {
         lingering::longest(self.choices.linger, work.era)
     }
@@ -159,13 +159,13 @@ impl RenumberSession {
         unfinished(self.store.as_ref(), &self.id).await
     }
 
-    /// Opens an operation by its id, or the unfinished one.
+    /// Opens a renumbering by its id; without an id, the unfinished renumbering.
     pub async fn find(&self, operation: Option<&str>) -> Result<Ongoing, Failure> {
         open(self.store.as_ref(), &self.id, operation, None, true).await
     }
 
-    /// Continues an operation, and then records its status in the journal. At a closed gate it may roll everything back: it
-    /// then returns a failure.
+    /// Continues an operation, then records its status in the journal. If a closed gate requires a rollback, rolls everything
+    /// back and returns a failure.
     pub async fn carry_out(
         &self,
         ongoing: &mut Ongoing,
@@ -183,18 +183,18 @@ impl RenumberSession {
 }
 
 impl Ongoing {
-    /// Its situation while no process runs it.
+    /// Returns the situation of the operation, assuming that no process runs it.
     pub fn situation(&self) -> Situation {
         Situation::of_ongoing(self, false)
     }
 
-    /// Whether it is past the point of no return.
+    /// Returns whether the operation is past the point of no return.
     pub fn has_begun_to_retire(&self) -> bool {
         is_past_no_return(|step| self.journal.state(step))
     }
 
-    /// The steps that were skipped past the point of no return: their old addresses may still be held. Steps that were skipped
-    /// earlier do not count: they were checked before retiring started.
+    /// Returns the steps that were skipped past the point of no return. Their old addresses may still be held. Steps that were
+    /// skipped earlier are not included: they were checked before the old addresses were retired.
     pub fn still_held<'r>(&self, report: &'r Report) -> Vec<&'r Stuck> {
         let work = &self.plan.work;
         let stages = work.stages().into_iter().skip(work.no_return_stage().unwrap_or(usize::MAX));
@@ -204,7 +204,7 @@ impl Ongoing {
     }
 }
 
-/// Returns the renumberings of a cluster that are done and whose journals are partly removed.
+/// Returns the renumberings of a cluster that are done, but whose journals are only partly removed.
 pub async fn half_removed(store: &dyn ReadStore, cluster: &str) -> Result<Vec<String>, Failure> {
     let listed = Journal::list(store, Some(cluster)).await?;
     let is_left =
@@ -212,15 +212,15 @@ pub async fn half_removed(store: &dyn ReadStore, cluster: &str) -> Result<Vec<St
     Ok(listed.into_iter().filter(is_left).map(|listed| listed.operation).collect())
 }
 
-/// Whether the journal of an operation is deleted, or its removal has started.
+/// Returns whether the journal of an operation is deleted, or its removal has started.
 pub async fn is_gone(store: &dyn ReadStore, operation: &str) -> Result<bool, Failure> {
     let listed = Journal::list(store, None).await?;
     let found = listed.iter().find(|listed| listed.operation == operation);
     Ok(found.is_none_or(|listed| listed.summary.status == Status::Removing))
 }
 
-/// Opens a renumbering by its id, or the unfinished one of the cluster; `at` is the revision of the data that the caller
-/// compares it with.
+/// Opens a renumbering by its id; without an id, the unfinished renumbering of the cluster. `at` is the revision of the data that
+/// the caller compares with the journal.
 pub async fn open_operation(
     store: &dyn ReadStore,
     cluster: &str,
@@ -230,7 +230,7 @@ pub async fn open_operation(
     open(store, cluster, operation, at, false).await
 }
 
-/// What to do about a plan that this version cannot read. For an operation that has ended: remove its journal.
+/// Returns the failure for a plan that this version cannot read. If the operation has ended, the hint is to remove its journal.
 fn unreadable(error: PlanFileError, operation: &str, summary: &Summary) -> Failure {
     let is_over = summary.has_ended() && matches!(error, PlanFileError::Begun { .. });
     let failure = Failure::from(error);
@@ -241,13 +241,13 @@ fn unreadable(error: PlanFileError, operation: &str, summary: &Summary) -> Failu
     Failure { hints: Vec::new(), ..failure }.hint(hint)
 }
 
-/// Whether an operation could not be opened because another version started it.
+/// Returns whether an operation could not be opened because another version of netsurgeon started it.
 pub fn is_of_another_version(failure: &Failure) -> bool {
     matches!(failure.error.downcast_ref(), Some(PlanFileError::Begun { .. }))
 }
 
-/// As [`open_operation`]. If the caller changes anything (`is_to_change`), the plan must compile to the same steps as when the
-/// operation started.
+/// Opens a renumbering like [`open_operation`]. With `is_to_change`, the caller will change the cluster: the plan must then
+/// compile to the same steps as when the operation started.
 pub async fn open(
     store: &dyn ReadStore,
     cluster: &str,

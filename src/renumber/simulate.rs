@@ -1,8 +1,8 @@
 //! The simulated environment of a rehearsal: everything outside etcd.
 //!
-//! Changes through the API are written to the overlay as the API server would store them, as far as that is certain: the
-//! object, and for a Service its allocation. Waits end at once. Actions of operators and controllers are recorded and
-//! assumed to be done.
+//! A change through the API is written to the overlay as an API server would store it: the object and, for a Service, its
+//! allocation. Only results that are certain are written. Waits end at once. Actions of operators and controllers are recorded
+//! and assumed to be done.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +28,7 @@ pub struct Simulation<'a> {
     ambient: &'a dyn Ambient,
     taken_as_done: Mutex<Vec<[String; 2]>>,
     waits: Mutex<usize>,
-    /// The simulated API server serves one request at a time, so allocations do not race.
+    /// Lock with which the simulated API server serves one request at a time, so that allocations do not race.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Simulation<'a> {
         Self { store, work, ambient, taken_as_done, waits, turn }
     }
 
-    /// Returns the actions that were assumed to be done, in order, each with its reason; and the number of waits.
+    /// Returns the actions that were assumed to be done, in order and with their reasons, and the number of waits.
     pub fn into_notes(self) -> (Vec<[String; 2]>, usize) {
         let taken_as_done = self.taken_as_done.into_inner().unwrap_or_else(PoisonError::into_inner);
         (taken_as_done, self.waits.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -61,7 +61,8 @@ impl Simulation<'_> {
         self.taken_as_done.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
 
-    /// The planned change of the RangeAllocation. No other client allocates in a rehearsal, so the plan is always current.
+    /// Returns the planned change of the RangeAllocation. No other client allocates in a rehearsal, so the plan is always
+    /// current.
     fn planned(&self, plan: impl Fn(&Compiler<'_>) -> Option<Swap>) -> Applied {
         let layout = self.layout();
         let swap = plan(&Compiler { work: self.work, layout: &layout });
@@ -122,7 +123,8 @@ impl Simulation<'_> {
         Ok(changes)
     }
 
-    /// Changes a bit, if there is a bitmap and it has the new range. Under dual write it has it once the flag has changed.
+    /// Changes a bit, if there is a RangeAllocation with the new range. Under dual write, the RangeAllocation gets the new range
+    /// after the flag has changed.
     async fn change_bit(&self, address: IpAddr, allocated: bool) -> Result<Option<Change>, Fault> {
         let Some(bitmap) = &self.work.bitmap else { return Ok(None) };
         let key = self.layout().range(&bitmap.name);
@@ -189,7 +191,7 @@ impl Environment<Effect> for Simulation<'_> {
             Effect::RestoreBitmap => {
                 return Ok(self.planned(|compiler| compiler.bitmap_rewrite().map(|(_, backward)| backward)));
             }
-            // No other part of a rehearsal reads the object of a list; no bit is freed meanwhile.
+            // No other part of a rehearsal reads the object of a list, and no bit is freed meanwhile.
             Effect::List(_) | Effect::KeepBits { .. } | Effect::ReopenRange => {}
             Effect::CloseRange | Effect::ReplaceRange | Effect::RemoveTemporaryRange => {
                 if let Some(what) = effect.cannot_be_rehearsed(self.work) {
@@ -209,7 +211,7 @@ impl Environment<Effect> for Simulation<'_> {
 
     async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        // The other waits are for API servers or controllers.
+        // Only waits for the data plane are counted; the other waits are for API servers or controllers.
         *waits = waits.saturating_add(usize::from(wait.kind == Awaited::Barrier));
         Ok(())
     }

@@ -1,11 +1,12 @@
 //! A renumbering as stages of steps, in the order that the cluster's storage era requires.
 //!
-//! If allocations are objects, the IPAddress objects of both addresses of a Service refer to it, and are dated ahead, from
-//! before its flip until its old address is retired. The flip writes only the Service, so the rollback is the same protocol
-//! with the addresses exchanged. A stage that matters in only one direction does nothing in the other.
+//! If allocations are objects, the IPAddress objects of both addresses of a Service refer to the Service, from before its flip
+//! until its old address is retired. During this time their creation timestamps are in the future. The flip writes only the
+//! Service, so the rollback is the same protocol with the addresses exchanged. A stage that matters in only one direction does
+//! nothing in the other direction.
 //!
 //! A client that resolved a name just before its Service moved back uses the new address for a while. So in a rollback all
-//! batches move first, then the operation *lingers* once, and only then the new addresses are removed.
+//! batches move back first. Then the operation *lingers* once, and only after that the new addresses are removed.
 
 use std::ops::Range;
 
@@ -18,7 +19,7 @@ use crate::operation::{self, Stage, Work};
 use crate::session::counted;
 use crate::survey::{Era, Layout};
 
-/// Version of the plan's format, and of its compilation to steps.
+/// Version of the plan format, and of the steps to which a plan compiles.
 pub(super) const VERSION: u32 = 5;
 
 /// The kinds of stage. Some occur once, some once per batch.
@@ -26,14 +27,14 @@ pub(super) const VERSION: u32 = 5;
 enum Part {
     Prepare,
     Flags,
-    /// All addresses at once if allocations are objects; in the bitmap era, those of a batch.
+    /// Reserves all addresses at once if allocations are objects; in the bitmap era, the addresses of one batch.
     Reserve,
     OpenRange,
     Overlap,
     Shadows,
     Prewarm,
     Linger,
-    /// The old addresses of a batch, if allocations are objects: protected from repair loops.
+    /// Protects the IPAddress objects of a batch's old addresses from repair loops, if allocations are objects.
     Date,
     Barrier,
     Flip,
@@ -72,7 +73,7 @@ impl Part {
         Self::Finish,
     ];
 
-    /// The name of its stages.
+    /// Returns the name of the stages of this kind.
     fn name(self) -> &'static str {
         match self {
             Self::Prepare => "prepare",
@@ -110,19 +111,19 @@ impl Renumbering {
         (0..self.batch_count()).map(|batch| self.batch_range(batch)).collect()
     }
 
-    /// The planned moves, without swept ones.
+    /// Returns the planned moves, without the moves that sweeps added.
     pub(super) fn planned(&self) -> &[Move] {
         let count = self.moves.partition_point(|candidate| candidate.sweep == 0);
         self.moves.get(..count).unwrap_or_default()
     }
 
-    /// The number of planned moves that share batches. Services that move alone are the last ones of a plan.
+    /// Returns the number of planned moves that share batches. Services that move alone are at the end of a plan.
     pub(super) fn shared(&self) -> usize {
         self.planned().partition_point(|candidate| !is_alone(candidate))
     }
 
-    /// Returns the sections of the moves, each with its largest batch size. No batch crosses the end of a section: planned
-    /// Services by tier, Services that move alone, each sweep.
+    /// Returns the sections of the moves, each with its largest batch size. A section has the planned Services of one tier, the
+    /// Services that move alone, or the Services of one sweep. No batch crosses the end of a section.
     fn sections(&self) -> impl Iterator<Item = (Range<usize>, usize)> {
         let (shared, planned, size) = (self.shared(), self.planned().len(), self.batch_size.max(1));
         let sweeps = (1..=self.sweeps()).map(move |sweep| {
@@ -137,14 +138,14 @@ impl Renumbering {
         self.sections().map(|(section, size)| section.len().div_ceil(size)).sum()
     }
 
-    /// The number of planned batches; the others were swept.
+    /// Returns the number of planned batches, without the batches of sweeps.
     fn planned_batch_count(&self) -> usize {
         let planned = self.tiers.len().saturating_add(2);
         self.sections().take(planned).map(|(section, size)| section.len().div_ceil(size)).sum()
     }
 
-    /// Returns a batch's place among the moves. It is computed, so the time to compile a stage does not depend on the number
-    /// of stages.
+    /// Returns the range of a batch in the list of moves. The range is computed, so the time to compile a stage does not depend
+    /// on the number of stages.
     fn batch_range(&self, batch: usize) -> Range<usize> {
         let mut left = batch;
         for (section, size) in self.sections() {
@@ -164,18 +165,18 @@ impl Renumbering {
         format!("netsurgeon-{}-{}", network.trim_matches('-').replace("--", "-"), self.to.prefix_len())
     }
 
-    /// Returns the name of the ServiceCIDR that serves the old range during a rollback, until the API servers' own one has
-    /// it again.
+    /// Returns the name of the ServiceCIDR that serves the old range during a rollback, until the API servers' own ServiceCIDR
+    /// has the old range again.
     pub(super) fn back_range_name(&self) -> String {
         format!("{}-back", self.range_name())
     }
 
-    /// Returns the moves of a batch; none if there is no such batch.
+    /// Returns the moves of a batch; empty if there is no such batch.
     pub(super) fn batch(&self, batch: usize) -> &[Move] {
         self.moves.get(self.batch_range(batch)).unwrap_or_default()
     }
 
-    /// Returns the stages in order: the kind of each, and its batch if it belongs to one.
+    /// Returns the stages in order: the kind of each stage, and its batch if the stage belongs to a batch.
     fn schedule(&self) -> Vec<(Part, Option<usize>)> {
         let objects = self.era != Era::Bitmap;
         let mut parts = vec![(Part::Prepare, None)];
@@ -227,9 +228,9 @@ impl Renumbering {
         self.schedule().iter().position(|stage| *stage == (Part::Close, None))
     }
 
-    /// Returns the rollback stages by which every Service gets its old address, and the point of no return. The API servers'
-    /// flag changes back after them. Until then both ranges are Service ranges if allocations are objects; in the bitmap era
-    /// the flag is the first change of the operation.
+    /// Returns the rollback stages that give every Service its old address, and the stage of the point of no return. The API
+    /// servers' flag changes back only after these stages. If allocations are objects, both ranges are Service ranges until then.
+    /// In the bitmap era, the flag is the first change of the operation.
     pub(super) fn moves_back(&self) -> Vec<Stage> {
         let mut stages = self.way_back();
         let is_move = |stage: &Stage| stage.batch.is_some() && Act::of(stage) == Act::Move;
@@ -285,7 +286,7 @@ impl Renumbering {
     }
 }
 
-/// Services that everything else depends on move alone.
+/// Returns whether a Service moves alone, because everything else depends on it.
 fn is_alone(candidate: &Move) -> bool {
     !candidate.turn.is_any()
 }
@@ -344,7 +345,8 @@ impl Work for Renumbering {
                 kept.chain(moves.iter().map(|m| compiler.flip(m))).collect()
             }
             Part::Flip => each(&|m| compiler.flip(m)),
-            // A rollback runs them in reverse order: first the endpoints of recreated shadows, then the nodes.
+            // A rollback runs these steps in reverse order: first it waits for the endpoints of recreated shadows, then for the
+            // nodes.
             Part::Verify => {
                 let endpoints = some(&|m| steps::endpoints("endpoints-back", batch, m));
                 std::iter::once(steps::barrier("verify", batch)).chain(endpoints).collect()
@@ -366,8 +368,8 @@ impl Work for Renumbering {
         }
     }
 
-    /// While the operation waits until the nodes route one batch as moved, it prepares the next one up to its flips; except
-    /// for a Service that everything depends on.
+    /// Returns whether a later stage may run during a wait. While the operation waits for the nodes after the flips of a batch,
+    /// it prepares the next batch up to its flips. A batch that moves alone is not prepared early.
     fn may_be_beside(&self, waiting: &Stage, later: &Stage) -> bool {
         let (Some(batch), Some(next)) = (waiting.batch, later.batch) else { return false };
         let is_before_flips = matches!(
@@ -380,9 +382,9 @@ impl Work for Renumbering {
             && !self.batch(next).iter().any(is_alone)
     }
 
-    /// The reverse order, except for consecutive batches: all of them first move back, then linger once, then their new
-    /// addresses are removed. Not in the bitmap era: there the API servers free the bit of an address without a Service
-    /// after some minutes, so each batch lingers by itself.
+    /// Returns the stages of a rollback: the stages in reverse order, except for consecutive batches. All these batches move back
+    /// first, then linger once, then their new addresses are removed. In the bitmap era, each batch lingers by itself, because
+    /// API servers free the bit of an address without a Service after some minutes.
     fn way_back(&self) -> Vec<Stage> {
         let mut stages = self.stages();
         stages.reverse();

@@ -1,7 +1,7 @@
 //! The single steps of a renumbering.
 //!
-//! Every step states, in both directions, the required and the resulting values. So it works on the objects as they are when
-//! it runs, and fails if another client has changed an address.
+//! Every step defines, for both directions, the values that it requires and the values that it writes. So a step works on the
+//! current objects, and fails if another client has changed an address.
 
 mod edits;
 mod other_objects;
@@ -27,18 +27,19 @@ use crate::wire::{Field, FieldEdit, Text, Value};
 
 /// A step of a renumbering.
 pub type Step = operation::Step<Effect>;
-/// What such a step does.
+/// The action of a renumbering step.
 pub type Action = operation::Action<Effect>;
 
-/// What a step waits for.
+/// The wait of a renumbering step.
 pub type Wait = operation::Wait<Awaited>;
 
-/// How far ahead of now both IPAddress objects of a Service that moves are dated, from before its flip until its old
-/// address is retired. It is longer than any soak; the guard and every resume renew it once half of it is over.
+/// How far in the future, in seconds, the operation sets the creation timestamps of both IPAddress objects of a Service that
+/// moves. The timestamps stay in the future from before the flip until the old address is retired. This time is longer than any
+/// soak; the guard and every resume renew the timestamps once half of it is over.
 ///
-/// A repair loop keeps an IPAddress that is dated ahead although its Service does not list it (`syncIPAddress`,
-/// `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.33.6 and later). So an API server that was
-/// frozen, and observes Services and IPAddresses in any order when it continues, deletes neither.
+/// A repair loop keeps an IPAddress with a creation timestamp in the future although its Service does not list it
+/// (`syncIPAddress`, `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.33.6 and later). So an API server that
+/// was frozen, and observes Services and IPAddresses in any order when it continues, deletes neither object.
 pub(super) const AHEAD_SECONDS: i64 = 60 * 24 * 60 * 60;
 
 /// Compiles the steps of one renumbering.
@@ -52,7 +53,7 @@ fn step(name: &str, subject: &str, action: Action) -> Step {
     Step { id, subject: String::new(), action, independent: false, back_of: Vec::new() }
 }
 
-/// A step of one Service: a rollback skips it once another step of that Service cannot be undone.
+/// Returns a step of one Service. A rollback skips this step once another step of the same Service cannot be undone.
 fn step_of(candidate: &Move, name: &str, action: Action) -> Step {
     Step {
         id: candidate.step(name),
@@ -68,7 +69,7 @@ pub(super) fn barrier(name: &str, batch: usize) -> Step {
     waiting(name, batch, routed(batch))
 }
 
-/// The condition of [`barrier`].
+/// Returns the condition of [`barrier`].
 pub(super) fn routed(batch: usize) -> Wait {
     let until = "every API server is ready and has observed the addresses of the batch, and every kube-proxy has \
                  applied all writes so far";
@@ -97,44 +98,45 @@ pub(super) fn seen(name: &str, batch: usize) -> Step {
     waiting(name, batch, wait(batch, Awaited::Seen, until))
 }
 
-/// The same for all batches: an API server that has not observed a flip would delete the new address once it is dated now.
+/// Waits until every API server has observed the addresses and Services of all batches. An API server that has not observed a
+/// flip would delete the IPAddress of the new address once its creation timestamp is set to now.
 pub(super) fn all_seen() -> Step {
     let until =
         "every API server is ready and has observed the addresses and Services of all batches".to_string();
     step("seen", "all", Action::Wait(Wait { kind: Awaited::Seen, batch: None, subject: None, until }))
 }
 
-/// Waits until the shadows of a Service, if it has any, have its endpoints.
+/// Waits until the shadows of a Service have the Service's endpoints; `None` if the Service has no shadows.
 pub(super) fn endpoints(name: &str, batch: usize, candidate: &Move) -> Option<Step> {
     let until = format!("the shadow Services of `{}` have its endpoints", candidate.subject());
     with_shadow(name, candidate, wait(batch, Awaited::Endpoints, &until))
 }
 
-/// Waits until a Service that was deleted while its finalizer kept it no longer exists; only for a Service with shadows.
+/// Waits until the deletion of a Service, which its finalizer delayed, is complete; `None` if the Service has no shadows.
 pub(super) fn released(name: &str, batch: usize, candidate: &Move) -> Option<Step> {
     let until = format!("`{}` no longer exists, if it was deleted", candidate.subject());
     with_shadow(name, candidate, wait(batch, Awaited::Released, &until))
 }
 
-/// A wait of one Service, if it has shadows.
+/// Returns a wait for one Service; `None` if the Service has no shadows.
 fn with_shadow(name: &str, candidate: &Move, wait: Wait) -> Option<Step> {
     candidate.shadow.as_ref()?;
     Some(step_of(candidate, name, Action::Wait(Wait { subject: Some(candidate.id()), ..wait })))
 }
 
-/// The step after which no rollback is possible.
+/// Returns the step after which no rollback is possible.
 pub(super) fn no_return() -> Step {
     step("no-return", "all", Action::PointOfNoReturn)
 }
 
-/// Whether that step was started; `state` returns the state of a step.
+/// Returns whether the step after which no rollback is possible was started. `state` returns the state of a step.
 pub fn is_past_no_return(state: impl Fn(&StepId) -> Option<State>) -> bool {
     state(&no_return().id).is_some()
 }
 
 impl Compiler<'_> {
-    /// Creates the IPAddress of a target address for its Service, dated ahead. The allocator does not allocate the address,
-    /// and the repair loop keeps the IPAddress although the Service does not list it yet.
+    /// Creates the IPAddress of a Service's new address, with a creation timestamp in the future. So the allocator does not
+    /// allocate the address, and the repair loop keeps the IPAddress although the Service does not list the address yet.
     pub(super) fn reserve(&self, candidate: &Move) -> Step {
         let key = self.layout.ip_address(candidate.new_address);
         let value = self.new_ip_address(candidate.new_address, candidate);
@@ -153,8 +155,8 @@ impl Compiler<'_> {
         new.encode(self.work.encoding)
     }
 
-    /// Dates the IPAddress of the old address ahead, so that the repair loop keeps it when its Service no longer lists it.
-    /// Undone, it has its original date again.
+    /// Sets the creation timestamp of the old address's IPAddress to the future. So the repair loop keeps the IPAddress when the
+    /// Service no longer lists the address. The undo restores the original timestamp.
     pub(super) fn date(&self, candidate: &Move) -> Step {
         let key = self.layout.ip_address(candidate.old_address);
         let action = if candidate.old_object_missing {
@@ -184,7 +186,7 @@ impl Compiler<'_> {
             FieldEdit::replace(Field::external_ips(), Value::Absent, one(candidate.new_address)),
             FieldEdit::replace(Field::external_traffic_policy(), policy, text("Local")),
         ];
-        // A Service whose type has changed needs its traffic policy: another repair removes the added fields.
+        // If the Service's type has changed, the Service needs its traffic policy: another repair removes the added fields.
         let mut back = swap(vec![self.service_edit(candidate, inverse(&edits))]);
         let is_plain = Condition::Holds(Field::service_type(), text("ClusterIP"));
         let key = self.layout.service(&candidate.namespace, &candidate.name);
@@ -194,13 +196,14 @@ impl Compiler<'_> {
         Some(step_of(candidate, "prewarm", Action::Swap { forward, backward: Some(back) }))
     }
 
-    /// The Service is the planned one, and has its old addresses.
+    /// Returns the check that the Service is the planned one and has its old addresses.
     fn has_old_addresses(&self, candidate: &Move) -> KeyCheck {
         let list = if candidate.without_list { Value::Absent } else { Value::texts(&candidate.old) };
         self.has_addresses(candidate, &candidate.old, list)
     }
 
-    /// The Service is the planned one, its ClusterIP is the first of these, and its list is this.
+    /// Returns the check that the Service is the planned one, that its ClusterIP is the first of `addresses`, and that
+    /// `clusterIPs` is `list`.
     fn has_addresses(&self, candidate: &Move, addresses: &[Text], list: Value) -> KeyCheck {
         let conditions = vec![
             Condition::Holds(Field::uid(), text(&candidate.uid)),
@@ -216,13 +219,13 @@ impl Compiler<'_> {
         KeyEdit { key, change: KeyChange::Edit { require, edits, fill: Vec::new() } }
     }
 
-    /// The precondition of the first change in a Service's rollback: the Service is still as it was moved. If not, its flip
-    /// cannot be undone, and nothing of it is changed.
+    /// Returns the precondition of the first change in a Service's rollback: the Service is unchanged since its move. If it has
+    /// changed, its flip cannot be undone, and nothing of the Service is changed.
     fn is_as_moved(&self, candidate: &Move) -> KeyCheck {
         self.has_addresses(candidate, &candidate.new, Value::texts(&candidate.new))
     }
 
-    /// Dates the new address as created now, once the old one is retired.
+    /// Sets the creation timestamp of the new address's IPAddress to now, once the old address is retired.
     pub(super) fn settle(&self, candidate: &Move) -> Step {
         let key = self.layout.ip_address(candidate.new_address);
         let forward = only_if(owned_by(candidate), dated(key, Vec::new(), 0));
@@ -230,8 +233,8 @@ impl Compiler<'_> {
         step_of(candidate, "settle", action)
     }
 
-    /// The move itself: in one transaction the Service gets the new address, and its external IPs get the old one. With a
-    /// shadow, the shadow already has the old address.
+    /// Moves the Service: in one transaction it gets the new address, and its external IPs get the old address. With a shadow,
+    /// the shadow already has the old address.
     pub(super) fn flip(&self, candidate: &Move) -> Step {
         let mut edits = Vec::new();
         if let (Some(before), Some(after)) = (candidate.old.first(), candidate.new.first()) {
@@ -257,22 +260,23 @@ impl Compiler<'_> {
         step_of(candidate, "flip", Action::Swap { forward, backward: Some(backward) })
     }
 
-    /// Both addresses still belong to the Service: while an operation was interrupted, an IPAddress may have been deleted, and
-    /// the address allocated to another Service.
+    /// Returns the checks that both addresses still belong to the Service. While an operation was interrupted, an IPAddress may
+    /// have been deleted, and the address allocated to another Service.
     pub(super) fn addresses_are_ours(&self, candidate: &Move) -> impl Iterator<Item = KeyCheck> {
         [candidate.old_address, candidate.new_address]
             .into_iter()
             .map(|address| KeyCheck { key: self.layout.ip_address(address), conditions: owned_by(candidate) })
     }
 
-    /// The shadow that holds the old address already has it.
+    /// Returns the check that the shadow that holds the old address already has this address.
     fn shadow_holds(&self, candidate: &Move) -> Option<KeyCheck> {
         let shadow = candidate.shadow.as_ref()?;
         let conditions = vec![Condition::Holds(Field::cluster_ips(), one(candidate.old_address))];
         Some(KeyCheck { key: self.layout.service(&candidate.namespace, &shadow.hold_name), conditions })
     }
 
-    /// The bit is still set: a repair round of an API server may have freed a bit without a Service.
+    /// Returns the check that the bit of the new address is still set. A repair round of an API server may have freed a bit
+    /// without a Service.
     fn bit_is_ours(&self, candidate: &Move) -> KeyCheck {
         let bits = vec![self.bit(candidate.new_address)];
         let capacity = self.bitmap_capacity();
@@ -283,7 +287,7 @@ impl Compiler<'_> {
         KeyCheck { key: self.range_key(), conditions }
     }
 
-    /// Stops holding an old address.
+    /// Ends the hold of an old address.
     pub(super) fn retire(&self, candidate: &Move) -> Step {
         let mut edits = match &candidate.shadow {
             None => {

@@ -1,5 +1,5 @@
-//! Services that were created in the old range after planning: they are moved and held like the others, in batches of their
-//! own after all planned ones.
+//! Sweeps: moves of Services that were created in the old range after planning. These Services are moved and held like all
+//! others, in batches of their own after all planned batches.
 //!
 //! Until the API servers' own ServiceCIDR has the new range, the allocator gives new Services addresses of either range
 //! (`pkg/registry/core/service/ipallocator/cidrallocator.go`, v1.36.3).
@@ -14,7 +14,7 @@ use super::stages::VERSION;
 use crate::operation;
 use crate::survey::{ServiceRecord, Survey};
 
-/// The kind of an amendment to a plan, as in its header.
+/// The kind of an amendment to a plan, as written in the amendment's header.
 const KIND: &str = "renumber-sweep";
 
 /// The largest number of Services in one sweep. A sweep is one value in etcd (1.5 MiB per request, `--max-request-bytes`); the
@@ -28,9 +28,9 @@ pub(super) const AS_PLANNED: &str =
 /// An amendment to a plan during its execution.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sweep {
-    /// The moves of the Services that were found: they follow all others.
+    /// The moves of the Services that the sweep found. They follow all other moves.
     pub found: Vec<Move>,
-    /// The new moves of planned Services that changed: each replaces the previous one ([`super::replan`]).
+    /// The new moves of planned Services that changed. Each replaces the Service's previous move ([`super::replan`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub again: Vec<Move>,
 }
@@ -46,7 +46,7 @@ impl Renumbering {
         self.moves.last().map_or(0, |last| last.sweep)
     }
 
-    /// Appends the moves that a sweep found, and replaces those that were planned again.
+    /// Appends the moves that a sweep found, and replaces the moves that were planned again.
     pub fn amend(&mut self, sweep: Sweep) {
         self.amendments = self.amendments.saturating_add(1);
         for again in sweep.again {
@@ -64,8 +64,9 @@ impl Renumbering {
     }
 }
 
-/// Plans the moves of Services with an address of the old range that are not in the plan; `None` if there is none. Writes
-/// nothing. If there are many, it returns some; call it again for the next ones after these were added to the plan.
+/// Plans the moves of Services that have an address of the old range and are not in the plan; `None` if there are none. Writes
+/// nothing. If there are many such Services, the sweep has only some of them: add these to the plan, then call this function
+/// again.
 pub fn sweep(work: &Renumbering, survey: &Survey) -> Result<Option<Sweep>, PlanError> {
     let mut found: Vec<&ServiceRecord> = newcomers(work, survey);
     found.retain(|service| service.address(work.family).is_some());

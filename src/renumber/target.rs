@@ -1,17 +1,18 @@
-//! Whether a range can become a cluster's Service range.
+//! Checks whether a range can become a cluster's Service range.
 
 use crate::ip::{Family, ServiceCidr};
 use crate::survey::{Era, ServiceRecord, Survey};
 
-/// The API server refuses ranges with fewer addresses (`pkg/controlplane/apiserver/options/options.go`, v1.36.3).
+/// Smallest number of addresses that the API server accepts in a range (`pkg/controlplane/apiserver/options/options.go`,
+/// v1.36.3).
 const FEWEST_ADDRESSES: u128 = 8;
-/// The API server refuses ranges of a bitmap with more host bits
+/// Largest number of host bits that the API server accepts in a range with a bitmap
 /// (`cmd/kube-apiserver/app/options/validation.go`, v1.36.3).
 const MOST_BITMAP_HOST_BITS: u32 = 20;
-/// The allocator refuses shorter IPv6 prefixes (`ipallocator.go`, v1.36.3).
+/// Shortest IPv6 prefix that the allocator accepts (`ipallocator.go`, v1.36.3).
 const SHORTEST_IPV6_PREFIX: u8 = 64;
 
-/// Why a range cannot be the target.
+/// Reason why a range cannot be the target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// The cluster has no range of that family.
@@ -19,7 +20,7 @@ pub enum TargetError {
     WrongFamily {
         /// The target.
         to: ServiceCidr,
-        /// Its family.
+        /// Family of the target.
         family: Family,
         /// The cluster's ranges.
         ranges: String,
@@ -41,9 +42,9 @@ pub enum TargetError {
         to: ServiceCidr,
         /// The range that is being deleted.
         existing: ServiceCidr,
-        /// The name of its ServiceCIDR.
+        /// Name of the ServiceCIDR that has this range.
         name: String,
-        /// The Services that have an address of it, as `namespace/name`.
+        /// The Services that have an address of `existing`, as `namespace/name`.
         kept_by: Vec<String>,
     },
     /// The range overlaps addresses of Pods or Nodes.
@@ -54,12 +55,12 @@ pub enum TargetError {
         /// The conflicting addresses.
         conflict: String,
     },
-    /// The API server would not start with it.
+    /// The API server would not start with this range.
     #[error("`{to}` cannot be a Service range: {reason}")]
     Unusable {
         /// The target.
         to: ServiceCidr,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -108,7 +109,7 @@ pub fn check(survey: &Survey, to: &ServiceCidr) -> Result<(), TargetError> {
     Ok(())
 }
 
-/// Checks that the API server accepts the range, in a cluster of this era.
+/// Checks that the API server accepts the range in a cluster of this storage era.
 pub fn usable(era: Era, to: &ServiceCidr) -> Result<(), TargetError> {
     let refuse = |reason: String| Err(TargetError::Unusable { to: *to, reason });
     for (special, what) in SPECIAL {

@@ -1,6 +1,6 @@
-//! Tiers: the least critical Services move first, and no batch has Services of two tiers. Services behind webhooks and
-//! aggregated APIs are a tier of their own after all others, because the rest of the operation depends on the API. The
-//! cluster's DNS and `default/kubernetes` follow them ([`Turn`]).
+//! Tiers: the least critical Services move first, and no batch has Services of two tiers. Services behind webhooks and aggregated
+//! APIs form a tier after all others, because the rest of the operation depends on the API. The cluster's DNS and
+//! `default/kubernetes` move after this tier ([`Turn`]).
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -15,7 +15,7 @@ pub const API_BACKENDS: &str = "api-backends";
 /// The tiers that the operator defines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tiers {
-    /// From least to most critical.
+    /// Names of the tiers, from least to most critical.
     pub names: Vec<String>,
     /// The source of a Service's tier.
     pub source: TierSource,
@@ -30,12 +30,12 @@ pub enum TierSource {
     Label(String),
     /// An annotation with this key, which the survey must have read.
     Annotation(String),
-    /// Tiers by `namespace/name`, and by `namespace/*` for all others of a namespace.
+    /// Tiers by `namespace/name`, and by `namespace/*` for all other Services of a namespace.
     Listed(BTreeMap<String, String>),
 }
 
 impl Tiers {
-    /// Returns the names that the source lists and the cluster does not have, in order: possible typing errors.
+    /// Returns the names in the source that do not exist in the cluster, in order. These may be typing errors.
     pub fn strangers(&self, survey: &Survey) -> Vec<&str> {
         let TierSource::Listed(tiers) = &self.source else { return Vec::new() };
         let all_of = |service: &ServiceRecord| format!("{}/*", service.namespace);
@@ -44,7 +44,7 @@ impl Tiers {
         tiers.keys().filter(|subject| !there.contains(*subject)).map(String::as_str).collect()
     }
 
-    /// Returns the tier of a Service by the source, or the default.
+    /// Returns the tier of a Service, from the source or by default.
     pub(super) fn find<'t>(&'t self, survey: &'t Survey, service: &'t ServiceRecord) -> Option<&'t str> {
         let found = match &self.source {
             TierSource::Label(key) => service.labels.get(key),
@@ -57,7 +57,7 @@ impl Tiers {
         found.filter(|name| !name.is_empty()).or(self.default.as_deref())
     }
 
-    /// Returns the place of a tier, from 1.
+    /// Returns the position of a tier in the order, from 1.
     pub(super) fn place(&self, name: &str) -> Option<usize> {
         self.names.iter().position(|own| own == name).map(|index| index.saturating_add(1))
     }
@@ -78,13 +78,13 @@ impl Renumbering {
         (!words.is_empty()).then(|| words.join(", "))
     }
 
-    /// Returns the tier of this batch; `None` if its Services have none.
+    /// Returns the tier of a batch; `None` if the Services of the batch have no tier.
     pub fn tier_of_batch(&self, batch: usize) -> Option<&str> {
         self.batch(batch).first().map(|first| first.tier.as_str()).filter(|tier| !tier.is_empty())
     }
 
     /// Returns the sections of planned moves that share batches: the Services without a tier, then each tier. No batch crosses
-    /// the end of a section. A binary search finds them, so a stage compiles as fast in a large plan.
+    /// the end of a section. A binary search finds the sections, so a stage compiles equally fast in a large plan.
     pub(super) fn tier_sections(&self) -> impl Iterator<Item = Range<usize>> {
         let shared = self.moves.get(..self.shared()).unwrap_or_default();
         let mut start = 0;

@@ -1,4 +1,5 @@
-//! Clients that still use the old address of a moved Service, according to a host's connection tracking. Pure.
+//! Clients that still use the old address of a moved Service, according to a host's connection tracking. The caller reads the
+//! connection tracking table.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,31 +11,31 @@ use super::verify::Phase;
 use crate::host::conntrack::Flow;
 use crate::operation::{Record, State, StepId};
 
-/// A port of an old address that is in use, or was recently.
+/// A port of an old address that is in use, or was in use recently.
 #[derive(Debug, Clone, Serialize)]
 pub struct Used {
     /// The Service, as `namespace/name`.
     pub service: String,
-    /// Its old address.
+    /// The old address of the Service.
     pub old_address: IpAddr,
-    /// `tcp`, `udp`, ...
+    /// Protocol: `tcp`, `udp`, ...
     pub protocol: String,
     /// The port, if the protocol has ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// The connections of all clients.
+    /// Connections of all clients.
     #[serde(flatten)]
     pub count: Count,
-    /// The clients that use it, ordered by address.
+    /// The clients that use the port, ordered by address.
     pub clients: Vec<Client>,
 }
 
-/// A client of an address.
+/// A client of an old address.
 #[derive(Debug, Clone, Serialize)]
 pub struct Client {
-    /// Its own address.
+    /// The address of the client.
     pub address: IpAddr,
-    /// Its connections.
+    /// Connections of the client.
     #[serde(flatten)]
     pub count: Count,
 }
@@ -42,20 +43,20 @@ pub struct Client {
 /// Numbers of connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// Connections that may still be in use.
+    /// Number of connections that may still be in use.
     pub open: usize,
-    /// Connections that ended recently, or were never established.
+    /// Number of connections that ended recently, or were never established.
     pub ended: usize,
 }
 
-/// Returns the old addresses of the Services that have moved; `state` returns the state of a step.
+/// Returns the old addresses of the Services that have moved, each with its move. `state` returns the state of a step.
 pub fn given_up(work: &Renumbering, state: impl Fn(&StepId) -> Option<State>) -> BTreeMap<IpAddr, &Move> {
     let has_moved = |candidate: &&Move| Phase::of(candidate, &state) != Phase::Waiting;
     work.moves.iter().filter(has_moved).map(|candidate| (candidate.old_address, candidate)).collect()
 }
 
-/// Returns the Services that have moved, each with the time of its flip, in seconds since 1970; `record` returns the record
-/// of a step.
+/// Returns the Services that have moved, each with the time of its flip, in seconds since 1970. `record` returns the record of a
+/// step.
 pub fn given_up_when<'w, 'j>(
     work: &'w Renumbering,
     record: impl Fn(&StepId) -> Option<&'j Record>,
@@ -70,7 +71,7 @@ pub fn given_up_when<'w, 'j>(
     given_up(work, state).into_values().filter_map(when).collect()
 }
 
-/// Returns the ports of these addresses that are in use, those with most open connections first.
+/// Returns the ports of these addresses that are in use. Ports with the most open connections come first.
 pub fn users(given_up: &BTreeMap<IpAddr, &Move>, flows: &[Flow]) -> Vec<Used> {
     let mut ports: BTreeMap<(IpAddr, &str, Option<u16>), Vec<&Flow>> = BTreeMap::new();
     for one in flows {
@@ -99,7 +100,7 @@ impl Count {
     }
 }
 
-/// Equal if the same clients use the same port: a watcher does not report a changed number of connections.
+/// Two values are equal if the same clients use the same port: a watcher does not report a changed number of connections.
 impl PartialEq for Used {
     fn eq(&self, other: &Self) -> bool {
         let of = |used: &Self| {

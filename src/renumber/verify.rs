@@ -1,5 +1,5 @@
-//! Whether every Service of a renumbering is in the state of the journal: the conditions before its move, while its old
-//! address is held, and after the old address was retired. Pure: judged from a survey.
+//! Checks that every Service of a renumbering is in the state that the journal records: before its move, while its old address is
+//! held, or after its old address was retired. The check uses only a survey.
 
 use std::net::IpAddr;
 
@@ -18,11 +18,11 @@ use crate::survey::{AddressRecord, Era, Manager, ServiceRecord, Survey};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// It has its old address.
+    /// The Service has its old address.
     Waiting,
-    /// It has its new address, and its old one is held.
+    /// The Service has its new address, and its old address is held.
     Held,
-    /// It has its new address, and its old one is free.
+    /// The Service has its new address, and its old address is free.
     Retired,
 }
 
@@ -44,13 +44,13 @@ fn is_done(candidate: &Move, step: &str, state: &impl Fn(&StepId) -> Option<Stat
 /// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// Services by phase: waiting, held, retired.
+    /// Number of Services in each phase: waiting, held, retired.
     pub counts: [usize; 3],
     /// Deviations from the expected state.
     pub findings: Vec<Finding>,
 }
 
-/// Compares every move with the survey; `state` returns the state of a step.
+/// Compares every move with the survey. `state` returns the state of a step.
 pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Option<State>) -> Verified {
     let cluster = Cluster::of(work, survey);
     let mut verified = Verified::default();
@@ -62,7 +62,7 @@ pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Op
             Phase::Held => held,
             Phase::Retired => retired,
         };
-        // A Service that was deleted, or got another address, before its move is not waiting.
+        // A Service that was deleted, or got another address, before its move is not counted as waiting.
         let is_there =
             || cluster.index.service(candidate).is_some_and(|service| is_the_planned(candidate, service));
         let is_counted = phase != Phase::Waiting || is_there();
@@ -73,7 +73,7 @@ pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Op
     verified
 }
 
-/// The inputs of a verification.
+/// Inputs of a verification.
 struct Cluster<'a> {
     with_objects: bool,
     family: Family,
@@ -85,13 +85,13 @@ impl<'a> Cluster<'a> {
         Self { with_objects: work.era != Era::Bitmap, family: work.family, index: Index::of(survey) }
     }
 
-    /// The Service that is to move, if it is still the same one and has addresses.
+    /// Returns the Service of a move, if it is still the same Service and has an address of the family.
     fn service(&self, candidate: &Move) -> Option<&'a ServiceRecord> {
         let found = self.index.service(candidate);
         found.filter(|service| service.uid == candidate.uid && service.address(self.family).is_some())
     }
 
-    /// Of the tuple: `is_kept`, whether the new address is reserved.
+    /// Checks the Service of one move. `is_kept` means that the new address is reserved.
     fn check(&self, candidate: &Move, (phase, is_kept): (Phase, bool), findings: &mut Vec<Finding>) {
         let subject = format!("Service {}", candidate.subject());
         let Some(service) = self.service(candidate) else {
@@ -126,7 +126,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// The IPAddress of an address must be managed by the allocator and refer to the Service.
+    /// Checks that the IPAddress of an address is managed by the allocator and refers to the Service.
     fn check_object(&self, candidate: &Move, address: IpAddr, findings: &mut Vec<Finding>) {
         if !self.with_objects {
             return;

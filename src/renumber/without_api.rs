@@ -1,9 +1,9 @@
-//! Rollback while no API server responds: every Service gets its old address, only in etcd.
+//! Rollback while no API server responds: every Service gets its old address, by writes to etcd only.
 //!
-//! Objects that netsurgeon created through the API, the new addresses, the new range and the API servers' flag stay as they
-//! are; the rest of the rollback removes them once an API server responds. Without an API server nothing can confirm that a
-//! write has propagated, so each wait is a pause of a given length. Meanwhile no write propagates, and kube-proxies keep
-//! their rules; when an API server starts, they read all objects again.
+//! Objects that netsurgeon created through the API, the new addresses, the new range and the API servers' flag stay unchanged.
+//! The rest of the rollback undoes these changes once an API server responds. Without an API server, the operation cannot confirm
+//! that a write has propagated, so each wait is a pause of a given length. During this time no write propagates, and kube-proxies
+//! keep their rules. When an API server starts, the kube-proxies read all objects again.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl Work for MovesBack<'_> {
 /// The environment while no API server responds.
 #[derive(Debug, Clone, Copy)]
 pub struct WithoutApi {
-    /// How long each wait takes.
+    /// Length of each wait.
     pub pause: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Environment<Effect> for WithoutApi {
     }
 
     async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
-        // The rest of the rollback waits for it.
+        // The rest of the rollback waits until the Service is released.
         if wait.kind == Awaited::Released {
             return Ok(());
         }

@@ -1,26 +1,26 @@
-//! The history of an operation, from the times in the records of its steps: when each stage ran, and the waits in between.
+//! The history of an operation, from the times in the records of its steps: when each stage ran, and when the operation paused.
 //!
-//! A step in the store has one time, that of its transaction. So a stage starts where the previous step ended, unless that is
-//! long ago: then no process ran, or a manual step was open.
+//! The store records only one time for a step, the time of its transaction. So a stage starts where the previous step ended. But
+//! if that was long ago, no process ran, or a manual step was open.
 
 use std::ops::Range;
 
 use crate::operation::{Journal, Stage, State, StepId, Summary, Work};
 use crate::renumber::{Action, Renumbering, Step};
 
-/// Longer than any step of a running operation takes, in seconds: steps take milliseconds.
+/// Time without a step, in seconds, after which the operation counts as paused. Steps take milliseconds.
 const STANDSTILL: i64 = 30;
-/// The same for waits, which take at most a minute.
+/// Time without a step, in seconds, after which a wait counts as paused. Waits take at most a minute.
 const LONG_WAIT: i64 = 90;
 
-/// A time in which a stage ran. Times are seconds since 1970.
+/// A period in which a stage ran. Times are in seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Position of the stage.
+    /// Position of the stage in the plan.
     pub stage: usize,
     /// Whether the stage was rolled back.
     pub back: bool,
-    /// Whether it was a manual step, which the operation waited for.
+    /// Whether the operation waited for a manual step in this period.
     pub others: bool,
     /// Start.
     pub from: i64,
@@ -28,14 +28,14 @@ pub struct Span {
     pub to: i64,
 }
 
-/// A time in which the operation did not run.
+/// A period in which the operation did not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pause {
     /// Start.
     pub from: i64,
     /// End.
     pub to: i64,
-    /// Name of the manual step that it waited for; `None` if there was none.
+    /// Name of the manual step that the operation waited for; `None` if there was none.
     pub external: Option<String>,
     /// The reason, as text.
     pub what: String,
@@ -44,28 +44,28 @@ pub struct Pause {
 /// A manual step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outside {
-    /// Its name: `flags`.
+    /// Name of the step, for example `flags`.
     pub name: String,
-    /// Its description.
+    /// Description of the step.
     pub what: String,
-    /// Why it is needed at this place.
+    /// Why the step is needed at this point of the operation.
     pub why: String,
-    /// Time of its confirmation.
+    /// Time when the step was confirmed.
     pub confirmed: Option<i64>,
-    /// Time of the confirmation that it was undone.
+    /// Time when the undo of the step was confirmed.
     pub undone: Option<i64>,
-    /// Total wait, in both directions, in seconds.
+    /// Total time that the operation waited for the step, forward and in a rollback, in seconds.
     pub waited: i64,
 }
 
-/// A step that is neither done nor undone, or that failed at first.
+/// A step that is in progress, has failed, or could not be undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
     /// The step.
     pub step: StepId,
     /// Its state.
     pub state: State,
-    /// Time of this state.
+    /// Time when the step got this state.
     pub since: i64,
     /// The error.
     pub error: Option<String>,
@@ -76,7 +76,7 @@ pub struct Trouble {
 pub struct Tier {
     /// Its name.
     pub name: String,
-    /// Its number of Services that move.
+    /// Number of its Services that move.
     pub services: usize,
     /// Its batches, from 0.
     pub batches: Range<usize>,
@@ -107,13 +107,13 @@ pub struct History {
     pub stages: Vec<Stage>,
     /// The tiers of the plan that have a batch, in order.
     pub tiers: Vec<Tier>,
-    /// Ordered by start.
+    /// Periods in which stages ran, ordered by start.
     pub spans: Vec<Span>,
-    /// In order of time.
+    /// Pauses, in order of time.
     pub pauses: Vec<Pause>,
-    /// In the order of the plan.
+    /// Manual steps, in the order of the plan.
     pub outside: Vec<Outside>,
-    /// In the order of the plan.
+    /// Steps in progress, failed or stuck, in the order of the plan.
     pub troubles: Vec<Trouble>,
     /// Number of steps in state done.
     pub done: usize,
@@ -121,11 +121,11 @@ pub struct History {
     pub undone: usize,
     /// Time of the first event.
     pub from: i64,
-    /// The last time.
+    /// Time of the last event.
     pub to: i64,
 }
 
-/// One change of state of one step.
+/// A change of the state of one step.
 struct Moment {
     time: i64,
     stage: usize,
@@ -140,7 +140,7 @@ enum What {
 }
 
 impl History {
-    /// Reads it from a journal.
+    /// Builds the history from a journal.
     pub fn of(work: &Renumbering, journal: &Journal, summary: &Summary) -> Self {
         let (stages, tiers) = (work.stages(), Tier::all(work));
         let mut history = Self { stages, tiers, from: summary.started, ..Self::default() };
@@ -179,7 +179,7 @@ impl History {
         let Some(record) = record else { return };
         let is_asked = |state: State| matches!(state, State::Started | State::UndoStarted);
         match record.state {
-            // Manual steps have their own table, and waits are not a failure.
+            // Manual steps have their own table, and a wait is not a failure.
             asked if is_asked(asked) && matches!(step.action, Action::Manual(_) | Action::Wait(_)) => {}
             State::Done => self.done = self.done.saturating_add(1),
             State::UndoDone | State::Reset => self.undone = self.undone.saturating_add(1),
@@ -211,7 +211,7 @@ impl History {
             let gap = moment.time.saturating_sub(last);
             let pause = pause_before(moment, last, gap);
             let (stage, back, to) = (moment.stage, moment.back, moment.time);
-            // A manual step took as long as it was waited for; in any other pause no process ran.
+            // A manual step lasts as long as the operation waits for it. In any other pause, no process ran.
             let is_still = pause.as_ref().is_some_and(|pause| pause.external.is_none());
             let from = if is_still { to } else { last };
             match self.spans.last_mut() {
@@ -232,12 +232,12 @@ impl History {
         }
     }
 
-    /// Returns the seconds in which the operation did not run.
+    /// Returns the total time in which the operation did not run, in seconds.
     pub fn paused(&self) -> i64 {
         self.pauses.iter().fold(0, |sum, pause| sum.saturating_add(pause.to.saturating_sub(pause.from)))
     }
 
-    /// Returns when these batches ran, forward or back: their first and their last moment.
+    /// Returns when these batches ran, forward or in a rollback: the times of their first and last change.
     pub fn of_batches(&self, batches: &Range<usize>, back: bool) -> Option<(i64, i64)> {
         let batch = |span: &Span| self.stages.get(span.stage).and_then(|stage| stage.batch);
         let of =
@@ -248,7 +248,7 @@ impl History {
     }
 }
 
-/// Whether a moment of this stage extends the span.
+/// Returns whether a change in this stage belongs to the same span.
 fn goes_on(span: &Span, stage: usize, back: bool) -> bool {
     span.stage == stage && span.back == back && !span.others
 }

@@ -1,4 +1,4 @@
-//! Writes HTML by hand. Every text from a cluster goes through [`esc`]; nothing else makes text safe.
+//! Builds HTML without a library. Every text from a cluster must go through [`esc`], because nothing else escapes text.
 
 use std::fmt::{self, Display, Write as _};
 
@@ -26,7 +26,7 @@ impl Html {
         self.add(format_args!("</section>"));
     }
 
-    /// Adds a table. Cells are markup.
+    /// Adds a table. The cells are markup, so their text must already be escaped.
     pub fn table<const N: usize>(
         &mut self,
         class: &str,
@@ -49,10 +49,10 @@ impl Html {
     }
 }
 
-/// Text that is displayed literally, in an element or in quotes of an attribute.
+/// Text that is displayed literally, in an element or in a quoted attribute.
 pub struct Escaped<'a>(&'a str);
 
-/// Escapes text. Characters that are invisible, or change the direction of the text around them, are shown by their code.
+/// Escapes text. Characters that are invisible, or change the direction of the text around them, are shown as their code.
 pub fn esc(text: &str) -> Escaped<'_> {
     Escaped(text)
 }
@@ -77,13 +77,13 @@ impl Display for Escaped<'_> {
     }
 }
 
-/// Whether a character changes the direction of text (Unicode Standard Annex 9, section 2), or is invisible.
+/// Returns whether a character changes the direction of text (Unicode Standard Annex 9, section 2), or is invisible.
 fn turns(character: char) -> bool {
     matches!(character,
         '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Text with names and commands in backticks, as in the errors of this program.
+/// Formats text that has names and commands in backticks, as in the errors of this program.
 pub fn prose(text: &str) -> String {
     let escaped = esc(text).to_string();
     let parts: Vec<&str> = escaped.split('`').collect();
@@ -98,7 +98,7 @@ pub fn prose(text: &str) -> String {
     markup
 }
 
-/// Code: an address, a name.
+/// Formats an address or a name as code.
 pub fn code(text: &str) -> String {
     format!("<code>{}</code>", esc(text))
 }

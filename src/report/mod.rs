@@ -1,5 +1,5 @@
-//! One HTML page about an operation, from its journal and plan. It needs no network and no script, and is the same for the same
-//! journal and cluster.
+//! Builds one HTML page about an operation, from its journal and plan. The page needs no network and no script. The same journal
+//! and cluster give the same page.
 
 mod history;
 mod html;
@@ -26,26 +26,26 @@ use crate::survey::Survey;
 pub struct Subject<'a> {
     /// Id of the operation.
     pub operation: &'a str,
-    /// Its plan.
+    /// Plan of the operation.
     pub plan: &'a Plan<Renumbering>,
     /// The status of the operation.
     pub summary: &'a Summary,
-    /// The records of its steps.
+    /// The records of the operation's steps.
     pub journal: &'a Journal,
     /// The current state of the cluster.
     pub survey: &'a Survey,
-    /// Whether a process holds the operation lease for it.
+    /// Whether a process holds the operation lease for this operation.
     pub is_leased: bool,
 }
 
 impl Subject<'_> {
-    /// Returns where the operation is.
+    /// Returns the situation of the operation: its status and progress.
     fn situation(&self) -> Situation {
         Situation::of(self.operation, &self.plan.work, self.journal, self.summary, self.is_leased)
     }
 }
 
-/// Returns the page.
+/// Returns the page about a renumbering.
 pub fn page(subject: &Subject<'_>) -> String {
     let (work, journal) = (&subject.plan.work, subject.journal);
     let history = History::of(work, journal, subject.summary);
@@ -92,7 +92,7 @@ fn has_problems(history: &History, verified: &Verified) -> bool {
     !history.troubles.is_empty() || !verified.findings.is_empty()
 }
 
-/// Problems come first; that there are none comes last.
+/// Writes the problems at the start of the page. If there are none, the page states this at its end.
 fn problems(html: &mut Html, subject: &Subject<'_>, history: &History, verified: &Verified) {
     if has_problems(history, verified) {
         sections::findings(html, subject, verified);

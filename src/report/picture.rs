@@ -1,7 +1,7 @@
-//! A picture of a range: which parts of it are in use. Pure: text for a terminal, or SVG.
+//! Pictures of a range, which show the parts in use, as text for a terminal or as SVG.
 //!
-//! A range is cut into equal blocks, as many as fit a screen. The shade of a block shows how much of it is in use, and whether it
-//! belongs to the static band.
+//! A range is cut into equal blocks, as many as fit a screen. The shade of a block shows how much of the block is in use, and
+//! whether the block belongs to the static band.
 
 mod svg;
 
@@ -9,30 +9,30 @@ use std::fmt::Write;
 
 pub use svg::svg;
 
-/// Blocks in a row: a power of two, so that rows start at round addresses.
+/// Number of blocks in a row: a power of two, so that rows start at round addresses.
 pub const COLUMNS: usize = 64;
-/// Most rows of one picture.
+/// Largest number of rows in a picture.
 const ROWS: usize = 16;
 
-/// A range in blocks.
+/// A range, cut into blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picture {
-    /// Its title, as in `10.96.0.0/16`.
+    /// Title, for example `10.96.0.0/16`.
     pub title: String,
     /// The unit: `addresses` or `ports`.
     pub unit: &'static str,
-    /// Items in one block.
+    /// Number of items in one block.
     pub per_block: u128,
-    /// Items in use.
+    /// Number of items in use.
     pub used: u128,
-    /// Items that can be allocated.
+    /// Number of items that can be allocated.
     pub capacity: u128,
     blocks: Vec<Block>,
     /// The first item of each row.
     labels: Vec<String>,
 }
 
-/// Consecutive items.
+/// A block of consecutive addresses or ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
     used: u128,
@@ -40,7 +40,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// Whether it is in the static band.
+    /// Returns whether the block is in the static band.
     pub fn is_in_band(self) -> bool {
         self.band
     }
@@ -49,22 +49,22 @@ impl Block {
 /// The input of a picture.
 #[derive(Debug)]
 pub struct Subject<'a> {
-    /// As in `10.96.0.0/16`.
+    /// Title, for example `10.96.0.0/16`.
     pub title: String,
-    /// `addresses` or `ports`.
+    /// The unit: `addresses` or `ports`.
     pub unit: &'static str,
     /// Number of items, including those that cannot be allocated.
     pub size: u128,
     /// Number of items that can be allocated.
     pub capacity: u128,
-    /// The static band: first offset and how many.
+    /// The static band: its first offset and its number of items.
     pub band: (u128, u128),
     /// Offsets in use.
     pub offsets: &'a [u128],
 }
 
 impl Picture {
-    /// Cuts a range into blocks. `label` names the item at an offset.
+    /// Cuts a range into blocks. `label` returns the text for the item at an offset.
     pub fn new(subject: Subject<'_>, label: impl Fn(u128) -> String) -> Self {
         let most = (COLUMNS as u128).saturating_mul(ROWS as u128);
         let per_block = subject.size.div_ceil(most).max(1).checked_next_power_of_two().unwrap_or(u128::MAX);
@@ -91,12 +91,12 @@ impl Picture {
         Self { title, unit, per_block, used, capacity, blocks, labels }
     }
 
-    /// Returns the rows: the name of the first item, and the blocks.
+    /// Returns the rows: the label of the first item, and the blocks.
     pub fn rows(&self) -> impl Iterator<Item = (&str, &[Block])> {
         self.labels.iter().map(String::as_str).zip(self.blocks.chunks(COLUMNS))
     }
 
-    /// Returns 0 for a free block, 1 to 4 for the share in use.
+    /// Returns the shade of a block: 0 if it is free, 1 to 4 for the share of the block that is in use.
     pub fn shade(&self, block: Block) -> usize {
         match block.used.saturating_mul(4).div_ceil(self.per_block) {
             0 => 0,
@@ -140,7 +140,7 @@ impl Charset {
     }
 }
 
-/// At least this many consecutive free rows are folded.
+/// Smallest number of consecutive free rows that are folded into one line.
 const FOLD: usize = 3;
 
 /// Draws a picture with characters. `paint` colours a block of the static band.

@@ -1,4 +1,5 @@
-//! The allocation before and after, as pictures side by side: as many blocks as fit; darker blocks have more addresses in use.
+//! The allocation before and after the operation, as pictures side by side with as many blocks as fit. Darker blocks have more
+//! addresses in use.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -17,9 +18,9 @@ const LETTER: f64 = 5.3;
 pub struct Allocation {
     /// The range.
     pub range: ServiceCidr,
-    /// Their users, as text: `by Services that move`.
+    /// The users of the addresses, for example `by Services that move`.
     pub what: String,
-    /// The addresses; those outside of the range are ignored.
+    /// The addresses in use. Addresses outside the range are ignored.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -104,7 +105,7 @@ fn draw(picture: &Picture) -> String {
     svg
 }
 
-/// The legend: class and text.
+/// The legend: CSS class and text of each entry.
 pub const LEGEND: [(&str, &str); 6] = [
     ("s0", "free"),
     ("s5", "free, static band"),

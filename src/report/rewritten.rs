@@ -6,10 +6,10 @@ use crate::operation::Status;
 use crate::renumber::ranges::Content;
 use crate::renumber::run::rewrite::{OpenedRewrite, difference};
 
-/// Most rows of a table.
+/// Largest number of rows in a table.
 const MOST_ROWS: usize = 500;
 
-/// Returns the page.
+/// Returns the page about a rewrite.
 pub fn page(operation: &str, opened: &OpenedRewrite) -> String {
     let mut html = Html::default();
     begin(&mut html, operation);
@@ -20,7 +20,7 @@ pub fn page(operation: &str, opened: &OpenedRewrite) -> String {
     html.0
 }
 
-/// Returns the class and the explanation of a status.
+/// Returns the CSS class and the explanation of a status.
 fn verdict(status: Status) -> (&'static str, &'static str) {
     match status {
         Status::Running | Status::RollingBack | Status::Interrupted => {

@@ -1,4 +1,4 @@
-//! The parts of the page besides its drawings and the table of Services: the operation, the pauses, the manual steps and the
+//! The sections of the page except the drawings and the table of Services: the operation, the pauses, the manual steps and the
 //! problems.
 
 use std::collections::BTreeMap;
@@ -15,9 +15,9 @@ use crate::renumber::verify::{Phase, Verified};
 use crate::session::counted;
 use crate::survey::{Finding, Severity};
 
-/// Most rows of a table.
+/// Largest number of rows in a table.
 const MOST_ROWS: usize = 500;
-/// Rows that are shown at once.
+/// Number of rows that a table shows before it is unfolded.
 const FEW_ROWS: usize = 12;
 
 /// Writes the head: the verdict, the figures, and the data of the operation.
@@ -43,7 +43,7 @@ pub fn head(html: &mut Html, subject: &Subject<'_>, history: &History, verified:
     html.add(format_args!("</header>"));
 }
 
-/// Explains the status.
+/// Returns a text that explains the status.
 fn verdict(situation: &Situation) -> String {
     let what = match situation.status {
         Status::Running => "A process runs it.",
@@ -163,7 +163,7 @@ pub fn timeline(html: &mut Html, subject: &Subject<'_>, history: &History) {
     html.end_section();
 }
 
-/// Writes when each tier moved.
+/// Writes a table that shows when each tier moved.
 fn tiers(html: &mut Html, subject: &Subject<'_>, history: &History) {
     if history.tiers.is_empty() {
         return;
@@ -232,7 +232,7 @@ pub fn findings(html: &mut Html, subject: &Subject<'_>, verified: &Verified) {
     html.end_section();
 }
 
-/// Counts the findings by code, if there are more than fit a screen.
+/// Writes the number of findings by code, if there are more findings than fit a screen.
 fn kinds(html: &mut Html, verified: &Verified) {
     if verified.findings.len() <= FEW_ROWS {
         return;
@@ -257,7 +257,7 @@ fn finding(finding: &Finding) -> [String; 4] {
     ]
 }
 
-/// Writes a table that shows only its first rows at once.
+/// Writes a table that shows only its first rows until it is unfolded.
 fn folded<const N: usize>(html: &mut Html, class: &str, headings: [&str; N], mut rows: Vec<[String; N]>) {
     let rest = rows.split_off(rows.len().min(FEW_ROWS));
     html.table(class, headings, rows);

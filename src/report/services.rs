@@ -1,4 +1,4 @@
-//! The table of Services: a single one for few Services, one for each batch for thousands.
+//! The table of Services: one table if there are few Services, or one table for each batch if there are thousands.
 
 use super::Subject;
 use super::history::History;
@@ -7,11 +7,11 @@ use crate::renumber::Move;
 use crate::renumber::verify::Phase;
 use crate::session::counted;
 
-/// Most Services in a single table.
+/// Largest number of Services in a single table.
 const FEW: usize = 60;
-/// Most batches without a fold around all of them.
+/// Largest number of batches that are not folded into one element.
 const FEW_BATCHES: usize = 15;
-/// Most rows of skipped Services; only the number of further ones is shown.
+/// Largest number of skipped Services that are listed; of the rest, only the number is shown.
 const MOST_SKIPPED: usize = 2000;
 
 /// Returns the phase of a Service.
@@ -52,7 +52,7 @@ fn table(html: &mut Html, subject: &Subject<'_>, moves: &[Move]) {
     html.table("services", [service, old, new, "Tier", hold, state, why], rows);
 }
 
-/// Writes the section.
+/// Writes the section about Services.
 pub fn section(html: &mut Html, subject: &Subject<'_>, history: &History) {
     let work = &subject.plan.work;
     html.section("services", "Services");

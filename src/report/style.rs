@@ -1,4 +1,4 @@
-//! The look of the page: light or dark like the reader's system, and simple enough for printing.
+//! The style of the page: light or dark like the reader's system, and simple enough for printing.
 
 /// The style sheet.
 pub const CSS: &str = "\

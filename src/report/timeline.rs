@@ -1,5 +1,5 @@
-//! The timeline as a drawing: a row for each part of the operation, time from left to right. All pauses have the same width:
-//! otherwise a soak of days would leave no room for the minutes of work.
+//! The timeline as a drawing: a row for each part of the operation, time from left to right. All pauses have the same width.
+//! Otherwise a soak of days would leave no room for the minutes of work.
 
 use std::fmt::Write as _;
 
@@ -13,15 +13,15 @@ const RIGHT: f64 = 12.0;
 const TOP: f64 = 22.0;
 const ROW: f64 = 22.0;
 const PAUSE: f64 = 30.0;
-/// Most height of all batches together.
+/// Largest total height of all batches.
 const BATCHES: f64 = 420.0;
 const LEAST_ROW: f64 = 2.0;
 const LEAST_LABEL: f64 = 15.0;
-/// Least distance of two times on the axis.
+/// Smallest distance between two times on the axis.
 const TICK: f64 = 92.0;
-/// Characters of a tier's name that fit beside its row.
+/// Number of characters of a tier's name that fit beside its row.
 const LONGEST_NAME: usize = 15;
-/// Most pauses in a drawing.
+/// Largest number of pauses in a drawing.
 const MOST_PAUSES: usize = 14;
 
 /// Draws the timeline.
@@ -67,7 +67,7 @@ fn bands(rows: &[Row], svg: &mut String) {
     }
 }
 
-/// Converts seconds to a place in the drawing; no operation takes longer than 68 years.
+/// Converts a number of seconds for the drawing. The limit of 68 years is longer than any operation.
 fn float(number: i64) -> f64 {
     f64::from(i32::try_from(number).unwrap_or(i32::MAX))
 }
@@ -76,7 +76,7 @@ fn from_count(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
-/// A part of the axis, from one time and place to another.
+/// A part of the axis, from one time and position to another.
 struct Piece {
     from: i64,
     to: i64,
@@ -87,7 +87,7 @@ struct Piece {
 
 struct Axis {
     pieces: Vec<Piece>,
-    /// The pauses that are drawn: number in the list, and place.
+    /// The pauses that are drawn: the number in the list, and the position.
     marks: Vec<(usize, f64)>,
 }
 
@@ -118,7 +118,8 @@ impl Axis {
         axis
     }
 
-    /// Returns the place of a time. At a pause: after it for the start of a span, before it for the end.
+    /// Returns the position of a time on the axis. At a pause, the start of a span is after the pause, and the end of a span is
+    /// before it.
     fn x(&self, time: i64, begins: bool) -> f64 {
         let fits = |piece: &&Piece| piece.from <= time && time <= piece.to;
         let mut pieces = self.pieces.iter().filter(fits);
@@ -167,7 +168,7 @@ impl Axis {
     }
 }
 
-/// Returns the seconds between two ticks: a round number, and large enough that the texts do not overlap.
+/// Returns the seconds between two ticks: a round number, large enough that the texts do not overlap.
 fn tick_after(per_second: f64) -> i64 {
     let steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400];
     steps.into_iter().find(|step| float(*step) * per_second >= TICK).unwrap_or(604_800)
@@ -180,9 +181,9 @@ struct Row {
     height: f64,
     spans: Vec<Span>,
     has_label: bool,
-    /// Position of its tier.
+    /// Position of the row's tier in the list of tiers.
     tier: Option<usize>,
-    /// Whether it is the row of the tier, above those of its batches.
+    /// Whether this is the row of the tier itself, above the rows of its batches.
     is_tier: bool,
 }
 
@@ -207,7 +208,7 @@ impl Row {
         Some(Self { spans, tier: Some(place), is_tier: true, ..Self::new(format!("tier {name}"), ROW) })
     }
 
-    /// Returns the rows: parts of the operation in the order of the plan, and a row for each batch, below its tier.
+    /// Returns the rows: the parts of the operation in the order of the plan, and a row for each batch, below its tier.
     fn all(history: &History) -> Vec<Self> {
         let mut rows: Vec<Self> = Vec::new();
         let batches = history.stages.iter().filter_map(|stage| stage.batch).max();
@@ -240,7 +241,7 @@ impl Row {
         rows
     }
 
-    /// Removes labels that would overlap others; rows of full height keep theirs.
+    /// Removes labels that would overlap others; rows of full height keep their labels.
     fn label_some(rows: &mut [Self]) {
         let full: Vec<f64> = rows.iter().filter(|row| row.height >= LEAST_LABEL).map(Self::middle).collect();
         let mut last = f64::NEG_INFINITY;
@@ -307,7 +308,7 @@ impl Row {
     }
 }
 
-/// Returns the row of a stage outside of batches.
+/// Returns the name of the row for a stage that belongs to no batch.
 fn part(stage: &str) -> &'static str {
     match stage {
         "prepare" | "reserve" | "open-range" | "overlap" => "prepare",
@@ -318,7 +319,7 @@ fn part(stage: &str) -> &'static str {
     }
 }
 
-/// Returns the class of a stage: kinds of work that have their own colour.
+/// Returns the CSS class of a stage. Each kind of work has its own colour.
 fn class(stage: &str) -> &'static str {
     match stage {
         "barrier" | "verify" => "wait",
@@ -328,7 +329,7 @@ fn class(stage: &str) -> &'static str {
     }
 }
 
-/// The legend: class and text.
+/// The legend: CSS class and text of each entry.
 pub const LEGEND: [(&str, &str); 7] = [
     ("write", "write, route, settle"),
     ("wait", "wait for every node"),

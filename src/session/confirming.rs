@@ -1,8 +1,8 @@
-//! Manual steps that are confirmed by name.
+//! Manual steps that the operator confirms by name.
 
 use super::Failure;
 
-/// Rejects names that are not manual steps; `open` lists those that may be open.
+/// Fails if a confirmed name is not a manual step. `open` lists the manual steps that may be open.
 pub fn confirm_only(confirm: &[String], known: &[&str], open: &[String]) -> Result<(), Failure> {
     let unknown = confirm.iter().find(|name| !known.contains(&name.as_str()));
     let Some(name) = unknown else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! A session with a live cluster: its etcd and its API, which must belong to the same cluster; or, for a rollback and on request,
-//! its etcd only.
+//! A session with a live cluster: its etcd and its API, which must belong to the same cluster. On request, a rollback can use a
+//! session with etcd only.
 
 use std::num::NonZeroU32;
 use std::ops::ControlFlow;
@@ -27,32 +27,32 @@ use crate::survey::{Layout, Survey};
 /// Default lifetime of the operation lease after its process was killed.
 const LEASE: Duration = Duration::from_mins(1);
 
-/// Connects to an API later, or again.
+/// Connects to a Kubernetes API later, or again.
 #[async_trait]
 pub trait Connect: Send + Sync {
-    /// Connects.
+    /// Connects to the API.
     async fn connect(&self) -> Result<Cluster, Failure>;
 }
 
-/// A live etcd; values are decrypted and encrypted where the cluster encrypts them.
+/// A live etcd. Values that the cluster encrypts are decrypted on read and encrypted on write.
 pub type LiveEtcd = Sealed<EtcdStore>;
 
-/// How operations of a session are run.
+/// The settings for the operations of a session.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Terms of the operation lease.
     pub lease: LeaseTerms,
-    /// Subjects processed concurrently.
+    /// Number of subjects that are processed concurrently.
     pub parallel: usize,
-    /// Most writes a second.
+    /// Maximum number of writes per second.
     pub rate: Option<NonZeroU32>,
-    /// How many subjects may be skipped; one more stops the operation.
+    /// How many subjects can be skipped. If one more must be skipped, the operation stops.
     pub max_failures: usize,
     /// Whether every question is answered with yes.
     pub agreed: bool,
     /// Names of the manual steps that are confirmed as complete.
     pub confirm: Vec<String>,
-    /// Address of `GET /metrics`: `127.0.0.1:9464`.
+    /// Listen address of `GET /metrics`, such as `127.0.0.1:9464`.
     pub metrics: Option<String>,
 }
 
@@ -72,15 +72,15 @@ impl Default for Settings {
 
 /// A live cluster: its etcd and its API, verified to belong to the same cluster.
 pub struct Session {
-    /// Reports and asks.
+    /// Reports to the user, and asks the user.
     pub voice: Voice,
-    /// The etcd.
+    /// The etcd of the cluster.
     pub store: Arc<LiveEtcd>,
-    /// The keys of the API server in it.
+    /// Layout of the API server's keys in etcd.
     pub layout: Layout,
     /// The uid of the namespace `kube-system`.
     pub id: String,
-    /// How operations are run.
+    /// Settings of this session.
     pub settings: Settings,
     api: Api,
     pub(super) metrics: Option<Metrics>,
@@ -88,16 +88,17 @@ pub struct Session {
     pub(super) gates: Gates,
 }
 
-/// The Kubernetes API.
+/// The Kubernetes API of a session.
 pub enum Api {
-    /// It answers.
+    /// The API answers.
     Answers(Box<Cluster>),
-    /// It does not answer and is not asked: each wait takes this long instead.
+    /// The API does not answer and is not asked. Each wait takes this fixed time instead.
     Silent(Duration),
 }
 
 impl Session {
-    /// Starts a session with etcd and API. Fails if they belong to different clusters, or encrypt differently.
+    /// Starts a session with etcd and API. Fails if they belong to different clusters, or if the given encryption configuration
+    /// differs from the API server's.
     pub async fn open(
         voice: Voice,
         (store, layout): (Arc<LiveEtcd>, Layout),
@@ -120,7 +121,7 @@ impl Session {
         Self::with(voice, (store, layout), api, served, settings).await
     }
 
-    /// Starts a session with etcd only; each wait takes `pause` instead of asking an API server. Fails if an API server answers;
+    /// Starts a session with etcd only. Each wait takes `pause`, instead of asking an API server. Fails if an API server answers;
     /// `answers` is its address.
     pub async fn open_without_api(
         voice: Voice,
@@ -166,12 +167,12 @@ impl Session {
         Self { gates, ..self }
     }
 
-    /// Returns the API, or its replacement.
+    /// Returns the Kubernetes API, or how long each wait takes without it.
     pub fn api(&self) -> &Api {
         &self.api
     }
 
-    /// Returns the API; `None` while no API server is asked.
+    /// Returns the Kubernetes API; `None` in a session without API.
     pub fn cluster(&self) -> Option<&Cluster> {
         match &self.api {
             Api::Answers(cluster) => Some(cluster),
@@ -179,18 +180,18 @@ impl Session {
         }
     }
 
-    /// Returns the names of the Nodes; empty while no API server is asked.
+    /// Returns the names of the Nodes; empty in a session without API.
     pub async fn nodes(&self) -> Result<Vec<String>, Failure> {
         let Some(cluster) = self.cluster() else { return Ok(Vec::new()) };
         Ok(cluster.nodes().await?.into_iter().map(|node| node.name).collect())
     }
 
-    /// Returns the ledger of an operation, for the holder of the lock.
+    /// Returns the ledger of an operation, for the holder of the operation lease.
     pub fn ledger(&self, journal: &Journal, lock: &Lock) -> EtcdLedger<'_> {
         journal.in_store(self.store.as_ref(), &[lock.guard()])
     }
 
-    /// Returns the holder of the cluster's operation lease; `None` if it is free.
+    /// Returns the holder of the cluster's operation lease; `None` if the lease is free.
     pub async fn holder(&self) -> Result<Option<operation::Held>, Failure> {
         Ok(Lock::holder(self.store.as_ref(), &self.id).await?)
     }
@@ -200,7 +201,7 @@ impl Session {
         if self.settings.agreed { Ok(()) } else { self.voice.ask(question) }
     }
 
-    /// Exposes these figures as metrics from now on, if there is a listener.
+    /// Exposes the given metrics from now on, if there is a listener.
     pub fn show(&self, figures: impl Figures + 'static) {
         if let Some(metrics) = &self.metrics {
             show(metrics, &self.voice, figures);
@@ -208,20 +209,20 @@ impl Session {
     }
 }
 
-/// Exposes figures as metrics from now on, and reports the URL.
+/// Exposes the given metrics from now on, and reports the URL.
 pub fn show(metrics: &Metrics, voice: &Voice, figures: impl Figures + 'static) {
     metrics.show(Arc::new(figures));
     let url = metrics.url();
     voice.say(Said::Note, &format!("metrics are at {url}"), &[("url", Value::from(url.as_str()))]);
 }
 
-/// Whether the operation lease of a cluster is held for this operation.
+/// Returns whether the operation lease of a cluster is held for this operation.
 pub fn is_leased(held: Option<&operation::Held>, operation: &str) -> bool {
     held.is_some_and(|held| held.claim.operation == operation)
 }
 
-/// Returns the addresses of the API servers that have a lease: each renews its own, which expires 15 s after its end
-/// (`DefaultEndpointReconcilerTTL`, `pkg/controlplane/instance.go`, v1.36.3).
+/// Returns the addresses of the API servers that have a lease in etcd. Each API server renews its own lease, which expires 15 s
+/// after the API server ends (`DefaultEndpointReconcilerTTL`, `pkg/controlplane/instance.go`, v1.36.3).
 async fn alive(store: &LiveEtcd, layout: &Layout) -> Result<Vec<String>, Failure> {
     let prefix = layout.api_server_leases();
     let mut found = Vec::new();

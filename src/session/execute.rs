@@ -1,5 +1,5 @@
-//! Runs the steps of an operation in one direction, and handles a closed gate: pause, roll the last batch back, or roll
-//! everything back.
+//! Runs the steps of an operation in one direction. At a closed gate, pauses, rolls the last batch back, or rolls everything
+//! back.
 
 use super::failure::{Failure, Kind};
 use super::gates::{Gatekeeper, OnFailure};
@@ -11,10 +11,10 @@ use crate::operation::{
 };
 use crate::store::ReadStore as _;
 
-/// The direction.
+/// The direction of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heading {
-    /// Forward, to the end or up to before this stage.
+    /// Forward to the end, or to the stage with this index, which does not run.
     Forward(Option<usize>),
     /// Rollback to the start.
     Back,
@@ -22,7 +22,7 @@ pub enum Heading {
 
 /// Where the run ended.
 pub enum Arrival {
-    /// At its target.
+    /// At the target of the run.
     There(Report),
     /// At a gate that requires a rollback of everything.
     Gate(Closed),
@@ -30,16 +30,16 @@ pub enum Arrival {
 
 /// An operation to run: its id, its work and its journal.
 pub struct Subject<'a, W> {
-    /// Its id.
+    /// Id of the operation.
     pub operation: &'a str,
-    /// Its work, which compiles to steps.
+    /// Work of the operation, which compiles to steps.
     pub work: &'a W,
-    /// Its journal.
+    /// Journal of the operation.
     pub journal: &'a mut Journal,
 }
 
 impl Session {
-    /// Runs a task that can be stopped: on request, or because another operation has taken the cluster's Lease.
+    /// Runs a task that can be stopped: on request, or because another operation acquired the cluster's Lease.
     pub async fn until_stopped<T>(&self, lock: &Lock, run: impl AsyncFnOnce(&Stop) -> T) -> T {
         let (switch, stop) = Stop::new();
         let _listening = self.voice.listen(switch);
@@ -48,7 +48,7 @@ impl Session {
         let alarmed = async {
             let reason = lock.until_lease_lost().await;
             let guard = lock.guard();
-            // If another process has taken over this same operation, the next write fails.
+            // If another process took over this same operation, the operation lease is also lost: the next write fails.
             if self.store.get(guard.key()).await.is_ok_and(|entry| guard.holds(entry.as_ref())) {
                 self.voice.warn(&format!("lost the Lease `{}`: {reason}; stopping", ClusterLock::LEASE));
                 alarm.ask();
@@ -90,7 +90,7 @@ impl Session {
     }
 }
 
-/// Runs in this direction, until a gate is closed.
+/// Runs in one direction until a gate is closed.
 async fn go<W: Work>(
     executor: &mut Executor<'_, W::Effect>,
     work: &W,

@@ -1,5 +1,5 @@
-//! Why a command failed, and what to do about it. The rooms below report what was found and expected; this one adds the next
-//! action. Hints of one kind of operation are in the room of that kind.
+//! Why a command failed, and what to do about it. The rooms below report what they found and expected; this room adds what to do
+//! next. Hints for one kind of operation are in the room of that kind.
 
 use super::said::Said;
 use crate::ip::CidrError;
@@ -13,17 +13,17 @@ use crate::wire::{EditError, WireError};
 /// The kind of failure; it decides the exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The reader of stdout has closed it: nothing to report, and no error.
+    /// The reader of stdout has closed it. This is not an error, and nothing is reported.
     BrokenPipe,
-    /// Refused, or failed before anything was changed.
+    /// The command was refused, or failed before it changed anything.
     Refused,
     /// The arguments are not valid.
     Usage,
-    /// Failed, and everything was rolled back.
+    /// The operation failed, and everything was rolled back.
     RolledBack,
-    /// Stuck, or partly undone.
+    /// The operation is stuck, or only partly rolled back.
     Stuck,
-    /// Stopped at a gate, to be resumed.
+    /// The operation is paused and can be resumed.
     Paused,
     /// A bug in netsurgeon.
     Bug,
@@ -48,13 +48,13 @@ impl Kind {
 /// Why a command failed, and what to do about it.
 #[derive(Debug)]
 pub struct Failure {
-    /// Decides the exit status.
+    /// Kind of failure; it decides the exit status.
     pub kind: Kind,
     /// What happened, with its causes.
     pub error: anyhow::Error,
     /// What to do next, one sentence each.
     pub hints: Vec<String>,
-    /// The step of an operation at which it happened.
+    /// Step of the operation at which the failure happened.
     pub step: Option<String>,
 }
 
@@ -69,17 +69,17 @@ impl Failure {
         Self::new(kind, anyhow::Error::msg(message.into()))
     }
 
-    /// Refused, or failed before anything was changed.
+    /// Returns a failure of kind [`Kind::Refused`]: nothing was changed.
     pub fn refused(message: impl Into<String>) -> Self {
         Self::of(Kind::Refused, message)
     }
 
-    /// The arguments are not valid.
+    /// Returns a failure of kind [`Kind::Usage`]: the arguments are not valid.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::of(Kind::Usage, message)
     }
 
-    /// Adds what to do next.
+    /// Adds a hint about what to do next.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
@@ -102,7 +102,7 @@ impl Failure {
         self
     }
 
-    /// Returns the lines to print. A cause that its effect already contains is left out. A pause is not an error.
+    /// Returns the lines to print. Leaves out a cause that the line before already contains. A pause is not an error.
     pub fn lines(&self) -> Vec<(Said, String)> {
         let first = if self.kind == Kind::Paused { Said::Paused } else { Said::Error };
         let mut lines: Vec<(Said, String)> = Vec::new();
@@ -168,7 +168,7 @@ impl From<StoreError> for Failure {
     }
 }
 
-/// Returns the command that grants the missing permission. A long transaction is not listed: the documented roles have its keys.
+/// Returns a hint with the command that grants the missing permission. For several keys, the hint refers to the documented roles.
 pub fn permission_hint(access: &Access) -> String {
     match access.grants().as_deref() {
         Some([grant]) => format!(
@@ -253,7 +253,8 @@ impl From<CommitError> for Failure {
     }
 }
 
-/// Only the plug-in has the key. So the objects must be stored under another key during the operation.
+/// Hint for values that a KMS plug-in encrypted. Only the plug-in has the key, so the objects must be stored under another key
+/// during the operation.
 const WITHOUT_KMS: &str = "only the KMS plug-in can decrypt it. For the time of an operation, have these resources stored \
      under a key in the file, or unencrypted: docs/encryption.md, \"A KMS\"";
 

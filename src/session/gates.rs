@@ -1,5 +1,5 @@
-//! Gates between two batches: the time, a program, a URL, a Prometheus query. A closed gate pauses the operation, rolls the last
-//! batch back, or rolls everything back.
+//! Gates between two batches: a time limit, a program, a URL, a Prometheus query. A closed gate pauses the operation, rolls the
+//! last batch back, or rolls everything back.
 
 mod command;
 mod prometheus;
@@ -24,33 +24,33 @@ use super::voice::Voice;
 use crate::kube_api::Probe;
 use crate::operation::{Checkpoint, Closed, Stage};
 
-/// The gate of the clock. It always pauses, whatever the setting for the other gates.
+/// Name of the time gate. When this gate is closed, the operation always pauses, whatever the setting for the other gates.
 const UNTIL: &str = "until";
 
 /// Default timeout of a gate.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The gates as given, and as the journal records them.
+/// The gate settings, as the user gives them and as the journal records them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GateSettings {
     /// How long to wait between two batches, in seconds.
     pub pause: Option<u64>,
-    /// No batch starts after this time.
+    /// Time after which no batch starts.
     pub until: Option<Until>,
     /// A program: any exit status but 0 closes the gate.
     pub gate_command: Option<PathBuf>,
-    /// Its arguments.
+    /// Arguments of the program.
     pub gate_arg: Vec<String>,
     /// A URL: any status but 2xx closes the gate.
     pub gate_http: Option<String>,
-    /// A Prometheus that runs the query.
+    /// URL of the Prometheus server that runs the query.
     pub gate_prometheus: Option<String>,
-    /// An instant query.
+    /// An instant query of Prometheus.
     pub gate_query: Option<String>,
-    /// The maximum of each sample.
+    /// Maximum value of each sample.
     pub gate_max: Option<f64>,
-    /// The minimum of each sample.
+    /// Minimum value of each sample.
     pub gate_min: Option<f64>,
     /// Timeout of each gate, in seconds.
     pub gate_timeout: Option<u64>,
@@ -72,7 +72,7 @@ pub enum OnFailure {
 }
 
 impl GateSettings {
-    /// Validates the settings and fixes the time: now, not hours later at a gate.
+    /// Validates the settings and resolves the time limit. Invalid settings fail at the start, not hours later at a gate.
     pub fn resolve(&self) -> Result<Gates, Failure> {
         let now = OffsetDateTime::now_utc();
         let url = |flag: &str, url: &str| {
@@ -102,7 +102,7 @@ impl GateSettings {
     }
 }
 
-/// A gate.
+/// A gate that is checked by a request or a program.
 enum Asked {
     Command(Program),
     Http(Probe),
@@ -118,7 +118,7 @@ impl Asked {
         }
     }
 
-    /// Asks; returns the reason why the gate is open, or why it is closed.
+    /// Checks the gate. Returns why the gate is open, or fails with the reason why it is closed.
     async fn ask(&self, operation: &str, stage: &Stage, limit: Duration) -> Result<String, String> {
         match self {
             Self::Command(program) => program.run(operation, stage.batch, limit).await,
@@ -136,7 +136,7 @@ impl Asked {
 #[derive(Default)]
 pub struct Gates {
     pause: Duration,
-    /// No batch starts after this time.
+    /// Time after which no batch starts.
     pub until: Option<OffsetDateTime>,
     probes: Vec<Asked>,
     limit: Duration,
@@ -144,18 +144,18 @@ pub struct Gates {
 }
 
 impl Gates {
-    /// Whether there is a gate or a pause.
+    /// Returns whether there is a gate or a pause.
     pub fn are_there(&self) -> bool {
         !self.pause.is_zero() || self.until.is_some() || !self.probes.is_empty()
     }
 
-    /// Returns the number of gates, without the clock.
+    /// Returns the number of gates, without the time gate.
     #[cfg(test)]
     pub(crate) fn asked(&self) -> usize {
         self.probes.len()
     }
 
-    /// Returns the reason if no batch may start at this time.
+    /// Fails if no batch is allowed to start now, or after a pause of `ahead`.
     fn over(&self, ahead: Duration) -> Result<(), String> {
         let Some(until) = self.until else { return Ok(()) };
         let (now, words) = (OffsetDateTime::now_utc(), until::words(until));
@@ -170,7 +170,7 @@ impl Gates {
     }
 }
 
-/// The gates of one operation; it reports their answers.
+/// Checks the gates of one operation, and reports the results.
 pub struct Gatekeeper<'a> {
     gates: &'a Gates,
     voice: &'a Voice,
@@ -178,7 +178,7 @@ pub struct Gatekeeper<'a> {
 }
 
 impl<'a> Gatekeeper<'a> {
-    /// Returns the keeper of these gates.
+    /// Returns the gatekeeper of these gates.
     pub fn new(gates: &'a Gates, voice: &'a Voice, operation: &'a str) -> Self {
         Self { gates, voice, operation }
     }
@@ -188,7 +188,7 @@ impl<'a> Gatekeeper<'a> {
         if gate == UNTIL { OnFailure::Pause } else { self.gates.on_failure }
     }
 
-    /// Reports the action.
+    /// Reports the action for a closed gate.
     pub fn warn(&self, text: &str) {
         self.voice.warn(text);
     }

@@ -14,7 +14,7 @@ use crate::operation::{
 /// Where an operation is recorded.
 #[derive(Clone)]
 pub enum Home {
-    /// In the etcd that it changes.
+    /// In the etcd that the operation changes.
     Etcd(Arc<LiveEtcd>),
     /// In a cluster, through its API.
     Cluster(Box<Cluster>),
@@ -22,13 +22,13 @@ pub enum Home {
 
 /// An operation, and where it is recorded.
 pub struct Found {
-    /// Where.
+    /// Where the operation is recorded.
     pub home: Home,
-    /// Its entry in the list.
+    /// Entry of the operation in the list.
     pub listed: Listed,
 }
 
-/// The kind of a home, for programs.
+/// Where an operation is recorded, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ledger {
@@ -39,7 +39,7 @@ pub enum Ledger {
 }
 
 impl Home {
-    /// Returns its operations, ordered by id.
+    /// Returns the operations that are recorded here, ordered by id.
     pub async fn all(self) -> Result<Vec<Found>, Failure> {
         let listed = match &self {
             Self::Etcd(store) => Journal::list(store.as_ref(), None).await?,
@@ -48,7 +48,7 @@ impl Home {
         Ok(listed.into_iter().map(|listed| Found { home: self.clone(), listed }).collect())
     }
 
-    /// Returns its kind.
+    /// Returns where these operations are recorded, for programs.
     pub fn ledger(&self) -> Ledger {
         match self {
             Self::Etcd(_) => Ledger::Etcd,
@@ -58,14 +58,14 @@ impl Home {
 }
 
 impl Found {
-    /// Returns its current status, and how many of its steps are in which state.
+    /// Returns the current status of the operation, and the number of its steps in each state.
     pub async fn status(&self) -> Result<(Status, Progress), Failure> {
         let progress = Journal::progress(self.record().await?.as_ref()).await?;
         let is_leased = self.is_leased().await?;
         Ok((self.listed.summary.status_now(progress.has_undone(), is_leased), progress))
     }
 
-    /// Reads its journal.
+    /// Reads the journal of the operation.
     pub async fn journal(&self) -> Result<(Journal, Summary), Failure> {
         let (journal, summary, _) = Journal::open_in(self.record().await?.as_ref()).await?;
         Ok((journal, summary))
@@ -85,7 +85,7 @@ impl Found {
         })
     }
 
-    /// Whether a process runs it.
+    /// Returns whether a process runs the operation.
     pub async fn is_leased(&self) -> Result<bool, Failure> {
         let held = match &self.home {
             Home::Etcd(store) => Lock::holder(store.as_ref(), &self.listed.cluster).await?,

@@ -1,5 +1,5 @@
-//! The operation lease: which process runs an operation. A command that continues an operation waits for the lease of an ended
-//! process, and fails while the other process is alive.
+//! The operation lease: it decides which process runs an operation. A command that continues an operation waits for the lease of
+//! an ended process, and fails while the other process is alive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,27 +10,27 @@ use crate::operation::{
     Ambient as _, ClusterLock, Held, LeaseHolder, Lock, OperationError, Silence, SystemAmbient, Terms,
 };
 
-/// The holder of the lease.
+/// The operation and the command that acquire the lease.
 pub struct Taking<'a> {
-    /// The operation's id.
+    /// Id of the operation.
     pub operation: &'a str,
-    /// The purpose, as text.
+    /// Purpose of the operation, as text.
     pub purpose: &'a str,
-    /// The command that takes it.
+    /// Command that acquires the lease.
     pub command: &'a str,
 }
 
 /// Terms of the operation lease.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseTerms {
-    /// Take it over from a process of the same operation, even if that process is alive.
+    /// Whether to take the lease over from a process of the same operation, even if that process is alive.
     pub take_over: bool,
-    /// Its lifetime after its process was killed.
+    /// Lifetime of the lease after its process was killed.
     pub ttl: Duration,
 }
 
 impl Session {
-    /// Takes the operation lease of the cluster, and while an API server is asked also the cluster's Lease.
+    /// Acquires the operation lease of the cluster. In a session with API, also acquires the Kubernetes Lease of the cluster.
     pub async fn lock(&self, taking: &Taking<'_>) -> Result<Lock, Failure> {
         let (voice, lease) = (&self.voice, self.settings.lease);
         match self.cluster() {
@@ -41,8 +41,9 @@ impl Session {
 }
 
 impl LeaseTerms {
-    /// Takes the operation lease like [`Self::take`], and the cluster's Lease, which also excludes operations that do not use
-    /// etcd. If no API answers, for the given reason, or the Lease cannot be written, a warning reports what is not excluded.
+    /// Acquires the operation lease like [`Self::take`], and the Kubernetes Lease, which also excludes operations that do not use
+    /// etcd. If no API answers (`api` contains the reason) or the Lease cannot be written, warns that these operations are not
+    /// excluded.
     pub async fn take_both(
         self,
         voice: &Voice,
@@ -52,7 +53,8 @@ impl LeaseTerms {
         taking: &Taking<'_>,
     ) -> Result<Lock, Failure> {
         let lock = self.take(voice, store, cluster, taking).await?;
-        // The fence is in etcd: a process that ran this operation before has lost it together with the lock there.
+        // The fencing token is in etcd: a previous process of this operation lost the operation lease there. So the Kubernetes
+        // Lease can be taken over at once.
         let terms = Terms { ttl: self.ttl, silence: Silence::Keeps, take_over: true };
         let reason = match api {
             Ok(api) => match lock_cluster(voice, api, lock.claim(), terms).await {
@@ -72,8 +74,8 @@ impl LeaseTerms {
         Ok(lock)
     }
 
-    /// Takes the operation lease of a cluster. If a process holds it for the same operation and no longer renews it, waits until
-    /// it expires.
+    /// Acquires the operation lease of a cluster. If a process holds the lease for the same operation and no longer renews it,
+    /// waits until the lease expires.
     pub async fn take(
         self,
         voice: &Voice,
@@ -104,7 +106,7 @@ impl LeaseTerms {
     }
 }
 
-/// Takes the cluster's Lease, and reports the wait while it checks whether the holder still renews it.
+/// Acquires the Kubernetes Lease of the cluster. Reports the wait while it checks whether the holder still renews the Lease.
 pub async fn lock_cluster(
     voice: &Voice,
     api: &Cluster,
@@ -126,7 +128,7 @@ fn words(error: OperationError, taking: &Taking<'_>) -> Failure {
     }
 }
 
-/// Returns the failure if another process holds the lease.
+/// Returns the failure for a lease that another process holds.
 fn refused(held: &Held, taking: &Taking<'_>) -> Failure {
     let Taking { operation, command, .. } = taking;
     if held.claim.operation == *operation {
@@ -146,7 +148,7 @@ fn refused(held: &Held, taking: &Taking<'_>) -> Failure {
         .hint(ends)
 }
 
-/// Releases the lease, whatever the outcome.
+/// Releases the lease, and returns the outcome unchanged.
 pub async fn release<T>(lock: Lock, outcome: Result<T, Failure>) -> Result<T, Failure> {
     if let Err(error) = lock.release().await {
         tracing::warn!(%error, "cannot release the operation lease; it expires by itself");

@@ -1,8 +1,9 @@
-//! Metrics of an operation, or of the guard, for Prometheus, while it runs (`--metrics-listen`): a listener that answers only
+//! Prometheus metrics of an operation or of the guard, while it runs (`--metrics-listen`). The listener answers only
 //! `GET /metrics` and `GET /healthz`.
 //!
-//! HTTP by hand (RFC 9112): one request a connection, its head bounded in size and in time. One scraper reads the metrics every
-//! few seconds; a full HTTP server would be a larger attack surface.
+//! The listener implements the part of HTTP that it needs (RFC 9112): one request per connection, with a limit on the size and
+//! the time of its head. One scraper reads the metrics every few seconds, and a full HTTP server would be a larger attack
+//! surface.
 
 mod text;
 mod writes;
@@ -21,19 +22,19 @@ use super::failure::Failure;
 pub use text::{Figures, Page};
 pub use writes::{Counted, Writes};
 
-/// The longest head of a request that is read.
+/// Maximum size of the head of a request, in bytes.
 const MOST_HEAD: usize = 8 * 1024;
-/// How long a client may take to send its request and read the answer.
+/// How long a client can take to send its request and read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Most concurrent clients. One after another, this many take longer to connect than one takes to be answered.
+/// Maximum number of concurrent clients. It is so high that a client is answered before this many others can connect.
 const MOST_CLIENTS: usize = 256;
 /// Pause after the system could not accept a connection, most likely for lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What is exposed: nothing yet, or the figures of the running operation.
+/// The metrics to expose: none yet, or those of the running operation.
 type Shown = Arc<Mutex<Option<Arc<dyn Figures>>>>;
 
-/// A listener, until it is dropped.
+/// A listener for metrics. Dropping this value closes it.
 pub struct Metrics {
     address: SocketAddr,
     shown: Shown,
@@ -42,7 +43,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Starts to listen, if an address is given.
+    /// Starts to listen if an address is given.
     pub async fn listen_if(address: Option<&str>) -> Result<Option<Self>, Failure> {
         match address {
             Some(address) => Self::listen(address).await.map(Some),
@@ -50,9 +51,9 @@ impl Metrics {
         }
     }
 
-    /// Starts to listen at an address and a port; port 0 is any free port.
+    /// Starts to listen at an address and a port; for port 0, the system chooses a free port.
     pub async fn listen(address: &str) -> Result<Self, Failure> {
-        // The part before an `@` may be a password.
+        // The part before an `@` can be a password, so it is not printed.
         let asked = if address.contains('@') { "ADDR:PORT" } else { address };
         let refused = |error: std::io::Error| {
             Failure::refused(format!("cannot listen for `--metrics-listen {asked}`: {error}"))
@@ -65,17 +66,17 @@ impl Metrics {
         Ok(Self { address, shown, writes, server })
     }
 
-    /// Returns the URL.
+    /// Returns the URL of the metrics.
     pub fn url(&self) -> String {
         format!("http://{}/metrics", self.address)
     }
 
-    /// Returns the counter of writes.
+    /// Returns the counter of committed transactions.
     pub fn writes(&self) -> Writes {
         self.writes.clone()
     }
 
-    /// Exposes these figures from now on.
+    /// Exposes the given metrics from now on.
     pub fn show(&self, figures: Arc<dyn Figures>) {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures);
     }
@@ -95,7 +96,7 @@ async fn serve(listener: TcpListener, shown: Shown, writes: Writes) {
             continue;
         };
         clients.retain(|client| !client.is_finished());
-        // The oldest client has had time to send its request: a probe does not wait for slow clients.
+        // The oldest client has had time to send its request. It is disconnected so that a probe does not wait for slow clients.
         if clients.len() >= MOST_CLIENTS
             && let Some(oldest) = clients.pop_front()
         {
@@ -119,7 +120,7 @@ async fn answer(mut stream: TcpStream, shown: &Shown, writes: &Writes) -> std::i
     stream.shutdown().await
 }
 
-/// Reads up to the empty line that ends a head; `None` if there is none.
+/// Reads up to the empty line that ends a head; returns `None` if there is no such line.
 async fn read_head(stream: &mut TcpStream) -> std::io::Result<Option<String>> {
     let (mut head, mut block) = (Vec::new(), [0; 1024]);
     loop {
@@ -196,7 +197,7 @@ mod tests {
             silent.push(TcpStream::connect(metrics.address).await.unwrap());
         }
         assert!(ask(&metrics.url(), "GET /healthz HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 200"));
-        // The first ones were disconnected without an answer, long before their timeout.
+        // The first clients were disconnected without an answer, long before their timeout.
         let mut first = silent.remove(0);
         assert_eq!(first.read(&mut [0; 8]).await.unwrap_or_default(), 0);
     }
@@ -228,7 +229,7 @@ mod tests {
         let address = metrics.address;
         let mut stream = TcpStream::connect(address).await.unwrap();
         let endless = vec![b'x'; MOST_HEAD * 2];
-        // The connection may be cut while the client still writes.
+        // The listener can close the connection while the client still writes.
         let _ = stream.write_all(&endless).await;
         let mut answer = Vec::new();
         let ended = stream.read_to_end(&mut answer).await;

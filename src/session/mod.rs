@@ -1,9 +1,9 @@
-//! One operation from start to end, of any kind and without a terminal: connect, take the lease, ask, run, stop at gates, report
-//! progress, count metrics.
+//! Runs one operation from start to end, of any kind and without a terminal: connect, acquire the lease, ask, run, stop at gates,
+//! report progress, count metrics.
 //!
-//! [`Session::open`] verifies that an etcd and an API belong to the same cluster. [`Session::lock`] takes the operation lease.
+//! [`Session::open`] verifies that an etcd and an API belong to the same cluster. [`Session::lock`] acquires the operation lease.
 //! [`Session::execute`] runs the steps of a [`Work`](crate::operation::Work) with gates and limits. Reports go to a [`Voice`],
-//! which the caller implements; nothing here prints or ends the process.
+//! which the caller implements. This room never prints and never ends the process.
 
 mod confirming;
 mod connection;

@@ -9,15 +9,15 @@ use serde_json::Value;
 use super::metrics::{Figures, Page};
 use crate::operation::Event;
 
-/// The running work, counted from the events of the executor.
+/// The progress of the running work, counted from the events of the executor.
 pub trait Progress: Send {
-    /// Counts an event. Returns whether a subject has reached its goal with it.
+    /// Counts an event. Returns whether a subject reached its goal by this event.
     fn note(&mut self, event: &Event<'_>, now: Instant) -> bool;
 
     /// Returns how many subjects have reached their goal, and the total.
     fn reached(&self) -> (usize, usize);
 
-    /// Returns after how many subjects to print a line if nothing else structures the work.
+    /// Returns after how many subjects to print a progress line; `None` if each batch prints one.
     fn line_after(&self) -> Option<usize>;
 
     /// Returns the figures as text: `150 of 600 Services moved (25 %), 12.5 a second, 36 s left`.
@@ -29,20 +29,20 @@ pub trait Progress: Send {
     /// Returns the current batch, from 1; 0 outside of batches.
     fn batch(&self) -> usize;
 
-    /// Returns the current stage, short: `batch 2 of 4, flip`.
+    /// Returns a short name of the current stage: `batch 2 of 4, flip`.
     fn stage(&self) -> String;
 
-    /// Returns the current stage, as a sentence.
+    /// Returns a sentence that describes the current stage.
     fn stage_title(&self) -> String;
 
-    /// Returns a wait that ends by itself: its description and the time left.
+    /// Returns the description and the remaining time of the current wait, if the wait ends by itself.
     fn lingers(&self, now: Instant) -> Option<(String, Duration)>;
 
-    /// Writes the metrics.
+    /// Writes the progress as metrics.
     fn write(&self, page: &mut Page);
 }
 
-/// The figures, shared by all that show them.
+/// The progress of an operation, shared by everything that shows it.
 pub type SharedProgress = Arc<Mutex<dyn Progress>>;
 
 impl Figures for SharedProgress {

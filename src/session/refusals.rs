@@ -1,9 +1,9 @@
-//! Operations that cannot be resumed or rolled back in their current state.
+//! Rejects operations that cannot be resumed or rolled back in their current state.
 
 use super::Failure;
 use crate::operation::{Status, Summary};
 
-/// Rejects a resume or retire of an operation that has ended; its journal stays unchanged.
+/// Fails if an operation that is to be resumed or retired has ended. Its journal stays unchanged.
 pub fn refuse_ended(operation: &str, summary: &Summary) -> Result<(), Failure> {
     let ended = match summary.status {
         Status::RolledBack => "was rolled back",
@@ -15,7 +15,7 @@ pub fn refuse_ended(operation: &str, summary: &Summary) -> Result<(), Failure> {
         .hint(format!("to remove its journal: `netsurgeon operation forget {operation}`")))
 }
 
-/// Rejects an operation whose journal is being deleted.
+/// Fails if the journal of an operation is being deleted.
 pub fn refuse_removing(operation: &str, summary: &Summary) -> Result<(), Failure> {
     if summary.status != Status::Removing {
         return Ok(());
@@ -24,7 +24,7 @@ pub fn refuse_removing(operation: &str, summary: &Summary) -> Result<(), Failure
         .hint(format!("to remove the rest: `netsurgeon operation forget {operation}`")))
 }
 
-/// Rejects a rollback of an operation past its point of no return.
+/// Fails if an operation that is to be rolled back has passed its point of no return.
 pub fn refuse_done(operation: &str, summary: &Summary) -> Result<(), Failure> {
     if summary.status == Status::RolledBack || !summary.has_ended() {
         return Ok(());

@@ -1,20 +1,20 @@
-//! Kinds of lines that a session reports.
+//! The kinds of lines that a session reports.
 
 /// The kind of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
     /// Why the command failed.
     Error,
-    /// Where the command paused; not an error.
+    /// Where the command paused; this is not an error.
     Paused,
-    /// The cause of that.
+    /// The cause of an error or of a pause.
     Cause,
-    /// What to do about it.
+    /// What to do next.
     Hint,
     /// What the user should know before continuing.
     Warning,
     /// What the user may want to know.
     Note,
-    /// What is running, or has run.
+    /// Which action is running, or has finished.
     Progress,
 }

@@ -1,4 +1,4 @@
-//! Checks the encryption configuration: it must encrypt a Service as the API server does.
+//! Checks that the given encryption configuration encrypts a Service as the API server does.
 
 use super::{Failure, LiveEtcd};
 use crate::kube_api::Cluster;
@@ -7,11 +7,11 @@ use crate::survey::Layout;
 use crate::wire::Envelope;
 use crate::wire::envelope::PROTOBUF_MAGIC;
 
-/// The namespace of the Service.
+/// Namespace of the Service that the check writes.
 const NAMESPACE: &str = "kube-system";
 
-/// Lets the API server write a Service, and compares. Stored objects show only how they were encrypted when they were written:
-/// maybe under an old key, or by netsurgeon.
+/// Lets the API server write a Service, and compares its encryption with the given configuration. Existing objects cannot be
+/// used: they show only how they were encrypted when they were written, perhaps under an old key or by netsurgeon.
 pub(super) async fn same_seal(store: &LiveEtcd, cluster: &Cluster, layout: &Layout) -> Result<(), Failure> {
     let Some(seal) = store.seal() else { return Ok(()) };
     let ours = |name: &str| {

@@ -1,4 +1,5 @@
-//! Checks whether etcd answers while an operation waits: a request that is retried silently reports nothing.
+//! Checks whether etcd answers while an operation waits. Requests are retried silently, so an operator would not notice that etcd
+//! does not answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::voice::Voice;
 use crate::store::{Key, ReadStore};
 
-/// After this time without an answer the operator is warned, and again each time after as much time.
+/// Time without an answer after which the operator is warned. The warning is repeated at this interval.
 const SILENCE: Duration = Duration::from_secs(20);
 /// Interval of the checks.
 const LOOK: Duration = Duration::from_secs(4);
@@ -19,7 +20,7 @@ pub(super) async fn keep<S: ReadStore + ?Sized>(voice: Voice, store: Arc<S>) {
 }
 
 async fn watch(store: &(impl ReadStore + ?Sized), report: &(dyn Fn(&str) + Sync)) {
-    // The key does not exist: any answer is a sign of life.
+    // This key does not exist, but any answer shows that etcd works.
     let key = Key::from("/netsurgeon/");
     let (mut heard, mut told) = (Instant::now(), 0);
     loop {
@@ -56,7 +57,7 @@ mod tests {
     use crate::store::memory::MemoryStore;
     use crate::store::{Entry, KeyRange, Revision, StoreError, Visitor};
 
-    /// A store that answers, or does not.
+    /// A store that can be set to give no answer.
     struct Mute {
         store: MemoryStore,
         is_mute: AtomicBool,

@@ -1,5 +1,5 @@
-//! The interface between a session and its user: reports and questions. A terminal, a log and a library caller implement [`Talk`]
-//! in their own way.
+//! The interface between a session and its user: reports and questions. A terminal, a log and a library caller each implement
+//! [`Talk`] in their own way.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::progress::SharedProgress;
 use super::said::Said;
 use crate::operation::{Observer, Silent, StopSwitch};
 
-/// Prints, or records, what a session reports.
+/// Prints or records what a session reports.
 pub trait Talk: Send + Sync {
     /// Reports a text; a structured log adds the fields.
     fn say(&self, said: Said, text: &str, fields: &[(&str, Value)]);
@@ -22,7 +22,7 @@ pub trait Talk: Send + Sync {
         Err(Failure::refused(format!("no user to ask: {question}")))
     }
 
-    /// Adds a field to each later line.
+    /// Adds a field to every later line.
     fn about(&self, _name: &'static str, _value: &str) {}
 
     /// Shows a wait that ends at a known time.
@@ -35,7 +35,7 @@ pub trait Talk: Send + Sync {
         Box::new(Silent)
     }
 
-    /// Asks the operation to stop if the user or the system requests it, until the returned value is dropped.
+    /// Lets the user or the system stop the operation through the switch, until the returned value is dropped.
     fn listen(&self, _switch: StopSwitch) -> Box<dyn Any + Send> {
         Box::new(())
     }
@@ -43,7 +43,7 @@ pub trait Talk: Send + Sync {
 
 /// A wait that ends at a known time.
 pub trait Countdown: Send {
-    /// Shows the reason of the wait, and its longest duration.
+    /// Shows the reason for the wait and the longest remaining time.
     fn show(&mut self, left: Duration, text: &str);
 }
 
@@ -54,7 +54,7 @@ impl Countdown for Unseen {
     fn show(&mut self, _left: Duration, _text: &str) {}
 }
 
-/// The voice of a session.
+/// The voice of a session: a shared implementation of [`Talk`].
 #[derive(Clone)]
 pub struct Voice(Arc<dyn Talk>);
 
@@ -74,7 +74,7 @@ impl Voice {
         self.say(Said::Warning, text, &[]);
     }
 
-    /// Reports what is being done.
+    /// Reports the action that is running.
     pub fn progress(&self, text: &str) {
         self.say(Said::Progress, text, &[]);
     }
@@ -88,7 +88,7 @@ impl std::ops::Deref for Voice {
     }
 }
 
-/// A voice without output; every question fails.
+/// A voice without output. Every question fails.
 impl Talk for Silent {
     fn say(&self, _said: Said, _text: &str, _fields: &[(&str, Value)]) {}
 }

@@ -1,4 +1,4 @@
-//! The errors of a store, by what the reader of the message can do about them.
+//! Errors of a store, grouped by how to fix them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,16 +8,17 @@ use super::{Expected, Key, KeyRange, Revision};
 /// The access for which a user of etcd needs a permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// To read these keys.
+    /// Permission to read these keys.
     Read(Vec<KeyRange>),
-    /// To write these keys, and to read them: a transaction compares them.
+    /// Permission to write these keys, and to read them, because a transaction compares them.
     Write(Vec<Key>),
-    /// What only the role `root` can do: members, alarms, a snapshot.
+    /// Permission of the role `root`, needed for members, alarms and snapshots.
     Administer(&'static str),
 }
 
 impl Access {
-    /// Returns the permission in the form of `etcdctl role grant-permission ROLE ...`; `None` if only the role `root` has it.
+    /// Returns the permissions in the format of `etcdctl role grant-permission ROLE ...`; `None` if only the role `root` has the
+    /// access.
     pub fn grants(&self) -> Option<Vec<String>> {
         match self {
             Self::Read(ranges) => Some(ranges.iter().map(|range| grant("read", range)).collect()),
@@ -67,35 +68,35 @@ pub enum StoreError {
     Unreachable {
         /// The endpoints, as given.
         endpoints: String,
-        /// The time limit.
+        /// The time limit, in seconds.
         seconds: u64,
-        /// The last failure.
+        /// Reason of the last failed attempt.
         reason: String,
     },
-    /// The server rejected user, password, token or client certificate.
+    /// etcd rejected the user, password, token or client certificate.
     #[error("etcd at `{endpoints}` rejected the credentials: {reason}")]
     Unauthenticated {
         /// The endpoints, as given.
         endpoints: String,
-        /// The server's message.
+        /// Message of etcd.
         reason: String,
     },
-    /// The user is not allowed to read or write this.
+    /// The user has no permission for the access.
     #[error("the etcd user is not allowed to {access} at `{endpoints}`: {reason}")]
     PermissionDenied {
         /// The endpoints, as given.
         endpoints: String,
         /// The refused access.
         access: Access,
-        /// The server's message.
+        /// Message of etcd.
         reason: String,
     },
     /// A certificate, key or other connection setting cannot be used.
     #[error("cannot use {what}: {reason}")]
     Configuration {
-        /// The setting, as in `the client certificate `FILE``.
+        /// The setting, as in ``the client certificate `FILE` ``.
         what: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The requested revision is compacted.
@@ -103,7 +104,7 @@ pub enum StoreError {
     Compacted {
         /// The requested revision.
         asked: Revision,
-        /// The oldest one available.
+        /// The oldest available revision.
         oldest: Revision,
     },
     /// The requested revision does not exist yet.
@@ -111,15 +112,15 @@ pub enum StoreError {
     FutureRevision {
         /// The requested revision.
         asked: Revision,
-        /// The newest one.
+        /// The newest revision.
         newest: Revision,
     },
-    /// The server answered with another failure.
+    /// etcd answered with another failure.
     #[error("etcd at `{endpoints}` failed: {reason}")]
     Server {
         /// The endpoints, as given.
         endpoints: String,
-        /// The server's message.
+        /// Message of etcd.
         reason: String,
     },
     /// A value that is encrypted at rest cannot be decrypted, or a value cannot be encrypted.
@@ -127,67 +128,67 @@ pub enum StoreError {
     Sealed {
         /// The key.
         key: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A file could not be opened or mapped.
     #[error("cannot read `{path}`: {source}", path = path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The operating system's message.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// A file could not be written.
     #[error("cannot write `{path}`: {source}", path = path.display())]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The operating system's message.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// A file is not an etcd snapshot.
     #[error("`{path}` is not an etcd snapshot: {reason}", path = path.display())]
     NotASnapshot {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was found.
+        /// The found content.
         reason: String,
     },
     /// A file is shorter than its structure requires.
     #[error("snapshot `{path}` is truncated: {reason}", path = path.display())]
     Truncated {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was found and expected.
+        /// The found and the expected content.
         reason: String,
     },
     /// The trailing SHA-256 does not match the content.
     #[error("snapshot `{path}` is damaged: its SHA-256 is {computed}, but the file has {stored}", path = path.display())]
     Checksum {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Hexadecimal, of the content.
+        /// SHA-256 of the content, in hexadecimal.
         computed: String,
-        /// Hexadecimal, from the end of the file.
+        /// SHA-256 at the end of the file, in hexadecimal.
         stored: String,
     },
     /// The structure of a database file is broken.
     #[error("snapshot `{path}` is damaged at page {page}, byte {offset} of the file: {reason}", path = path.display())]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The page.
+        /// Id of the page.
         page: u64,
         /// Offset in bytes from the start of the file.
         offset: u64,
-        /// What was found and expected.
+        /// The found and the expected content.
         reason: String,
     },
 }
 
 impl StoreError {
-    /// Returns the same error; a missing permission gets the access that it is missing for.
+    /// Sets the refused access of a [`Self::PermissionDenied`]. Returns any other error unchanged.
     #[must_use]
     pub fn denied(self, access: impl FnOnce() -> Access) -> Self {
         match self {
@@ -199,29 +200,30 @@ impl StoreError {
     }
 }
 
-/// Why a commit did not happen, or possibly did not.
+/// Why a commit failed, or why its outcome is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
-    /// An expectation did not hold. Nothing was written.
+    /// The state of a key differs from the expected state. Nothing was written.
     #[error("`{key}` was changed by another client: expected {expected}, found {found}", expected = describe(expected), found = found.as_ref().map_or_else(|| "no such key".to_string(), |r| format!("revision {r}")))]
     Conflict {
-        /// The first key that differs.
+        /// The first key whose state differs.
         key: Key,
-        /// The expectation.
+        /// The expected state.
         expected: Expected,
-        /// The key's present revision (last change, or creation for a creation precondition), `None` if it is absent.
+        /// Current revision of the key's last change, or of its creation for [`super::Guard::SameCreation`]. `None` if the key
+        /// does not exist.
         found: Option<Revision>,
     },
-    /// The transaction was refused as a whole: too large, no space, a key twice. Nothing was written.
+    /// The whole transaction was refused, for example because it is too large or has a key twice. Nothing was written.
     #[error("the transaction was refused: {reason}")]
     Refused {
         /// The reason.
         reason: String,
     },
-    /// The response was lost; it is unknown whether the transaction happened.
+    /// The response was lost, so it is unknown whether the transaction was executed.
     #[error("the response to a write was lost, so its outcome is unknown: {reason}")]
     OutcomeUnknown {
-        /// The failure.
+        /// The reason.
         reason: String,
     },
     /// The store failed before anything was written.

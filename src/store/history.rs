@@ -1,5 +1,4 @@
-//! Keys with all of their versions in memory, in key order: the data structure of the memory store, and of
-//! an overlay's changes.
+//! All versions of keys in memory, in key order. The memory store and the overlay use this data structure.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -10,31 +9,30 @@ use super::{Entry, Key, KeyRange, Revision};
 /// The version of a key at one revision.
 #[derive(Debug, Clone)]
 pub(super) struct Version {
-    /// The revision.
+    /// Revision of this version.
     pub revision: Revision,
-    /// The key from then on, `None` for its removal. Shared, so that a visitor needs no lock.
+    /// Content of the key at this revision; `None` for a deletion. It is shared, so that a visitor needs no lock.
     pub entry: Option<Arc<Entry>>,
 }
 
-/// Every version of every key. Versions are pushed in the order of their revisions.
+/// Every version of every key. Versions must be pushed in the order of their revisions.
 #[derive(Debug, Default)]
 pub(super) struct History {
     keys: BTreeMap<Key, Vec<Version>>,
 }
 
 impl History {
-    /// Adds a version, the newest one of its key.
+    /// Adds a version of a key, which must be newer than the earlier versions.
     pub(super) fn push(&mut self, key: Key, revision: Revision, entry: Option<Entry>) {
         self.keys.entry(key).or_default().push(Version { revision, entry: entry.map(Arc::new) });
     }
 
-    /// Returns the key at that revision; `None` if it has no version up to it.
+    /// Returns the version of a key at a revision; `None` if the key has no version up to this revision.
     pub(super) fn version_at(&self, key: &Key, at: Revision) -> Option<&Version> {
         self.keys.get(key).and_then(|versions| newest_until(versions, at))
     }
 
-    /// Returns, in key order, the keys of a range at that revision. Keys without a version up to it
-    /// are omitted.
+    /// Returns the keys of a range at a revision, in key order. Keys without a version up to this revision are omitted.
     pub(super) fn range_at<'h>(
         &'h self,
         range: &'h KeyRange,
@@ -52,7 +50,7 @@ impl History {
             .filter_map(move |(key, versions)| newest_until(versions, at).map(|version| (key, version)))
     }
 
-    /// Drops the versions that are not visible at that revision or later.
+    /// Drops the versions that are not visible at a revision or later.
     pub(super) fn compact(&mut self, at: Revision) {
         self.keys.retain(|_, versions| {
             let superseded = versions.partition_point(|version| version.revision <= at).saturating_sub(1);

@@ -1,16 +1,15 @@
-//! Keys and ranges of keys: bytes in byte order, as in etcd (etcd API v3, `RangeRequest`).
+//! Keys and key ranges, as in etcd: a key is a sequence of bytes, sorted in byte order (etcd API v3, `RangeRequest`).
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A key: any bytes; those of a Kubernetes API server are UTF-8 paths such as
-/// `/registry/services/specs/default/kubernetes`.
+/// A key: any bytes. Keys of a Kubernetes API server are UTF-8 paths such as `/registry/services/specs/default/kubernetes`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Vec<u8>);
 
 impl Key {
-    /// Returns the key's bytes.
+    /// Returns the bytes of the key.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -46,7 +45,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Serialised as text, with bytes outside printable ASCII escaped; API server keys need no escape.
+/// Serializes a key as text. Bytes outside printable ASCII are escaped; keys of API servers need no escapes.
 impl Serialize for Key {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -63,7 +62,7 @@ impl<'de> Deserialize<'de> for Key {
     }
 }
 
-/// A range of keys: from `start` (included) to `end` (excluded; `None` is the end of the key space).
+/// A range of keys from `start` (included) to `end` (excluded). If `end` is `None`, the range has no upper limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRange {
     start: Key,
@@ -71,19 +70,19 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// All keys.
+    /// Returns the range of all keys.
     pub fn everything() -> Self {
         Self { start: Key(Vec::new()), end: None }
     }
 
-    /// Just one key.
+    /// Returns the range that contains only one key.
     pub fn exact(key: &Key) -> Self {
         let mut end = key.0.clone();
         end.push(0);
         Self { start: key.clone(), end: Some(Key(end)) }
     }
 
-    /// Every key that starts with these bytes.
+    /// Returns the range of all keys that start with a prefix.
     pub fn prefix(prefix: impl Into<Key>) -> Self {
         let start = prefix.into();
         let mut end = start.0.clone();
@@ -96,23 +95,23 @@ impl KeyRange {
         Self { start, end: None }
     }
 
-    /// The part of the range from a key on.
+    /// Returns the part of the range that starts at a key.
     #[must_use]
     pub fn from(&self, start: Key) -> Self {
         Self { start: start.max(self.start.clone()), end: self.end.clone() }
     }
 
-    /// The first key that can be in the range.
+    /// Returns the first key that can be in the range.
     pub fn start(&self) -> &Key {
         &self.start
     }
 
-    /// The first key after the range, `None` if the range has no end.
+    /// Returns the first key after the range; `None` if the range has no upper limit.
     pub fn end(&self) -> Option<&Key> {
         self.end.as_ref()
     }
 
-    /// Whether the key lies in the range.
+    /// Whether the range contains a key.
     pub fn contains(&self, key: &[u8]) -> bool {
         key >= self.start.as_bytes() && self.end.as_ref().is_none_or(|end| key < end.as_bytes())
     }

@@ -1,8 +1,7 @@
-//! Keys with a TTL: with them a store shows that a client is alive.
+//! Keys with a TTL, which show that a client is alive.
 //!
-//! A lease has a TTL and expires unless it is renewed; its keys are removed with
-//! it. Only a live store, whose clock always runs, has leases. Locks are not part of this
-//! module: they are built on leases.
+//! A lease has a TTL and expires unless it is renewed. The store then deletes the keys of the lease. Only stores with a clock
+//! have leases. Locks use leases, but are not part of this module.
 
 use std::time::Duration;
 
@@ -10,41 +9,41 @@ use async_trait::async_trait;
 
 use super::{CommitError, Key, Revision, StoreError, WriteStore};
 
-/// The id of a lease, never 0, which means no lease ([`super::Entry::lease`]).
+/// The id of a lease. It is never 0, because 0 means "no lease" ([`super::Entry::lease`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub i64);
 
 /// A granted lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Granted {
-    /// Its id, which no other lease has or will have.
+    /// Id of the lease. No other lease ever gets this id.
     pub lease: LeaseId,
-    /// Its TTL, from now on and from every renewal: the requested time in
-    /// whole seconds, or more if the store's minimum is higher.
+    /// Time until the lease expires, counted from the grant and again from every renewal. It is the requested time in whole
+    /// seconds, or longer if the store has a higher minimum.
     pub ttl: Duration,
 }
 
 /// A store with leases.
 #[async_trait]
 pub trait LeaseStore: WriteStore {
-    /// Grants a lease. If the response is lost, an unused lease can exist; it expires.
+    /// Grants a lease. If the response is lost, an unused lease may exist until it expires.
     async fn grant(&self, ttl: Duration) -> Result<Granted, StoreError>;
 
-    /// Creates a key that is removed with the lease, unless the key exists; returns the revision of its creation.
+    /// Creates a key that is deleted when the lease ends. Returns the revision of the creation.
     ///
-    /// Fails as [`WriteStore::commit`] does: with [`CommitError::Conflict`] if the key exists, with
-    /// [`CommitError::Refused`] if the lease does not exist, and with [`CommitError::OutcomeUnknown`] if the
-    /// response was lost; the key's lease then shows its owner.
+    /// Fails like [`WriteStore::commit`]: with [`CommitError::Conflict`] if the key exists, with [`CommitError::Refused`] if the
+    /// lease does not exist, and with [`CommitError::OutcomeUnknown`] if the response was lost. After a lost response, the lease
+    /// of the key shows which client created it.
     async fn create(&self, key: &Key, value: &[u8], lease: LeaseId) -> Result<Revision, CommitError>;
 
-    /// Renews the lease for its whole TTL. Returns `false` if it has expired.
+    /// Renews the lease for its whole TTL. Returns `false` if the lease has expired.
     ///
-    /// Ends within the given time (and the time to connect), and tries each endpoint in it.
+    /// Ends within the time `within`, plus the time to connect. Tries each endpoint in this time.
     async fn keep_alive(&self, lease: LeaseId, within: Duration) -> Result<bool, StoreError>;
 
-    /// Returns the remaining time of the lease, in whole seconds; `None` if it has expired.
+    /// Returns the remaining time of the lease in whole seconds; `None` if the lease has expired.
     async fn time_left(&self, lease: LeaseId) -> Result<Option<Duration>, StoreError>;
 
-    /// Ends the lease and removes its keys. Succeeds if the lease has ended already.
+    /// Ends the lease and deletes its keys. Also succeeds if the lease has already ended.
     async fn revoke(&self, lease: LeaseId) -> Result<(), StoreError>;
 }

@@ -1,9 +1,8 @@
-//! A complete store in memory: for tests, and as a base of other stores.
+//! A complete store in memory, for tests and as a base of an overlay.
 //!
-//! It behaves as etcd does: one revision per transaction, creation and modification revisions, versions,
-//! reads at older revisions, compaction, leases. An empty store is at revision 1, as an empty etcd is
-//! (`currentRev := int64(1)`, server/storage/mvcc/kvstore.go, v3.6.16). Its user sets its clock: time passes
-//! for its leases only with [`MemoryStore::advance`].
+//! It behaves like etcd: one revision per transaction, creation and modification revisions, versions, reads at older revisions,
+//! compaction, leases. An empty store is at revision 1, like an empty etcd (`currentRev := int64(1)`,
+//! server/storage/mvcc/kvstore.go, v3.6.16). The clock of the leases advances only with [`MemoryStore::advance`].
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,7 +28,7 @@ pub struct MemoryStore {
 struct State {
     history: History,
     newest: Revision,
-    /// The revision of the last compaction, which is still readable; 0 before the first compaction.
+    /// Revision of the last compaction, or 0 before the first compaction. This revision is still readable.
     compacted: Revision,
     /// Time since the store was created.
     now: Duration,
@@ -37,7 +36,7 @@ struct State {
     last_lease: i64,
 }
 
-/// The time of a lease.
+/// TTL and expiry of a lease.
 #[derive(Debug, Clone, Copy)]
 struct Term {
     ttl: Duration,
@@ -51,14 +50,14 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
-    /// Returns an empty store, at revision 1.
+    /// Returns an empty store at revision 1.
     pub fn new() -> Self {
         Self::from_entries([])
     }
 
-    /// Returns a store of these entries with the given revisions and versions, at the newest
-    /// of their revisions. Their earlier history is unknown, so reads before that revision are refused as
-    /// compacted. If two entries have the same key, the later in the list counts.
+    /// Returns a store with entries that keep their revisions and versions. The store is at the newest revision of the entries.
+    /// The history before this revision is unknown, so earlier reads fail as compacted. If two entries have the same key, the
+    /// last entry in the list counts.
     pub fn from_entries(entries: impl IntoIterator<Item = Entry>) -> Self {
         let mut history = History::default();
         let mut newest = Revision(1);
@@ -72,7 +71,7 @@ impl MemoryStore {
         Self { state: Mutex::new(State { history, newest, compacted, now, leases, last_lease }) }
     }
 
-    /// Advances the clock of the leases; expired ones end, with their keys.
+    /// Advances the clock of the leases. Leases that expire are ended, and their keys are deleted.
     pub fn advance(&self, by: Duration) {
         let mut state = self.lock();
         state.now = state.now.saturating_add(by);
@@ -84,10 +83,10 @@ impl MemoryStore {
         }
     }
 
-    /// Drops the history before a revision; that revision itself stays readable.
+    /// Drops the history before a revision. The revision itself stays readable.
     ///
-    /// Fails with [`StoreError::Compacted`] or [`StoreError::FutureRevision`] as etcd does
-    /// (`store.updateCompactRev`, server/storage/mvcc/kvstore.go, v3.6.16).
+    /// Fails with [`StoreError::Compacted`] or [`StoreError::FutureRevision`], like etcd (`store.updateCompactRev`,
+    /// server/storage/mvcc/kvstore.go, v3.6.16).
     pub fn compact(&self, at: Revision) -> Result<(), StoreError> {
         let mut state = self.lock();
         if at <= state.compacted {
@@ -101,8 +100,8 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// A panic elsewhere cannot leave a half-changed state (a commit checks first, then only appends), so
-    /// a poisoned lock is usable.
+    /// Locks the state. A poisoned lock is usable: a commit checks first and then only appends, so a panic in another thread
+    /// cannot leave a half-changed state.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -125,7 +124,7 @@ impl State {
         self.history.version_at(key, self.newest).and_then(|version| version.entry.as_deref())
     }
 
-    /// Ends a lease and removes its keys, at a revision of their own.
+    /// Ends a lease, and deletes its keys in a separate revision.
     fn end(&mut self, lease: LeaseId) {
         self.leases.remove(&lease);
         let everything = KeyRange::everything();

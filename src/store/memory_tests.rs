@@ -1,4 +1,4 @@
-//! Tests of the memory store against a model that keeps a copy of all keys per revision.
+//! Tests of the memory store. They compare it with a model that keeps a copy of all keys per revision.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::store::{Action, Expected, Guard};
 
 type Keys = BTreeMap<Key, Entry>;
 
-/// The effect of a transaction, computed without the tested code.
+/// Returns the keys after a transaction, computed without the tested code.
 fn model(keys: &Keys, transaction: &Transaction, revision: Revision) -> Option<Keys> {
     let found = |key: &Key| keys.get(key).map(|entry| entry.mod_revision);
     let guards_hold = transaction.guards.iter().all(|guard| match guard {
@@ -52,8 +52,7 @@ fn model(keys: &Keys, transaction: &Transaction, revision: Revision) -> Option<K
 }
 
 proptest! {
-    /// Every commit succeeds exactly if the model's does, and every revision since the compaction is
-    /// readable as it was.
+    /// A commit must succeed only if it succeeds in the model. Every revision since the compaction must still have the same keys.
     #[test]
     fn store_behaves_as_a_map_with_a_copy_per_revision(history in histories(), compact_at in 0..30_i64) {
         run(async {

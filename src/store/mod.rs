@@ -1,16 +1,13 @@
-//! The storage of a cluster's objects, and the only way to change them.
+//! Reads and changes the stored objects of a cluster.
 //!
-//! A store is a revisioned key-value space in the sense of etcd v3. [`ReadStore`] and [`WriteStore`] are
-//! different traits: code with a `ReadStore` cannot write. The only write is
-//! [`WriteStore::commit`]: a set of changes, each with the revision that it expects to replace, executed
-//! completely or not at all. There is no unconditional write, so a concurrent change of another client is
-//! never overwritten unnoticed.
+//! A store contains keys, values and revisions, as in etcd v3. [`ReadStore`] and [`WriteStore`] are different traits, so code
+//! with a `ReadStore` cannot write. The only way to write is [`WriteStore::commit`], which executes a set of changes completely
+//! or not at all. Each change has the revision that it expects to replace. There is no unconditional write, so a write never
+//! silently overwrites a concurrent change of another client.
 //!
-//! Four stores implement this contract (`tests/it/store_contract.rs` checks it):
-//! [`etcd`] a live cluster, [`snapshot`] a file (read only), [`memory`] a complete store for tests, and
-//! [`overlay`], which reads through another store and keeps writes in memory, for dry runs.
-//! [`seal`] is a layer over any of them for encryption at rest.
-//! Stores with a clock of their own also have keys with a TTL: [`lease`].
+//! Four stores implement these traits (`tests/it/store_contract.rs` tests them): [`etcd`] is a live cluster, [`snapshot`] is a
+//! file (read only), [`memory`] is a store for tests, and [`overlay`] keeps writes in memory above another store, for dry runs.
+//! [`seal`] adds encryption at rest to any store. Stores with a clock also support keys with a TTL ([`lease`]).
 
 pub mod etcd;
 pub mod lease;
@@ -34,8 +31,8 @@ use std::ops::ControlFlow;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-/// A revision of the whole store: etcd's counter, one step per transaction; never 0 in a store that is
-/// not empty. As an *expected* revision, see [`Expected`].
+/// A revision of the whole store: etcd's counter, which each transaction increments by one. It is never 0 in a store that is not
+/// empty. For expected revisions see [`Expected`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Revision(pub i64);
@@ -49,22 +46,22 @@ impl std::fmt::Display for Revision {
 /// One key with its value, borrowed from the store during a visit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The full key, the API server's prefix included.
+    /// The full key, including the prefix of the API server.
     pub key: &'a [u8],
-    /// The value as stored, envelope included.
+    /// The value as stored, including its encryption envelope.
     pub value: &'a [u8],
-    /// Revision of the key's creation (since it last did not exist).
+    /// Revision of the key's creation. A deleted key that is created again has a new creation revision.
     pub create_revision: Revision,
     /// Revision of the last change.
     pub mod_revision: Revision,
-    /// Number of writes since the creation, from 1.
+    /// Number of writes since the creation, starting at 1.
     pub version: i64,
-    /// Lease id, 0 for none.
+    /// Lease id; 0 without a lease.
     pub lease: i64,
 }
 
 impl Record<'_> {
-    /// Returns an owned copy.
+    /// Returns an owned copy of the record.
     pub fn to_entry(&self) -> Entry {
         Entry {
             key: Key::from(self.key),
@@ -77,7 +74,7 @@ impl Record<'_> {
     }
 }
 
-/// One key with its value, owned. Fields as in [`Record`].
+/// One key with its value, owned. The fields are the same as in [`Record`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of Record, documented there")]
 pub struct Entry {
@@ -103,10 +100,10 @@ impl Entry {
     }
 }
 
-/// The result of a visitor of [`ReadStore::scan`]: continue, or stop the scan early (not an error).
+/// Result of a visitor of [`ReadStore::scan`]: continue, or stop the scan early. Stopping is not an error.
 pub type Visit = ControlFlow<()>;
 
-/// The visitor of [`ReadStore::scan`].
+/// A function that [`ReadStore::scan`] calls for each record.
 pub type Visitor<'v> = dyn for<'r> FnMut(Record<'r>) -> Visit + Send + 'v;
 
 /// A store that can be read.
@@ -118,11 +115,11 @@ pub trait ReadStore: Send + Sync {
     /// Returns the newest revision.
     async fn revision(&self) -> Result<Revision, StoreError>;
 
-    /// Returns the newest value of one key, `None` if the key does not exist.
+    /// Returns the newest value of a key; `None` if the key does not exist.
     async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError>;
 
-    /// Returns the newest values of several keys, each as [`Self::get`] does, in the order of the keys; in as few requests
-    /// as possible. They are not necessarily from one revision.
+    /// Returns the newest values of several keys in the order of the keys, each like [`Self::get`]. Uses as few requests as
+    /// possible. The values may be from different revisions.
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Entry>>, StoreError> {
         let mut found = Vec::with_capacity(keys.len());
         for key in keys {
@@ -131,15 +128,13 @@ pub trait ReadStore: Send + Sync {
         Ok(found)
     }
 
-    /// Visits every key of the given ranges, range by range and in key order within each, at
-    /// one revision: the given one, or the newest one. Returns that revision.
+    /// Visits every key of the ranges at one revision: `at`, or the newest revision. Visits range by range, and within each range
+    /// in key order. Returns the revision.
     ///
-    /// Records are streamed: a store keeps no more than a page of them in memory. A key in two of the
-    /// ranges is visited twice.
+    /// Records are streamed: a store keeps at most one page of records in memory. A key in two ranges is visited twice.
     ///
-    /// Fails with [`StoreError::Compacted`] if the store no longer has that revision (also in the middle
-    /// of a long scan: start again; and for a revision below 1), and with
-    /// [`StoreError::FutureRevision`] if it does not have it yet.
+    /// Fails with [`StoreError::Compacted`] if the store no longer has the revision, and for a revision below 1. This can also
+    /// happen during a long scan: then start again. Fails with [`StoreError::FutureRevision`] if the revision does not exist yet.
     async fn scan(
         &self,
         ranges: &[KeyRange],
@@ -147,30 +142,33 @@ pub trait ReadStore: Send + Sync {
         visitor: &mut Visitor<'_>,
     ) -> Result<Revision, StoreError>;
 
-    /// Returns about how many keys a range has, to allocate memory before a scan; `None` if
-    /// the store would have to read to count them.
+    /// Returns the approximate number of keys in a range, to allocate memory before a scan. `None` if the store cannot estimate
+    /// the number without reading.
     fn count_hint(&self, _range: &KeyRange) -> Option<usize> {
         None
     }
 }
 
-/// A store that can be written, by compare-and-swap only.
+/// A store that can be written, but only by compare-and-swap.
 #[async_trait]
 pub trait WriteStore: ReadStore {
-    /// Executes a transaction: all of its changes at one new revision, which is returned, or none.
+    /// Executes all changes of a transaction at one new revision, or none of them. Returns the new revision.
     ///
-    /// Fails with [`CommitError::Conflict`] if an expectation or a precondition does not hold (nothing is
-    /// written; preconditions are checked first), with [`CommitError::Refused`] if no store can execute it (no
-    /// changes, a key in two changes, an empty key, an expected revision below 1, the removal of a key that is
-    /// expected to be absent) or etcd's limits prevent it (1.5 MiB, 128 operations by default), and with
-    /// [`CommitError::OutcomeUnknown`] if the response was lost: the caller must read before it retries.
+    /// Fails with [`CommitError::Conflict`] if an expectation or a precondition does not hold. Then nothing is written.
+    /// Preconditions are checked first.
+    ///
+    /// Fails with [`CommitError::Refused`] if no store can execute the transaction: no changes, a key in two changes, an empty
+    /// key, an expected revision below 1, or the deletion of a key that is expected to be absent. The error is the same if the
+    /// transaction exceeds etcd's limits (by default 1.5 MiB and 128 operations).
+    ///
+    /// Fails with [`CommitError::OutcomeUnknown`] if the response was lost. The caller must read before it retries.
     async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError>;
 }
 
-/// A set of changes that happen together or not at all. No key occurs in two changes.
+/// A set of changes that are executed together or not at all. No key occurs in two changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// The preconditions, besides the changes' own expectations.
+    /// Preconditions, in addition to the expected state of each change.
     pub guards: Vec<Guard>,
     /// The changes.
     pub changes: Vec<Change>,
@@ -179,16 +177,16 @@ pub struct Transaction {
 /// A precondition on a key that the transaction does not change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Guard {
-    /// The key exists, last changed at this revision.
+    /// The key exists and was last changed at this revision.
     Unchanged(Key, Revision),
-    /// The key exists and was created at this revision, whatever its later changes: the fencing of a
-    /// lock holder.
+    /// The key exists and was created at this revision; later changes do not matter. The creation revision is the fencing token
+    /// of a lock holder.
     SameCreation(Key, Revision),
     /// The key does not exist.
     Absent(Key),
 }
 
-/// One key's change.
+/// The change of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The key.
@@ -202,17 +200,17 @@ pub struct Change {
 /// The expected state of a key at the moment of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// It does not exist.
+    /// The key does not exist.
     Absent,
-    /// It exists and was last changed at this revision.
+    /// The key exists and was last changed at this revision.
     At(Revision),
 }
 
 /// The effect of a change on its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Stores this value. An update keeps the key's lease, a creation has none.
+    /// Stores a value. An update keeps the lease of the key; a created key has no lease.
     Put(Vec<u8>),
-    /// Removes the key.
+    /// Deletes the key.
     Delete,
 }

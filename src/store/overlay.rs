@@ -1,11 +1,10 @@
-//! A store that reads through another one and keeps writes in memory: the store of a dry run and of a
-//! rehearsal.
+//! A store that reads from a base store and keeps its own writes in memory. Dry runs and rehearsals use it.
 //!
-//! It never writes to its base (it has a [`ReadStore`] and so cannot), and behaves like the base without
-//! concurrent clients: the base is read at the one revision that it had when
-//! the overlay was created, and the overlay counts its own revisions from there.
+//! The overlay cannot write to its base, because it has only a [`ReadStore`]. It behaves like the base without concurrent
+//! clients. The base is always read at the revision at which the overlay was created. The overlay continues to count revisions
+//! from there.
 //!
-//! Memory is proportional to the writes: the base is streamed, never copied. If the base compacts the pinned
+//! The used memory is proportional to the writes, because the base is streamed and never copied. If the base compacts this
 //! revision, reads fail with [`StoreError::Compacted`].
 
 use std::collections::HashMap;
@@ -21,7 +20,7 @@ use super::{
     WriteStore,
 };
 
-/// A store above another one. See the module documentation.
+/// A store above a base store. See the module documentation.
 pub struct Overlay {
     base: Arc<dyn ReadStore>,
     base_revision: Revision,
@@ -33,19 +32,19 @@ struct State {
     newest: Revision,
 }
 
-/// The overlay's state of one key.
+/// A key that was changed in the overlay, with its current content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverlayChange {
     /// The key.
     pub key: Key,
-    /// The key as it is now; `None` if it was removed.
+    /// Current content of the key; `None` if the key was deleted.
     pub entry: Option<Entry>,
 }
 
 impl Overlay {
-    /// Returns an overlay without changes, above the base at its present revision.
+    /// Returns an overlay without changes, above the current revision of the base.
     ///
-    /// Fails if the base cannot return its revision.
+    /// Fails if the revision of the base cannot be read.
     pub async fn new(base: Arc<dyn ReadStore>) -> Result<Self, StoreError> {
         let base_revision = base.revision().await?;
         let state = Mutex::new(State { history: History::default(), newest: base_revision });
@@ -57,13 +56,13 @@ impl Overlay {
         self.base_revision
     }
 
-    /// Returns the keys written or removed in the overlay, in key order, including keys that were
-    /// changed and changed back.
+    /// Returns the keys that were written or deleted in the overlay, in key order. Includes keys that have their old content
+    /// again.
     pub fn changed_keys(&self) -> Vec<Key> {
         self.changes().into_iter().map(|change| change.key).collect()
     }
 
-    /// Returns the overlay's changes, in key order: each changed key in its present state.
+    /// Returns all changed keys with their current content, in key order.
     pub fn changes(&self) -> Vec<OverlayChange> {
         let state = self.lock();
         let everything = KeyRange::everything();
@@ -76,7 +75,7 @@ impl Overlay {
             .collect()
     }
 
-    /// See [`super::memory`]: a poisoned lock has a consistent state.
+    /// Locks the state. A poisoned lock is usable, because its state is consistent (see [`super::memory`]).
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,8 +90,7 @@ impl Overlay {
         Ok(found)
     }
 
-    /// Reads the keys of conditions in one scan: for keys outside its scope a snapshot needs a pass
-    /// over its file for each.
+    /// Reads the keys of the conditions in one scan. For keys outside its scope, a snapshot scans its whole file on every read.
     async fn base_states(&self, keys: &[&Key]) -> Result<HashMap<Key, KeyState>, StoreError> {
         let mut states = HashMap::with_capacity(keys.len());
         let ranges: Vec<_> = keys.iter().map(|key| KeyRange::exact(key)).collect();
@@ -104,8 +102,8 @@ impl Overlay {
         Ok(states)
     }
 
-    /// Visits one range of base and overlay merged. The overlay's part is copied first, so that no lock
-    /// is held during reads of the base.
+    /// Visits one range of the merged keys of base and overlay. The overlay's keys are copied first, so that no lock is held
+    /// during reads of the base.
     async fn scan_range(
         &self,
         range: &KeyRange,
@@ -127,13 +125,13 @@ impl Overlay {
     }
 }
 
-/// The overlay's versions of one range that are still to be visited, in key order.
+/// The overlay's versions of one range that are not visited yet, in key order.
 struct Merge {
     own: std::iter::Peekable<std::vec::IntoIter<(Key, Version)>>,
 }
 
 impl Merge {
-    /// Visits the overlay's keys up to the base's record, then that record unless the overlay replaces it.
+    /// Visits the overlay's keys up to a record of the base, then the record of the base, unless the overlay has a newer version.
     fn step(&mut self, base: Record<'_>, visitor: &mut Visitor<'_>) -> Visit {
         while let Some((key, version)) = self.own.next_if(|(key, _)| key.as_bytes() <= base.key) {
             if let Some(entry) = &version.entry {
@@ -146,7 +144,7 @@ impl Merge {
         visitor(base)
     }
 
-    /// Visits the rest after the base's last record.
+    /// Visits the remaining keys of the overlay, after the last record of the base.
     fn rest(self, visitor: &mut Visitor<'_>) -> Visit {
         for (_, version) in self.own {
             if let Some(entry) = &version.entry {
@@ -178,8 +176,8 @@ impl ReadStore for Overlay {
         }
     }
 
-    /// As the trait requires. Revisions from the base's on are the overlay's own, all of which it still
-    /// has; an older one is read from the base, which can have compacted it.
+    /// Scans like [`ReadStore::scan`]. The overlay has all revisions from its base revision on. An older revision is read from
+    /// the base, which may have compacted it.
     async fn scan(
         &self,
         ranges: &[KeyRange],
@@ -207,7 +205,7 @@ impl ReadStore for Overlay {
 impl WriteStore for Overlay {
     async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError> {
         transaction.validate()?;
-        // The base stays at its revision, so it can be read before the lock is taken.
+        // The base is read at a fixed revision, so it can be read before the lock is taken.
         let base = self.base_states(&transaction.condition_keys()).await?;
         let mut state = self.lock();
         let revision = Revision(state.newest.0.saturating_add(1));

@@ -1,4 +1,4 @@
-//! Tests of the overlay against the memory store, which is tested against a model.
+//! Tests of the overlay. They compare it with the memory store, which has its own tests against a model.
 
 use proptest::prelude::*;
 
@@ -7,8 +7,8 @@ use crate::store::memory::MemoryStore;
 use crate::store::testing::{build, everything, histories, run};
 
 proptest! {
-    /// If a history is cut in two at any point, the second part on an overlay over the first gives the
-    /// same results, revisions and keys as all of it on one store.
+    /// Runs the first part of a history on a memory store, and the rest on an overlay above this store. Results, revisions and
+    /// keys must be the same as for the whole history on one memory store.
     #[test]
     fn overlay_behaves_like_the_base(history in histories(), cut in 0..25_usize) {
         run(async {

@@ -1,8 +1,7 @@
-//! Encryption at rest as a layer over any store: values are decrypted when they are read and encrypted when they are
-//! written.
+//! Encryption at rest as a layer above any store. Values are decrypted when they are read, and encrypted when they are written.
 //!
-//! A user of a [`Sealed`] store gets plain objects, keys and revisions. Without a [`Seal`] it changes
-//! nothing. A value without a known key stays as it is stored.
+//! Reads from a [`Sealed`] store return decrypted values with their keys and revisions. Without a [`Seal`] the layer changes
+//! nothing. A value whose encryption key is not known is returned as it is stored.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -17,24 +16,24 @@ use super::{
     WriteStore,
 };
 
-/// Why a value cannot be decrypted or encrypted. It contains no part of keys or contents.
+/// Why a value cannot be decrypted or encrypted. The text contains no part of encryption keys or values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SealError(pub String);
 
 /// Decrypts and encrypts values.
 pub trait Seal: Send + Sync {
-    /// Returns the plain value of a key; `None` if it is unencrypted, or encrypted with a key that this does not
-    /// have. Fails if the key that should decrypt it does not, and if the value must not be unencrypted.
+    /// Returns the decrypted value of a key. Returns `None` if the value is not encrypted, or if its encryption key is not
+    /// configured. Fails if the configured key cannot decrypt the value, or if an unencrypted value is not allowed.
     fn open(&self, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, SealError>;
 
-    /// Returns the stored form of a value; `None` if it is stored unencrypted. Fails if its encryption needs a key that this does
-    /// not have.
+    /// Returns the encrypted form of a value; `None` if the value is stored unencrypted. Fails if the encryption needs a key that
+    /// is not configured.
     fn seal(&self, key: &[u8], plain: &[u8]) -> Result<Option<Vec<u8>>, SealError>;
 }
 
-/// A seal for callers that scan all values and report unreadable ones themselves: a value that its key does not decrypt
-/// stays as it is stored.
+/// A seal that returns a value as it is stored if decryption fails. For callers that scan all values and report unreadable values
+/// themselves.
 pub struct Lenient(pub Arc<dyn Seal>);
 
 impl Seal for Lenient {
@@ -47,24 +46,24 @@ impl Seal for Lenient {
     }
 }
 
-/// A store that decrypts and encrypts values. See the module documentation.
+/// A store with encryption at rest. See the module documentation.
 pub struct Sealed<S> {
     store: S,
     seal: Option<Arc<dyn Seal>>,
 }
 
 impl<S> Sealed<S> {
-    /// Returns the store with a seal, or as it is.
+    /// Returns a store that uses a seal; with `None` the store is unchanged.
     pub fn new(store: S, seal: Option<Arc<dyn Seal>>) -> Self {
         Self { store, seal }
     }
 
-    /// The store itself, without encryption: for operations that do not depend on values.
+    /// Returns the store without the encryption layer, for operations that do not depend on values.
     pub fn bare(&self) -> &S {
         &self.store
     }
 
-    /// The seal.
+    /// Returns the seal, if the store has one.
     pub fn seal(&self) -> Option<&Arc<dyn Seal>> {
         self.seal.as_ref()
     }
@@ -156,7 +155,7 @@ impl<S: LeaseStore> LeaseStore for Sealed<S> {
         self.store.grant(ttl).await
     }
 
-    /// A key with a lease is a sign of life, never an object: it is not encrypted.
+    /// The value is not encrypted: a key with a lease only shows that a client is alive, and is never an object.
     async fn create(&self, key: &Key, value: &[u8], lease: LeaseId) -> Result<Revision, CommitError> {
         self.store.create(key, value, lease).await
     }

@@ -1,4 +1,4 @@
-//! Random transactions for the property tests of the stores that execute transactions themselves.
+//! Generates random transactions for the property tests of the memory store and the overlay.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -9,8 +9,8 @@ use super::{
     Action, Change, Entry, Expected, Guard, Key, KeyRange, ReadStore, Record, Revision, Transaction,
 };
 
-/// A change of one of a few keys. Its expectation is set to the present state when the transaction is built, except in
-/// those that are meant to fail.
+/// A planned change of one of a few keys. When the transaction is built, the change expects the current state of the key. Only
+/// changes that must fail expect another state.
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
     key: u8,
@@ -20,7 +20,7 @@ pub(super) struct Wish {
     value: u8,
 }
 
-/// Sequences of transactions, each of a few changes.
+/// Generates sequences of transactions with a few changes each.
 pub(super) fn histories() -> impl Strategy<Value = Vec<Vec<Wish>>> {
     let wish = (
         0..7_u8,
@@ -33,7 +33,7 @@ pub(super) fn histories() -> impl Strategy<Value = Vec<Vec<Wish>>> {
     prop::collection::vec(prop::collection::vec(wish, 0..5), 0..25)
 }
 
-/// Builds the transaction from the present state of each key.
+/// Builds a transaction from planned changes and the current state of their keys.
 pub(super) fn build(wishes: &[Wish], now: impl Fn(&Key) -> Option<Entry>) -> Transaction {
     let mut transaction = Transaction::default();
     for wish in wishes {
@@ -58,7 +58,7 @@ pub(super) fn build(wishes: &[Wish], now: impl Fn(&Key) -> Option<Entry>) -> Tra
     transaction
 }
 
-/// Everything at a revision.
+/// Returns all keys of a store at a revision.
 pub(super) async fn everything(store: &dyn ReadStore, at: Revision) -> Vec<Entry> {
     let mut entries = Vec::new();
     let mut visitor = |record: Record<'_>| {
@@ -69,7 +69,7 @@ pub(super) async fn everything(store: &dyn ReadStore, at: Revision) -> Vec<Entry
     entries
 }
 
-/// Runs a future that has no external waits.
+/// Runs a future that does not wait for I/O or timers.
 pub(super) fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }

@@ -1,23 +1,23 @@
 //! The rules of a transaction, independent of the store that executes it.
 //!
-//! The memory store and the overlay execute transactions themselves; the live store sends them to etcd and
-//! only interprets the response. All of them share these rules, so that etcd accepts every transaction that a rehearsal
-//! accepts, and a conflict has the same message everywhere.
+//! The memory store and the overlay execute transactions themselves. The live store sends transactions to etcd and only
+//! interprets the response. All stores share these rules. So etcd accepts every transaction that a rehearsal accepts, and a
+//! conflict has the same message in every store.
 
 use std::collections::HashSet;
 
 use super::{Action, Change, CommitError, Entry, Expected, Guard, Key, Record, Revision, Transaction};
 
-/// The part of a key's state that conditions check.
+/// The fields of a key that conditions check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct KeyState {
     /// Revision of the key's creation.
     pub create_revision: Revision,
-    /// Revision of its last change.
+    /// Revision of the last change of the key.
     pub mod_revision: Revision,
-    /// Number of writes since its creation.
+    /// Number of writes since the creation of the key.
     pub version: i64,
-    /// Its lease, 0 for none.
+    /// Lease id of the key; 0 without a lease.
     pub lease: i64,
 }
 
@@ -46,7 +46,7 @@ impl Guard {
         }
     }
 
-    /// Whether the precondition holds for its key as it was read; `None` if the key does not exist.
+    /// Whether the precondition holds. `entry` is the current entry of its key; `None` if the key does not exist.
     pub fn holds(&self, entry: Option<&Entry>) -> bool {
         let found = self.found(entry.map(KeyState::from));
         match self.expected() {
@@ -55,7 +55,7 @@ impl Guard {
         }
     }
 
-    /// Returns the expected state of its key.
+    /// Returns the expected state of the precondition's key.
     fn expected(&self) -> Expected {
         match self {
             Self::Unchanged(_, revision) | Self::SameCreation(_, revision) => Expected::At(*revision),
@@ -63,7 +63,7 @@ impl Guard {
         }
     }
 
-    /// Returns the revision that the precondition compares.
+    /// Returns the revision that the precondition compares: the creation or the last change.
     fn found(&self, state: Option<KeyState>) -> Option<Revision> {
         match self {
             Self::SameCreation(..) => state.map(|state| state.create_revision),
@@ -73,10 +73,9 @@ impl Guard {
 }
 
 impl Transaction {
-    /// Refuses a transaction that no store can execute: one without changes, a key in two changes
-    /// (etcd: `duplicate key given in txn request`), an empty key (etcd: `key is not provided`), an
-    /// expected revision below 1 (which means "the key is absent" to etcd), the removal of a key
-    /// that is expected to be absent.
+    /// Rejects a transaction that no store can execute. The transaction has no changes, a key in two changes (etcd:
+    /// `duplicate key given in txn request`), or an empty key (etcd: `key is not provided`). Or it has an expected revision below
+    /// 1 (which means "the key is absent" to etcd), or deletes a key that is expected to be absent.
     pub(super) fn validate(&self) -> Result<(), CommitError> {
         let refuse = |reason: String| Err(CommitError::Refused { reason });
         if self.changes.is_empty() {
@@ -102,19 +101,20 @@ impl Transaction {
         Ok(())
     }
 
-    /// Every condition, preconditions first: key, expectation, and the precondition if it is one.
+    /// Returns every condition: its key, the expected state, and the precondition, if the condition is a precondition.
+    /// Preconditions come first.
     fn conditions(&self) -> impl Iterator<Item = (&Key, Expected, Option<&Guard>)> {
         let guards = self.guards.iter().map(|guard| (guard.key(), guard.expected(), Some(guard)));
         guards.chain(self.changes.iter().map(|change| (&change.key, change.expected, None)))
     }
 
-    /// Returns every key that a condition checks, preconditions first, each once.
+    /// Returns every key that a condition checks, each once. Keys of preconditions come first.
     pub(super) fn condition_keys(&self) -> Vec<&Key> {
         let mut seen = HashSet::new();
         self.conditions().map(|(key, _, _)| key).filter(|key| seen.insert(*key)).collect()
     }
 
-    /// Returns the first condition that does not hold, preconditions first, as a conflict.
+    /// Returns a conflict for the first condition that does not hold. Preconditions are checked first.
     pub(super) fn first_conflict(&self, state: impl Fn(&Key) -> Option<KeyState>) -> Option<CommitError> {
         self.conditions().find_map(|(key, expected, guard)| {
             let state = state(key);
@@ -130,12 +130,11 @@ impl Transaction {
 }
 
 impl Change {
-    /// Returns the key after the change at this revision, `None` if the change removes it.
+    /// Returns the entry after the change at this revision; `None` if the change deletes the key.
     ///
-    /// The rules are those of etcd's `storeTxnWrite.put` (server/storage/mvcc/kvstore_txn.go, v3.6.16): a
-    /// creation starts at version 1 with its own revision, an update keeps the creation revision and increments the version. An
-    /// update keeps the key's lease (`ignore_lease` of etcd's `PutRequest`): rewriting an object must not
-    /// change when it expires.
+    /// The rules are the same as in etcd's `storeTxnWrite.put` (server/storage/mvcc/kvstore_txn.go, v3.6.16). A creation starts
+    /// at version 1 with its own revision. An update keeps the creation revision and increments the version. An update also keeps
+    /// the lease of the key (`ignore_lease` of etcd's `PutRequest`), so that an update of an object does not change its expiry.
     pub(super) fn outcome(&self, before: Option<KeyState>, revision: Revision) -> Option<Entry> {
         let Action::Put(value) = &self.action else { return None };
         Some(Entry {

@@ -1,7 +1,7 @@
 //! Finds errors in a cluster's Service addresses: pure rules over a survey, each with a stable code.
 //!
-//! The rules are those of the API server's repair loops (`ipallocator/controller/repair.go` and
-//! `repairip.go`, v1.36.3) and of Service validation, and some that neither of them checks.
+//! The rules are those of the API server's repair loops (`ipallocator/controller/repair.go` and `repairip.go`, v1.36.3) and of
+//! Service validation, and some additional ones.
 
 mod addresses;
 mod bitmaps;
@@ -21,11 +21,11 @@ use crate::wire::Text;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Good to know; no action is needed.
+    /// For information; no action is needed.
     Info,
-    /// Works now, will cause a problem later.
+    /// The cluster works now, but there will be a problem later.
     Warning,
-    /// Wrong now.
+    /// The state is wrong now.
     Error,
 }
 
@@ -42,17 +42,17 @@ impl fmt::Display for Severity {
 /// A finding: a state that differs from the expected one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Stable name of the rule, as in `duplicate-address`; `docs/findings.md` lists them all.
+    /// Stable name of the rule, as in `duplicate-address`; `docs/findings.md` lists all rules.
     pub code: &'static str,
     /// The severity.
     pub severity: Severity,
-    /// The subject: `Service default/web`, `IPAddress 10.96.0.7`, `RangeAllocation serviceips`.
+    /// Subject of the finding: `Service default/web`, `IPAddress 10.96.0.7`, `RangeAllocation serviceips`.
     pub subject: String,
-    /// The finding in a sentence, with the values.
+    /// Description of the finding in a sentence, with the values.
     pub message: String,
-    /// What was found.
+    /// Value that was found.
     pub found: String,
-    /// What was expected.
+    /// Value that was expected.
     pub expected: String,
 }
 
@@ -68,17 +68,17 @@ impl Finding {
         }
     }
 
-    /// A finding that is wrong now.
+    /// Creates a finding with severity [`Severity::Error`].
     pub fn error(code: &'static str, subject: impl Into<String>) -> Self {
         Self::new(code, Severity::Error, subject)
     }
 
-    /// A finding that works now and will cause a problem later.
+    /// Creates a finding with severity [`Severity::Warning`].
     pub fn warning(code: &'static str, subject: impl Into<String>) -> Self {
         Self::new(code, Severity::Warning, subject)
     }
 
-    /// A finding that is good to know.
+    /// Creates a finding with severity [`Severity::Info`].
     pub fn info(code: &'static str, subject: impl Into<String>) -> Self {
         Self::new(code, Severity::Info, subject)
     }
@@ -99,40 +99,39 @@ impl Finding {
     }
 }
 
-/// What unfinished operations have created and keep, as their journals list it; a label is no proof.
+/// Objects that unfinished operations have created and keep, from the journals of the operations. A label is no proof.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ours {
-    /// Addresses, with namespace and name of the Service that each is kept for.
+    /// Kept addresses, each with namespace and name of its Service.
     pub addresses: HashMap<IpAddr, (Text, Text)>,
-    /// Namespaces and names of Services.
+    /// Namespaces and names of created Services.
     pub services: HashSet<(Text, Text)>,
-    /// Names of ServiceCIDRs that they delete.
+    /// Names of ServiceCIDRs that the operations delete.
     pub closed: HashSet<String>,
 }
 
 impl Ours {
-    /// Adds what another operation keeps.
+    /// Adds the objects that another operation keeps.
     pub fn add(&mut self, other: Self) {
         self.addresses.extend(other.addresses);
         self.services.extend(other.services);
         self.closed.extend(other.closed);
     }
 
-    /// Whether an operation has created this Service.
+    /// Returns whether an operation has created this Service.
     pub fn has(&self, service: &ServiceRecord) -> bool {
         !self.services.is_empty()
             && self.services.contains(&(service.namespace.clone(), service.name.clone()))
     }
 
-    /// Whether an operation moves this Service, or has created it.
+    /// Returns whether an operation moves this Service, or has created it.
     fn moves(&self, service: &ServiceRecord) -> bool {
         let is_it =
             |(namespace, name): &(Text, Text)| *namespace == service.namespace && *name == service.name;
         self.has(service) || self.addresses.values().any(is_it)
     }
 
-    /// Whether two Services have the same address because one of them is the shadow of the other, created by an
-    /// operation.
+    /// Returns whether two Services share an address because an operation created one of them as the shadow of the other.
     fn shares(&self, address: IpAddr, one: &ServiceRecord, other: &ServiceRecord) -> bool {
         let is_its = |service: &ServiceRecord| {
             self.has(service) || self.keeps(address, &(service.namespace.clone(), service.name.clone()))
@@ -140,18 +139,20 @@ impl Ours {
         (self.has(one) || self.has(other)) && is_its(one) && is_its(other)
     }
 
-    /// Whether an operation keeps this IPAddress for the Service that it refers to.
+    /// Returns whether an operation keeps this IPAddress for the Service to which the IPAddress refers.
     fn keeps(&self, address: IpAddr, parent: &(Text, Text)) -> bool {
         self.addresses.get(&address) == Some(parent)
     }
 }
 
-/// Returns all findings of a cluster without an operation, worst first, then by code and subject.
+/// Returns all findings for a cluster without unfinished operations. The most severe come first, then the order is by code and
+/// subject.
 pub fn audit(survey: &Survey) -> Vec<Finding> {
     audit_beside(&Ours::default(), survey)
 }
 
-/// The same with unfinished operations: what they keep is expected, and counted in one finding.
+/// Returns all findings for a cluster with unfinished operations. Objects that the operations keep are expected, and counted in
+/// one finding.
 pub fn audit_beside(ours: &Ours, survey: &Survey) -> Vec<Finding> {
     let mut findings = Vec::new();
     addresses::services(survey, ours, &mut findings);
@@ -178,7 +179,7 @@ pub fn audit_beside(ours: &Ours, survey: &Survey) -> Vec<Finding> {
     findings
 }
 
-/// Counts what an operation keeps, beyond the addresses that Services list themselves.
+/// Counts the objects that an operation keeps, except addresses that Services list themselves.
 fn kept(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let services = survey.services.iter().filter(|service| ours.has(service)).count();
     let listed: HashSet<(&Text, &Text, IpAddr)> = survey

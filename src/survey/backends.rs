@@ -1,9 +1,9 @@
-//! The Services behind the API itself: those of admission webhooks, of conversion webhooks and of aggregated
-//! APIs. While the API servers cannot reach one of them, writes are refused or a part of the API is missing, which
-//! would affect an operation that uses the API.
+//! The Services behind the API itself: those of admission webhooks, of conversion webhooks and of aggregated APIs. If the API
+//! servers cannot reach such a Service, they reject writes or a part of the API is missing. This would affect an operation that
+//! uses the API.
 //!
 //! The API servers connect to the Service's ClusterIP (`staging/src/k8s.io/apiserver/pkg/util/proxy/proxy.go` and
-//! `kube-aggregator/pkg/apiserver/resolvers.go`, v1.36.3). A webhook with a URL names no Service.
+//! `kube-aggregator/pkg/apiserver/resolvers.go`, v1.36.3). A webhook with a URL refers to no Service.
 
 use super::Layout;
 use crate::wire::objects::{
@@ -16,7 +16,7 @@ use crate::wire::{Text, WireError};
 /// Namespace and name of a Service.
 pub(super) type Named = (Text, Text);
 
-/// The kinds of object that name such Services, each with the reader of its values.
+/// Kinds of objects that refer to such Services: the key prefix, and the reader of the values.
 pub(super) struct Readers([(String, Reader); 4]);
 
 type Reader = fn(&[u8]) -> Result<Vec<Named>, WireError>;
@@ -32,7 +32,7 @@ impl Readers {
         ])
     }
 
-    /// Returns the Services that the object of this key names; `None` if it is of another kind.
+    /// Returns the Services to which the object with this key refers; `None` if the object is of another kind.
     pub(super) fn read(&self, key: &[u8], value: &[u8]) -> Option<Result<Vec<Named>, WireError>> {
         let (_, reader) = self.0.iter().find(|(prefix, _)| key.starts_with(prefix.as_bytes()))?;
         Some(reader(value))
@@ -47,14 +47,14 @@ fn of_mutating(value: &[u8]) -> Result<Vec<Named>, WireError> {
     objects::decode::<MutatingWebhookConfiguration>(value).map(|object| called(object.webhooks))
 }
 
-/// APIs that an API server serves itself have an APIService without a Service.
+/// Reads the Service of an APIService. APIs that an API server serves itself have an APIService without a Service.
 fn of_aggregated(value: &[u8]) -> Result<Vec<Named>, WireError> {
     let object: ApiService = objects::decode(value)?;
     Ok(object.spec.and_then(|spec| spec.service).and_then(named).into_iter().collect())
 }
 
-/// Few CustomResourceDefinitions have a webhook, and they can be large: a text without the word is not
-/// parsed. API servers store them as v1beta1, which has the webhook in another field
+/// Reads the Service of a conversion webhook in a CustomResourceDefinition. Few definitions have a webhook, and they can be
+/// large, so a text without the word is not parsed. API servers store them as v1beta1, which has the webhook in another field
 /// (`pkg/controlplane/apiserver/apiextensions.go`, v1.36.3).
 fn of_custom(value: &[u8]) -> Result<Vec<Named>, WireError> {
     if std::str::from_utf8(value).is_ok_and(|text| !text.contains("Webhook")) {

@@ -1,8 +1,8 @@
 //! Where a cluster stores its Service allocations: three eras, detected from the existing keys.
 //!
-//! The gates `MultiCIDRServiceAllocator` and `DisableAllocatorDualWrite` decide. etcd does not have them, but
-//! their effect (`pkg/registry/core/rest/storage_core.go`, v1.36.3). The version of the API server
-//! does not decide: gates can be switched, and `--emulated-version` shifts them.
+//! The feature gates `MultiCIDRServiceAllocator` and `DisableAllocatorDualWrite` select the era. etcd does not contain the gates,
+//! but shows their effect (`pkg/registry/core/rest/storage_core.go`, v1.36.3). The version of the API server does not select it:
+//! gates can be switched, and `--emulated-version` changes their defaults.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::records::{AddressRecord, BitmapRecord, Manager, ServiceRecord};
 use crate::wire::bitmap::Bitmap;
 
-/// The source of truth of allocations.
+/// Source of truth for allocations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Era {
@@ -42,7 +42,7 @@ pub struct EraEvidence {
     pub era: Era,
     /// The evidence, in a sentence.
     pub because: String,
-    /// Whether there is a RangeAllocation of addresses that no API server maintains any more.
+    /// Whether there is a RangeAllocation of addresses that no API server updates any more.
     pub bitmap_is_leftover: bool,
 }
 
@@ -79,11 +79,11 @@ pub fn detect(
     }
 }
 
-/// Whether a Service has an address that was allocated without the bitmap, after the bitmap's last change.
+/// Returns whether a Service has an address that was allocated without the bitmap, after the last change of the bitmap.
 ///
 /// Under dual write an API server sets the bit, then creates the IPAddress, then the Service (`AllocateService`,
-/// `pkg/registry/core/service/ipallocator/cidrallocator.go`, v1.36.3), and every allocation or release changes the bitmap. A
-/// missing bit alone is no proof: after a Service is deleted, its bit is cleared, and then its IPAddress is deleted.
+/// `pkg/registry/core/service/ipallocator/cidrallocator.go`, v1.36.3). Every allocation or release changes the bitmap. A missing
+/// bit alone is no proof: after a Service is deleted, its bit is cleared, and then its IPAddress is deleted.
 fn is_left_behind(services: &[ServiceRecord], addresses: &[AddressRecord], bitmap: &BitmapRecord) -> bool {
     let Some(range) = bitmap.cidr() else { return false };
     let bits = u64::try_from(range.bitmap_capacity()).ok();
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Service `web` has the address; the bitmap has only a bit for 10.96.0.9.
+    /// Returns the era if Service `web` has the address. The bitmap has only a bit for 10.96.0.9.
     fn told(listed: &str, addresses: &[AddressRecord]) -> Era {
         let mut service = ServiceRecord::of(
             Key::from("/registry/services/specs/default/web"),
@@ -148,12 +148,12 @@ mod tests {
     fn bitmap_without_a_later_allocation_is_a_leftover() {
         let [old, new] = [99, 101].map(|revision| [address("10.96.0.9", 5), address("10.96.0.77", revision)]);
         assert_eq!(told("10.96.0.77", &new), Era::Objects);
-        // Allocated before its last change: the bit was cleared since, so the bitmap is still written.
+        // Allocated before the last change of the bitmap. The bit was cleared since, so the bitmap is still in use.
         assert_eq!(told("10.96.0.77", &old), Era::DualWrite);
-        // An API server that stops while it deletes a Service has freed the bit and not the IPAddress.
+        // If an API server stops while it deletes a Service, the bit is free, but the IPAddress still exists.
         assert_eq!(told("10.96.0.9", &new), Era::DualWrite);
         assert_eq!(told("10.96.0.9", &old), Era::DualWrite);
-        // It has a bit, or is in another range.
+        // The address has a bit, or is in another range.
         assert_eq!(told("10.96.0.9", &[address("10.96.0.9", 101)]), Era::DualWrite);
         assert_eq!(told("10.200.0.9", &[address("10.200.0.9", 101)]), Era::DualWrite);
     }

@@ -1,11 +1,11 @@
-//! The keys of an API server under its `--etcd-prefix`
-//! (`pkg/kubeapiserver/default_storage_factory_builder.go`, v1.36.3, has the resources with unusual names).
+//! The keys of an API server under its `--etcd-prefix`. `pkg/kubeapiserver/default_storage_factory_builder.go`, v1.36.3, lists
+//! the resources with unusual names.
 
 use std::net::IpAddr;
 
 use crate::store::{Key, KeyRange};
 
-/// The keys of one API server's storage.
+/// The layout of an API server's keys in etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     prefix: String,
@@ -23,122 +23,122 @@ impl Layout {
         Self { prefix: format!("/{}", prefix.trim_matches('/')) }
     }
 
-    /// Returns the prefix, with a slash before and none after it.
+    /// Returns the prefix, with a leading slash and without a trailing slash.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Everything that the API server stores.
+    /// Returns the key range of all objects of the API server.
     pub fn everything(&self) -> KeyRange {
         KeyRange::prefix(format!("{}/", self.prefix))
     }
 
-    /// All Services.
+    /// Returns the key prefix of all Services.
     pub fn services(&self) -> String {
         format!("{}/services/specs/", self.prefix)
     }
 
-    /// One Service.
+    /// Returns the key of a Service.
     pub fn service(&self, namespace: &str, name: &str) -> Key {
         Key::from(format!("{}{namespace}/{name}", self.services()))
     }
 
-    /// All Secrets.
+    /// Returns the key prefix of all Secrets.
     pub fn secrets(&self) -> String {
         format!("{}/secrets/", self.prefix)
     }
 
-    /// All IPAddress objects.
+    /// Returns the key prefix of all IPAddress objects.
     pub fn ip_addresses(&self) -> String {
         format!("{}/ipaddresses/", self.prefix)
     }
 
-    /// The IPAddress object of an address.
+    /// Returns the key of the IPAddress object of an address.
     pub fn ip_address(&self, address: IpAddr) -> Key {
         Key::from(format!("{}{address}", self.ip_addresses()))
     }
 
-    /// All ServiceCIDR objects.
+    /// Returns the key prefix of all ServiceCIDR objects.
     pub fn service_cidrs(&self) -> String {
         format!("{}/servicecidrs/", self.prefix)
     }
 
-    /// One ServiceCIDR object.
+    /// Returns the key of a ServiceCIDR object.
     pub fn service_cidr(&self, name: &str) -> Key {
         Key::from(format!("{}{name}", self.service_cidrs()))
     }
 
-    /// All RangeAllocation objects.
+    /// Returns the key prefix of all RangeAllocation objects.
     pub fn ranges(&self) -> String {
         format!("{}/ranges/", self.prefix)
     }
 
-    /// One RangeAllocation: `serviceips`, `secondaryserviceips` or `servicenodeports`.
+    /// Returns the key of a RangeAllocation: `serviceips`, `secondaryserviceips` or `servicenodeports`.
     pub fn range(&self, name: &str) -> Key {
         Key::from(format!("{}{name}", self.ranges()))
     }
 
-    /// All Nodes: stored under their former name, minions.
+    /// Returns the key prefix of all Nodes. It has their former name, minions.
     pub fn nodes(&self) -> String {
         format!("{}/minions/", self.prefix)
     }
 
-    /// All Pods.
+    /// Returns the key prefix of all Pods.
     pub fn pods(&self) -> String {
         format!("{}/pods/", self.prefix)
     }
 
-    /// The keys that running API servers renew, each named by the server's address.
+    /// Returns the prefix of the keys that running API servers renew. The address of the server is part of each key.
     pub fn api_server_leases(&self) -> String {
         format!("{}/masterleases/", self.prefix)
     }
 
-    /// The namespace whose uid identifies the cluster.
+    /// Returns the key of the namespace `kube-system`, whose uid identifies the cluster.
     pub fn kube_system(&self) -> Key {
         Key::from(format!("{}/namespaces/kube-system", self.prefix))
     }
 
-    /// A ConfigMap of the cluster itself.
+    /// Returns the key of a ConfigMap in `kube-system`.
     pub fn system_config_map(&self, name: &str) -> Key {
         Key::from(format!("{}/configmaps/kube-system/{name}", self.prefix))
     }
 
-    /// The ConfigMap from which `kubeadm upgrade` reads the ranges.
+    /// Returns the key of the ConfigMap from which `kubeadm upgrade` reads the ranges.
     pub fn kubeadm_config(&self) -> Key {
         self.system_config_map("kubeadm-config")
     }
 
-    /// The ConfigMap from which `kubeadm join` and `kubeadm upgrade` read the kubelets' configuration.
+    /// Returns the key of the ConfigMap from which `kubeadm join` and `kubeadm upgrade` read the kubelets' configuration.
     pub fn kubelet_config(&self) -> Key {
         self.system_config_map("kubelet-config")
     }
 
-    /// The Pods of the cluster itself.
+    /// Returns the key prefix of the Pods in `kube-system`.
     pub fn system_pods(&self) -> String {
         format!("{}kube-system/", self.pods())
     }
 
-    /// kube-proxy's configuration, if kubeadm installed it.
+    /// Returns the key of kube-proxy's configuration, which exists if kubeadm installed kube-proxy.
     pub fn kube_proxy_config(&self) -> Key {
         self.system_config_map("kube-proxy")
     }
 
-    /// Cilium's configuration.
+    /// Returns the key of Cilium's configuration.
     pub fn cilium_config(&self) -> Key {
         self.system_config_map("cilium-config")
     }
 
-    /// The DaemonSet of NodeLocal DNSCache, named as in its manifest and by kOps.
+    /// Returns the key of the DaemonSet of NodeLocal DNSCache. Its own manifest and kOps use the same name.
     pub fn node_local_dns(&self) -> Key {
         Key::from(format!("{}/daemonsets/kube-system/node-local-dns", self.prefix))
     }
 
-    /// The configurations of Calico's routers.
+    /// Returns the key prefix of the BGP configurations of Calico.
     pub fn calico_routers(&self) -> String {
         format!("{}/crd.projectcalico.org/bgpconfigurations/", self.prefix)
     }
 
-    /// The kinds that can name a Service behind the API: all ValidatingWebhookConfigurations,
+    /// Returns the key prefixes of the kinds that can refer to a Service behind the API: ValidatingWebhookConfigurations,
     /// MutatingWebhookConfigurations, APIServices, and CustomResourceDefinitions.
     pub fn api_extensions(&self) -> [String; 4] {
         [
@@ -150,7 +150,7 @@ impl Layout {
         .map(|resource| format!("{}/{resource}/", self.prefix))
     }
 
-    /// The ranges that a survey reads, and that a snapshot must index for it.
+    /// Returns the key ranges that a survey reads, and that a snapshot must index for a survey.
     pub fn surveyed(&self) -> Vec<KeyRange> {
         let mut ranges: Vec<KeyRange> = [
             self.services(),

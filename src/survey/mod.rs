@@ -1,7 +1,7 @@
-//! The Service addresses of a cluster, read at one revision into one value, and their audit.
+//! All Service addresses of a cluster, read at one revision, and their audit.
 //!
-//! Only [`Survey::read`] reads; everything else here is pure. Planning, checking and
-//! verifying use the same value and the same rules ([`audit`]).
+//! Only [`Survey::read`] does I/O; everything else here is pure. Planning, checks and verification use the same survey and the
+//! same rules ([`audit`]).
 
 pub mod audit;
 mod backends;
@@ -24,7 +24,7 @@ pub use usage::Usage;
 use crate::store::{Key, StoreError};
 use crate::wire::WireError;
 
-/// Why a survey failed.
+/// Reason why a survey failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SurveyError {
     /// The store failed.
@@ -33,17 +33,17 @@ pub enum SurveyError {
     /// A required object cannot be read.
     #[error("cannot read `{key}`: {source}")]
     Object {
-        /// The key.
+        /// Key of the object.
         key: Key,
-        /// Why not.
+        /// Why the object cannot be read.
         source: WireError,
     },
     /// There is no Kubernetes cluster under this prefix.
     #[error("no Kubernetes Services under the prefix `{prefix}`{hint}")]
     NoServices {
-        /// The prefix that was read.
+        /// Prefix that was read.
         prefix: String,
-        /// Where some were found, or empty.
+        /// Hint about the prefix under which Services were found; empty if there are none.
         hint: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Reading a survey: one scan of the store, which keeps no record longer than needed.
+//! Reads a survey in one scan of the store. No record is kept longer than needed.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,15 +20,15 @@ use crate::wire::tree;
 use crate::wire::yaml::Yaml;
 use crate::wire::{StoredAddress, StoredService, Text, WireError};
 
-/// How often a survey is repeated because its revision was compacted: API servers compact every five minutes
-/// (`--etcd-compaction-interval`), so once is rare.
+/// Maximum number of reads of a survey whose revision is compacted. API servers compact every five minutes
+/// (`--etcd-compaction-interval`), so even a second read is rare.
 const MOST_READS: u32 = 4;
 
 impl Survey {
-    /// Reads all objects with Service addresses, at one revision: the given one, or the newest.
+    /// Reads all objects with Service addresses, at one revision: the given revision, or the newest.
     ///
-    /// Fails if a Service, IPAddress, ServiceCIDR or RangeAllocation cannot be read (encrypted, CBOR,
-    /// broken); other unreadable objects are listed instead.
+    /// Fails if a Service, IPAddress, ServiceCIDR or RangeAllocation cannot be read (encrypted, CBOR, broken). Other unreadable
+    /// objects are listed in the survey.
     pub async fn read(
         store: &dyn ReadStore,
         layout: &Layout,
@@ -37,10 +37,10 @@ impl Survey {
         Self::read_annotated(store, layout, at, None).await
     }
 
-    /// Reads the same, and the value of this annotation of each Service.
+    /// Reads the same objects as [`Self::read`], and the value of an annotation of each Service.
     ///
-    /// A compaction can remove the revision during the read. Then, unless that revision was requested, everything is read
-    /// again at a new one.
+    /// A compaction can remove the revision during the read. Then everything is read again at a new revision, unless a revision
+    /// was requested.
     pub async fn read_annotated(
         store: &dyn ReadStore,
         layout: &Layout,
@@ -241,7 +241,7 @@ impl Reader {
 
     fn take_service(&mut self, record: Record<'_>) -> Result<(), WireError> {
         let service = StoredService::decode(record.value)?;
-        // The API server's own Service shows the present encoding; others can be older than a change of it.
+        // The API server's own Service shows the present encoding. Other Services can be older than a change of the encoding.
         let is_own = record.key == self.kubernetes.as_bytes();
         if is_own && !record.value.starts_with(PROTOBUF_MAGIC) {
             self.encoding = Encoding::Json;
@@ -335,7 +335,7 @@ impl Reader {
         Ok(())
     }
 
-    /// kubeadm and kOps both name the container of kube-proxy so, in a DaemonSet or a static Pod.
+    /// Reads a Pod in `kube-system`. kubeadm and kOps use the same container name for kube-proxy, in a DaemonSet or a static Pod.
     fn take_system_pod(&mut self, record: Record<'_>) -> Result<(), WireError> {
         let pod: SystemPod = objects::decode(record.value)?;
         let name = pod.metadata.and_then(|meta| meta.name).unwrap_or_default();
@@ -350,7 +350,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Custom resources are stored as JSON.
+    /// Reads a BGP configuration of Calico. Custom resources are stored as JSON.
     fn take_router(&mut self, record: Record<'_>) -> Result<(), WireError> {
         let object = tree::of(record.value)?;
         let name = object.pointer("/metadata/name").and_then(serde_json::Value::as_str).unwrap_or_default();
@@ -398,7 +398,7 @@ fn parse_all(texts: &[String]) -> Vec<ServiceCidr> {
     texts.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
-/// Returns the parts of a YAML value.
+/// Returns the comma-separated parts of a YAML value.
 fn listed(yaml: &Yaml<'_>, path: &[&str]) -> Vec<String> {
     let parts = yaml.at(path).map(|node| yaml.parts(node)).unwrap_or_default();
     parts.into_iter().map(|(_, part)| part.to_string()).collect()

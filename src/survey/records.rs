@@ -15,41 +15,41 @@ use crate::wire::{Pairs, ServicePort, ServiceSpec, StoredService, Text};
 pub struct Survey {
     /// The revision.
     pub revision: Revision,
-    /// The layout of the keys.
+    /// Layout of the API server's keys in etcd.
     pub layout: Layout,
-    /// The uid of the namespace `kube-system`, by convention the identity of a cluster.
+    /// uid of the namespace `kube-system`, by convention the identity of a cluster.
     pub cluster_id: Option<String>,
     /// Where the cluster stores its allocations.
     pub era: EraEvidence,
-    /// All Services, by namespace and name.
+    /// All Services, sorted by namespace and name.
     pub services: Vec<ServiceRecord>,
-    /// All IPAddress objects, by address as text.
+    /// All IPAddress objects, sorted by address as text.
     pub addresses: Vec<AddressRecord>,
-    /// API version in which the first of them is stored, as in `networking.k8s.io/v1`.
+    /// API version in which the first IPAddress is stored, as in `networking.k8s.io/v1`.
     pub ip_address_version: Option<String>,
-    /// All ServiceCIDR objects, by name.
+    /// All ServiceCIDR objects, sorted by name.
     pub service_cidrs: Vec<CidrRecord>,
-    /// The RangeAllocation objects, by name.
+    /// RangeAllocation objects, sorted by name.
     pub bitmaps: Vec<BitmapRecord>,
     /// All Nodes.
     pub nodes: Vec<NodeRecord>,
-    /// The addresses of Pods that do not use their node's network.
+    /// Addresses of Pods that do not use the network of their node.
     pub pods: Vec<PodAddress>,
     /// kubeadm's own configuration of the ranges, if there is one.
     pub kubeadm: Option<KubeadmConfig>,
-    /// `clusterDNS` in the configuration that kubeadm gives kubelets.
+    /// `clusterDNS` in the kubelet configuration that kubeadm distributes.
     pub cluster_dns: Vec<String>,
     /// Whether NodeLocal DNSCache is installed, by its DaemonSet.
     pub has_node_local_dns: bool,
-    /// The Service ranges that Calico announces: the name of each BGPConfiguration, and its `spec.serviceClusterIPs`.
+    /// Service ranges that Calico announces: name of each BGPConfiguration, and its `spec.serviceClusterIPs`.
     pub announced: Vec<(String, serde_json::Value)>,
-    /// What shows how Services are routed.
+    /// Configuration that shows which component routes Services.
     pub routing: Routing,
-    /// The encoding of Services in etcd: new objects get the same.
+    /// Encoding of Services in etcd. New objects get the same encoding.
     pub encoding: Encoding,
-    /// Namespaces and names of the Services behind webhooks and aggregated APIs, in order, each once.
+    /// Namespaces and names of the Services behind webhooks and aggregated APIs: sorted, without duplicates.
     pub api_backends: Vec<(Text, Text)>,
-    /// By a Service's key, the value of the requested annotation; empty if none was requested.
+    /// Value of the requested annotation, by the key of the Service. Empty if no annotation was requested.
     pub annotations: BTreeMap<Key, Text>,
     /// Objects that cannot be read and are not required.
     pub unreadable: Vec<Unreadable>,
@@ -58,30 +58,30 @@ pub struct Survey {
 /// One Service.
 #[derive(Debug, Clone)]
 pub struct ServiceRecord {
-    /// Its key.
+    /// Key in etcd.
     pub key: Key,
-    /// Revision of its last change.
+    /// Revision of the last change.
     pub mod_revision: Revision,
     /// Namespace.
     pub namespace: Text,
     /// Name.
     pub name: Text,
-    /// uid.
+    /// uid of the Service.
     pub uid: Text,
     /// Labels.
     pub labels: Pairs,
-    /// Whether it was deleted, and a finalizer keeps it.
+    /// Whether the Service was deleted, but a finalizer keeps it.
     pub is_being_deleted: bool,
     /// Its finalizers.
     pub finalizers: Vec<Text>,
-    /// Its spec, as far as `proto/` knows it.
+    /// Spec of the Service, as far as `proto/` defines it.
     pub spec: ServiceSpec,
-    /// The valid addresses of `clusterIPs`.
+    /// Valid addresses of `clusterIPs`.
     pub addresses: Vec<IpAddr>,
 }
 
 impl ServiceRecord {
-    /// Returns the record of a key's value at a revision.
+    /// Returns the record of a stored Service.
     pub fn of(key: Key, mod_revision: Revision, service: StoredService) -> Self {
         Self {
             key,
@@ -107,17 +107,17 @@ impl ServiceRecord {
         self.spec.r#type.as_deref().filter(|kind| !kind.is_empty()).unwrap_or("ClusterIP")
     }
 
-    /// Returns the address of a family.
+    /// Returns the Service's address in a family.
     pub fn address(&self, family: Family) -> Option<IpAddr> {
         self.addresses.iter().copied().find(|address| Family::of(*address) == family)
     }
 
-    /// Whether the Service has an address among its external IPs.
+    /// Returns whether an address is one of the Service's external IPs.
     pub fn has_external_ip(&self, address: IpAddr) -> bool {
         self.spec.external_ips.iter().any(|text| text.parse() == Ok(address))
     }
 
-    /// Returns its addresses as they are written; only `clusterIP` if there is no list.
+    /// Returns the Service's addresses as they are written. If there is no list, returns only `clusterIP`.
     pub fn listed(&self) -> Vec<Text> {
         match self.spec.cluster_ips.as_slice() {
             [] => self.spec.cluster_ip.iter().cloned().collect(),
@@ -125,44 +125,44 @@ impl ServiceRecord {
         }
     }
 
-    /// Whether the Service is `default/kubernetes`, the API servers' own.
+    /// Returns whether the Service is `default/kubernetes`, the API servers' own Service.
     pub fn is_kubernetes(&self) -> bool {
         self.namespace == "default" && self.name == "kubernetes"
     }
 
-    /// Whether the Service has netsurgeon's label. Any client can set that label: a shadow is identified by the plan
-    /// of its operation.
+    /// Returns whether the Service has netsurgeon's label. Any client can set this label: only the plan of an operation
+    /// identifies a shadow.
     pub fn is_labelled_ours(&self) -> bool {
         self.labels.get("app.kubernetes.io/managed-by").is_some_and(|who| who == NETSURGEON)
     }
 
-    /// Whether a renumbering keeps it while a shadow has the same address.
+    /// Returns whether a renumbering keeps the Service (by a finalizer) while a shadow has the same address.
     pub fn is_moving(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == MOVING)
     }
 
-    /// Whether it was deleted, and only netsurgeon and the garbage collector keep it: a Service that waits for the removal of its
-    /// load balancer can serve for weeks.
+    /// Returns whether the Service was deleted, and only netsurgeon and the garbage collector keep it. A Service that waits for
+    /// the removal of its load balancer is excluded: it can serve for weeks.
     pub fn is_going(&self) -> bool {
         let is_passing = |finalizer: &Text| [MOVING, "foregroundDeletion", "orphan"].contains(&&**finalizer);
         self.is_being_deleted && self.finalizers.iter().all(is_passing)
     }
 
-    /// Whether it was deleted and has no finalizer any more, so that only another delete request removes
-    /// it. This happens if a finalizer is removed in etcd.
+    /// Returns whether the Service was deleted and has no finalizer any more. Only another delete request removes it. This
+    /// happens if a finalizer is removed directly in etcd.
     pub fn is_left_over(&self) -> bool {
         self.is_being_deleted && self.finalizers.is_empty()
     }
 
-    /// Whether the Service is the sentinel of a barrier: in `kube-system`, where tenants create nothing.
+    /// Returns whether the Service is the sentinel of a barrier. Sentinels are in `kube-system`, where tenants create no objects.
     pub fn is_sentinel(&self) -> bool {
         self.namespace == "kube-system"
             && self.is_labelled_ours()
             && self.labels.get("netsurgeon.io/part").is_some_and(|part| part == "barrier")
     }
 
-    /// Whether the Service is the cluster's DNS by its name or label: in `kube-system`, named kube-dns or coredns, or
-    /// with the label `k8s-app=kube-dns`, which most installers set on both.
+    /// Returns whether the Service is the cluster's DNS by its name or label. It is in `kube-system`, and named kube-dns or
+    /// coredns, or has the label `k8s-app=kube-dns`. Most installers set this label for both.
     pub fn is_named_as_dns(&self) -> bool {
         self.namespace == "kube-system"
             && (matches!(self.name.as_str(), "kube-dns" | "coredns")
@@ -186,30 +186,30 @@ impl ServiceRecord {
 /// One IPAddress object.
 #[derive(Debug, Clone)]
 pub struct AddressRecord {
-    /// Its key.
+    /// Key in etcd.
     pub key: Key,
     /// Revision of its creation.
     pub create_revision: Revision,
     /// Revision of its last change.
     pub mod_revision: Revision,
-    /// The name of the object.
+    /// Name of the object.
     pub name: Text,
-    /// The address in the name, if it is one.
+    /// Address in the name; `None` if the name is not an address.
     pub address: Option<IpAddr>,
-    /// Namespace and name of the Service that it refers to.
+    /// Namespace and name of the Service to which the object refers.
     pub parent: (Text, Text),
     /// Value of the label `ipaddress.kubernetes.io/managed-by`.
     pub managed_by: Manager,
-    /// Its creation time, in seconds since 1970.
+    /// Time of creation, in seconds since 1970.
     pub created: Option<i64>,
 }
 
-/// The manager of an IPAddress object, from its label.
+/// Manager of an IPAddress object, from its label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Manager {
     /// The API server's allocator.
     Allocator,
-    /// Another controller, or none (empty).
+    /// Another controller; empty if the label is missing.
     Other(String),
 }
 
@@ -234,33 +234,33 @@ impl fmt::Display for Manager {
 /// One ServiceCIDR object.
 #[derive(Debug, Clone)]
 pub struct CidrRecord {
-    /// Its key.
+    /// Key in etcd.
     pub key: Key,
-    /// Name; `kubernetes` is the one that the API server creates from its flag.
+    /// Name of the object. The API server creates `kubernetes` from its flag.
     pub name: String,
-    /// Its ranges: one, or one of each family.
+    /// Ranges: one, or one for each family.
     pub ranges: Vec<ServiceCidr>,
-    /// Whether it is being deleted.
+    /// Whether the ServiceCIDR is being deleted.
     pub terminating: bool,
 }
 
 /// One RangeAllocation object.
 #[derive(Debug, Clone)]
 pub struct BitmapRecord {
-    /// Its key.
+    /// Key in etcd.
     pub key: Key,
-    /// `serviceips`, `secondaryserviceips` or `servicenodeports`.
+    /// Name: `serviceips`, `secondaryserviceips` or `servicenodeports`.
     pub name: String,
     /// Revision of its last change.
     pub mod_revision: Revision,
-    /// The range as it is written.
+    /// Range as text, as it is stored.
     pub range: String,
-    /// The bitmap as it is stored.
+    /// Bitmap as it is stored.
     pub data: Vec<u8>,
 }
 
 impl BitmapRecord {
-    /// Returns the range, if it is one of addresses.
+    /// Returns the range if it is a range of addresses.
     pub fn cidr(&self) -> Option<ServiceCidr> {
         self.range.parse().ok()
     }
@@ -273,7 +273,7 @@ pub struct NodeRecord {
     pub name: String,
     /// `spec.podCIDRs`.
     pub pod_cidrs: Vec<ServiceCidr>,
-    /// `status.addresses` that are addresses.
+    /// IP addresses in `status.addresses`.
     pub addresses: Vec<IpAddr>,
     /// `status.nodeInfo.operatingSystem`: `linux` or `windows`; empty if it is not set.
     pub operating_system: String,
@@ -281,7 +281,7 @@ pub struct NodeRecord {
     pub kubelet_version: String,
 }
 
-/// The stored configuration of the component that routes Services.
+/// Stored configuration of the component that routes Services.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Routing {
     /// The entry `config.conf` of the ConfigMap `kube-system/kube-proxy`, the configuration of kubeadm's kube-proxy.
@@ -295,38 +295,38 @@ pub struct Routing {
 /// A container of kube-proxy in a Pod of `kube-system`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyContainer {
-    /// The Pod's name.
+    /// Name of the Pod.
     pub pod: String,
-    /// As in `registry.example/kube-proxy:v1.36.3`.
+    /// Image, as in `registry.example/kube-proxy:v1.36.3`.
     pub image: String,
-    /// Command and arguments.
+    /// Command and arguments of the container.
     pub arguments: Vec<String>,
 }
 
 /// The ConfigMap `kube-system/kubeadm-config`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeadmConfig {
-    /// `networking.serviceSubnet` in its entry `ClusterConfiguration`.
+    /// `networking.serviceSubnet` in the entry `ClusterConfiguration`.
     pub service_subnets: Vec<String>,
-    /// `networking.podSubnet` there.
+    /// `networking.podSubnet` in the same entry.
     pub pod_subnets: Vec<String>,
 }
 
-/// The address of one Pod.
+/// Address of a Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodAddress(pub IpAddr);
 
-/// A value that cannot be read.
+/// A stored object that cannot be read.
 #[derive(Debug, Clone)]
 pub struct Unreadable {
-    /// Its key.
+    /// Key in etcd.
     pub key: Key,
-    /// Why.
+    /// Why the object cannot be read.
     pub reason: String,
 }
 
 impl Survey {
-    /// Returns the unreadable objects that can name Services behind webhooks and aggregated APIs.
+    /// Returns the unreadable objects that can refer to Services behind webhooks and aggregated APIs.
     pub fn unreadable_extensions(&self) -> Vec<&Unreadable> {
         let prefixes = self.layout.api_extensions();
         let is_one = |one: &&Unreadable| {
@@ -335,23 +335,23 @@ impl Survey {
         self.unreadable.iter().filter(is_one).collect()
     }
 
-    /// Whether a Service is the cluster's DNS: by its name or label or, in `kube-system`, by the address that kubeadm gives
-    /// to kubelets.
+    /// Returns whether a Service is the cluster's DNS: by name or label, or, in `kube-system`, by the address that kubelets get
+    /// from kubeadm.
     pub fn is_cluster_dns(&self, service: &ServiceRecord) -> bool {
         let is_given = |address: &IpAddr| self.cluster_dns.iter().any(|text| text.parse() == Ok(*address));
         service.is_named_as_dns()
             || (service.namespace == "kube-system" && service.addresses.iter().any(is_given))
     }
 
-    /// Whether a webhook or an aggregated API is served by this Service.
+    /// Returns whether the Service serves a webhook or an aggregated API.
     pub fn is_api_backend(&self, service: &ServiceRecord) -> bool {
         let own = (service.namespace.as_str(), service.name.as_str());
         let place = self.api_backends.binary_search_by(|(namespace, name)| (&**namespace, &**name).cmp(&own));
         place.is_ok()
     }
 
-    /// Returns the ranges from which Services get addresses: those of the ServiceCIDRs, or in the bitmap
-    /// era those of the RangeAllocations; each once.
+    /// Returns the ranges from which Services get addresses, without duplicates. These are the ranges of the ServiceCIDRs; in the
+    /// bitmap era those of the RangeAllocations.
     pub fn service_ranges(&self) -> Vec<ServiceCidr> {
         let mut ranges: Vec<ServiceCidr> = match self.era.era {
             super::Era::Bitmap => self.bitmaps.iter().filter_map(BitmapRecord::cidr).collect(),
@@ -362,7 +362,7 @@ impl Survey {
         ranges
     }
 
-    /// Returns the RangeAllocation of addresses of this family, if there is one.
+    /// Returns the RangeAllocation for addresses of this family, if there is one.
     pub fn address_bitmap(&self, family: Family) -> Option<&BitmapRecord> {
         self.bitmaps
             .iter()

@@ -1,4 +1,4 @@
-//! How much of a range is in use, and what it overlaps.
+//! How many addresses of a range are in use, and which networks overlap the range.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,20 +8,20 @@ use serde::Serialize;
 use super::Survey;
 use crate::ip::ServiceCidr;
 
-/// The allocation of one range, counted from the Services.
+/// Allocation of one range, counted from the Services.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Usage {
     /// The range.
     pub range: ServiceCidr,
-    /// Addresses that Services can have.
+    /// Number of addresses that Services can have.
     pub capacity: u128,
-    /// Addresses that Services have.
+    /// Number of addresses that Services have.
     pub used: u128,
-    /// Addresses at the low end reserved for static allocation.
+    /// Number of addresses in the static band: the low end of the range, reserved for static allocation.
     pub band: u128,
-    /// How many of those are in use.
+    /// Number of addresses of the static band that are in use.
     pub band_used: u128,
-    /// Offsets in use, from the network address, ascending.
+    /// Offsets in use, counted from the network address, ascending.
     #[serde(skip)]
     pub offsets: Vec<u128>,
 }
@@ -48,8 +48,8 @@ impl Usage {
 }
 
 impl Survey {
-    /// Returns the networks and addresses that overlap a Service range: Pod ranges, addresses of Nodes and Pods, as
-    /// text. Of the Pod addresses it names the first one and the count.
+    /// Returns the networks and addresses that overlap a Service range, as text: Pod ranges, addresses of Nodes, and addresses of
+    /// Pods. For Pods, only the first address and the number are named.
     pub fn conflicts_with(&self, range: &ServiceCidr) -> Vec<String> {
         let mut conflicts = BTreeSet::new();
         for node in &self.nodes {

@@ -1,9 +1,8 @@
 //! The parts of an IPAddress object that a survey needs, read without copying.
 //!
-//! A cluster has an IPAddress for every address of every Service. A survey needs only four texts and a time of each, so
-//! only these are read from the stored message. Field numbers: `k8s.io/api/networking/v1/generated.proto` and
-//! `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`, v0.36.3. A test compares the result with that of the
-//! generated reader.
+//! A cluster has an IPAddress for every address of every Service. A survey needs only four texts and a time from each, so only
+//! these fields are read from the stored message. Field numbers: `k8s.io/api/networking/v1/generated.proto` and
+//! `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`, v0.36.3. A test compares the result with that of the generated reader.
 
 use std::borrow::Cow;
 
@@ -11,7 +10,7 @@ use super::WireError;
 use super::objects::{IpAddressObject, Kind, MANAGED_BY, Opened, open};
 use super::protobuf::{fields, map_entry};
 
-/// An IPAddress object, in part.
+/// The parts of an IPAddress object that a survey needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoredAddress<'a> {
     /// API version, as in `networking.k8s.io/v1`.
@@ -29,9 +28,9 @@ pub struct StoredAddress<'a> {
 }
 
 impl<'a> StoredAddress<'a> {
-    /// Reads a stored value.
+    /// Reads a stored IPAddress.
     ///
-    /// Fails as [`super::objects::decode`] does.
+    /// Fails in the same cases as [`super::objects::decode`].
     pub fn decode(value: &'a [u8]) -> Result<Self, WireError> {
         let (type_meta, opened) = open(value, IpAddressObject::NAME)?;
         let mut address = match opened {
@@ -156,8 +155,8 @@ mod tests {
     }
 
     proptest! {
-        /// This reader finds what the generated reader finds: in whole messages, in ones that occur twice, and in
-        /// ones with unknown fields. It accepts every message that the generated reader accepts.
+        /// The hand-written reader returns the same as the generated reader: for whole messages, for messages that occur twice,
+        /// and with unknown fields. It accepts every message that the generated reader accepts.
         #[test]
         fn reader_agrees_with_the_generated_one(
             noise in any_message_with_maps(&[11]), number in 1_u32..3, label in ".{0,4}", is_ours in any::<bool>(),

@@ -1,29 +1,29 @@
 //! The bitmap of a RangeAllocation.
 //!
-//! `data` is a big integer in big-endian order with no leading zero byte (Go's `big.Int.Bytes`). Bit *i* is
-//! the *i*-th item of the range: for addresses the network address plus 1 plus *i*, for node ports the
-//! first port plus *i* (`pkg/registry/core/service/allocator/bitmap.go` and `ipallocator/bitmap.go`, v1.36.3).
+//! `data` is a big integer in big-endian order with no leading zero byte (Go's `big.Int.Bytes`). Bit *i* is the *i*-th item of
+//! the range. For addresses this is the network address plus 1 plus *i*, for node ports the first port plus *i*
+//! (`pkg/registry/core/service/allocator/bitmap.go` and `ipallocator/bitmap.go`, v1.36.3).
 
 use bitvec::prelude::{BitVec, Lsb0};
 
 use super::WireError;
 
-/// Which items of a range are allocated.
+/// The allocated items of a range, as bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bitmap {
     bits: BitVec<u8, Lsb0>,
 }
 
 impl Bitmap {
-    /// Returns a bitmap of this many items, none allocated.
+    /// Returns a bitmap for this many items, with none allocated.
     pub fn empty(capacity: u64) -> Self {
         Self { bits: BitVec::repeat(false, usize::try_from(capacity).unwrap_or(usize::MAX)) }
     }
 
-    /// Reads the stored form.
+    /// Reads the stored bitmap.
     ///
-    /// Fails with [`WireError::BitmapTooLong`] if a bit is set beyond the capacity. The caller limits the capacity
-    /// to what fits into memory.
+    /// Fails with [`WireError::BitmapTooLong`] if a bit is set beyond the capacity. The caller must limit the capacity so that
+    /// the bitmap fits into memory.
     pub fn from_bytes(data: &[u8], capacity: u64) -> Result<Self, WireError> {
         let mut bits: BitVec<u8, Lsb0> = BitVec::from_vec(data.iter().rev().copied().collect());
         let used = bits.last_one().map_or(0, |last| (last as u64).saturating_add(1));
@@ -34,7 +34,7 @@ impl Bitmap {
         Ok(Self { bits })
     }
 
-    /// Returns the stored form.
+    /// Returns the bitmap as it is stored.
     pub fn to_bytes(&self) -> Vec<u8> {
         let used = self.bits.last_one().map_or(0, |last| last.saturating_add(1));
         let mut bits = self.bits.clone();
@@ -55,7 +55,7 @@ impl Bitmap {
         self.bits.count_ones() as u64
     }
 
-    /// Whether the item is allocated; `false` beyond the capacity.
+    /// Returns whether the item is allocated; `false` beyond the capacity.
     pub fn is_set(&self, index: u64) -> bool {
         usize::try_from(index)
             .ok()
@@ -63,7 +63,7 @@ impl Bitmap {
             .unwrap_or(false)
     }
 
-    /// Marks the item as allocated or free. Returns whether it exists.
+    /// Marks an item as allocated or free. Returns whether the item exists.
     pub fn set(&mut self, index: u64, allocated: bool) -> bool {
         let place = usize::try_from(index).ok().and_then(|index| self.bits.get_mut(index));
         match place {
@@ -75,7 +75,7 @@ impl Bitmap {
         }
     }
 
-    /// Iterates over the allocated items, lowest first.
+    /// Iterates over the allocated items, the lowest first.
     pub fn iter_set(&self) -> impl Iterator<Item = u64> + '_ {
         self.bits.iter_ones().map(|index| index as u64)
     }
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn first_address_is_the_lowest_bit() {
-        // `AQ==`, what an API server stores when only default/kubernetes exists.
+        // `AQ==`, the value that an API server stores when only default/kubernetes exists.
         let bitmap = Bitmap::from_bytes(&[1], 254).unwrap();
         assert_eq!(bitmap.iter_set().collect::<Vec<_>>(), [0]);
         assert_eq!(bitmap.to_bytes(), [1]);
@@ -130,7 +130,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(8))]
         #[test]
         fn round_trip_for_every_prefix_length(picks in proptest::collection::vec(any::<u128>(), 0..50)) {
-            // The API server accepts IPv4 prefixes from /12 (20 host bits) and IPv6 from /64 on.
+            // The API server accepts IPv4 ranges with a prefix length of at least 12 (20 host bits), and IPv6 ranges of at least
+            // 64.
             for prefix in 8_u8..=32 {
                 round_trip(&format!("10.0.0.0/{prefix}").parse().unwrap(), &picks);
             }

@@ -1,6 +1,8 @@
-//! CBOR values, read as JSON text. An API server with the alpha gate `CBORServingAndStorage` stores only custom resources in CBOR
-//! (`--storage-media-type` does not have it: `storageMediaTypes`, `pkg/server/options/etcd.go` of
-//! `k8s.io/apiserver` v0.36.3). netsurgeon reads them and changes none.
+//! CBOR values, read as JSON text.
+//!
+//! An API server with the alpha gate `CBORServingAndStorage` stores only custom resources in CBOR (`--storage-media-type` does
+//! not offer CBOR: `storageMediaTypes`, `pkg/server/options/etcd.go` of `k8s.io/apiserver` v0.36.3). netsurgeon reads these
+//! values, but changes none.
 //!
 //! Text is stored as byte strings, and bytes with the tag 22, "expected to be base64"
 //! (`pkg/runtime/serializer/cbor/internal/modes` of `k8s.io/apimachinery` v0.36.3; RFC 8949, section 3.4.5.2).
@@ -12,14 +14,14 @@ use serde_json::{Map, Value};
 use super::WireError;
 use super::json::encode_base64;
 
-/// The self-described tag at the start of stored values.
+/// Self-described tag at the start of stored values.
 const SELF_DESCRIBED: Tag = Tag::new(55_799);
-/// Bytes that become base64 in JSON.
+/// Tag of bytes that become base64 in JSON.
 const BASE64: Tag = Tag::new(22);
-/// Nesting of values; Go's decoder, as the API server configures it, accepts 64.
+/// Deepest nesting of values that is read. Go's decoder, as the API server configures it, accepts 64 levels.
 const DEEPEST: usize = 64;
 
-/// Returns a value as JSON text.
+/// Converts a stored CBOR value to JSON text.
 pub(super) fn to_json(value: &[u8]) -> Result<String, WireError> {
     let mut decoder = Decoder::new(value);
     let read = item(&mut decoder, DEEPEST).map_err(|error| WireError::Cbor { reason: error.to_string() })?;
@@ -73,7 +75,7 @@ fn text(decoder: &mut Decoder<'_>) -> Result<String, Error> {
     if decoder.datatype()? == Type::String {
         return decoder.str().map(str::to_string);
     }
-    // The API server cannot show it as JSON either unless it is UTF-8.
+    // The API server cannot show text as JSON either if it is not UTF-8.
     String::from_utf8(decoder.bytes()?.to_vec()).map_err(|_| Error::message("a text is not UTF-8"))
 }
 
@@ -115,7 +117,7 @@ mod tests {
         }
         let deep = [b"\xd9\xd9\xf7".as_slice(), &vec![0x81; 100_000], b"\x00"].concat();
         assert!(to_json(&deep).unwrap_err().to_string().contains("deep"));
-        // A length beyond the value allocates nothing.
+        // A length beyond the end of the value allocates no memory.
         assert!(to_json(b"\xd9\xd9\xf7\x9b\xff\xff\xff\xff\xff\xff\xff\xff").is_err());
     }
 

@@ -1,8 +1,8 @@
-//! Changes of single fields of a stored object, in any encoding. Everything else stays as it is.
+//! Changes single fields of a stored object, in any encoding. All other fields stay as they are.
 //!
-//! A [`FieldEdit`] has the values of the field before and after. It is applied to the *present* object:
-//! changes of other fields since the edit was planned are kept. If this field does not have
-//! the expected value, the edit is refused. Its inverse has both values swapped.
+//! A [`FieldEdit`] contains the values of a field before and after the change. It is applied to the *present* object: changes of
+//! other fields since planning are kept. If this field does not have the expected value, the edit is refused. The inverse edit
+//! has the two values swapped.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use super::{WireError, cbor};
 /// A change of one field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldEdit {
-    /// The field.
+    /// Field to change.
     pub field: Field,
     /// The change.
     pub change: FieldChange,
@@ -27,17 +27,16 @@ pub struct FieldEdit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FieldChange {
-    /// `before` becomes `after`. If the field already is `after`, nothing changes: the edit is
-    /// idempotent.
+    /// Changes `before` to `after`. If the field already has the value `after`, nothing changes: the edit is idempotent.
     Replace {
         /// The expected value.
         before: Value,
         /// The new value.
         after: Value,
     },
-    /// The field becomes this, whatever it was: for values that are created with the change, such as a uid.
+    /// Sets the field regardless of its present value: for values that are created with the change, such as a uid.
     Set(Value),
-    /// Bits of a bitmap: the ones to set must be clear, the ones to clear must be set.
+    /// Sets and clears bits of a bitmap. The bits to set must be clear, and the bits to clear must be set.
     Bits {
         /// Number of items in the bitmap's range.
         capacity: u64,
@@ -46,25 +45,24 @@ pub enum FieldChange {
         /// Bits to clear.
         clear: Vec<u64>,
     },
-    /// Bits of a bitmap to clear, whether they are set or not.
+    /// Clears bits of a bitmap, whether they are set or not.
     Free {
         /// Number of items in the bitmap's range.
         capacity: u64,
-        /// The bits.
+        /// Bits to clear.
         bits: Vec<u64>,
     },
-    /// A list of texts that gets an item at its end, or loses it, whatever else is in it.
+    /// Adds an item at the end of a list of texts, or removes it. Other items are kept.
     Item {
         /// The item.
         item: String,
-        /// Whether the list has it afterwards.
+        /// Whether the list contains the item after the change.
         listed: bool,
     },
-    /// A YAML text. In the value at a path of keys (or in an item of the list there), the comma-separated part `before`
-    /// becomes `after`; every other character stays. If `after` is present already and `before` is not, nothing
-    /// changes.
+    /// Changes a part of a YAML text: in the value at a path of keys (or in an item of the list there), the comma-separated part
+    /// `before` becomes `after`. Every other character stays. If `after` is already present and `before` is not, nothing changes.
     Part {
-        /// The keys, from the outermost.
+        /// Keys of the path, from the outermost.
         path: Vec<String>,
         /// The expected part.
         before: String,
@@ -73,7 +71,7 @@ pub enum FieldChange {
     },
 }
 
-/// Why an edit was refused.
+/// Reason why an edit was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
     /// The object cannot be read.
@@ -86,7 +84,7 @@ pub enum EditError {
         field: String,
         /// The expected value.
         expected: String,
-        /// The value found.
+        /// The value that was found.
         found: String,
     },
     /// The text of the field cannot be read or changed.
@@ -94,7 +92,7 @@ pub enum EditError {
     Yaml {
         /// The field.
         field: String,
-        /// Why.
+        /// Why the text cannot be read or changed.
         reason: YamlError,
     },
 }
@@ -110,7 +108,8 @@ impl FieldEdit {
         Self { field, change: FieldChange::Replace { before, after } }
     }
 
-    /// Returns the edit that reverts this one. A value that was created with the change stays.
+    /// Returns the edit that reverts this edit. `None` for values that are created with the change, and for freed bits: these
+    /// stay.
     #[must_use]
     pub fn inverse(&self) -> Option<Self> {
         let change = match &self.change {
@@ -134,7 +133,7 @@ impl FieldEdit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Condition {
-    /// A field has this value.
+    /// The field has this value.
     Holds(Field, Value),
     /// These bits of a bitmap are set.
     BitsSet {
@@ -142,7 +141,7 @@ pub enum Condition {
         field: Field,
         /// Number of items in the bitmap's range.
         capacity: u64,
-        /// The bits.
+        /// Bits that must be set.
         bits: Vec<u64>,
     },
 }
@@ -246,7 +245,7 @@ fn apply_one(value: &[u8], edit: &FieldEdit) -> Result<Vec<u8>, EditError> {
     }
 }
 
-/// Returns the text with the part replaced, `None` if it is replaced already.
+/// Returns the text with the part replaced; `None` if the part is already replaced.
 fn with_part(
     text: &str,
     field: &Field,
@@ -306,7 +305,7 @@ fn read_protobuf(message: &[u8], field: &Field) -> Result<Value, WireError> {
         match rest {
             [] => return value_of(field.kind, &occurrences),
             [Segment::Entry(key)] => {
-                // If a key occurs twice the last one counts, as for every protobuf decoder.
+                // If a key occurs twice, the last entry counts, as in every protobuf decoder.
                 for entry in occurrences.into_iter().rev() {
                     if entry_part(entry, 1)? == key.as_bytes() {
                         return value_of(FieldKind::Text, &[entry_part(entry, 2)?]);
@@ -324,8 +323,8 @@ fn read_protobuf(message: &[u8], field: &Field) -> Result<Value, WireError> {
     Ok(Value::Absent)
 }
 
-/// Returns the contents of every occurrence of a length-delimited field. Another wire type is an error, as for
-/// every protobuf decoder that knows the field: if it were skipped, it would be lost when the field is written.
+/// Returns the content of every occurrence of a length-delimited field. Another wire type is an error, as in every protobuf
+/// decoder that knows the field. If it were skipped, a later write of the field would lose it.
 fn occurrences(message: &[u8], number: u32) -> Result<Vec<&[u8]>, WireError> {
     let mut found = Vec::new();
     for field in protobuf::fields(message) {
@@ -386,8 +385,7 @@ fn write_protobuf(message: &[u8], path: &[Segment], new: &Value) -> Result<Vec<u
     }
 }
 
-/// Writes one entry of a map of texts. A new entry is inserted in the order of keys, as the API
-/// server writes maps.
+/// Writes one entry of a map of texts. A new entry is inserted in the order of keys, as the API server writes maps.
 fn write_entry(message: &[u8], number: u32, key: &str, new: &Value) -> Result<Vec<u8>, WireError> {
     let mut entries: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for entry in occurrences(message, number)? {

@@ -1,4 +1,4 @@
-//! Edits change only their field, in both encodings, and their inverse restores the bytes.
+//! Tests that edits change only their field, in both encodings, and that the inverse edit restores the bytes.
 
 use proptest::prelude::*;
 
@@ -84,7 +84,8 @@ fn inverse_of_a_json_edit_restores_every_byte() {
         let edited = apply(JSON.as_bytes(), std::slice::from_ref(&edit)).unwrap();
         assert_eq!(read(&edited, &field).unwrap(), new, "{field}");
         let back = apply(&edited, &[edit.inverse().unwrap()]).unwrap();
-        // A parent object that the edit adds would stay: none is added (`labels` and the like exist here).
+        // The inverse does not remove a parent object that an edit has added. So only fields with an existing parent are
+        // compared.
         let parents_exist = !matches!(field.to_string().as_str(), "spec.parentRef.name");
         assert!(!parents_exist || back == JSON.as_bytes(), "{field}: {}", String::from_utf8_lossy(&back));
     }
@@ -170,8 +171,8 @@ fn bits_are_set_and_cleared_only_once() {
 }
 
 proptest! {
-    /// An arbitrary object with unknown fields: after an edit every other field has its bytes,
-    /// and the inverse restores the whole value byte for byte.
+    /// Tests arbitrary objects with unknown fields. After an edit every other field has the same bytes, and the inverse restores
+    /// the whole value byte for byte.
     #[test]
     fn protobuf_edits_change_only_their_field(
         outer in any_message(), spec in any_message(), which in 0_usize..9,
@@ -185,7 +186,7 @@ proptest! {
         let value = envelope::wrap(&TypeMeta::default(), &message);
         let (field, new) = fields_and_values().swap_remove(which);
         let Ok(before) = read(&value, &field) else { return Ok(()) };
-        // A single field that occurs twice, or a list field of another wire type, is not restored as it was.
+        // Two cases are not restored byte for byte: a single field that occurs twice, and a list field with another wire type.
         let single = [&outer, &spec].into_iter().all(|message| protobuf::fields(message).flatten().all(|f| {
             protobuf::fields(message).flatten().filter(|g| g.number == f.number).count() == 1
         }));

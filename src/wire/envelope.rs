@@ -1,21 +1,20 @@
-//! The envelope of a stored object: its encoding, and its kind.
+//! The envelope of a stored object: its encoding and its kind.
 //!
 //! Protobuf values are the magic `k8s\0` and a `runtime.Unknown`
-//! (`k8s.io/apimachinery/pkg/runtime/serializer/protobuf/protobuf.go`, v0.36.3). JSON values are text that
-//! starts with `{`. CBOR values start with the self-described tag `d9 d9 f7` (RFC 8949, section 3.4.6).
-//! Encrypted values start with `k8s:enc:PROVIDER:VERSION:KEY:`
-//! (`k8s.io/apiserver/pkg/server/options/encryptionconfig/config.go`, v0.36.3).
+//! (`k8s.io/apimachinery/pkg/runtime/serializer/protobuf/protobuf.go`, v0.36.3). JSON values are text that starts with `{`. CBOR
+//! values start with the self-described tag `d9 d9 f7` (RFC 8949, section 3.4.6). Encrypted values start with
+//! `k8s:enc:PROVIDER:VERSION:KEY:` (`k8s.io/apiserver/pkg/server/options/encryptionconfig/config.go`, v0.36.3).
 
 use std::borrow::Cow;
 
 use super::WireError;
 use super::protobuf::{self, RawField};
 
-/// The four bytes before a protobuf value.
+/// Four bytes at the start of a protobuf value.
 pub const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
-/// The self-described tag before a CBOR value.
+/// Self-described tag at the start of a CBOR value.
 pub const CBOR_MAGIC: &[u8] = &[0xd9, 0xd9, 0xf7];
-/// The prefix of every value that is encrypted at rest.
+/// Prefix of every value that is encrypted at rest.
 pub const ENCRYPTION_PREFIX: &[u8] = b"k8s:enc:";
 
 /// Field numbers of `runtime.Unknown`.
@@ -25,39 +24,39 @@ const RAW: u32 = 2;
 /// API version and kind of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TypeMeta<'a> {
-    /// As in `v1` or `networking.k8s.io/v1`.
+    /// API version, as in `v1` or `networking.k8s.io/v1`.
     pub api_version: Cow<'a, str>,
-    /// As in `Service`.
+    /// Kind, as in `Service`.
     pub kind: Cow<'a, str>,
 }
 
-/// A stored value, recognised but not yet read.
+/// A stored value whose encoding is recognized. The object in it is not read yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Envelope<'a> {
     /// A protobuf object.
     Protobuf {
-        /// Its kind.
+        /// API version and kind of the object.
         type_meta: TypeMeta<'a>,
-        /// The object's own message.
+        /// Protobuf message of the object.
         raw: &'a [u8],
     },
     /// JSON text.
     Json(&'a str),
-    /// CBOR.
+    /// A CBOR object.
     Cbor,
-    /// Encrypted at rest.
+    /// A value that is encrypted at rest.
     Encrypted {
-        /// As in `aescbc`, `aesgcm`, `secretbox`, `kms`.
+        /// Encryption provider, as in `aescbc`, `aesgcm`, `secretbox`, `kms`.
         provider: String,
-        /// The key's name, or the KMS plugin's.
+        /// Name of the key or of the KMS plugin.
         key: String,
     },
 }
 
 impl<'a> Envelope<'a> {
-    /// Recognises a stored value.
+    /// Recognizes the encoding of a stored value.
     ///
-    /// Fails if the start of the value is unknown, or a protobuf envelope or UTF-8 is broken.
+    /// Fails if the start of the value is unknown, if a protobuf envelope is broken, or if the JSON is not UTF-8.
     pub fn of(value: &'a [u8]) -> Result<Self, WireError> {
         if let Some(unknown) = value.strip_prefix(PROTOBUF_MAGIC) {
             return Self::protobuf(unknown);
@@ -76,7 +75,7 @@ impl<'a> Envelope<'a> {
         Err(WireError::Unrecognised { beginning })
     }
 
-    /// Names the encoding, for messages and JSON output.
+    /// Returns the name of the encoding, for messages and JSON output.
     pub fn encoding(&self) -> &'static str {
         match self {
             Self::Protobuf { .. } => "protobuf",
@@ -124,7 +123,7 @@ fn read_type_meta(message: &[u8]) -> Result<TypeMeta<'_>, WireError> {
     Ok(type_meta)
 }
 
-/// Returns the value with its object's message replaced and the envelope's other bytes kept.
+/// Returns the value with the object's message replaced. The other bytes of the envelope are kept.
 pub(super) fn with_raw(value: &[u8], raw: &[u8]) -> Result<Vec<u8>, WireError> {
     let unknown = value.strip_prefix(PROTOBUF_MAGIC).unwrap_or(value);
     let mut field = Vec::with_capacity(raw.len().saturating_add(6));
@@ -134,8 +133,8 @@ pub(super) fn with_raw(value: &[u8], raw: &[u8]) -> Result<Vec<u8>, WireError> {
     Ok(out)
 }
 
-/// Returns a new protobuf value as the API server writes it: fields 3 and 4 of `runtime.Unknown` (content
-/// encoding and type) present and empty.
+/// Returns a new protobuf value as the API server writes it: fields 3 and 4 of `runtime.Unknown` (content encoding and type) are
+/// present but empty.
 pub(super) fn wrap(type_meta: &TypeMeta<'_>, raw: &[u8]) -> Vec<u8> {
     let mut meta = Vec::new();
     protobuf::put_bytes(&mut meta, 1, type_meta.api_version.as_bytes());

@@ -1,7 +1,7 @@
-//! Names of single fields of stored objects, and their values.
+//! Names and values of single fields of stored objects.
 //!
-//! A [`Field`] has its path in both encodings: field numbers for protobuf, member names for JSON. It is
-//! data, so that a step of an operation can store it in a journal.
+//! A [`Field`] has its path in both encodings: field numbers for protobuf, member names for JSON. It is plain data, so that the
+//! journal can store it in a step of an operation.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,19 +11,19 @@ use serde::{Deserialize, Serialize};
 /// The path to one field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Field {
-    /// From the object's root; never empty.
+    /// Segments of the path, from the object's root. Never empty.
     pub path: Vec<Segment>,
     /// The type of the field.
     pub kind: FieldKind,
 }
 
-/// One segment of the path.
+/// One segment of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Segment {
     /// A field of a message: its number in protobuf, its name in JSON.
     #[serde(rename = "field")]
     Member(u32, Cow<'static, str>),
-    /// An entry of the map of texts that the previous segment names; only as the last segment.
+    /// An entry of the text map that the previous segment names. Allowed only as the last segment.
     #[serde(rename = "entry")]
     Entry(String),
 }
@@ -36,9 +36,9 @@ pub enum FieldKind {
     Text,
     /// A list of texts.
     Texts,
-    /// Bytes; base64 in JSON.
+    /// Bytes, encoded as base64 in JSON.
     Bytes,
-    /// `metav1.Time`: whole seconds; RFC 3339 in JSON.
+    /// `metav1.Time`: whole seconds, written as RFC 3339 in JSON.
     Time,
 }
 
@@ -49,7 +49,7 @@ pub enum FieldKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Value {
-    /// The field does not occur (for a list: no element).
+    /// The field does not occur. For a list: it has no element.
     Absent,
     /// A text.
     Text(String),
@@ -62,12 +62,12 @@ pub enum Value {
 }
 
 impl Value {
-    /// Returns a text, or `Absent` for `None`.
+    /// Returns the text as a value; `Absent` for `None`.
     pub fn text(text: Option<&str>) -> Self {
         text.map_or(Self::Absent, |text| Self::Text(text.to_string()))
     }
 
-    /// Returns a list, `Absent` for an empty one: neither encoding distinguishes the two.
+    /// Returns the list as a value; `Absent` for an empty list, because neither encoding distinguishes the two.
     pub fn texts<T: AsRef<str>>(texts: &[T]) -> Self {
         if texts.is_empty() {
             Self::Absent
@@ -111,81 +111,81 @@ const METADATA: (u32, &str) = (1, "metadata");
 const SPEC: (u32, &str) = (2, "spec");
 
 impl Field {
-    /// `metadata.uid`.
+    /// Returns the field `metadata.uid`.
     pub fn uid() -> Self {
         at(&[METADATA, (5, "uid")], FieldKind::Text)
     }
 
-    /// `metadata.creationTimestamp`.
+    /// Returns the field `metadata.creationTimestamp`.
     pub fn creation_timestamp() -> Self {
         at(&[METADATA, (8, "creationTimestamp")], FieldKind::Time)
     }
 
-    /// `metadata.deletionTimestamp`.
+    /// Returns the field `metadata.deletionTimestamp`.
     pub fn deletion_timestamp() -> Self {
         at(&[METADATA, (9, "deletionTimestamp")], FieldKind::Time)
     }
 
-    /// `metadata.finalizers`.
+    /// Returns the field `metadata.finalizers`.
     pub fn finalizers() -> Self {
         at(&[METADATA, (14, "finalizers")], FieldKind::Texts)
     }
 
-    /// `metadata.labels[KEY]`.
+    /// Returns the field `metadata.labels[KEY]`.
     pub fn label(key: &str) -> Self {
         let mut field = at(&[METADATA, (11, "labels")], FieldKind::Text);
         field.path.push(Segment::Entry(key.to_string()));
         field
     }
 
-    /// `spec.type` of a Service.
+    /// Returns the field `spec.type` of a Service.
     pub fn service_type() -> Self {
         at(&[SPEC, (4, "type")], FieldKind::Text)
     }
 
-    /// `spec.clusterIP` of a Service.
+    /// Returns the field `spec.clusterIP` of a Service.
     pub fn cluster_ip() -> Self {
         at(&[SPEC, (3, "clusterIP")], FieldKind::Text)
     }
 
-    /// `spec.clusterIPs` of a Service.
+    /// Returns the field `spec.clusterIPs` of a Service.
     pub fn cluster_ips() -> Self {
         at(&[SPEC, (18, "clusterIPs")], FieldKind::Texts)
     }
 
-    /// `spec.externalIPs` of a Service.
+    /// Returns the field `spec.externalIPs` of a Service.
     pub fn external_ips() -> Self {
         at(&[SPEC, (5, "externalIPs")], FieldKind::Texts)
     }
 
-    /// `spec.externalTrafficPolicy` of a Service.
+    /// Returns the field `spec.externalTrafficPolicy` of a Service.
     pub fn external_traffic_policy() -> Self {
         at(&[SPEC, (11, "externalTrafficPolicy")], FieldKind::Text)
     }
 
-    /// `spec.parentRef.namespace` of an IPAddress.
+    /// Returns the field `spec.parentRef.namespace` of an IPAddress.
     pub fn parent_namespace() -> Self {
         at(&[SPEC, (1, "parentRef"), (3, "namespace")], FieldKind::Text)
     }
 
-    /// `spec.parentRef.name` of an IPAddress.
+    /// Returns the field `spec.parentRef.name` of an IPAddress.
     pub fn parent_name() -> Self {
         at(&[SPEC, (1, "parentRef"), (4, "name")], FieldKind::Text)
     }
 
-    /// `range` of a RangeAllocation.
+    /// Returns the field `range` of a RangeAllocation.
     pub fn range() -> Self {
         at(&[(2, "range")], FieldKind::Text)
     }
 
-    /// `data[KEY]` of a ConfigMap.
+    /// Returns the field `data[KEY]` of a ConfigMap.
     pub fn config_map_entry(key: &str) -> Self {
         let mut field = at(&[(2, "data")], FieldKind::Text);
         field.path.push(Segment::Entry(key.to_string()));
         field
     }
 
-    /// `data` of a RangeAllocation: the bitmap.
+    /// Returns the field `data` of a RangeAllocation, which contains the bitmap.
     pub fn data() -> Self {
         at(&[(3, "data")], FieldKind::Bytes)
     }

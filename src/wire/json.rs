@@ -1,5 +1,5 @@
-//! JSON text: finds a member and replaces it, and keeps every other byte; and the
-//! readers of Kubernetes JSON for the generated types.
+//! JSON text: finds and replaces a member without changing any other byte. Also contains the readers of Kubernetes JSON for the
+//! generated types.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use time::format_description::well_known::Rfc3339;
 use super::WireError;
 use super::generated::{IntOrString, Time};
 
-/// One member of an object: its name, and the position of its value in the text.
+/// One member of an object: the name, and the position of the value in the text.
 struct Member<'a> {
     name: Cow<'a, str>,
     value: Range<usize>,
@@ -61,9 +61,9 @@ fn members(text: &str) -> Result<Vec<Member<'_>>, WireError> {
     Ok(parsed.0.into_iter().map(|(name, raw)| Member { name, value: place(raw) }).collect())
 }
 
-/// Returns the text of the value at a path of member names, `None` if it does not exist.
+/// Returns the text of the value at a path of member names; `None` if there is none.
 ///
-/// If a name occurs twice the last one counts, as in Go's decoder.
+/// If a name occurs twice, the last value counts, as in Go's decoder.
 pub(super) fn get<'t>(text: &'t str, path: &[&str]) -> Result<Option<&'t str>, WireError> {
     let mut here = text;
     for name in path {
@@ -76,8 +76,8 @@ pub(super) fn get<'t>(text: &'t str, path: &[&str]) -> Result<Option<&'t str>, W
     Ok(Some(here))
 }
 
-/// Returns the text with the value at the path replaced, added (as the last member of its object), or, for
-/// `None`, removed with its name and comma. Missing objects of the path are added.
+/// Returns the text with the value at a path replaced, or added as the last member of its object. `None` removes the member.
+/// Missing objects of the path are added.
 pub(super) fn set(text: &str, path: &[&str], value: Option<&str>) -> Result<String, WireError> {
     let Some((name, rest)) = path.split_first() else {
         return Ok(value.unwrap_or("null").to_string());
@@ -112,7 +112,7 @@ fn insert(text: &str, all: &[Member<'_>], name: &str, value: &str) -> String {
     splice(text, open..open, &member)
 }
 
-/// Removes every member of that name: if only the last one were removed, an earlier one would count.
+/// Removes every member with this name. If only the last one were removed, an earlier one would count.
 fn remove_all(text: &str, name: &str) -> Result<String, WireError> {
     let mut text = text.to_string();
     loop {
@@ -129,7 +129,7 @@ fn remove(text: &str, all: &[Member<'_>], index: usize) -> String {
         return splice(text, before.value.end..end, "");
     }
     let open = text.find('{').map_or(0, |at| at.saturating_add(1));
-    // The first of several members is removed with the comma after it; a single one has none.
+    // The first of several members is removed with the comma after it. A single member has no comma.
     let comma = text.get(end..).and_then(|rest| rest.find(',')).filter(|_| all.len() > 1);
     splice(text, open..comma.map_or(end, |at| end.saturating_add(at).saturating_add(1)), "")
 }
@@ -218,12 +218,12 @@ pub mod base64_text {
     use base64::engine::general_purpose::STANDARD;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    /// Writes bytes as text.
+    /// Writes bytes as base64 text.
     pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&STANDARD.encode(bytes))
     }
 
-    /// Reads bytes from text.
+    /// Reads bytes from base64 text.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
         STANDARD.decode(String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
     }

@@ -1,17 +1,17 @@
-//! Flags in a static Pod's manifest: read in every notation, and changed without any other change.
+//! Flags in the manifest of a static Pod. They are read in every notation, and changed without any other change of the text.
 //!
-//! kubeadm writes a list of words (`- --service-cluster-ip-range=10.96.0.0/16`); others have flag and value as two words, or
-//! a whole shell command as one.
+//! kubeadm writes a list of words (`- --service-cluster-ip-range=10.96.0.0/16`). Other tools write flag and value as two words,
+//! or a whole shell command as one word.
 
 use super::yaml::{Node, Yaml, YamlError};
 
-/// Why a flag cannot be found or changed.
+/// Reason why a flag cannot be found or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     /// The file cannot be read.
     #[error(transparent)]
     Yaml(#[from] YamlError),
-    /// It has no container that runs the program.
+    /// The manifest has no container that runs the program.
     #[error("the manifest has no container that runs `{0}`")]
     NoContainer(String),
     /// The program is started without the flag.
@@ -22,14 +22,14 @@ pub enum ManifestError {
         /// The flag.
         flag: String,
     },
-    /// It occurs more than once; the last one counts.
+    /// The flag occurs more than once. The last occurrence counts.
     #[error("`{program}` has the flag `--{flag}` {count} times")]
     Several {
         /// The program.
         program: String,
         /// The flag.
         flag: String,
-        /// How many times.
+        /// Number of occurrences.
         count: usize,
     },
 }
@@ -37,7 +37,7 @@ pub enum ManifestError {
 /// A flag in a manifest.
 struct Found<'a> {
     node: Node,
-    /// The text found: flag and value, or the value only.
+    /// Text that was found: flag and value, or only the value.
     written: &'a str,
     value: &'a str,
 }
@@ -48,7 +48,7 @@ pub fn runs(text: &str, program: &str) -> Result<bool, ManifestError> {
     Ok(containers(&yaml).into_iter().any(|container| is_of(&yaml, container, program)))
 }
 
-/// Returns the value of a program's flag in a manifest, `None` if it has none.
+/// Returns the value of a program's flag in a manifest; `None` if the flag is missing.
 pub fn flag(text: &str, program: &str, flag: &str) -> Result<Option<String>, ManifestError> {
     let yaml = Yaml::parse(text)?;
     match find(&yaml, program, flag) {
@@ -58,7 +58,7 @@ pub fn flag(text: &str, program: &str, flag: &str) -> Result<Option<String>, Man
     }
 }
 
-/// Returns the manifest with another value of a program's flag, and every other byte unchanged.
+/// Returns the manifest with a new value of a program's flag. Every other byte is unchanged.
 pub fn with_flag(text: &str, program: &str, flag: &str, value: &str) -> Result<String, ManifestError> {
     let yaml = Yaml::parse(text)?;
     let found = find(&yaml, program, flag)?;
@@ -77,7 +77,7 @@ fn words(yaml: &Yaml<'_>, container: Node) -> Vec<Node> {
     lists.flat_map(|list| yaml.items(list)).copied().collect()
 }
 
-/// The container has the program's name, or its command.
+/// Returns whether a container runs the program: by its name, or by its command.
 fn is_of(yaml: &Yaml<'_>, container: Node, program: &str) -> bool {
     let name = yaml.get(container, "name").and_then(|name| yaml.scalar(name));
     let calls = |word: &Node| {

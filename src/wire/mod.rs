@@ -1,10 +1,9 @@
 //! The stored form of Kubernetes objects: bytes in, bytes out, no I/O.
 //!
-//! An API server stores in etcd an [`envelope`] around protobuf, or JSON text, or CBOR, or any of
-//! them encrypted. This module recognises all. It reads the kinds that netsurgeon works on ([`objects`]), shows
-//! any other as a tree ([`tree`]), and changes single fields ([`edit`]) in place: every other byte
-//! is copied as it was, including fields that this program does not know. An object
-//! of the API server is never decoded and encoded again.
+//! An API server stores an [`envelope`] around protobuf, JSON text, or CBOR in etcd. Each of them can be encrypted. This module
+//! recognizes all of these. It reads the kinds that netsurgeon works on ([`objects`]), shows any other kind as a tree ([`tree`]),
+//! and changes single fields ([`edit`]) in place: every other byte is copied, including fields that this program does not know.
+//! An object of the API server is never decoded and encoded again.
 //!
 //! Only this module uses `prost`.
 
@@ -39,47 +38,47 @@ pub use objects::{IpAddressObject, RangeAllocation, Service, ServiceCidrObject};
 pub use pairs::Pairs;
 pub use service::{ServicePort, ServiceSpec, StoredService, TargetPort, Text};
 
-/// Why bytes cannot be read.
+/// Reason why bytes cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// A protobuf message ends in the middle of a field, or the length of a field exceeds its message.
+    /// A protobuf message ends in the middle of a field, or a field is longer than its message.
     #[error("broken protobuf at byte {offset}: {reason}")]
     Protobuf {
         /// Offset in bytes within the message.
         offset: usize,
-        /// What is wrong.
+        /// Description of the error.
         reason: &'static str,
     },
     /// The JSON text does not parse, or does not have the expected structure.
     #[error("broken JSON: {reason}")]
     Json {
-        /// The parser's message.
+        /// Message of the parser.
         reason: String,
     },
     /// A text in the object is not valid YAML.
     #[error("broken YAML: {reason}")]
     Yaml {
-        /// The parser's message.
+        /// Message of the parser.
         reason: String,
     },
-    /// The value is encrypted and no key was given.
+    /// The value is encrypted, and no key was given.
     #[error("the value is encrypted (provider `{provider}`, key `{key}`)")]
     Encrypted {
         /// The encryption provider, as in `aescbc`.
         provider: String,
-        /// The name of the key.
+        /// Name of the key.
         key: String,
     },
-    /// The CBOR ends too early, or does not have the structure that an API server writes.
+    /// The CBOR value ends too early, or does not have the structure that an API server writes.
     #[error("broken CBOR: {reason}")]
     Cbor {
-        /// The parser's message.
+        /// Message of the parser.
         reason: String,
     },
-    /// The value to change is in CBOR, which netsurgeon only reads.
+    /// The value to change is CBOR, which netsurgeon only reads.
     #[error("the value is stored as CBOR, which netsurgeon reads and does not change")]
     CborUnchanged,
-    /// The value does not start like any value of an API server.
+    /// The value does not start like a value of an API server.
     #[error("the value is not a Kubernetes object: it starts with `{beginning}`")]
     Unrecognised {
         /// The first bytes, escaped.

@@ -1,4 +1,4 @@
-//! The kinds that netsurgeon reads, in every stored encoding, and the few that it creates.
+//! The kinds that netsurgeon reads, in every stored encoding, and the few kinds that it creates.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,23 +18,23 @@ pub use generated::{
     ValidatingWebhookConfiguration, Webhook, WebhookClientConfig,
 };
 
-/// The label by which the API server's allocator and repair loop know their own IPAddress objects
+/// Label by which the API server's allocator and repair loop recognize their own IPAddress objects
 /// (`k8s.io/api/networking/v1/well_known_labels.go`, v0.36.3).
 pub const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
-/// The label with the address family (same file).
+/// Label with the address family (same file).
 pub const IP_FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
-/// The value of [`MANAGED_BY`] on objects of the allocator
-/// (`pkg/registry/core/service/ipallocator/cidrallocator.go`, v1.36.3).
+/// Value of [`MANAGED_BY`] on IPAddress objects of the allocator (`pkg/registry/core/service/ipallocator/cidrallocator.go`,
+/// v1.36.3).
 pub const ALLOCATOR: &str = "ipallocator.k8s.io";
-/// The value of [`MANAGED_BY`] on addresses that netsurgeon reserves: the repair loop and the ServiceCIDR
-/// finalizer ignore them, and the allocator does not allocate them.
+/// Value of [`MANAGED_BY`] on addresses that netsurgeon reserves. The repair loop and the ServiceCIDR finalizer ignore these
+/// objects, and the allocator does not allocate the addresses.
 pub const NETSURGEON: &str = "netsurgeon";
-/// The finalizer of a Service, and of its shadow, while both have the same address during a renumbering.
+/// Finalizer of a Service and of its shadow while both have the same address during a renumbering.
 pub const MOVING: &str = "netsurgeon.io/moving";
 
 /// A kind that can be read from a stored value.
 pub trait Kind: Message + Default + DeserializeOwned {
-    /// The kind's name, as in `Service`.
+    /// Name of the kind, as in `Service`.
     const NAME: &'static str;
 
     /// Reads the JSON text of an object.
@@ -59,13 +59,12 @@ kinds! {
 
 /// Reads a stored value as this kind.
 ///
-/// Fails if the value is of another kind, broken, or encrypted. Fields that `proto/` does not have are
-/// skipped.
+/// Fails if the value is of another kind, broken, or encrypted. Fields that `proto/` does not define are skipped.
 pub fn decode<K: Kind>(value: &[u8]) -> Result<K, WireError> {
     decode_opened(open(value, K::NAME)?.1)
 }
 
-/// Reads the fields that a value of any kind has in common with this kind.
+/// Reads a value of any kind as this kind. Only the fields that both kinds have in common are read.
 pub(super) fn decode_any<K: Kind>(value: &[u8]) -> Result<K, WireError> {
     decode_opened(recognise(value)?.1)
 }
@@ -90,7 +89,7 @@ pub(super) enum Opened<'a> {
     Json(Cow<'a, str>),
 }
 
-/// Removes the envelope of an object that must be of this kind.
+/// Removes the envelope of an object. Fails if the object is of another kind.
 pub(super) fn open<'a>(value: &'a [u8], kind: &'static str) -> Result<(TypeMeta<'a>, Opened<'a>), WireError> {
     let (type_meta, opened) = recognise(value)?;
     if type_meta.kind != kind {
@@ -120,29 +119,29 @@ fn of_json(text: Cow<'_, str>) -> Result<(TypeMeta<'_>, Opened<'_>), WireError> 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
-    /// `k8s\0` and protobuf.
+    /// The prefix `k8s\0` and protobuf.
     Protobuf,
-    /// JSON text with a newline at its end.
+    /// JSON text with a newline at the end.
     Json,
 }
 
-/// A new IPAddress object, labelled as the allocator labels its own (`networking.k8s.io`, `IPAddress`).
+/// A new IPAddress object (`networking.k8s.io`, `IPAddress`), with the same labels as the allocator's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewIpAddress<'a> {
     /// API version, as in `networking.k8s.io/v1`.
     pub api_version: &'a str,
-    /// The address; its canonical text is the object's name.
+    /// Address. Its canonical text is the name of the object.
     pub address: IpAddr,
-    /// The Service of the address: namespace and name.
+    /// Namespace and name of the Service that has the address.
     pub parent: (&'a str, &'a str),
-    /// The object's uid.
+    /// uid of the object.
     pub uid: &'a str,
-    /// Seconds since 1970.
+    /// Time of creation, in seconds since 1970.
     pub created: i64,
 }
 
 impl NewIpAddress<'_> {
-    /// Returns the stored form.
+    /// Returns the object as it is stored.
     pub fn encode(&self, encoding: Encoding) -> Vec<u8> {
         let name = self.address.to_string();
         let family = Family::of(self.address).to_string();
@@ -187,7 +186,7 @@ impl NewIpAddress<'_> {
     }
 }
 
-/// Returns a new RangeAllocation, as the API server creates one: protobuf, empty metadata.
+/// Returns a new RangeAllocation, as the API server creates it: protobuf with empty metadata.
 pub fn new_range_allocation(range: &str, data: Vec<u8>) -> Vec<u8> {
     let object = RangeAllocation {
         metadata: Some(ObjectMeta::default()),

@@ -1,11 +1,11 @@
-//! Labels and selectors: a few texts by key, kept in a list, which takes a fraction of a map's memory.
+//! Labels and selectors: a few texts by key. They are stored in a list, which needs a fraction of the memory of a map.
 
 use serde::{Serialize, Serializer};
 
 use super::protobuf::map_entry;
 use super::{Text, WireError};
 
-/// Texts by key, in the keys' order; a key occurs once.
+/// Texts sorted by key. A key occurs once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pairs(Vec<(Text, Text)>);
 
@@ -15,7 +15,7 @@ impl Pairs {
         self.0.iter().find(|(own, _)| own == key).map(|(_, value)| value.as_str())
     }
 
-    /// Whether it is empty.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -50,7 +50,7 @@ impl FromIterator<(String, String)> for Pairs {
     }
 }
 
-/// Serialized as a map.
+/// Serializes the entries as a map.
 impl Serialize for Pairs {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))

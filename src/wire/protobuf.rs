@@ -1,8 +1,8 @@
-//! A reader of protobuf messages without any message type.
+//! Reads protobuf messages without any message type.
 //!
-//! It splits a message into its fields and joins fields to a message. It does not interpret their contents, so all fields
-//! that are not replaced keep their bytes. Encoding: protocol buffers' "Encoding" document (wire types
-//! 0 varint, 1 fixed64, 2 length-delimited, 3/4 group, 5 fixed32).
+//! This module splits a message into its fields, and joins fields to a message. It does not interpret their contents, so all
+//! fields that are not replaced keep their bytes. Encoding: protocol buffers' "Encoding" document (wire types 0 varint, 1
+//! fixed64, 2 length-delimited, 3/4 group, 5 fixed32).
 
 use super::WireError;
 
@@ -17,7 +17,7 @@ pub(super) struct RawField<'a> {
     pub(super) content: Content<'a>,
 }
 
-/// A field's content by wire type.
+/// Content of a field, by wire type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content<'a> {
     /// Wire type 0.
@@ -29,7 +29,7 @@ pub(super) enum Content<'a> {
 }
 
 impl<'a> RawField<'a> {
-    /// Returns the content of a length-delimited field.
+    /// Returns the content of a length-delimited field; `None` for other wire types.
     pub(super) fn bytes(&self) -> Option<&'a [u8]> {
         match self.content {
             Content::Bytes(bytes) => Some(bytes),
@@ -60,14 +60,14 @@ impl RawField<'_> {
         }
     }
 
-    /// Returns the content of a field that should be an `int32`: its low 32 bits.
+    /// Returns the content of a field that should be an `int32`. Only the low 32 bits count.
     pub(super) fn int32(&self) -> Result<i32, WireError> {
         let low = u32::try_from(self.varint()? & u64::from(u32::MAX));
         Ok(low.unwrap_or_default().cast_signed())
     }
 }
 
-/// Iterates over the fields of a message in their order.
+/// Iterates over the fields of a message in order.
 pub(super) fn fields(message: &[u8]) -> Fields<'_> {
     Fields { message, position: 0 }
 }
@@ -77,8 +77,8 @@ pub(super) struct Fields<'a> {
     position: usize,
 }
 
-/// The offset of an error in a message, and its reason. Smaller than a [`WireError`], which it becomes with `?`: surveys read
-/// millions of fields.
+/// Offset and reason of an error in a message. The operator `?` converts it to a [`WireError`]. It is smaller than that, because
+/// surveys read millions of fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Broken {
     offset: usize,
@@ -97,7 +97,7 @@ impl<'a> Iterator for Fields<'a> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.message.get(self.position..).filter(|rest| !rest.is_empty())?;
-        // Most fields are short texts and messages: tag and length of one byte each.
+        // Most fields are short texts and messages, with a tag and a length of one byte each.
         if let [tag, length, after @ ..] = rest
             && tag & 0x87 == 2
             && *tag > 2
@@ -184,7 +184,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Skips a group up to its end tag: nested groups are counted, not recursed into.
+    /// Skips a group up to its end tag. Nested groups are counted, without recursion.
     fn group(&mut self, number: u32) -> Result<&'a [u8], Broken> {
         let start = self.position;
         let mut open = vec![number];
@@ -213,7 +213,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Reads an entry of a map from text to text: key 1, value 2.
+/// Reads an entry of a map from text to text: field 1 is the key, field 2 the value.
 pub(super) fn map_entry(entry: &[u8]) -> Result<(&str, &str), WireError> {
     let (mut key, mut value) = ("", "");
     for part in fields(entry) {
@@ -227,7 +227,7 @@ pub(super) fn map_entry(entry: &[u8]) -> Result<(&str, &str), WireError> {
     Ok((key, value))
 }
 
-/// Appends a number in base-128.
+/// Appends a number as a varint.
 pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     loop {
         let low = (value & 0x7f) as u8;
@@ -255,9 +255,8 @@ pub(super) fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
 
 /// Returns the message with every occurrence of one field replaced by the given encoded fields.
 ///
-/// They replace the first occurrence, or, if there is none, are inserted before the first field with a larger
-/// number, where an encoder that writes fields in order of number puts them. All other
-/// bytes are copied.
+/// The new fields replace the first occurrence. If there is none, they are inserted before the first field with a larger number,
+/// where an encoder with ordered fields would write them. All other bytes are copied.
 pub(super) fn replace(message: &[u8], number: u32, replacement: &[u8]) -> Result<Vec<u8>, WireError> {
     let all: Vec<RawField<'_>> = fields(message).collect::<Result<_, _>>()?;
     let place = all
@@ -286,7 +285,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Any well-formed message, with every wire type that a real one can have.
+    /// Generates any well-formed message, with every wire type that a real message can have.
     pub(crate) fn any_message() -> impl Strategy<Value = Vec<u8>> {
         let field = (1_u32..64, 0_u8..4, any::<u64>(), proptest::collection::vec(any::<u8>(), 0..40));
         proptest::collection::vec(field, 0..20).prop_map(|parts| {
@@ -309,8 +308,8 @@ pub(super) mod tests {
         })
     }
 
-    /// The same, with entries only in place of maps: prost does not check a map's wire type and accepts
-    /// other types as entries (`encoding.rs`, 0.14), which every decoder of Kubernetes refuses.
+    /// Generates messages whose maps contain only entries. prost does not check the wire type of a map, and accepts other types
+    /// as entries (`encoding.rs`, 0.14). Every decoder of Kubernetes refuses them.
     pub(crate) fn any_message_with_maps(maps: &'static [u32]) -> impl Strategy<Value = Vec<u8>> {
         any_message().prop_filter("a map of another wire type", |message| {
             fields(message).flatten().all(|f| !maps.contains(&f.number) || f.bytes().is_some())
@@ -352,7 +351,7 @@ pub(super) mod tests {
 
     #[test]
     fn groups_are_copied_whole() {
-        // Field 1 as a group holding a nested group, then field 2.
+        // Field 1 as a group that contains a nested group, then field 2.
         let message = [0x0b, 0x13, 0x08, 0x01, 0x14, 0x0c, 0x10, 0x05];
         let found: Vec<_> = fields(&message).map(Result::unwrap).collect();
         assert_eq!(found.len(), 2);

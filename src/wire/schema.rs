@@ -1,17 +1,17 @@
-//! Names of field numbers: a table generated from `proto/`, for showing objects.
+//! Names of protobuf fields by number: a table generated from `proto/`, for showing objects.
 
 pub use super::generated::SCHEMA;
 
 use super::TypeMeta;
 
-/// The type of a field, as far as it is needed to show it.
+/// Type of a field, as far as this is needed to show the field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldType {
     /// A text.
     Text,
     /// Bytes.
     Bytes,
-    /// true or false.
+    /// True or false.
     Bool,
     /// A whole number.
     Int,
@@ -21,20 +21,20 @@ pub enum FieldType {
     MapOfBytes,
     /// Another message of the table.
     Message(&'static str),
-    /// Any number of these.
+    /// A list of values of this type.
     List(&'static FieldType),
 }
 
-/// The fields of a message: number, JSON name, type.
+/// Fields of a message: number, JSON name, type.
 pub type Fields = &'static [(u32, &'static str, FieldType)];
 
 /// A message of the table: its name and its fields.
 pub type Message = (&'static str, Fields);
 
-/// The fields that every kind has; the types of others are unknown.
+/// The fields that every kind has. The types of all other fields are unknown.
 const METADATA_ONLY: Fields = &[(1, "metadata", FieldType::Message("ObjectMeta"))];
 
-/// Returns the fields of a message of the table, which is in the order of the names.
+/// Returns the fields of a message. The table is sorted by message name.
 pub fn message(name: &str) -> Option<Fields> {
     let place = SCHEMA.binary_search_by(|(found, _)| (*found).cmp(name)).ok()?;
     SCHEMA.get(place).map(|(_, fields)| *fields)
@@ -42,7 +42,7 @@ pub fn message(name: &str) -> Option<Fields> {
 
 /// Returns the fields of an object of this kind.
 pub fn of(type_meta: &TypeMeta<'_>) -> Fields {
-    // The only kind that API servers store in two versions with different fields.
+    // CustomResourceDefinition is the only kind that API servers store in two versions with different fields.
     let old = "CustomResourceDefinitionV1beta1";
     let is_old = type_meta.kind == "CustomResourceDefinition" && type_meta.api_version.ends_with("/v1beta1");
     message(if is_old { old } else { &type_meta.kind }).unwrap_or(METADATA_ONLY)

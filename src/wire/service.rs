@@ -1,9 +1,9 @@
 //! The parts of a Service that netsurgeon needs, read in one pass over the stored message.
 //!
-//! A cluster has tens of thousands of Services. A plan needs a third of their fields, and most of those
-//! are short texts; so this reader is written by hand and compact. Field numbers:
-//! `k8s.io/api/core/v1/generated.proto` and `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`, v0.36.3.
-//! A test compares the result with that of the generated reader, which also reads JSON.
+//! A cluster has tens of thousands of Services. A plan needs a third of their fields, most of them short texts. So this reader is
+//! written by hand and its result is compact. Field numbers: `k8s.io/api/core/v1/generated.proto` and
+//! `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`, v0.36.3. A test compares the result with that of the generated reader,
+//! which also reads JSON.
 
 use std::net::IpAddr;
 
@@ -13,10 +13,10 @@ use super::objects::{Kind, Opened, Service, open};
 use super::protobuf::{fields, map_entry};
 use super::{Pairs, WireError, generated, json};
 
-/// A text of an API object. Up to 24 bytes are stored inline: most names and all IPv4 addresses.
+/// A text of an API object. Up to 24 bytes are stored inline: enough for most names and all IPv4 addresses.
 pub type Text = CompactString;
 
-/// A Service, in part.
+/// The parts of a Service that netsurgeon needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoredService {
     /// `metadata.namespace`.
@@ -35,7 +35,7 @@ pub struct StoredService {
     pub spec: ServiceSpec,
 }
 
-/// The spec of a Service, in part; absent and empty are different where there is an `Option`.
+/// The parts of a Service spec that netsurgeon needs. With an `Option`, an absent field differs from an empty one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "named as in the API")]
 pub struct ServiceSpec {
@@ -67,7 +67,7 @@ pub struct ServicePort {
     pub app_protocol: Option<Text>,
 }
 
-/// The target of a port: a port of the Pods by number, or by name.
+/// Target of a Service port: the number or the name of a Pod port.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(untagged)]
 #[expect(missing_docs, reason = "the names are self-explanatory")]
@@ -83,9 +83,9 @@ impl Default for TargetPort {
 }
 
 impl StoredService {
-    /// Reads a stored value.
+    /// Reads a stored Service.
     ///
-    /// Fails as [`super::objects::decode`] does.
+    /// Fails in the same cases as [`super::objects::decode`].
     pub fn decode(value: &[u8]) -> Result<Self, WireError> {
         match open(value, Service::NAME)?.1 {
             Opened::Protobuf(raw) => Self::walk(raw),
@@ -93,8 +93,7 @@ impl StoredService {
         }
     }
 
-    /// Reads one annotation of a stored value. Annotations are long and rarely needed, so
-    /// [`Self::decode`] omits them.
+    /// Reads one annotation of a stored Service. [`Self::decode`] omits annotations, because they are long and rarely needed.
     pub fn annotation(value: &[u8], key: &str) -> Result<Option<Text>, WireError> {
         let raw = match open(value, Service::NAME)?.1 {
             Opened::Protobuf(raw) => raw,
@@ -152,9 +151,8 @@ impl StoredService {
 }
 
 impl ServiceSpec {
-    /// Returns the addresses in `clusterIPs`, or the one in `clusterIP` if the list is missing (objects
-    /// last written before Kubernetes 1.20). Headless and ExternalName Services have none, even if a stale
-    /// address is left in the object.
+    /// Returns the addresses in `clusterIPs`. If the list is missing, returns the address in `clusterIP` (objects last written
+    /// before Kubernetes 1.20). Headless and ExternalName Services have none, even if a stale address is left in the object.
     pub fn addresses(&self) -> Vec<IpAddr> {
         if self.r#type.as_deref() == Some("ExternalName") {
             return Vec::new();
@@ -355,8 +353,8 @@ mod tests {
     }
 
     proptest! {
-        /// This reader finds what the generated reader finds: in whole messages, in ones with parts that occur
-        /// twice, and in ones with unknown fields.
+        /// The hand-written reader returns the same as the generated reader: for whole messages, with parts that occur twice, and
+        /// with unknown fields.
         #[test]
         fn reader_agrees_with_the_generated_one(
             one in service(), two in service(), noise in any_message_with_maps(&[2, 11, 12]), number in 1_u32..3,

@@ -1,7 +1,7 @@
-//! Visits every text in a stored object of any kind, with its path: for searches in all fields.
+//! Visits every text in a stored object of any kind, with its path, to search in all fields.
 //!
-//! Fields that `proto/` knows have their names in the path, other fields their numbers. The type of an unknown field is
-//! ambiguous, so its content is visited as everything that it can be: a message, a text, bytes.
+//! Fields that `proto/` defines have their names in the path, other fields their numbers. The type of an unknown field is
+//! ambiguous, so its content is visited in every possible way: as a message, as a text, as bytes.
 
 use std::fmt;
 
@@ -13,32 +13,32 @@ use super::protobuf::{self, Content, RawField};
 use super::schema::{self, FieldType, Fields};
 use super::{TypeMeta, WireError, cbor, json};
 
-/// Deeper nesting is visited as bytes: Kubernetes objects have about a dozen levels.
+/// Deepest nesting that is parsed. Deeper values are visited as bytes. Kubernetes objects have about a dozen levels.
 const DEEPEST: usize = 40;
 
-/// The path from an object's root to a text: a chain on the stack, formatted only on demand.
+/// Path from an object's root to a text: a chain on the stack, formatted only on demand.
 #[derive(Debug, Clone, Copy)]
 pub struct FieldPath<'a> {
     before: Option<&'a FieldPath<'a>>,
     step: Step<'a>,
 }
 
-/// One step of the path.
+/// One step of a path.
 #[derive(Debug, Clone, Copy)]
 enum Step<'a> {
     Root,
     /// A field with a known name.
     Name(&'a str),
-    /// A field of a message without a known name.
+    /// A field without a known name, by number.
     Number(u32),
-    /// An item of a list.
+    /// An item of a list, by index.
     Index(usize),
     /// An entry of a map, or an item of a list that has a name.
     Entry(&'a str),
 }
 
 impl<'a> FieldPath<'a> {
-    /// The object itself.
+    /// Path of the object itself.
     pub const ROOT: FieldPath<'static> = FieldPath { before: None, step: Step::Root };
 
     fn then(&'a self, step: Step<'a>) -> FieldPath<'a> {
@@ -46,7 +46,7 @@ impl<'a> FieldPath<'a> {
     }
 }
 
-/// `spec.template.spec.containers[app].env[NO_PROXY].value`; unknown fields are `/` and their number.
+/// Format: `spec.template.spec.containers[app].env[NO_PROXY].value`. An unknown field is `/` and its number.
 impl fmt::Display for FieldPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(before) = self.before {
@@ -64,33 +64,34 @@ impl fmt::Display for FieldPath<'_> {
     }
 }
 
-/// The visitor: it gets the path of each text, and its bytes, which need not be UTF-8.
+/// The visitor. It gets the path and the bytes of each text. The bytes need not be UTF-8.
 pub type Seen<'v> = dyn FnMut(&FieldPath<'_>, &[u8]) + 'v;
 
-/// What every object has: version, kind, metadata.
+/// The parts that every object has: version, kind, and metadata.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Head {
-    /// As in `apps/v1`.
+    /// API version, as in `apps/v1`.
     pub api_version: String,
-    /// As in `DaemonSet`.
+    /// Kind, as in `DaemonSet`.
     pub kind: String,
-    /// Name, namespace, labels.
+    /// Name, namespace, and labels.
     pub metadata: ObjectMeta,
 }
 
-/// Returns the head of an object. Fails if it cannot be read.
+/// Returns the head of an object. Fails if the object cannot be read.
 pub fn head(value: &[u8]) -> Result<Head, WireError> {
     let TypeMeta { api_version, kind } = objects::type_of(value)?;
     let (api_version, kind) = (api_version.into_owned(), kind.into_owned());
-    // A Namespace is read for its metadata only, which every kind has in the same field.
+    // The value is read as a Namespace, only for its metadata. Every kind has metadata in the same field.
     let read: Namespace = objects::decode_any(value)?;
     Ok(Head { api_version, kind, metadata: read.metadata.unwrap_or_default() })
 }
 
-/// Visits every text in an object, including keys of maps and names of JSON members. Base64 values in the JSON of a Secret
-/// or a ConfigMap are decoded first.
+/// Visits every text in an object, including keys of maps and names of JSON members. Base64 values in the JSON of a Secret or a
+/// ConfigMap are decoded first.
 ///
-/// Fails if the value cannot be read: encrypted, not an object. All bytes of a broken object are visited before the error.
+/// Fails if the value is encrypted or not an object. If the object is broken, all its bytes are visited before the error is
+/// returned.
 pub fn each(value: &[u8], seen: &mut Seen<'_>) -> Result<(), WireError> {
     match Envelope::of(value)? {
         Envelope::Protobuf { type_meta, raw } => match broken(raw) {
@@ -156,7 +157,7 @@ fn message(bytes: &[u8], fields: Option<Fields>, way: &FieldPath<'_>, depth: usi
     }
 }
 
-/// Returns the name of an item of a list, if its messages have one.
+/// Returns the name of a list item, if the items have names.
 fn name_of<'a>(content: &'a [u8], item: &FieldType) -> Option<&'a str> {
     let FieldType::Message(message) = item else { return None };
     let (number, ..) = schema::message(message)?.iter().find(|(_, name, _)| *name == "name")?;
@@ -180,7 +181,7 @@ fn known_field(content: &[u8], kind: &FieldType, way: &FieldPath<'_>, depth: usi
                 match (field.number, field.bytes()) {
                     (1, _) | (_, None) => {}
                     (2, Some(value)) => seen(&way, value),
-                    // An entry has no other fields, but a broken value can have some.
+                    // A map entry has no other fields, unless the value is broken.
                     (number, Some(other)) => guess(other, &way.then(Step::Number(number)), depth, seen),
                 }
             }
@@ -194,7 +195,7 @@ fn guess(content: &[u8], way: &FieldPath<'_>, depth: usize, seen: &mut Seen<'_>)
     if is_message {
         message(content, None, way, depth.saturating_sub(1), seen);
     }
-    // A text can also be a valid message.
+    // A text can also be a valid message by chance.
     let is_control = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t' | '\r');
     let is_text = std::str::from_utf8(content).is_ok_and(|text| !text.contains(is_control));
     if is_text || !is_message {
@@ -202,7 +203,7 @@ fn guess(content: &[u8], way: &FieldPath<'_>, depth: usize, seen: &mut Seen<'_>)
     }
 }
 
-/// Visits the texts of an object; fields that its kind has as bytes are decoded.
+/// Visits the texts of an object. Fields that contain bytes for this kind are decoded.
 fn object(tree: &Json, seen: &mut Seen<'_>) {
     let kind = tree.get("kind").and_then(Json::as_str).unwrap_or_default();
     let bytes = match kind {
@@ -228,7 +229,7 @@ fn object(tree: &Json, seen: &mut Seen<'_>) {
     }
 }
 
-/// Visits every text in a JSON value at the end of a path, including names of members.
+/// Visits every text in a JSON value, including names of members. `way`: path of the value.
 pub fn texts(tree: &Json, way: &FieldPath<'_>, seen: &mut Seen<'_>) {
     match tree {
         Json::String(text) => seen(way, text.as_bytes()),
@@ -329,7 +330,7 @@ mod tests {
     }
 
     proptest! {
-        /// The innermost field is unknown to every message: a known one can be a message itself, and then `ha` is one.
+        /// The innermost field has a number that no message uses. With a known number, the content could count as a message.
         #[test]
         fn every_text_is_visited_at_any_depth(text in "[a-z0-9.:/]{1,60}", numbers in proptest::collection::vec(1_u32..40, 0..12)) {
             let innermost = field(1000, text.as_bytes());

@@ -1,7 +1,7 @@
-//! Any stored object as a readable tree: names of known fields, numbers of others.
+//! Shows any stored object as a readable tree: names of known fields, numbers of others.
 //!
-//! Secret data, and all annotations of Secrets, in which tools keep copies of the data, are replaced by their size before they
-//! enter the tree.
+//! Secret data is replaced by its size before it enters the tree. All annotations of Secrets are replaced, too, because tools
+//! keep copies of the data in them.
 
 use serde_json::{Map, Value as Json};
 
@@ -10,13 +10,13 @@ use super::protobuf::{self, Content};
 use super::schema::{self, FieldType, Fields};
 use super::{WireError, cbor, json};
 
-/// Deeper nesting is shown as bytes: Kubernetes objects have about a dozen levels.
+/// Deepest nesting that is parsed. Deeper values are shown as bytes. Kubernetes objects have about a dozen levels.
 const DEEPEST: usize = 40;
 
-/// Returns the object as a JSON value, members in the order in which they are stored.
+/// Returns the object as a JSON value, with members in stored order.
 ///
-/// Kinds without a message in `proto/` still have named `metadata`; their other fields have their numbers as names,
-/// and are guessed to be text, a message or bytes.
+/// A kind without a message in `proto/` still has a named `metadata`. Its other fields have numbers as names, and are shown as
+/// text, message or bytes, as far as can be guessed.
 pub fn of(value: &[u8]) -> Result<Json, WireError> {
     match Envelope::of(value)? {
         Envelope::Protobuf { type_meta, raw } => {
@@ -58,7 +58,7 @@ fn message(bytes: &[u8], fields: Option<Fields>, depth: usize) -> Result<Json, W
     Ok(Json::Object(tree))
 }
 
-/// Adds a field; maps grow, and a repeated name becomes a list.
+/// Adds a field to the tree. A map gets one more entry, and a repeated name becomes a list.
 fn put(tree: &mut Map<String, Json>, name: String, shown: Json, kind: Option<FieldType>) {
     match (tree.get_mut(&name), shown) {
         (Some(Json::Object(map)), Json::Object(entry))
@@ -114,7 +114,7 @@ fn time(bytes: &[u8]) -> Result<Json, WireError> {
     Ok(Json::Null)
 }
 
-/// Shows a field of unknown type: printable text as text, what parses as a message as one, else base64.
+/// Shows a field of unknown type: as text if it is printable, as a message if it parses as one, otherwise as base64.
 fn guess(content: &Content<'_>, depth: usize) -> Json {
     match content {
         Content::Varint(value) => value.cast_signed().into(),
@@ -130,7 +130,7 @@ fn guess(content: &Content<'_>, depth: usize) -> Json {
     }
 }
 
-/// Removes the contents of a Secret; other objects stay as they are.
+/// Removes the contents of a Secret. Other objects stay as they are.
 fn redact(tree: &mut Json) {
     if tree.get("kind").and_then(Json::as_str) != Some("Secret") {
         return;
@@ -147,12 +147,12 @@ fn redact(tree: &mut Json) {
                     *value = format!("(redacted, {size} bytes)").into();
                 }
             }
-            // Not written by any API server, for example a field that occurs twice.
+            // No API server writes such a value, for example a field that occurs twice.
             Some(other) => *other = "(redacted)".into(),
             None => {}
         }
     }
-    // Fields of a Secret that `proto/` does not have could hold data in a later version.
+    // Fields of a Secret that `proto/` does not define could contain data in a later version.
     if let Some(members) = tree.as_object_mut() {
         members.retain(|name, _| name.parse::<u32>().is_err());
     }
@@ -197,7 +197,8 @@ mod tests {
         assert!(shown.contains("(redacted)") && !shown.contains("hunter2"), "{shown}");
     }
 
-    /// Nested messages, in a known field or an unknown one: as many as etcd accepts, each with a tag and its length.
+    /// Tests nested messages, in a known field and in an unknown one: as many levels as etcd accepts, each with a tag and a
+    /// length.
     #[test]
     fn deepest_possible_nesting_is_shown() {
         for number in [1u8, 2, 7] {

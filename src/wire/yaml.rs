@@ -1,29 +1,29 @@
-//! YAML text with the position of each value in it, so that one value is replaced and every other byte stays: comments, order,
-//! quotes, anchors.
+//! YAML text with the position of each value. One value is replaced, and every other byte stays: comments, order, quotes,
+//! anchors.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use granit_parser::{Event, Parser};
 
-/// Nesting of values; files written by hand have about a dozen levels.
+/// Deepest nesting of values that is read. Files written by hand have about a dozen levels.
 const DEEPEST: usize = 64;
 
-/// Why a text cannot be read or changed.
+/// Reason why a text cannot be read or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum YamlError {
-    /// It is not YAML.
+    /// The text is not YAML.
     #[error("it is not valid YAML: {0}")]
     Syntax(String),
-    /// Values are nested too deep.
+    /// Values are nested too deeply.
     #[error("its values are nested more than {DEEPEST} levels deep")]
     Deep,
-    /// The text to replace is not there literally, occurs more than once, or its replacement changes other values.
+    /// The text to replace does not occur literally, occurs more than once, or its replacement changes other values.
     #[error("`{0}` cannot be replaced without another change of the text")]
     Written(String),
 }
 
-/// A value; that of an alias (`*name`) is the same as that of its anchor (`&name`).
+/// Number of a value. An alias (`*name`) has the same number as its anchor (`&name`).
 pub type Node = usize;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,18 +33,18 @@ enum Content {
     Map(Vec<Node>),
 }
 
-/// The result of replacing a part of a value.
+/// Result of replacing a part of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
-    /// It was replaced: the new text.
+    /// The part was replaced. Contains the new text.
     Changed(String),
-    /// It was replaced already.
+    /// The part had been replaced before.
     There,
-    /// Neither the old nor the new part is present: the parts found.
+    /// Neither the old nor the new part is present. Contains the parts that were found.
     Other(Vec<String>),
 }
 
-/// A text and its values.
+/// A YAML text and its values.
 #[derive(Debug, Clone)]
 pub struct Yaml<'a> {
     text: &'a str,
@@ -53,7 +53,7 @@ pub struct Yaml<'a> {
 }
 
 impl<'a> Yaml<'a> {
-    /// Reads a text.
+    /// Parses a YAML text.
     pub fn parse(text: &'a str) -> Result<Self, YamlError> {
         let mut yaml = Self { text, nodes: Vec::new(), documents: Vec::new() };
         let mut open: Vec<Node> = Vec::new();
@@ -125,7 +125,7 @@ impl<'a> Yaml<'a> {
         }
     }
 
-    /// Returns a single value as text.
+    /// Returns a scalar value as text; `None` for a list or a map.
     pub fn scalar(&self, node: Node) -> Option<&str> {
         match self.nodes.get(node) {
             Some(Content::Scalar { value, .. }) => Some(value),
@@ -133,14 +133,14 @@ impl<'a> Yaml<'a> {
         }
     }
 
-    /// Returns the value at a path of keys, in the first document that has one.
+    /// Returns the value at a path of keys, in the first document that contains the path.
     pub fn at<T: AsRef<str>>(&self, path: &[T]) -> Option<Node> {
         let from =
             |document: &Node| path.iter().try_fold(*document, |node, key| self.get(node, key.as_ref()));
         self.documents.iter().find_map(from)
     }
 
-    /// Returns the scalars of a value, which can be a list of them, each split at its commas.
+    /// Returns the comma-separated parts of a scalar, or of each scalar in a list.
     pub fn parts(&self, node: Node) -> Vec<(Node, &str)> {
         let own = std::slice::from_ref(&node);
         let singles = if self.scalar(node).is_some() { own } else { self.items(node) };
@@ -151,7 +151,7 @@ impl<'a> Yaml<'a> {
         singles.iter().flat_map(split).collect()
     }
 
-    /// Returns the text with a part of the value at a path of keys replaced.
+    /// Replaces a part of the value at a path of keys. Returns the new text.
     pub fn with_part<T: AsRef<str>>(&self, path: &[T], before: &str, after: &str) -> Result<Part, YamlError> {
         let parts = self.at(path).map(|node| self.parts(node)).unwrap_or_default();
         if let Some((node, _)) = parts.iter().find(|(_, part)| *part == before) {
@@ -162,8 +162,8 @@ impl<'a> Yaml<'a> {
         Ok(if is_there { Part::There } else { Part::Other(found) })
     }
 
-    /// Returns the text with a part of a scalar replaced and nothing else changed: the result is parsed
-    /// again, and compared. A value that now needs quotes gets them.
+    /// Replaces a part of a scalar, and nothing else. Returns the new text. The result is parsed again and compared. A value that
+    /// now needs quotes gets them.
     pub fn replaced(&self, node: Node, old: &str, new: &str) -> Result<String, YamlError> {
         let written = || YamlError::Written(old.to_string());
         let Some(Content::Scalar { value, place }) = self.nodes.get(node) else { return Err(written()) };
@@ -182,7 +182,7 @@ impl<'a> Yaml<'a> {
         texts.find(|text| self.differs_only_in(text, node, &wanted)).ok_or_else(written)
     }
 
-    /// Whether another text has the same values except one.
+    /// Returns whether another text has the same values except one.
     fn differs_only_in(&self, text: &str, node: Node, wanted: &str) -> bool {
         let Ok(other) = Yaml::parse(text) else { return false };
         let as_meant = |(number, pair): (Node, (&Content, &Content))| match pair {

@@ -1,6 +1,6 @@
-//! The kinds of places: when each one breaks, what it means and what to do. docs/audit.md has the same table.
+//! The kinds of places: when each breaks, its meaning and its remedy. docs/audit.md has the same table.
 //!
-//! Sources: Kubernetes v1.36.3 where a file is named, else the documentation of the program in question.
+//! Sources: Kubernetes v1.36.3 where a file is named, otherwise the documentation of the program.
 
 use super::Place;
 use crate::audit::Severity::{BreaksAtNextRestart, BreaksAtRetirement, Cosmetic};

@@ -1,4 +1,4 @@
-//! Zones of reverse lookups: `96.10.in-addr.arpa`, `6.9.0.0.0.1.0.0.0.0.d.f.ip6.arpa` (RFC 1035, 3.5; RFC 3596, 2.5).
+//! Finds zones of reverse DNS lookups: `96.10.in-addr.arpa`, `6.9.0.0.0.1.0.0.0.0.d.f.ip6.arpa` (RFC 1035, 3.5; RFC 3596, 2.5).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,10 +6,10 @@ use super::{Form, Hit, Old, before, byte, octet};
 
 const V4: &[u8] = b"in-addr.arpa";
 const V6: &[u8] = b"ip6.arpa";
-/// The fewest labels of an IPv4 zone that is specific enough for a range in it.
+/// Minimum number of labels of an IPv4 zone that is larger than the old range. A zone with fewer labels is too general to count.
 const FEWEST: usize = 2;
 
-/// Whether the suffix of reverse lookups starts here.
+/// Returns whether the suffix of a reverse zone starts at `at`.
 pub(super) fn is_suffix(bytes: &[u8], at: usize) -> bool {
     suffix(bytes, at).is_some()
 }
@@ -22,7 +22,7 @@ fn suffix(bytes: &[u8], at: usize) -> Option<&'static [u8]> {
     [V4, V6].into_iter().find(starts)
 }
 
-/// Reads the zone whose suffix starts here; `in-addr.arpa` alone is generic and no zone.
+/// Reads the zone whose suffix starts at `at`. `in-addr.arpa` without further labels is no hit.
 pub(super) fn zone(old: &Old, bytes: &[u8], at: usize) -> Option<(Hit, usize)> {
     if !matches!(byte(bytes, at), b'i' | b'I') || before(bytes, at) != b'.' {
         return None;
@@ -42,7 +42,8 @@ pub(super) fn zone(old: &Old, bytes: &[u8], at: usize) -> Option<(Hit, usize)> {
     is_old.then_some((Hit { start, form: Form::ReverseZone, found }, end))
 }
 
-/// Whether the zone is the smallest one that contains a range whose prefix length is not a multiple of eight.
+/// Returns whether the zone is the smallest zone that contains an old range. The range can be smaller than the zone if its prefix
+/// length is not a multiple of eight.
 fn covers(old: &Old, network: IpAddr, prefix: u8) -> bool {
     let octets = usize::from(prefix).checked_div(8).unwrap_or_default();
     octets >= FEWEST

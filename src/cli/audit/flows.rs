@@ -20,7 +20,7 @@ use crate::host::conntrack_events::{Beginnings, Heard};
 use crate::ip::ServiceCidr;
 use crate::session::{Failure, Kind};
 
-/// How long one wait for events is. It bounds the delay at the end.
+/// Maximum duration of one wait for events. It limits the delay at the end of the command.
 const EAR: Duration = Duration::from_millis(500);
 
 /// Whether to check connections, and for how long.
@@ -50,7 +50,7 @@ impl FlowArgs {
     }
 }
 
-/// What was observed so far.
+/// The connections that were observed so far, and the time of the observation.
 struct Looked {
     complete: bool,
     began: OffsetDateTime,
@@ -109,8 +109,9 @@ fn evidence(args: &AuditArgs, node: &str, looked: Looked) -> Evidence {
     Evidence { version: VERSION, node, old, began, ended, complete, used, left_out }
 }
 
-/// Starts to listen before it reads the table, so that no connection is missed in between. Sends the result at the end and, if
-/// `every` is given, at once and at that interval, until the receiver is closed. With `every` it restarts after lost events.
+/// Observes connections, and sends the result at the end. Listens for events before it reads the connection table, so that no
+/// connection is missed in between. With `every`, also sends the result at once and at that interval, until the receiver is
+/// closed, and restarts the observation after lost events.
 fn look(
     old: &Old,
     listen: Duration,
@@ -126,7 +127,7 @@ fn look(
     while !tell.is_closed() {
         let left = listen.saturating_sub(start.elapsed());
         if left.is_zero() || due.is_some_and(|due| due <= Instant::now()) {
-            // The duration comes from the monotonic clock: the wall clock may be set meanwhile.
+            // The duration comes from the monotonic clock: the wall clock can change meanwhile.
             let ended = OffsetDateTime::now_utc();
             let began = ended.checked_sub(since.elapsed().try_into()?).unwrap_or(ended);
             seen.open(&flows_to(&|address| old.contains(address))?, ended);
@@ -143,7 +144,7 @@ fn look(
                 new.into_iter().filter(|one| old.contains(one.to)).for_each(|one| seen.begun(one, now));
             }
             Heard::Silence => {}
-            // A socket that lost events loses more until its buffer is empty: open another one.
+            // A socket that lost events loses more until its buffer is empty: open another socket.
             Heard::Lost if every.is_some() => {
                 ears = Some(Beginnings::listen(&here)?);
                 since = Instant::now();
@@ -154,7 +155,7 @@ fn look(
     Ok(())
 }
 
-/// The loopback address of the same family.
+/// Returns the loopback address of the range's address family.
 fn loopback(range: &ServiceCidr) -> IpAddr {
     match range.network() {
         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),

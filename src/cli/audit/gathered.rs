@@ -1,4 +1,5 @@
-//! Evidence of the nodes about clients of old addresses, through the API: one document per ConfigMap with the Node's name.
+//! `netsurgeon audit --gather`: prints the nodes' evidence about clients of old addresses. The evidence is in ConfigMaps, one for
+//! each Node, with the Node's name.
 
 use clap::Args;
 
@@ -10,7 +11,7 @@ use crate::cli::output::{counted, table};
 use crate::cli::{Context, Outcome};
 use crate::session::Failure;
 
-/// Whether to read what the nodes published.
+/// Whether to read the evidence that the nodes published.
 #[derive(Debug, Clone, Args)]
 pub(super) struct GatherArgs {
     /// Print the connections that the nodes published (`deploy/evidence.yaml`), instead of a search

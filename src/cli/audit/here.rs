@@ -16,7 +16,7 @@ use crate::host::configuration::{Item, Looked, Running, look};
 use crate::ip::ServiceCidr;
 use crate::session::Failure;
 
-/// What `audit --host -o json` prints.
+/// The output of `audit --host -o json`.
 #[derive(Serialize)]
 struct Told<'a> {
     version: u8,
@@ -34,7 +34,7 @@ struct Told<'a> {
 struct Found {
     findings: Vec<Finding>,
     not_listed: Counted,
-    /// The current subject, and the number of findings kept per kind of place in it.
+    /// The current subject, and the number of its findings per kind of place.
     within: Option<(Arc<Subject>, BTreeMap<&'static str, usize>)>,
 }
 
@@ -91,7 +91,7 @@ fn say(context: &Context, looked: &Looked, findings: &[Finding]) {
 }
 
 impl Found {
-    /// Adds findings for old addresses in an item, without the text around them.
+    /// Adds findings for old addresses in an item, without the text around the addresses.
     fn judge(&mut self, old: &Old, item: Item<'_>) {
         let by_pid = |process: &Running| Subject::Process { pid: process.pid, process: process.name.clone() };
         match item {
@@ -120,7 +120,7 @@ impl Found {
         if !old.may_say(content) {
             return;
         }
-        // One process has many variables: they share one subject.
+        // One process has many variables: their findings share one subject.
         let (subject, kept) = match self.within.take() {
             Some((last, kept)) if *last == subject => (last, kept),
             _ => (Arc::new(subject), BTreeMap::new()),

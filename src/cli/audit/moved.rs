@@ -1,4 +1,4 @@
-//! Old addresses in the journals of renumberings: which are held, and which were given up, and when.
+//! Reads from the journals of renumberings which old addresses are held, and which were given up and when.
 
 use crate::audit::Expected;
 use crate::audit::pods::Given;
@@ -21,7 +21,7 @@ pub(super) async fn expected(
     let mut expected = Expected::default();
     let Some(cluster) = Survey::identity(store, layout).await? else { return Ok(expected) };
     for listed in Journal::list(store, Some(&cluster)).await? {
-        // A journal that is being removed holds nothing any more, and parts of it may be missing.
+        // A journal that is being removed holds no address any more, and parts of it may be missing.
         if listed.summary.kind == KIND && listed.summary.status != Status::Removing {
             let opened = open_operation(store, &cluster, Some(&listed.operation), at).await;
             let ongoing = match opened {

@@ -1,4 +1,4 @@
-//! The audit of the stored objects: one pass over all of them, which keeps only findings.
+//! The audit of the stored objects. It reads every object once, and keeps only the findings.
 
 use std::ops::ControlFlow;
 
@@ -14,7 +14,7 @@ use crate::operation::Journal;
 use crate::session::{Failure, failure};
 use crate::store::{Record, Revision, StoreError, Visit};
 
-/// What `audit -o json` prints.
+/// The output of `audit -o json`.
 #[derive(Serialize)]
 struct Told<'a> {
     version: u8,
@@ -35,7 +35,7 @@ struct Told<'a> {
 struct ToldUnread<'a> {
     reason: &'a str,
     count: usize,
-    /// The first few.
+    /// The first few keys.
     keys: &'a [String],
 }
 
@@ -90,8 +90,9 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: &Old) -> Resul
     Ok(if is_clean { Outcome::Done } else { Outcome::Findings })
 }
 
-/// If etcd compacts the revision during the read, a retry fails the same way: API servers request a compaction every 5
-/// minutes (`--etcd-compaction-interval`, `DefaultCompactInterval` of `k8s.io/apiserver/pkg/storage/storagebackend`, v1.36.3).
+/// Returns the failure of a read. If etcd compacts the revision during the read, a retry fails the same way: API servers request
+/// a compaction every 5 minutes (`--etcd-compaction-interval`, `DefaultCompactInterval` of
+/// `k8s.io/apiserver/pkg/storage/storagebackend`, v1.36.3).
 fn not_read(error: StoreError, at: Option<Revision>) -> Failure {
     if at.is_none() && matches!(error, StoreError::Compacted { .. }) {
         return Failure::new(failure::Kind::Refused, error)
@@ -101,7 +102,7 @@ fn not_read(error: StoreError, at: Option<Revision>) -> Failure {
     error.into()
 }
 
-/// Reports on stderr what was checked and what was not.
+/// Reports on stderr which objects were checked and which were not.
 fn say(context: &Context, told: &Told<'_>) {
     for unread in &told.unread {
         let how = match unread.reason {

@@ -1,10 +1,10 @@
-//! Where certificates are: the given files and folders, or the folder where a distribution keeps them.
+//! Finds the certificate files: in the given files and folders, or in the certificate folder of a distribution.
 
 use std::path::{Path, PathBuf};
 
 use crate::session::Failure;
 
-/// Where distributions keep the certificates of a control plane: kubeadm (`cmd/kubeadm/app/constants/constants.go`,
+/// Folders in which distributions keep the certificates of a control plane: kubeadm (`cmd/kubeadm/app/constants/constants.go`,
 /// `KubernetesDir`, v1.36.3), K3s and RKE2 (`server/tls` below their data folder), kOps (the API server's `/srv/kubernetes`).
 const PLACES: [&str; 4] = [
     "/etc/kubernetes/pki",
@@ -12,8 +12,8 @@ const PLACES: [&str; 4] = [
     "/var/lib/rancher/rke2/server/tls",
     "/srv/kubernetes",
 ];
-/// Files in such a folder: the API server's serving certificate and key, the CA's certificate and key. kubeadm; K3s and
-/// RKE2; kOps since 1.22, and before (`nodeup/pkg/model/kube_apiserver.go`).
+/// Files in the folder of a distribution: the API server's serving certificate and key, the CA's certificate and key. One row
+/// each for kubeadm, for K3s and RKE2, for kOps since 1.22, and for kOps before 1.22 (`nodeup/pkg/model/kube_apiserver.go`).
 const LAYOUTS: [[&str; 4]; 4] = [
     ["apiserver.crt", "apiserver.key", "ca.crt", "ca.key"],
     ["serving-kube-apiserver.crt", "serving-kube-apiserver.key", "server-ca.crt", "server-ca.key"],
@@ -22,10 +22,10 @@ const LAYOUTS: [[&str; 4]; 4] = [
 ];
 /// Extensions of certificate files; keys are never opened.
 const ENDINGS: [&str; 3] = ["crt", "pem", "cert"];
-/// The maximum depth of folders: kubeadm has one subfolder (`etcd`), kOps one for each component.
+/// Maximum depth of folders: kubeadm has one subfolder (`etcd`), kOps one for each component.
 const DEPTH: usize = 3;
 
-/// The files of an API server's certificate.
+/// The files of an API server's certificate and its CA, with their keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Serving {
     pub(super) certificate: PathBuf,
@@ -35,7 +35,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// Finds them in a folder, or in the first folder of a distribution on this host.
+    /// Finds the files in the given folder, or in the first folder of a distribution on this host.
     pub(super) fn find(folder: Option<&Path>) -> Option<Self> {
         let places = folder.map_or_else(|| PLACES.iter().map(Path::new).collect(), |folder| vec![folder]);
         let all =
@@ -50,8 +50,8 @@ impl Serving {
     }
 }
 
-/// Returns the files to check: the given ones, those in given folders, or those in the first folder of a distribution that
-/// exists on this host.
+/// Returns the files to check: the given files, and the files in given folders. If none are given, returns the files in the first
+/// folder of a distribution that exists on this host.
 pub(super) fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut found = Vec::new();
     if named.is_empty() {
@@ -67,7 +67,7 @@ pub(super) fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
-/// The failure that names the folders that were searched.
+/// Returns the failure that lists the searched folders.
 pub(super) fn nowhere() -> Failure {
     let text = format!("none of the known certificate folders exists: {}", PLACES.join(", "));
     Failure::usage(text).hint("run it on a control-plane host, or give files or a folder")

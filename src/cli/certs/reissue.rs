@@ -23,7 +23,7 @@ use crate::host::replace::{Keep, Replacement, replace};
 use crate::ip::ServiceCidr;
 use crate::session::Failure;
 
-/// How far clients' clocks may be behind.
+/// How far a client's clock may be behind. A new validity starts this much earlier than now.
 const SKEW: Duration = Duration::hours(1);
 
 /// Reissue an API server's certificate with other addresses and names
@@ -160,7 +160,8 @@ fn ask_for_it(
     Ok(Outcome::Done)
 }
 
-/// The new names come from the current certificate, so that one must be signed by the CA. It may have expired.
+/// Fails if the CA did not sign the current certificate: the new certificate takes its names. The current certificate may have
+/// expired.
 fn refuse_forged(loaded: &Loaded, authority: &Certificate) -> Result<(), Failure> {
     let own = &loaded.certificate;
     let then = now().min(own.not_after).max(own.not_before);
@@ -171,7 +172,7 @@ fn refuse_forged(loaded: &Loaded, authority: &Certificate) -> Result<(), Failure
     })
 }
 
-/// Replaces the files; returns the files that keep the old content.
+/// Replaces the files, and returns the files that keep the old content.
 fn install(loaded: &Loaded, prepared: Prepared) -> Result<Vec<PathBuf>, Failure> {
     let text = with_first(&loaded.text, &prepared.certificate);
     let mut all =
@@ -212,7 +213,7 @@ impl ReissueArgs {
         Ok(Changes { add, drop, validity: self.days.and_then(until) })
     }
 
-    /// Signs with the CA's key.
+    /// Creates the new certificate, and signs it with the CA's key.
     fn signed_here(&self, loaded: &Loaded, changes: &Changes) -> Result<Prepared, Failure> {
         let (now, file) = (now(), loaded.files.certificate.display());
         if changes.validity.is_none() && loaded.certificate.left(now).is_negative() {

@@ -61,7 +61,7 @@ struct Shown {
 struct ShownCertificate {
     /// The file, or the server.
     file: String,
-    /// Its place in the file, from 1.
+    /// Position of the certificate in the file, counted from 1.
     number: usize,
     #[serde(flatten)]
     certificate: Certificate,
@@ -96,7 +96,7 @@ fn unreadable(file: &Path, reason: &str) -> Failure {
     Failure::refused(format!("`{}`: {reason}", file.display()))
 }
 
-/// Returns a finding if ranges are given but no certificate is an API server's.
+/// Returns a finding if ranges are given, but none of the certificates is that of an API server.
 fn nobody_serves(shown: &Shown, args: &ShowArgs) -> Option<Finding> {
     let there_is = shown.certificates.iter().any(|one| one.certificate.is_of_an_api_server());
     (!args.cidr.is_empty() && !there_is).then(|| {

@@ -73,7 +73,7 @@ pub(super) fn host_and_port(text: &str) -> Result<String, String> {
     port.map(|_| text.to_string()).ok_or_else(|| "expected HOST:PORT, as in `192.0.2.10:6443`".to_string())
 }
 
-/// What `certs verify -o json` prints.
+/// The output of `certs verify -o json`.
 #[derive(Serialize)]
 struct Verified {
     version: u8,
@@ -81,7 +81,7 @@ struct Verified {
     findings: Vec<Finding>,
 }
 
-/// A certificate that a server serves; one for the name is listed only if it differs.
+/// A certificate that a server serves. If the server has another certificate for the name [`NAME`], it is listed, too.
 #[derive(Serialize)]
 struct Presented {
     server: String,
@@ -93,7 +93,7 @@ struct Presented {
 /// The servers to connect to, and the CAs that clients trust.
 struct Asked {
     servers: Vec<String>,
-    /// `None` if they are unknown.
+    /// The CAs that clients trust; `None` if they are unknown.
     authorities: Option<Vec<Vec<u8>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Texts about a certificate, and its findings.
+//! Texts and findings about a certificate.
 
 use time::format_description::well_known::Rfc3339;
 use time::{Duration, OffsetDateTime};
@@ -51,7 +51,7 @@ pub(super) fn days(left: Duration) -> String {
     counted(usize::try_from(left.whole_days()).unwrap_or_default(), "day", "days")
 }
 
-/// Returns its kind of key, its purposes and its usages.
+/// Returns the kind of key, the purposes and the usages of a certificate as text.
 pub(super) fn described(certificate: &Certificate) -> String {
     let authority = if certificate.is_ca { "certificate authority" } else { "" };
     let (key, purposes, usages) =
@@ -61,7 +61,7 @@ pub(super) fn described(certificate: &Certificate) -> String {
     parts.join("; ")
 }
 
-/// Returns a line for a finding.
+/// Returns a finding as one line of text.
 pub(super) fn line(output: &Output, finding: &Finding) -> String {
     let severity = findings::severity(output, finding);
     format!("{severity} {}: {}: {}", finding.code, finding.subject, finding.message)

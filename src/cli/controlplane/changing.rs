@@ -1,5 +1,5 @@
-//! Changes to files of this host: shows the difference, asks for confirmation, replaces one file after the other, and keeps
-//! the old ones.
+//! Changes files on this host: shows the difference, asks for confirmation, replaces the files one by one, and keeps the old
+//! files.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub(super) struct ConsentArgs {
     yes: bool,
 }
 
-/// A file with another value in it.
+/// A file in which one value changes.
 #[derive(Serialize)]
 pub(super) struct ChangedFile {
     pub(super) file: PathBuf,
@@ -38,7 +38,7 @@ pub(super) struct ChangedFile {
     pub(super) new: String,
 }
 
-/// What these commands print with `-o json`.
+/// The output of `controlplane set-range -o json` and `controlplane set-dns -o json`.
 #[derive(Serialize)]
 struct Changed {
     version: u8,
@@ -49,16 +49,16 @@ struct Changed {
 
 /// The messages of a change.
 pub(super) struct Words {
-    /// Printed if there is nothing to change.
+    /// Message if there is nothing to change.
     pub(super) already: String,
-    /// Asked before the change.
+    /// Question before the change.
     pub(super) question: &'static str,
-    /// Printed after the change: the next step.
+    /// Message after the change: the next step.
     pub(super) next: String,
 }
 
-/// Changes the files in this order; each change is valid alone. The old files are kept in `folder`, which is created, or beside
-/// the new ones.
+/// Changes the files in the given order. Each change is valid without the others. The old files are kept in `folder`, which is
+/// created if necessary. Without `folder` they are kept beside the new files.
 pub(super) fn change(
     context: &Context,
     consent: &ConsentArgs,

@@ -1,4 +1,4 @@
-//! Distributions that do not configure the cluster in static Pod manifests: what to change there.
+//! Hints for distributions that do not configure the cluster in static Pod manifests.
 
 use std::path::Path;
 
@@ -39,12 +39,12 @@ const DISTRIBUTIONS: [Distribution; 4] = [
     },
 ];
 
-/// Adds hints for the Service range on this host.
+/// Adds hints about how to change the Service range on this host.
 pub(super) fn range(failure: Failure, to: &str) -> Failure {
     here().fold(failure, |failure, one| failure.hint(one.range.replace("VALUE", to)))
 }
 
-/// Adds hints for the kubelets' DNS address on this host.
+/// Adds hints about how to change the kubelets' DNS address on this host.
 pub(super) fn dns(failure: Failure, to: &str) -> Failure {
     here().fold(failure, |failure, one| failure.hint(one.dns.replace("VALUE", to)))
 }

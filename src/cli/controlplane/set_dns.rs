@@ -12,7 +12,7 @@ use crate::ip::is_link_local;
 use crate::session::Failure;
 use crate::wire::yaml::{Part, Yaml};
 
-/// The kubelet's configuration file of kubeadm (`KubeletConfigurationFileName`, `cmd/kubeadm/app/constants`, v1.36.3).
+/// The kubelet's configuration file on a kubeadm host (`KubeletConfigurationFileName`, `cmd/kubeadm/app/constants`, v1.36.3).
 const CONFIG: &str = "/var/lib/kubelet/config.yaml";
 const KEY: [&str; 1] = ["clusterDNS"];
 
@@ -61,7 +61,7 @@ pub(super) fn run(context: &Context, args: &SetDnsArgs) -> Result<Outcome, Failu
 }
 
 impl SetDnsArgs {
-    /// Returns the changed file, `None` if it already has the address.
+    /// Returns the changed file; `None` if the file already has the new address.
     fn changed(&self) -> Result<Option<ChangedFile>, Failure> {
         let cannot =
             |error: &dyn std::fmt::Display| Failure::refused(format!("`{}`: {error}", self.config.display()));
@@ -78,7 +78,7 @@ impl SetDnsArgs {
         }
     }
 
-    /// Returns the address to replace, as the file spells it; `None` if the file has the new one.
+    /// Returns the address to replace, as it is written in the file; `None` if the file already has the new address.
     fn before(&self, yaml: &Yaml<'_>) -> Result<Option<String>, Failure> {
         let path = Path::display(&self.config);
         let parts = yaml.at(&KEY).map(|node| yaml.parts(node)).unwrap_or_default();
@@ -99,7 +99,8 @@ impl SetDnsArgs {
         }
     }
 
-    /// A link-local address is that of a cache on the node (NodeLocal DNSCache): it is replaced only if `--from` gives it.
+    /// Returns whether to replace an address. A link-local address belongs to a cache on the node (NodeLocal DNSCache), and is
+    /// replaced only if `--from` gives it.
     fn is_old(&self, address: IpAddr) -> bool {
         match self.from {
             Some(from) => address == from,

@@ -40,7 +40,7 @@ pub(super) fn run(context: &Context, args: &SetRangeArgs) -> Result<Outcome, Fai
     let to = args.to.to_string();
     let folder = args.manifests.folder().ok_or_else(|| nowhere(&to))?;
     let mut files = changes(context, &folder, &to)?;
-    // The API server's last: the others do not work while it restarts.
+    // The API server's manifest is changed last: other components do not work while the API server restarts.
     files.sort_by_key(|file| file.component == API_SERVER);
     let before = files.last().map(|file| file.before.clone()).unwrap_or_default();
     let words = Words {
@@ -56,7 +56,7 @@ pub(super) fn run(context: &Context, args: &SetRangeArgs) -> Result<Outcome, Fai
     change(context, &args.consent, files, Some(&kept), &words)
 }
 
-/// Returns the manifests to change; refuses if none runs the API server.
+/// Returns the manifests to change. Fails if none of the manifests runs the API server.
 fn changes(context: &Context, folder: &Path, to: &str) -> Result<Vec<ChangedFile>, Failure> {
     let found = manifests(folder)?;
     if !found.iter().any(|(_, component, _)| *component == API_SERVER) {

@@ -37,7 +37,7 @@ pub(super) struct ShowArgs {
     kube: KubeArgs,
 }
 
-/// What `controlplane show -o json` prints.
+/// The output of `controlplane show -o json`.
 #[derive(Serialize)]
 pub(super) struct Shown {
     version: u8,

@@ -1,4 +1,4 @@
-//! `netsurgeon controlplane wait`: waits until every API server is ready and has the range.
+//! `netsurgeon controlplane wait`: waits until every API server is ready and has the Service range.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(super) struct WaitArgs {
     kube: KubeArgs,
 }
 
-/// What `controlplane wait -o json` prints.
+/// The output of `controlplane wait -o json`.
 #[derive(Serialize)]
 struct Waited<'a> {
     version: u8,

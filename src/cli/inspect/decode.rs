@@ -1,4 +1,4 @@
-//! `netsurgeon inspect decode`: one stored value from another source, such as `etcdctl get`.
+//! `netsurgeon inspect decode`: shows one stored value from another source, such as `etcdctl get`.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ enum Form {
     Hex,
 }
 
-/// What `inspect decode -o json` prints.
+/// The output of `inspect decode -o json`.
 #[derive(Serialize)]
 struct Shown {
     version: u8,
@@ -65,7 +65,7 @@ pub(super) fn run(context: &Context, args: &DecodeArgs) -> Result<Outcome, Failu
     Ok(Outcome::Done)
 }
 
-/// etcdctl adds a newline after a value. It is removed if the value cannot be decoded with it.
+/// Decodes a value. etcdctl adds a newline after a value: if the value cannot be decoded, retries without the newline.
 fn decode(value: &[u8]) -> Result<serde_json::Value, Failure> {
     let outcome = view::of(value, Items::Together);
     match (outcome, value.strip_suffix(b"\n")) {

@@ -1,7 +1,7 @@
-//! `netsurgeon inspect diff`: two stores, or two revisions of one, key by key and field by field.
+//! `netsurgeon inspect diff`: compares two stores, or two revisions of one store, key by key and field by field.
 //!
-//! Both sides are read at the same time, each on its own thread, which waits when the other is behind: memory holds
-//! the differences, not the stores.
+//! Both sides are read at the same time, each by its own thread. A thread waits if the other one is behind. So memory holds the
+//! differences, not the stores.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -56,7 +56,7 @@ pub(super) struct DiffArgs {
     etcd: EtcdArgs,
 }
 
-/// What `inspect diff -o json` prints.
+/// The output of `inspect diff -o json`.
 #[derive(Serialize)]
 struct Differences {
     version: u8,
@@ -178,7 +178,7 @@ impl Differences {
                 (None, Some(_)) => Ordering::Greater,
                 (Some(before), Some(after)) => before.key.cmp(&after.key),
             };
-            // The side with the smaller key advances; both advance at equal keys.
+            // The side with the smaller key advances. If the keys are equal, both sides advance.
             let before = order.is_le().then(|| left.take()).flatten();
             let after = order.is_ge().then(|| right.take()).flatten();
             if order.is_le() {

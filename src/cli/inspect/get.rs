@@ -1,4 +1,4 @@
-//! `netsurgeon inspect get`: one object.
+//! `netsurgeon inspect get`: shows one object.
 
 use std::ops::ControlFlow;
 
@@ -43,7 +43,7 @@ pub(super) struct GetArgs {
     source: SourceArgs,
 }
 
-/// What `inspect get -o json` prints.
+/// The output of `inspect get -o json`.
 #[derive(Serialize)]
 struct Shown {
     version: u8,
@@ -52,7 +52,7 @@ struct Shown {
     object: serde_json::Value,
 }
 
-/// The store's own data about a value.
+/// The store's own data about a value, such as its revisions and its size.
 #[derive(Serialize)]
 struct RecordData {
     key: Key,
@@ -133,7 +133,7 @@ fn refuse_secret(opened: &Opened, entry: &Entry) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the failure, with a hint about similar keys that exist.
+/// Returns the failure for a missing key, with a hint about similar keys that exist.
 async fn not_there(opened: &Opened, args: &GetArgs, key: &Key) -> Result<Failure, Failure> {
     let failure = Failure::refused(format!("`{key}` does not exist in {}", opened.store.describe()));
     let prefix = opened.layout.prefix();

@@ -1,4 +1,4 @@
-//! `netsurgeon inspect list`: the stored objects, key by key or counted.
+//! `netsurgeon inspect list`: lists the stored objects, or counts them.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -54,7 +54,7 @@ impl Listed {
     fn of(record: Record<'_>) -> Self {
         Self {
             key: Key::from(record.key),
-            // Empty for encrypted values, and for keys that are not the API server's.
+            // Empty for encrypted values, and for values that the API server did not store.
             kind: objects::type_of(record.value).map(|meta| meta.kind.into_owned()).unwrap_or_default(),
             encoding: view::encoding(record.value),
             size: record.value.len(),
@@ -71,7 +71,7 @@ impl Listed {
     }
 }
 
-/// What `inspect list --summary -o json` prints.
+/// The output of `inspect list --summary -o json`.
 #[derive(Serialize)]
 struct Summary {
     version: u8,
@@ -144,7 +144,7 @@ impl List<'_> {
     }
 }
 
-/// Prints records one by one, as a line each or as the elements of one JSON (and so also YAML) document.
+/// A printer of records. Each record becomes one line, or one element of a JSON or YAML document.
 struct Printer {
     lines: Lines,
     format: Format,

@@ -1,8 +1,8 @@
-//! From the name of an object to the key under which the API server stores it.
+//! Converts the name of an object to the key under which the API server stores the object.
 //!
-//! Most resources are stored under their plural; the exceptions are in
-//! `pkg/kubeapiserver/default_storage_factory_builder.go` `specialDefaultResourcePrefixes` and the resources'
-//! own `storage.go`, v1.36.3.
+//! Most resources are stored under their plural name. The exceptions are in
+//! `pkg/kubeapiserver/default_storage_factory_builder.go` `specialDefaultResourcePrefixes` and the resources' own `storage.go`,
+//! v1.36.3.
 
 use crate::store::Key;
 use crate::survey::Layout;
@@ -37,14 +37,14 @@ const RESOURCES: &[(&[&str], &str)] = &[
     (&["apiservice", "apiservices"], "apiregistration.k8s.io/apiservices"),
 ];
 
-/// Returns the folder of a resource, with a trailing slash; an unknown resource is its own folder.
+/// Returns the folder of a resource, with a trailing slash. The folder of an unknown resource has the resource's name.
 pub(super) fn folder(layout: &Layout, resource: &str) -> String {
     let lower = resource.to_lowercase();
     let known = RESOURCES.iter().find(|(names, _)| names.contains(&lower.as_str()));
     format!("{}/{}/", layout.prefix(), known.map_or(resource, |(_, folder)| folder).trim_matches('/'))
 }
 
-/// Returns the key of `RESOURCE [NAMESPACE/]NAME`; a text that starts with a slash is a key.
+/// Returns the key of `RESOURCE [NAMESPACE/]NAME`. A `resource` that starts with a slash is already a key.
 pub(super) fn key(layout: &Layout, resource: &str, name: Option<&str>) -> Option<Key> {
     match name {
         None if resource.starts_with('/') => Some(Key::from(resource)),
@@ -53,7 +53,7 @@ pub(super) fn key(layout: &Layout, resource: &str, name: Option<&str>) -> Option
     }
 }
 
-/// Whether this is the key of a Secret, whatever the value is.
+/// Returns whether a key is that of a Secret. The value is not read.
 pub(super) fn is_secret(layout: &Layout, key: &[u8]) -> bool {
     key.starts_with(folder(layout, "secrets").as_bytes())
 }

@@ -1,26 +1,26 @@
-//! Where two trees differ, leaf by leaf.
+//! Compares two trees, leaf by leaf.
 
 use serde::Serialize;
 use serde_json::Value as Json;
 
-/// One difference; a side without the field has none.
+/// The difference of one field. A side without the field has no value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct FieldChange {
-    /// As in `.spec.ports[0].port` or `.metadata.labels["k8s-app"]`.
+    /// Path of the field, as in `.spec.ports[0].port` or `.metadata.labels["k8s-app"]`.
     pub(super) path: String,
-    /// Before.
+    /// The old value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) old: Option<Json>,
-    /// After.
+    /// The new value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) new: Option<Json>,
 }
 
-/// The API server's record of field managers. It changes with every write and would fill the screen, so it is one
-/// difference, without values. In protobuf it is field 17 of ObjectMeta, which `proto/` omits.
+/// Paths of the API server's record of field managers. The record changes with every write and would fill the screen, so it is
+/// shown as one difference without values. In protobuf the record is field 17 of ObjectMeta, which `proto/` omits.
 const BOOK_KEEPING: [&str; 2] = [".metadata.managedFields", ".metadata.17"];
 
-/// Returns the differences in the order of the old tree, then the fields that only the new one has.
+/// Returns the differences in the order of the old tree, then the fields that only the new tree has.
 pub(super) fn compare(old: &Json, new: &Json) -> Vec<FieldChange> {
     let mut changes = Vec::new();
     walk(String::new(), Some(old), Some(new), &mut changes);

@@ -1,4 +1,4 @@
-//! How a stored value is shown: as a tree, with the bitmap of a RangeAllocation as the items that it represents.
+//! Converts a stored value to a tree. The bitmap of a RangeAllocation becomes a list of its addresses or ports.
 
 use serde_json::{Map, Value as Json};
 
@@ -12,7 +12,7 @@ use crate::wire::{Envelope, WireError, tree};
 pub(super) enum Items {
     /// Consecutive items as a range, as in `10.96.0.1-10.96.0.5`.
     Together,
-    /// Each one a member, so that two trees can be compared.
+    /// Each item as a member of its own, so that two trees can be compared.
     Each,
 }
 
@@ -29,12 +29,12 @@ pub(super) fn of(value: &[u8], items: Items) -> Result<Json, WireError> {
     Ok(shown)
 }
 
-/// Names the encoding of a stored value.
+/// Returns the name of the encoding of a stored value.
 pub(super) fn encoding(value: &[u8]) -> &'static str {
     Envelope::of(value).map_or("unknown", |envelope| envelope.encoding())
 }
 
-/// Reads the bitmap; `None` if the range and the bits do not match. The stored form is shown then.
+/// Reads the bitmap. `None` if the range and the bits do not match: then the stored form is shown.
 fn allocated(object: &RangeAllocation, items: Items) -> Option<Json> {
     let kind = ip::Items::parse(object.range.as_deref()?)?;
     let bits = Bitmap::from_bytes(object.data.as_deref().unwrap_or_default(), kind.capacity()).ok()?;

@@ -1,4 +1,4 @@
-//! The options for where operations are recorded: in etcd, in the cluster through its API, or in both, as far as each is
+//! The options for the places where operations are recorded: etcd, or the cluster through its API. Both are read if both are
 //! available.
 
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::renumber::run::is_open;
 use crate::session::Failure;
 use crate::session::homes::{Found, Home};
 
-/// How long the API may take to answer if there is an etcd to read.
+/// How long to wait for an answer of the API if operations are also read from etcd.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where operations are recorded: one of the two is sufficient.
+/// Where operations are recorded: etcd, or the cluster. One of them is sufficient.
 #[derive(Debug, Clone, Args)]
 pub(in crate::cli) struct HomeArgs {
     #[command(flatten)]
@@ -27,20 +27,20 @@ pub(in crate::cli) struct HomeArgs {
 }
 
 impl HomeArgs {
-    /// Returns the options of a command that has them among others.
+    /// Returns the etcd and API options of a command with more options.
     pub(super) fn of(etcd: &EtcdArgs, kube: &KubeArgs) -> Self {
         Self { etcd: etcd.clone(), kube: kube.clone() }
     }
 
-    /// Returns the operations of every available home. If there is an etcd, an API that does not answer or does not permit
-    /// the request causes only a warning.
+    /// Returns the operations that are recorded in etcd and in the cluster. If etcd is available, a failed request to the API
+    /// causes only a warning.
     pub(super) async fn list(&self, context: &Context) -> Result<Vec<Found>, Failure> {
         let mut all = self.in_etcd().await?;
         all.extend(self.in_cluster(context).await?);
         Ok(all)
     }
 
-    /// Returns no operation if there is no etcd.
+    /// Returns the operations that are recorded in etcd; none if no etcd is given.
     async fn in_etcd(&self) -> Result<Vec<Found>, Failure> {
         if !self.etcd.is_given() {
             return Ok(Vec::new());
@@ -52,7 +52,7 @@ impl HomeArgs {
         let is_beside = self.etcd.is_given();
         match self.ask(is_beside).await {
             Ok(found) => return Ok(found),
-            // There is neither: report how to give an etcd.
+            // There is neither etcd nor an API: report how to give an etcd.
             Err(failure) if !is_beside && is_nowhere(&failure) => drop(self.etcd.connect().await?),
             Err(failure) if !is_beside => return Err(failure),
             Err(failure) if is_nowhere(&failure) => {}
@@ -73,8 +73,8 @@ impl HomeArgs {
         timeout(PATIENCE, looked).await.map_err(late)?
     }
 
-    /// Finds an operation of any cluster by its id: first in etcd, if there is one, then in the cluster. Without an id: the only
-    /// one that has not ended.
+    /// Finds an operation of any cluster by its id. Searches etcd first, if etcd is available, then the cluster. Without an id,
+    /// finds the only operation that has not ended.
     pub(super) async fn find(&self, context: &Context, id: Option<&str>) -> Result<Found, Failure> {
         let Some(id) = id else { return self.under_way(context).await };
         let of_id = |all: Vec<Found>| all.into_iter().find(|found| found.listed.operation == id);
@@ -103,14 +103,14 @@ impl HomeArgs {
         }
     }
 
-    /// Returns the operations of every home that answers, for completion: it prints nothing.
+    /// Returns the operations that can be read in etcd and in the cluster, for completion. Prints nothing, not even for an error.
     pub(in crate::cli) async fn quietly(&self) -> Vec<Found> {
         let (stored, in_cluster) = tokio::join!(self.in_etcd(), self.ask(true));
         stored.unwrap_or_default().into_iter().chain(in_cluster.unwrap_or_default()).collect()
     }
 }
 
-/// Whether there is no configuration for an API.
+/// Returns whether a failure means that no API is configured.
 fn is_nowhere(failure: &Failure) -> bool {
     matches!(failure.error.downcast_ref(), Some(ClusterError::NoConfiguration))
 }

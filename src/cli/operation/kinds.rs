@@ -1,5 +1,5 @@
-//! The kinds of operation: each is resumed, rolled back and reported in its own way. Only this file distinguishes them; a new
-//! kind is one more entry here.
+//! The kinds of operation: each is resumed, rolled back and reported in its own way. Only this file distinguishes kinds; a new
+//! kind needs one more entry here.
 
 use super::of_kind::OfKind;
 use super::renumbering::Renumberings;
@@ -9,7 +9,7 @@ use crate::renumber::{plan, ranges};
 use crate::session::Failure;
 use crate::session::refuse_ended;
 
-/// Returns the implementation of a kind.
+/// Returns the implementation of the commands for a kind.
 fn of_kind(kind: &str) -> Option<&'static dyn OfKind> {
     match kind {
         plan::KIND => Some(&Renumberings),
@@ -18,7 +18,7 @@ fn of_kind(kind: &str) -> Option<&'static dyn OfKind> {
     }
 }
 
-/// Returns the implementation for an operation to resume; refuses one that has ended.
+/// Returns the implementation for an operation to resume. Fails if the operation has ended.
 pub(super) fn to_resume(listed: &Listed) -> Result<&'static dyn OfKind, Failure> {
     refuse_ended(&listed.operation, &listed.summary)?;
     of(listed)

@@ -1,4 +1,4 @@
-//! What differs between the kinds of operation.
+//! The commands that differ between the kinds of operation.
 
 use async_trait::async_trait;
 

@@ -91,7 +91,7 @@ fn conclude(context: &Context, args: &ResumeArgs, ongoing: &Ongoing, report: &Re
     Outcome::Done
 }
 
-/// Returns the confirmed manual steps that come after the steps of `operation resume`.
+/// Returns the manual steps that the user confirmed, but that `operation resume` does not reach.
 fn confirmed_too_early(ongoing: &Ongoing, live: &LiveArgs) -> Vec<String> {
     let (work, journal) = (&ongoing.plan.work, &ongoing.journal);
     let open = steps_of_the_end(work).filter(|step| journal.state(&step.id) != Some(State::Done));

@@ -1,4 +1,4 @@
-//! The node ports of a survey, as `ranges show` counts them. Their allocations are a bitmap in every era.
+//! Counts the node ports of a survey for `ranges show`. Node ports are allocated in a bitmap in every storage era.
 
 use std::collections::BTreeSet;
 
@@ -10,22 +10,22 @@ use crate::survey::{ServiceRecord, Survey};
 /// The allocation of node ports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct NodePorts {
-    /// As in `30000-32767`.
+    /// The range, as in `30000-32767`.
     pub(super) range: String,
-    /// Ports in the range.
+    /// Number of ports in the range.
     pub(super) capacity: u128,
-    /// Ports that Services use.
+    /// Number of ports that Services use.
     pub(super) used: u128,
-    /// Ports of the range that no Service uses.
+    /// Number of ports in the range that no Service uses.
     pub(super) free: u128,
-    /// Ports at the low end that are reserved for static allocation.
+    /// Number of ports at the low end that are reserved for static allocation.
     pub(super) static_band: u128,
-    /// How many of these are in use.
+    /// Number of used ports in the static band.
     pub(super) static_band_used: u128,
     /// The first port.
     #[serde(skip)]
     pub(super) first: u16,
-    /// Offsets in use, ascending.
+    /// Offsets of the used ports from the first port, ascending.
     #[serde(skip)]
     pub(super) offsets: Vec<u128>,
 }
@@ -55,9 +55,8 @@ impl NodePorts {
     }
 }
 
-/// Returns how many ports at the low end are reserved for requests by number: `min(max(16, size/32),
-/// 128)`, and 0 for fewer than 16 ports (`pkg/registry/core/service/portallocator/allocator.go`
-/// `calculateRangeOffset`, v1.36.3).
+/// Returns the number of ports at the low end that are reserved for static allocation: `min(max(16, size/32), 128)`, and 0 for
+/// fewer than 16 ports (`pkg/registry/core/service/portallocator/allocator.go` `calculateRangeOffset`, v1.36.3).
 fn static_band(size: u128) -> u128 {
     const LEAST: u128 = 16;
     const MOST: u128 = 128;

@@ -1,6 +1,5 @@
-//! A rewrite of a RangeAllocation as an operation on a live cluster: it takes the operation lease, and its journal is
-//! resumed and rolled back like that of any other. It needs only etcd; if an API server answers, it also takes the
-//! cluster's Lease.
+//! A rewrite of a RangeAllocation as an operation on a live cluster: it takes the operation lease, and its journal is resumed and
+//! rolled back like that of any other operation. It needs only etcd; if an API server answers, it also takes the cluster's Lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,11 +24,11 @@ use crate::session::{Taking, refuse_ended, refuse_removing, release};
 use crate::store::ReadStore as _;
 use crate::survey::{Layout, Survey};
 
-/// How long an API server may take from allocating an address to storing its Service: admission comes before
-/// the allocation, so only the write to etcd is in between.
+/// Maximum time between the allocation of an address and the write of its Service. Admission comes before the allocation, so only
+/// the write to etcd is in between.
 const ALLOCATION: Duration = Duration::from_secs(3);
 
-/// The rewrites of a cluster.
+/// The rewrites of a cluster, with the connection to its etcd.
 pub(in crate::cli) struct Rewrites<'a> {
     context: &'a Context,
     store: Arc<LiveEtcd>,
@@ -92,7 +91,8 @@ impl<'a> Rewrites<'a> {
         release(lock, resumed).await
     }
 
-    /// Reads the journal again: the previous holder of the lease may have written to it.
+    /// Continues a rewrite while this process holds the operation lease. Reads the journal again: the previous holder may have
+    /// written to it.
     async fn resume_locked(&self, operation: &str, lock: &Lock) -> Result<Outcome, Failure> {
         let mut opened = self.open(operation).await?;
         refuse_ended(operation, &opened.summary)?;
@@ -155,7 +155,7 @@ impl<'a> Rewrites<'a> {
         Ok(Outcome::Done)
     }
 
-    /// Reports that it is written, and how to roll it back.
+    /// Reports that the RangeAllocation is written, and how to restore the old value.
     pub fn say_written(&self, work: &RangeRewrite, operation: &str) -> Result<(), Failure> {
         if self.context.output.is_structured() {
             show(self.context, work, "rewritten", Some(operation))?;
@@ -197,7 +197,7 @@ impl<'a> Rewrites<'a> {
         Rewriting { store: self.store.as_ref(), ambient: &SystemAmbient, guards: vec![lock.guard()] }
     }
 
-    /// Plans again, after a pause if bits are freed, and compares.
+    /// Plans again, and returns whether the result is the same. If bits are freed, waits before the new plan.
     async fn is_still_right(&self, work: &RangeRewrite) -> Result<bool, Failure> {
         if work.frees() {
             tokio::time::sleep(ALLOCATION).await;

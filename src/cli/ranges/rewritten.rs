@@ -1,4 +1,4 @@
-//! The output of a rewrite.
+//! The output of a rewrite of a RangeAllocation.
 
 use serde::Serialize;
 
@@ -8,10 +8,10 @@ use crate::renumber::ranges::RangeRewrite;
 use crate::renumber::run::rewrite::difference;
 use crate::session::Failure;
 
-/// Maximum number of addresses of a difference in a table.
+/// Maximum number of changed addresses or ports that are shown as text.
 const SHOWN: usize = 20;
 
-/// What `ranges rewrite -o json` prints.
+/// The output of `ranges rewrite -o json`.
 #[derive(Serialize)]
 struct Rewritten<'a> {
     version: u8,
@@ -25,7 +25,7 @@ struct Rewritten<'a> {
     allocated: Vec<String>,
     /// Addresses or ports that become free.
     freed: Vec<String>,
-    /// Services with an address outside the range.
+    /// Number of Services with an address outside the range.
     outside: usize,
 }
 

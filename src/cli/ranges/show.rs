@@ -38,7 +38,7 @@ pub(super) struct ShowArgs {
     source: SourceArgs,
 }
 
-/// What `ranges show -o json` prints.
+/// The output of `ranges show -o json`.
 #[derive(Serialize)]
 struct Shown {
     version: u8,
@@ -105,7 +105,7 @@ impl Row {
     }
 }
 
-/// Names what defines a range, as in `ServiceCIDR kubernetes`.
+/// Returns the names of the objects that define a range, as in `ServiceCIDR kubernetes`.
 fn sources(survey: &Survey, range: &ServiceCidr) -> Vec<String> {
     let cidrs = survey.service_cidrs.iter().filter(|cidr| cidr.ranges.contains(range));
     let mut sources: Vec<String> = cidrs

@@ -72,7 +72,7 @@ pub struct ApplyArgs {
     gates: GateArgs,
 }
 
-/// Fewer digits could match several plans.
+/// Minimum length of an approved digest. Fewer digits could match several plans.
 const FEWEST_DIGITS: usize = 8;
 
 fn parse_digest(text: &str) -> Result<String, String> {
@@ -85,16 +85,16 @@ fn parse_digest(text: &str) -> Result<String, String> {
     Ok(digits)
 }
 
-/// What `renumber apply -o json` prints.
+/// The output of `renumber apply -o json`.
 #[derive(Serialize)]
 struct Applied<'a> {
     version: u8,
     operation: &'a str,
     digest: &'a str,
-    /// `soaking`.
+    /// The status: `soaking`.
     status: Status,
     moved: usize,
-    /// How many of them were created in the old range during the operation.
+    /// Number of moved Services that were created in the old range during the operation.
     swept: usize,
     skipped: usize,
     steps: usize,
@@ -207,7 +207,7 @@ async fn conclude(
     Ok(if applied.left_alone.is_empty() { Outcome::Done } else { Outcome::Findings })
 }
 
-/// Returns what to do after the Services have moved.
+/// Returns the next commands for the user after the Services have moved.
 fn what_next(ongoing: &Ongoing) -> String {
     let situation = ongoing.situation();
     let next = situation.next().unwrap_or_default();

@@ -77,7 +77,7 @@ pub struct ApiLessArgs {
     without_api: Option<u16>,
 }
 
-/// What `-o json` prints at the end.
+/// The output of `renumber retire -o json` and `renumber rollback -o json`.
 #[derive(Serialize)]
 struct Ended<'a> {
     version: u8,
@@ -99,7 +99,7 @@ fn print(context: &Context, ongoing: &Ongoing, report: &Report) -> Result<(), Fa
 }
 
 impl RetireArgs {
-    /// Returns the options that the next call needs again.
+    /// Returns the options that the next command for this renumbering needs again.
     fn options(&self) -> Options {
         let given = |is_given: bool, option: &str| if is_given { option.to_string() } else { String::new() };
         let yes = given(self.live.is_agreed(), " --yes");

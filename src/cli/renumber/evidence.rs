@@ -1,4 +1,5 @@
-//! What `retire` requires before it gives up old addresses: evidence from every node that no client used one recently.
+//! The options for the evidence that `retire` requires. The evidence of every node must show that no client used an old address
+//! recently.
 
 use std::path::PathBuf;
 
@@ -33,7 +34,7 @@ pub struct EvidenceArgs {
 }
 
 impl EvidenceArgs {
-    /// Requires no evidence: a retirement that has started already checked it.
+    /// Returns options that require no evidence. A retirement that has started has already checked the evidence.
     pub fn waived() -> Self {
         Self {
             without_evidence: true,
@@ -45,7 +46,7 @@ impl EvidenceArgs {
         }
     }
 
-    /// Returns the given options.
+    /// Returns the requirements on the evidence.
     pub fn wanted(&self) -> Evidence {
         Evidence {
             waived: self.without_evidence,

@@ -1,4 +1,4 @@
-//! What a plan changes besides Services, as a table of differences.
+//! The changes of a plan to objects other than Services, as a table.
 
 use serde_json::Value;
 

@@ -75,7 +75,7 @@ struct StandingArgs {
 }
 
 impl StandingArgs {
-    /// Checks the renumbering with this id, or the one of the arguments.
+    /// Checks the renumbering with this id, or with the id in the arguments.
     async fn look(&self, store: &Arc<LiveEtcd>, operation: Option<&str>) -> Result<Look, Failure> {
         let operation = operation.or(self.operation.as_deref());
         Look::take(store, &self.etcd.layout(), operation, (&self.probes, self.flows)).await

@@ -9,9 +9,9 @@ use crate::session::Failure;
 /// The names that will point to the mirror, and the servers of their zone.
 #[derive(Debug, Clone)]
 pub struct Names {
-    /// Their zone.
+    /// Zone of the names.
     pub zone: String,
-    /// The selected names; empty for every host in the zone that an object of the cluster names.
+    /// Selected names. If empty, every host in the zone that an object of the cluster names.
     pub name: Vec<String>,
     /// The server that accepts updates of the zone, with or without a port.
     pub server: Option<String>,
@@ -22,7 +22,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Validates what needs no network, and returns the key that signs updates, if there is one.
+    /// Validates the arguments as far as this needs no network. Returns the key that signs updates, if one is given.
     pub fn check(&self) -> Result<Option<Key>, Failure> {
         let key = self.tsig_key_file.as_deref().map(read_key).transpose()?;
         let zone = canonical(&self.zone);

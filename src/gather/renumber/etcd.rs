@@ -1,4 +1,4 @@
-//! Reads etcd, and a snapshot of it.
+//! Reads etcd, and a snapshot of etcd.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -21,12 +21,12 @@ use crate::store::snapshot::SnapshotStore;
 use crate::store::{KeyRange, ReadStore as _, Record};
 use crate::survey::{Era, Survey};
 
-/// How often the members are asked for the leader, and the time between.
+/// Number of rounds in which all members report the leader, and the pause between two rounds.
 const ROUNDS: usize = 3;
 const BETWEEN: Duration = Duration::from_millis(500);
 
 impl Looking {
-    /// Asks for the leader several times.
+    /// Reads the leader in several rounds.
     pub(super) async fn leader(&self) -> Read<Judged> {
         let mut rounds = vec![self.read.members().await?.clone()];
         while rounds.len() < ROUNDS {
@@ -78,7 +78,7 @@ impl Looking {
         Ok(forms(&found))
     }
 
-    /// Opens the given snapshot, and compares it with the cluster.
+    /// Opens the given snapshot, and compares it with etcd.
     pub(super) async fn backup(&self) -> Read<Judged> {
         let Some(path) = &self.backup else { return Ok(backup::none()) };
         let newest = self.read.store()?.revision().await.map_err(unread)?.0;
@@ -102,7 +102,7 @@ impl Looking {
     }
 }
 
-/// Reads the whole file on a thread for blocking work.
+/// Opens the snapshot and reads the whole file, on a thread for blocking work.
 async fn open(path: PathBuf, scope: [KeyRange; 1]) -> Result<SnapshotStore, Failure> {
     match spawn_blocking(move || SnapshotStore::open(&path, &scope)).await {
         Ok(opened) => Ok(opened?),
@@ -110,7 +110,7 @@ async fn open(path: PathBuf, scope: [KeyRange; 1]) -> Result<SnapshotStore, Fail
     }
 }
 
-/// How long ago a file was written, in seconds.
+/// Returns the time since a file was written, in seconds.
 fn age(path: &Path) -> std::io::Result<u64> {
     let written = std::fs::metadata(path)?.modified()?;
     Ok(SystemTime::now().duration_since(written).unwrap_or_default().as_secs())

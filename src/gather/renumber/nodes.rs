@@ -13,7 +13,7 @@ use crate::renumber::kube_proxy::{DataPlane, health_port, judge};
 const CLUSTER_CIDR: &str = "cluster-cidr";
 
 impl Looking {
-    /// Checks what routes Services, and the health of every kube-proxy.
+    /// Checks which component routes Services, and the health of every kube-proxy.
     pub(super) async fn proxies(&self) -> Read<Judged> {
         let (survey, given) = (self.survey().await?, self.options.proxy_config.as_deref());
         let remedy = "give kube-proxy's own configuration, `--kube-proxy-config FILE`, or accept that connections to old addresses may \
@@ -56,8 +56,7 @@ impl Looking {
         Ok(environment::windows(self.read.nodes().await?, self.options.accept_gap))
     }
 
-    /// Checks uses of the new range that the plan does not: ranges that controller managers give to Pods, and routes of this
-    /// host.
+    /// Checks uses of the new range that planning does not check: Pod ranges of controller managers, and routes of this host.
     pub(super) async fn overlaps(&self) -> Read<Judged> {
         let to = &self.options.to;
         let pods = self.read.ranges_told(CONTROLLER_MANAGER, CLUSTER_CIDR).await?;

@@ -24,7 +24,7 @@ use crate::survey::{Era, Severity, Survey};
 use crate::wire::objects::{ALLOCATOR, IP_FAMILY, MANAGED_BY as ALLOCATED_BY};
 
 impl Looking {
-    /// Checks the API permissions of a move. `nodes/proxy` is optional: it is not needed if nodes are reached directly.
+    /// Checks the API permissions of a renumbering. `nodes/proxy` is optional: it is not needed if nodes are reachable directly.
     pub(super) async fn rights(&self) -> Read<Judged> {
         let mut judged = self.read.rights(&permissions::RENUMBER).await?;
         if !self.read.cluster()?.may("get", ("", "nodes/proxy"), None).await.map_err(unread)? {
@@ -35,7 +35,7 @@ impl Looking {
         Ok(judged)
     }
 
-    /// Tests admission of the objects that the plan creates, with dry runs.
+    /// Tests with dry runs whether admission accepts the objects that the plan creates.
     pub(super) async fn policies(&self) -> Read<Judged> {
         let (plan, cluster) = (self.plan().await?, self.read.cluster()?);
         let mut kinds = vec![("", "services")];
@@ -74,7 +74,7 @@ impl Looking {
         ))
     }
 
-    /// Compares `networking.serviceSubnet` with the flag that the API servers have recorded.
+    /// Compares `networking.serviceSubnet` with the Service range flag of the API servers, as etcd shows it.
     pub(super) async fn kubeadm(&self) -> Read<Judged> {
         let survey = self.survey().await?;
         let key = survey.layout.kubeadm_config();
@@ -85,7 +85,7 @@ impl Looking {
         Ok(environment::kubeadm(subnets, &recorded_flag(survey)))
     }
 
-    /// Checks the moving Services of the API, including the owners of their fields.
+    /// Checks the Services that move, as read from the API, including the owners of their fields.
     pub(super) async fn pinned(&self) -> Read<Judged> {
         let of = |candidate: &Move| {
             (format!("{}/{}", candidate.namespace, candidate.name), candidate.hold == Hold::ExternalIp)
@@ -94,7 +94,7 @@ impl Looking {
         Ok(pinned::judge(self.read.services().await?, &moves))
     }
 
-    /// Checks webhooks, and the ready endpoints of their Services.
+    /// Checks the webhooks and the ready endpoints of their Services.
     pub(super) async fn webhooks(&self) -> Read<Judged> {
         let found = self.read.called(&self.written().await?).await?;
         let backends = self.read.backends(&found).await?;
@@ -102,8 +102,8 @@ impl Looking {
         Ok(webhooks::judge(&found, &backends, &old))
     }
 
-    /// The objects that are admitted during a move: Services that move and can be updated meanwhile, and objects created for the
-    /// move. All Services if there is no plan.
+    /// Returns the objects that pass admission during a renumbering: Services that move, which clients can update meanwhile, and
+    /// objects that the renumbering creates. Without a plan, all Services count as moving.
     async fn written(&self) -> Read<Vec<Written>> {
         let (services, namespaces) = (self.read.services().await?, self.read.objects::<Namespace>().await?);
         let of_namespaces =
@@ -128,14 +128,14 @@ impl Looking {
         if self.survey().await?.era.era != Era::Bitmap {
             let allocated = labelled(&[(IP_FAMILY, &family.to_string()), (ALLOCATED_BY, ALLOCATOR)]);
             made.push((Admitted::IpAddress, allocated));
-            // The ServiceCIDR of the API servers has no labels.
+            // The ServiceCIDR that the API servers create has no labels.
             made.extend([ours, ObjectMeta::default()].map(|one| (Admitted::ServiceCidr, one)));
         }
         let all = changed.chain(made.iter().map(|(kind, metadata)| (*kind, metadata)));
         Ok(all.filter_map(|(kind, metadata)| Written::of(kind, metadata, &of_namespaces)).collect())
     }
 
-    /// Finds components that announce ClusterIPs: Calico by the plan, Cilium by its BGP advertisements, kube-router by its flag.
+    /// Finds components that announce ClusterIPs: Calico by the plan, Cilium by BGP advertisements, kube-router by its flag.
     pub(super) async fn announced(&self) -> Read<Judged> {
         let cluster = self.read.cluster()?;
         let mut others = Vec::new();
@@ -218,7 +218,7 @@ pub(super) fn planned(plan: &Plan<Renumbering>) -> Judged {
     }
 }
 
-/// The objects of the dry runs: the new range, a Service held by an external IP, a shadow, and a barrier's sentinel.
+/// Returns the objects of the dry runs: the new range, a Service held by an external IP, a shadow, and the sentinel of a barrier.
 fn trials(work: &Renumbering) -> Vec<Value> {
     let service = |name: &str, namespace: &str, spec: Value| {
         let labels = json!({MANAGED_BY.0: MANAGED_BY.1});

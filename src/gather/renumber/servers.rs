@@ -1,4 +1,4 @@
-//! Reads each API server directly, and the flags in the API servers' Pods.
+//! Reads each API server directly, and the flags of API servers from their Pods.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::preflight::{Judged, Verdict};
 use crate::session::counted;
 
 impl Looking {
-    /// Checks the ranges in the flags of API servers, from their Pods.
+    /// Checks the Service ranges in the flags of API servers, read from their Pods.
     pub(super) async fn flags(&self) -> Read<Judged> {
         let (cluster, servers) = (self.read.cluster()?, self.read.servers().await?);
         let mut seen = in_pods(cluster).await.map_err(|failure| unread_by(&failure))?;
@@ -50,7 +50,7 @@ impl Looking {
         Ok(api::tested(self.read.met().await?, self.survey().await?.era.era, &self.options.to))
     }
 
-    /// The flags in the Pods of API servers, those of [`LOOKED_AT`].
+    /// Returns the flags [`LOOKED_AT`] of the API servers, read from their Pods.
     async fn server_flags(&self) -> Read<&Vec<ServerFlags>> {
         let read = async || {
             let found = flags_in_pods(self.read.cluster()?, API_SERVER, &LOOKED_AT).await;
@@ -81,7 +81,7 @@ impl Looking {
         Ok(flags::as_stored(&gates, self.survey().await?.era.era).unwrap_or(alike))
     }
 
-    /// Checks whether each API server serves a certificate with the first address of the new range.
+    /// Checks whether the certificate of each API server covers the first address of the new range.
     pub(super) async fn certificates(&self) -> Read<Judged> {
         let first = self.options.to.first();
         let remedy =

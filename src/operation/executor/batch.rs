@@ -1,4 +1,4 @@
-//! Rolls one batch back, so that the operation is again before it.
+//! Rolls one batch back, so that the operation is again in its state before the batch.
 
 use super::{Executor, Failure, Report};
 use crate::operation::OperationError;
@@ -7,12 +7,12 @@ use crate::operation::plan::Work;
 use crate::operation::step::{Effect, Step, StepId};
 
 impl<E: Effect> Executor<'_, E> {
-    /// Undoes one batch, last step first, with the waits of a rollback; the other batches stay unchanged. Afterwards its
-    /// steps count as never started, and [`Executor::run`] executes them again.
+    /// Undoes one batch, last step first, with the waits of a rollback; the other batches stay unchanged. Afterwards the steps of
+    /// the batch count as never started, and [`Executor::run`] executes them again.
     ///
-    /// It can be interrupted at any instant: [`Executor::run`] then completes it first. If a step cannot be undone
-    /// because another client changed an object, the other steps are undone, and the failure is
-    /// [`OperationError::BatchStuck`]; the same call tries again.
+    /// The rollback can be interrupted at any instant: [`Executor::run`] then completes it first. If a step cannot be undone
+    /// because another client changed an object, the other steps are still undone. The failure is then
+    /// [`OperationError::BatchStuck`], and the same call retries the step.
     pub async fn unwind_batch(
         &mut self,
         work: &dyn Work<Effect = E>,
@@ -43,8 +43,7 @@ impl<E: Effect> Executor<'_, E> {
         Ok(report)
     }
 
-    /// Completes the rollback of a batch that was interrupted, and then pauses before that batch, as the interrupted
-    /// process would have done.
+    /// Completes an interrupted rollback of a batch. Then pauses before that batch, as the interrupted process would have done.
     pub(super) async fn finish_returning(&mut self, work: &dyn Work<Effect = E>) -> Result<(), Failure> {
         let Some(returning) = self.journal.returning().cloned() else { return Ok(()) };
         self.unwind_batch(work, &returning).await?;

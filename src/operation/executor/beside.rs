@@ -1,6 +1,6 @@
 //! Runs stages concurrently with a stage that only waits, so that waits overlap.
 //!
-//! A failure on either side stops the other: running steps finish, waits are cancelled.
+//! If the waiting stage or one of the other stages fails, both sides stop: running steps finish, and waits are cancelled.
 
 use super::stage::{Direction, StageRunner};
 use super::{Failure, Report};
@@ -9,7 +9,7 @@ use crate::operation::plan::{Stage, Work};
 use crate::operation::step::{Action, Effect, Step};
 use crate::operation::stop::StopSwitch;
 
-/// Returns how many of the stages after the first can run while it waits.
+/// Returns how many of the stages after the first one can run while the first stage waits.
 pub(super) fn count<E: Effect>(work: &dyn Work<Effect = E>, stages: &[Stage]) -> usize {
     let [waiting, rest @ ..] = stages else { return 0 };
     let count = rest.iter().take_while(|next| work.may_be_beside(waiting, next)).count();
@@ -17,7 +17,7 @@ pub(super) fn count<E: Effect>(work: &dyn Work<Effect = E>, stages: &[Stage]) ->
     if count > 0 && work.steps(waiting).iter().all(only_waits) { count } else { 0 }
 }
 
-/// Runs a stage that only waits, and concurrently the other stages one after the other.
+/// Runs a stage that only waits, and concurrently the other stages, one after another.
 pub(super) async fn carry_out<E: Effect>(
     runner: &StageRunner<'_, E>,
     work: &dyn Work<Effect = E>,
@@ -43,7 +43,7 @@ pub(super) async fn carry_out<E: Effect>(
         Ok(())
     };
     let outcome = match tokio::join!(waits, beside) {
-        // The side that was only stopped because of the other.
+        // If both sides failed, leaves out the error of the side that was only stopped because of the other side.
         (Err(first), Err(second)) => Err(if first.is_stopped() { second } else { first }),
         (first, second) => first.and(second),
     };

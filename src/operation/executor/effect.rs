@@ -1,5 +1,5 @@
-//! Executes an effect outside the store: records the intention with the previous state, runs the effect, then records its
-//! outcome with the result.
+//! Executes an effect outside the store. Records the intention with the previous state, runs the effect, then records the outcome
+//! with the result.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::operation::environment::{Applied, Doing, Fault, Observed};
 use crate::operation::journal::{Journal, Noted, Record, State};
 use crate::operation::step::{Effect, Step, StepId};
 
-/// Retries of a request that is throttled, or whose answer was lost.
+/// Maximum number of retries of a request that is throttled, or whose answer was lost.
 const MOST_RETRIES: u32 = 8;
-/// Exponential backoff: the first pause, doubled for each retry up to the longest. Half of each pause is jitter.
+/// Exponential backoff: the first pause is doubled for each retry, up to the longest pause. Half of each pause is jitter.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 struct Retries(u32);
 
 impl<E: Effect> StepRunner<'_, E> {
-    /// Executes an effect, or undoes it. If its outcome is not in the journal, observes it before it tries again.
+    /// Executes or undoes an effect. If the journal does not contain its outcome, first observes whether the effect is in force.
     pub(super) async fn effect(&self, step: &Step<E>, effect: &E, back: bool) -> Result<(), OperationError> {
         self.make_sure_of_guards().await?;
         let records = |step: &StepId| lock(&self.journal).find(step).cloned();
@@ -43,7 +43,7 @@ impl<E: Effect> StepRunner<'_, E> {
             doing.before = self.before(&doing).await?;
             noted = Noted { before: Some(doing.before.clone()), made: Some(Value::Null), error: None };
         }
-        // On resume, too: the record shows when the last request may have been sent.
+        // Also written on resume: the record shows when the last request may have been sent.
         self.note(step, in_direction(back).0, noted).await?;
         self.attempt(step, doing).await
     }
@@ -55,7 +55,7 @@ impl<E: Effect> StepRunner<'_, E> {
             self.rate_limit.turn().await;
             match self.environment.apply(&doing).await {
                 Ok(Applied::Made(made)) => return self.conclude(step, doing, made).await,
-                // If another client changed the objects meanwhile, it is computed again.
+                // If another client changed the objects meanwhile, the change is computed again.
                 Ok(Applied::Changes(swap)) => match self.swap(step, Some(&swap), done).await {
                     Err(error) if error.is_about_one_object() && contended < MOST_ATTEMPTS => {
                         contended = contended.saturating_add(1);
@@ -77,7 +77,7 @@ impl<E: Effect> StepRunner<'_, E> {
         }
     }
 
-    /// The state before the effect.
+    /// Returns the state before the effect.
     async fn before(&self, doing: &Doing<'_, E>) -> Result<Value, OperationError> {
         let mut retries = Retries::default();
         loop {
@@ -88,7 +88,7 @@ impl<E: Effect> StepRunner<'_, E> {
         }
     }
 
-    /// The result, if the effect is in force.
+    /// Returns the result of the effect, if the effect is in force.
     async fn found(&self, doing: &Doing<'_, E>) -> Result<Option<Value>, OperationError> {
         let mut retries = Retries::default();
         loop {
@@ -103,7 +103,7 @@ impl<E: Effect> StepRunner<'_, E> {
         }
     }
 
-    /// Waits before a read is retried, if no answer came.
+    /// Waits before a read is retried. Fails if the fault does not allow a retry.
     async fn ask_again(&self, retries: &mut Retries, fault: Fault) -> Result<(), OperationError> {
         match fault {
             Fault::Retry { why, after } => self.pause(retries, why, after).await,
@@ -112,7 +112,7 @@ impl<E: Effect> StepRunner<'_, E> {
         }
     }
 
-    /// Waits before the next attempt; fails after too many.
+    /// Waits before the next attempt; fails after too many attempts.
     async fn pause(
         &self,
         Retries(retries): &mut Retries,
@@ -154,8 +154,8 @@ impl<E: Effect> StepRunner<'_, E> {
         noted
     }
 
-    /// Reverts a change that came too late. If the new holder of the operation lease has not completed the step, does
-    /// nothing: the new holder observes the effect before it executes it.
+    /// Reverts a change that this process made after it lost the operation lease. Does nothing if the new holder has not
+    /// completed the step: the new holder observes the effect before it executes the step.
     async fn take_back(&self, doing: &Doing<'_, E>) -> Result<(), OperationError> {
         let ended = match Journal::read_record(self.ledger, doing.step).await? {
             None => None,

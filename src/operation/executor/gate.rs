@@ -10,27 +10,27 @@ use crate::operation::plan::{Stage, Work};
 use crate::operation::step::Effect;
 use crate::store::Revision;
 
-/// The position of an operation among its stages.
+/// The progress of an operation through its stages.
 #[derive(Default)]
 pub(super) struct Place {
-    /// The last stage.
+    /// The stage that ended last.
     last: Option<Stage>,
-    /// Whether a batch has passed.
+    /// Whether a stage of any batch has ended.
     is_after_one: bool,
 }
 
 impl Place {
-    /// Whether a batch ends, or another one starts, before this stage.
+    /// Returns whether a batch ends or starts between the last stage and the next one.
     pub(super) fn is_between(&self, next: &Stage) -> bool {
         self.batch() != next.batch
     }
 
-    /// The batch of the last stage.
+    /// Returns the batch of the last stage.
     fn batch(&self) -> Option<usize> {
         self.last.as_ref().and_then(|last| last.batch)
     }
 
-    /// The revision at which the waits of the last stage ended.
+    /// Returns the revision at which the waits of the last stage ended.
     fn over_at<E: Effect>(
         &self,
         runner: &StageRunner<'_, E>,
@@ -46,9 +46,9 @@ impl Place {
     }
 }
 
-/// Checks the gates before the first of these stages and the other stages of its batch. Gates are not checked before the
-/// first batch, unless it runs again, nor for a batch that has started, so that a resumed operation first finishes its
-/// batch.
+/// Checks the gates before a batch: `stages` starts with the first stage of the batch. Does not check the gates before the first
+/// batch, unless that batch runs again. Does not check them either if the batch has started: a resumed operation first finishes
+/// its batch.
 pub(super) async fn ask<E: Effect>(
     checkpoint: &dyn Checkpoint,
     runner: &StageRunner<'_, E>,
@@ -61,9 +61,9 @@ pub(super) async fn ask<E: Effect>(
     for stage in stages.iter().take_while(|stage| stage.batch == next.batch) {
         let may_be_ready = place.last.as_ref().is_some_and(|last| work.may_be_beside(last, stage));
         for step in work.steps(stage) {
-            // A step that was skipped in a batch that was rolled back is still recorded as failed.
+            // A step that was skipped in a rolled-back batch is still recorded as failed.
             let is_begun = !matches!(runner.step_runner.state(&step.id), None | Some(State::Failed));
-            // Executed during the waits of the previous batch, when no gates were configured.
+            // Whether the step ran during the waits of the previous batch, when no gates were configured.
             let was_made_ready = may_be_ready && runner.step_runner.changed_at(&step.id) < over_at;
             if is_begun && !was_made_ready {
                 return Ok(());

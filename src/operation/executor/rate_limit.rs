@@ -1,4 +1,4 @@
-//! Limits the writes a second, to protect the clients that watch the written objects.
+//! Limits the number of writes per second, to protect the clients that watch the written objects.
 
 use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// Gives each writer its own slot, evenly spaced.
+/// A rate limit that gives each writer its own time slot. The slots are evenly spaced.
 pub(super) struct RateLimit {
     /// The time between slots; `None` for no limit.
     every: Option<Duration>,
-    /// The next free slot.
+    /// Time of the next free slot.
     next: Mutex<Option<Instant>>,
 }
 

@@ -1,7 +1,7 @@
-//! Reads the keys of the next steps in one request instead of one request each.
+//! Reads the keys of the next steps in one request, instead of one request per step.
 //!
-//! A cached key can be out of date when it is used. That does no harm: every transaction compares the revisions of all
-//! keys that it was computed from, and after a conflict it is computed again from the current state.
+//! A cached key can be out of date when a step uses it. This is safe: every transaction compares the revisions of all keys that
+//! it was computed from, and is computed again from the current state after a conflict.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use super::lock;
 use crate::operation::step::{KeyChange, Swap};
 use crate::store::{Entry, Key, KeyRange, ReadStore, Revision, StoreError, Transaction, Visitor};
 
-/// How many steps it reads ahead.
+/// Number of steps whose keys are read ahead.
 pub(super) const STEPS: usize = 64;
 
 /// A store with a cache of some keys.
@@ -26,7 +26,7 @@ impl<'e> ReadAhead<'e> {
         Self { store, known: Mutex::default() }
     }
 
-    /// Replaces the cache with the keys of these changes. A key that is to be created is assumed to be missing.
+    /// Replaces the cache with the keys of the given changes. A key that a change creates is assumed to be missing.
     pub(super) async fn read(&self, swaps: &[&Swap]) {
         let mut known = HashMap::new();
         let mut wanted = Vec::new();

@@ -1,8 +1,8 @@
 //! Decides which steps of a stage can run concurrently.
 //!
-//! Steps with the same subject keep their order, and so do steps that write the same key, which would only conflict. A
-//! step without a subject, a wait, a manual step and the point of no return run alone: every step before them is
-//! finished, and no step after them has started.
+//! Steps with the same subject keep their order. Steps that write the same key also keep their order, because they would only
+//! conflict. A step without a subject, a wait, a manual step and the point of no return run alone: every step before them has
+//! ended, and no step after them has started.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -23,7 +23,7 @@ fn is_alone<E: Effect>(step: &Step<E>) -> bool {
     step.subject.is_empty() || !has_company
 }
 
-/// What only one step can use at a time.
+/// A resource that only one step can use at a time.
 #[derive(PartialEq, Eq, Hash)]
 enum Claim<'s> {
     About(&'s str),
@@ -39,15 +39,15 @@ fn claims<E: Effect>(step: &Step<E>) -> impl Iterator<Item = Claim<'_>> {
     std::iter::once(Claim::About(&step.subject)).chain(written.map(|edit| Claim::Writes(&edit.key)))
 }
 
-/// The steps of a group that have not started.
+/// The steps of a group that have not started yet.
 pub(super) struct Schedule<'s, E: Effect> {
     steps: &'s [&'s Step<E>],
     places: Vec<Place>,
-    /// The steps that wait for no other step, in the order of the plan.
+    /// Indices of the steps that can start, in the order of the plan.
     ready: BinaryHeap<Reverse<usize>>,
 }
 
-/// How many steps a step waits for, and the steps that wait for it.
+/// The dependencies of a step: how many steps it waits for, and which steps wait for it.
 #[derive(Default)]
 struct Place {
     waits_for: usize,
@@ -55,7 +55,7 @@ struct Place {
 }
 
 impl<'s, E: Effect> Schedule<'s, E> {
-    /// Returns the schedule of a group, given in its sequential order.
+    /// Returns the schedule of a group of steps, given in sequential order.
     pub(super) fn new(steps: &'s [&'s Step<E>]) -> Self {
         let mut places: Vec<Place> = steps.iter().map(|_| Place::default()).collect();
         let mut last: HashMap<Claim<'s>, usize> = HashMap::new();
@@ -64,7 +64,7 @@ impl<'s, E: Effect> Schedule<'s, E> {
             let mut before: Vec<usize> = claims(step).filter_map(|claim| last.insert(claim, index)).collect();
             before.sort_unstable();
             before.dedup();
-            // A step whose swaps name a key twice finds itself.
+            // A step whose swaps contain a key twice would wait for itself.
             before.retain(|other| *other != index);
             if before.is_empty() {
                 ready.push(Reverse(index));
@@ -81,7 +81,7 @@ impl<'s, E: Effect> Schedule<'s, E> {
         Self { steps, places, ready }
     }
 
-    /// Takes the next step that can start, with its index.
+    /// Removes and returns the next step that can start, with its index.
     pub(super) fn begin(&mut self) -> Option<(usize, &'s Step<E>)> {
         let Reverse(index) = self.ready.pop()?;
         self.steps.get(index).map(|step| (index, *step))

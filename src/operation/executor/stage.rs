@@ -1,7 +1,7 @@
 //! Runs steps concurrently, forward and back.
 //!
-//! They are futures of one task: they wait for the network, not for the processor, and one at a time they run in the
-//! same order every time.
+//! The steps are futures of one task, because they wait for the network, not for the processor. With one step at a time, the
+//! order is always the same.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -30,14 +30,15 @@ pub(super) enum Direction {
 #[derive(Default)]
 pub(super) struct Skipped {
     subjects: HashSet<String>,
-    /// How many of them had not been skipped before.
+    /// Number of these subjects that no earlier run had skipped.
     new: usize,
-    /// The revision at which the last step of each batch was done, without waits: a batch's waits are for its own steps.
+    /// For each batch, the revision at which its last step was done, without waits. The waits of a batch are for its own steps
+    /// only.
     newest: HashMap<Option<usize>, Revision>,
 }
 
 impl Skipped {
-    /// Records a skip; false once `most` new subjects are skipped.
+    /// Records a skipped subject. Returns `false` if the subject is new and `most` new subjects are skipped already.
     fn add<E: Effect>(&mut self, step: &Step<E>, before: Option<State>, most: usize) -> bool {
         let is_fresh = before != Some(State::Failed);
         if is_fresh && self.new >= most {
@@ -52,7 +53,7 @@ impl Skipped {
 pub(super) struct Rollback {
     /// Whether any step was undone, now or before.
     begun: bool,
-    /// The waits that ended since a step was undone last: their names and subjects.
+    /// The waits that ended since the last undo of a step, by name and subject.
     waited_for: HashSet<(&'static str, Option<String>)>,
     /// The subjects with a step that could not be undone.
     stuck: HashSet<String>,
@@ -63,7 +64,7 @@ impl Rollback {
         Self { begun, waited_for: HashSet::new(), stuck: HashSet::new() }
     }
 
-    /// Whether a step was undone since the last wait for this condition.
+    /// Returns whether a step was undone since the last wait for this condition.
     fn needs_wait<K: WaitKind>(&self, wait: &Wait<K>) -> bool {
         self.begun && !self.waited_for.contains(&awaited(wait))
     }
@@ -79,7 +80,7 @@ impl Rollback {
         }
     }
 
-    /// Whether a step must stay done because a later step, which depends on it, could not be undone.
+    /// Returns whether a step must stay done because a later step, which depends on it, could not be undone.
     fn is_built_upon<E: Effect>(&self, step: &Step<E>) -> bool {
         match &step.action {
             Action::Wait(_) if step.subject.is_empty() => false,
@@ -96,25 +97,25 @@ fn awaited<K: WaitKind>(wait: &Wait<K>) -> (&'static str, Option<String>) {
 /// The outcome of a step.
 enum Outcome {
     Done,
-    /// It had been executed, or undone, before.
+    /// The step was executed (or undone) before.
     Skipped,
-    /// There was nothing to undo, or it must stay done.
+    /// There was nothing to undo, or the step must stay done.
     Nothing,
-    /// It could not be executed, or undone, and was skipped.
+    /// The step could not be executed (or undone) and was skipped.
     Stuck(String),
 }
 
 /// Runs the steps of a stage.
 pub(super) struct StageRunner<'e, E: Effect> {
     pub(super) step_runner: StepRunner<'e, E>,
-    /// How many run concurrently; at least 1.
+    /// Maximum number of concurrent steps; at least 1.
     pub(super) parallel: usize,
-    /// How many subjects may be skipped forward.
+    /// How many subjects a forward run can skip.
     pub(super) max_failures: usize,
 }
 
 impl<E: Effect> StageRunner<'_, E> {
-    /// Runs the steps of one stage, given in their sequential order.
+    /// Runs the steps of one stage, given in sequential order.
     pub(super) async fn carry_out(
         &self,
         steps: &[&Step<E>],
@@ -175,7 +176,7 @@ impl<E: Effect> StageRunner<'_, E> {
         failure.or(stopped).map_or(Ok(()), Err)
     }
 
-    /// Reads the keys of these steps, if there is more than one step.
+    /// Reads the keys of the given steps in one request, if there is more than one step.
     async fn read_ahead(&self, steps: &[&Step<E>], direction: &Direction) {
         let is_open = |step: &&&Step<E>| self.is_to_be_carried_out(step, direction);
         let swaps: Vec<&Swap> = steps
@@ -218,7 +219,7 @@ impl<E: Effect> StageRunner<'_, E> {
             return Ok(Outcome::Nothing);
         }
         let is_wait = matches!(step.action, Action::Wait(_)) && !step.is_for_the_way_back();
-        // A retried step is done later than the waits that the steps after it rely on: these waits are repeated.
+        // A retried step can be done later than a wait that the next steps rely on. Such a wait is repeated.
         let is_owed = is_wait && self.step_runner.done_at(&step.id) < lock(left).newest.get(&batch).copied();
         if !step.is_for_the_way_back() && (is_owed || self.step_runner.state(&step.id) != Some(State::Done)) {
             self.step_runner.tell_started(step, false);
@@ -270,8 +271,8 @@ impl<E: Effect> StageRunner<'_, E> {
         }
     }
 
-    /// Whether a step is to be executed (or undone). A rollback repeats a wait even if it was undone already, when a step
-    /// was undone since the last wait for the same condition.
+    /// Returns whether a step must be executed (or undone). A rollback repeats a wait that already ran if a step was undone since
+    /// the last wait for the same condition.
     pub(super) fn is_to_be_carried_out(&self, step: &Step<E>, direction: &Direction) -> bool {
         let state = self.step_runner.state(&step.id);
         let Direction::Back(rollback) = direction else { return state != Some(State::Done) };
@@ -289,7 +290,7 @@ impl<E: Effect> StageRunner<'_, E> {
         }
     }
 
-    /// Returns the steps of a stage in the order of the rollback, without waits that are over.
+    /// Returns the steps of a stage in the order of the rollback. Leaves out waits that need not be repeated.
     pub(super) fn way_back<'s>(&self, steps: &'s [Step<E>], direction: &Direction) -> Vec<&'s Step<E>> {
         let mut order = Vec::with_capacity(steps.len());
         for (index, step) in steps.iter().enumerate() {
@@ -303,9 +304,12 @@ impl<E: Effect> StageRunner<'_, E> {
         order
     }
 
-    /// Whether a rollback need not repeat a wait, given the steps of its stage that are undone before it and after it. The
-    /// steps after it can delete the object that it waits for. So it must not be repeated once their undo is done, or has
-    /// started, if no step before it was undone since.
+    /// Returns whether a rollback need not repeat a wait. `earlier` are the steps of its stage that are undone before the
+    /// wait, `later` the steps that are undone after it.
+    ///
+    /// The undo of a later step can delete the object that the wait is for. So a wait that ran is not repeated once every
+    /// later step is undone. It is not repeated either if the undo of a later step has started and no earlier step was
+    /// undone since the wait.
     fn is_over(
         &self,
         wait: &Step<E>,

@@ -1,6 +1,6 @@
-//! Executes or undoes one step, with its record.
+//! Executes or undoes one step, and writes its record.
 //!
-//! Several steps can run concurrently: journal and observer are locked for a moment each, never while a step waits for
+//! Several steps can run concurrently. So the journal and the observer are locked only for a moment, never while a step waits for
 //! the store or the environment.
 
 use std::sync::Mutex;
@@ -21,10 +21,10 @@ use crate::operation::stop::Stop;
 use crate::operation::swap::prepare;
 use crate::store::{CommitError, Revision, Transaction};
 
-/// Attempts of a step to change an object that other clients keep changing.
+/// Maximum number of attempts of a step to change an object that other clients keep changing.
 pub(super) const MOST_ATTEMPTS: u32 = 20;
 
-/// What the steps of one run have in common.
+/// The state that all steps of one run share.
 pub(super) struct StepRunner<'e, E: Effect> {
     pub(super) ledger: &'e dyn Ledger,
     pub(super) ahead: ReadAhead<'e>,
@@ -45,22 +45,22 @@ impl<E: Effect> StepRunner<'_, E> {
         lock(&self.journal).state(step)
     }
 
-    /// The revision at which the record of a step changed last, `None` if it has none.
+    /// Returns the revision of the last change of a step's record, `None` if the step has no record.
     pub(super) fn changed_at(&self, step: &StepId) -> Option<Revision> {
         lock(&self.journal).changed_at(step)
     }
 
-    /// Whether a step is to run again because its batch was rolled back.
+    /// Returns whether a step must run again because its batch was rolled back.
     pub(super) fn was_reset(&self, step: &StepId) -> bool {
         lock(&self.journal).was_reset(step)
     }
 
-    /// Returns the revision at which a step was done, `None` if it is not.
+    /// Returns the revision at which a step was done, `None` if the step is not done.
     pub(super) fn done_at(&self, step: &StepId) -> Option<Revision> {
         lock(&self.journal).done_at(step)
     }
 
-    /// Executes one step; a step that is done already only if `is_owed`. Returns whether there was anything to do.
+    /// Executes one step. A step that is already done runs only if `is_owed` is set. Returns whether there was anything to do.
     pub(super) async fn forward(&self, step: &Step<E>, is_owed: bool) -> Result<bool, OperationError> {
         let is_done = self.state(&step.id) == Some(State::Done);
         if (is_done && !is_owed) || step.is_for_the_way_back() {
@@ -123,7 +123,7 @@ impl<E: Effect> StepRunner<'_, E> {
         self.unless_lost(outcome).await
     }
 
-    /// How long a step still takes, if it only lets time pass.
+    /// Returns the remaining time of a step that only lets time pass.
     fn left(&self, step: &Step<E>, back: bool) -> Option<Duration> {
         let Action::Wait(wait) = &step.action else { return None };
         let lasts = self.environment.lasts(wait)?;
@@ -132,7 +132,7 @@ impl<E: Effect> StepRunner<'_, E> {
         Some(lasts.saturating_sub(Duration::from_secs(passed.unwrap_or_default())))
     }
 
-    /// Records the start of a wait that only lets time pass. A repeated wait that was over before is not recorded again.
+    /// Records the start of a wait that only lets time pass. Does not record a repeated wait that had already ended.
     async fn begin_to_wait(&self, step: &Step<E>, back: bool) -> Result<(), OperationError> {
         let (begun, over) = in_direction(back);
         let is_recorded = lock(&self.journal).begun_last(&step.id, begun).is_some();
@@ -142,13 +142,13 @@ impl<E: Effect> StepRunner<'_, E> {
         self.note(step, begun, Noted::default()).await
     }
 
-    /// Reports that a step starts, or its undo.
+    /// Reports the start of a step, or of its undo.
     pub(super) fn tell_started(&self, step: &Step<E>, back: bool) {
         self.tell(Event::StepStarted { step: step.into(), left: self.left(step, back) });
     }
 
-    /// A failure outside the store can be a conflict with the new holder of the operation lease: then returns that the
-    /// lease is lost.
+    /// Returns the outcome of a request outside the store. If the request failed and the operation lease is lost, returns that
+    /// the lease is lost: the new holder can be the cause of the failure.
     pub(super) async fn unless_lost<T>(
         &self,
         outcome: Result<T, OperationError>,
@@ -161,8 +161,8 @@ impl<E: Effect> StepRunner<'_, E> {
         outcome
     }
 
-    /// Asks for a manual step. The request is recorded first: people act before they answer, or without an answer, and a
-    /// rollback must then ask for the opposite.
+    /// Asks for a manual step, and records the request first. A person may do the step before answering, or never answer. A
+    /// rollback must then ask to undo the step.
     async fn manual(&self, step: &Step<E>, manual: &Manual, back: bool) -> Result<(), OperationError> {
         let (intention, outcome) = in_direction(back);
         self.make_sure_of_guards().await?;
@@ -181,17 +181,18 @@ impl<E: Effect> StepRunner<'_, E> {
         }
     }
 
-    /// A stop request interrupts a long wait of the environment; that is not a failure.
+    /// Returns the error of a call to the environment. If a stop was requested, returns [`OperationError::Stopped`]: an
+    /// interrupted wait is not a failure.
     fn given_up(&self, error: Fault) -> OperationError {
         if self.stop.is_asked() { OperationError::Stopped } else { error.into() }
     }
 
-    /// Fails if the operation lease is lost: the store does not guarantee this for a step outside it.
+    /// Fails if the operation lease is lost. The store cannot check this for a step outside the store.
     pub(super) async fn make_sure_of_guards(&self) -> Result<(), OperationError> {
         self.ledger.still_ours().await
     }
 
-    /// Writes only a record.
+    /// Writes only the record of a step.
     pub(super) async fn note(&self, step: &Step<E>, to: State, noted: Noted) -> Result<(), OperationError> {
         for _ in 0..MOST_ATTEMPTS {
             if self.commit(step, Transaction::default(), to, noted.clone()).await? {
@@ -201,7 +202,7 @@ impl<E: Effect> StepRunner<'_, E> {
         Err(Self::contended(step))
     }
 
-    /// Changes keys and writes the record, in one transaction; on a conflict, reads and tries again.
+    /// Changes keys and writes the record in one transaction. On a conflict, reads the keys again and retries.
     pub(super) async fn swap(
         &self,
         step: &Step<E>,
@@ -219,9 +220,9 @@ impl<E: Effect> StepRunner<'_, E> {
                 // The cached keys may be out of date.
                 Err(error) if is_ahead && error.is_about_one_object() => false,
                 Ok(transaction) => self.commit(step, transaction, to, Noted::default()).await?,
-                // The objects differ from the expected state. The change may have been made already, by a commit of this
-                // process whose answer was lost, or by another process: then the record shows it. Or the new holder of
-                // the operation lease changed them, and may have changed them back.
+                // The objects differ from the expected state. Perhaps the change is done already, by a commit of this process
+                // whose answer was lost, or by another process: then the record shows this. Or the new holder of the operation
+                // lease changed the objects, and may have changed them back.
                 Err(error) if error.is_about_one_object() => {
                     self.reread(step).await?;
                     self.make_sure_of_guards().await?;
@@ -253,7 +254,7 @@ impl<E: Effect> StepRunner<'_, E> {
         Ok(())
     }
 
-    /// Commits a transaction with the step's record in it. Returns `false` if it must be computed again.
+    /// Commits a transaction that includes the step's record. Returns `false` if the transaction must be computed again.
     async fn commit(
         &self,
         step: &Step<E>,
@@ -269,8 +270,8 @@ impl<E: Effect> StepRunner<'_, E> {
                 lock(&self.journal).recorded(&step.id, record, revision);
                 Ok(true)
             }
-            // Another client changed one of the objects, or an earlier commit of this process, whose answer was lost,
-            // succeeded. Then the record shows it, as long as this process holds the operation lease.
+            // Another client changed one of the objects, or an earlier commit of this process succeeded and its answer was lost.
+            // In the second case the record shows the success, as long as this process holds the operation lease.
             Err(OperationError::Commit(
                 CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. },
             )) => {
@@ -283,7 +284,7 @@ impl<E: Effect> StepRunner<'_, E> {
     }
 }
 
-/// The states of a step that is started, and that is done, in a direction.
+/// Returns the states for a started step and for a completed step in one direction.
 pub(super) fn in_direction(back: bool) -> (State, State) {
     if back { (State::UndoStarted, State::UndoDone) } else { (State::Started, State::Done) }
 }

@@ -1,4 +1,4 @@
-//! Journals in etcd, beside the objects that the operation changes: their keys are those of [`EtcdLedger`].
+//! Journals in the same etcd as the objects that the operation changes. [`EtcdLedger`] defines their keys.
 
 use serde_json::Value;
 
@@ -8,13 +8,13 @@ use crate::operation::{EtcdLedger, EtcdRecord, Kind, LeaseHolder, OperationError
 use crate::store::{Guard, Key, KeyRange, ReadStore, WriteStore};
 
 impl Journal {
-    /// Returns the keys of all journals of all clusters.
+    /// Returns the key range of the journals of all clusters.
     pub fn of_all_clusters() -> KeyRange {
         KeyRange::prefix("/netsurgeon/")
     }
 
-    /// Creates the journal of a plan that is about to run. `by` has the operation's id, holder and start; `gates` are the
-    /// gates between batches (`null`: none). For `guards` see [`Self::begin`].
+    /// Creates the journal of a plan that is about to run. `by` contains the operation's id, holder and start time. `gates` are
+    /// the gates between batches (`null`: none). For `guards` see [`Self::begin`].
     pub async fn begin_plan<W: Kind + Work>(
         store: &dyn WriteStore,
         plan: &Plan<W>,
@@ -33,8 +33,8 @@ impl Journal {
 
     /// Creates a journal. First removes the remains of operations that were interrupted at their start.
     ///
-    /// Every write has the preconditions `guards`: on a live cluster that of the operation lease
-    /// ([`crate::operation::Lock::guard`]). Without it, another starting operation could remove this journal as a remnant.
+    /// Every write has the preconditions `guards`. On a live cluster these must include the precondition of the operation lease
+    /// ([`crate::operation::Lock::guard`]). Without it, another operation that starts could remove this journal as remains.
     pub async fn begin(
         store: &dyn WriteStore,
         cluster: &str,
@@ -47,7 +47,7 @@ impl Journal {
         Self::begin_in(&EtcdLedger::new(store, cluster, operation, guards), plan, summary).await
     }
 
-    /// Opens the journal of an existing operation: its summary, its plan and its records.
+    /// Reads the journal of an existing operation: its summary, its plan and its records.
     pub async fn open(
         store: &dyn ReadStore,
         cluster: &str,
@@ -56,7 +56,7 @@ impl Journal {
         Self::open_in(&EtcdRecord::new(store, cluster, operation)).await
     }
 
-    /// Returns its ledger, for the process that runs the operation. Every write has the preconditions `guards`.
+    /// Returns the ledger of this journal, for the process that runs the operation. Every write has the preconditions `guards`.
     pub fn in_store<'a>(&self, store: &'a dyn WriteStore, guards: &[Guard]) -> EtcdLedger<'a> {
         EtcdLedger::new(store, &self.cluster, &self.operation, guards)
     }
@@ -70,7 +70,7 @@ impl Journal {
         self.key(&Part::Step(step.clone()))
     }
 
-    /// Returns the key of a subject's repairs.
+    /// Returns the key of the repair record of a subject.
     pub(in crate::operation) fn repaired_key(&self, subject: &str) -> Key {
         self.key(&Part::Repaired(subject.to_string()))
     }

@@ -1,4 +1,4 @@
-//! All journals of a store: lists them, counts the steps of one, removes one.
+//! Lists the journals of a store, counts the steps of a journal, and removes a journal.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -14,20 +14,20 @@ use crate::store::{
     Transaction, Visit, WriteStore,
 };
 
-/// Keys removed at once: below etcd's limit of 128 operations a transaction (`--max-txn-ops`), which counts
-/// conditions and changes separately, with room for preconditions.
+/// Number of keys removed in one transaction. Below etcd's limit of 128 operations per transaction (`--max-txn-ops`), with room
+/// for preconditions. etcd counts conditions and changes separately.
 const REMOVED_AT_ONCE: usize = 100;
-/// Rounds of a removal: a late write can leave keys behind.
+/// Maximum number of rounds of a removal. A late write can create a key after a round.
 const MOST_ROUNDS: u32 = 20;
 
 /// An operation that has a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Its cluster.
+    /// Cluster that the operation changes.
     pub cluster: String,
-    /// Its id.
+    /// Id of the operation.
     pub operation: String,
-    /// The summary in its journal.
+    /// Summary in the journal of the operation.
     pub summary: Summary,
 }
 
@@ -41,28 +41,28 @@ impl Progress {
         self.0.get(&state).copied().unwrap_or_default()
     }
 
-    /// Whether the undo of a step has started: see [`Summary::status_now`].
+    /// Returns whether the undo of any step has started: see [`Summary::status_now`].
     pub fn has_undone(&self) -> bool {
         self.0.iter().any(|(state, count)| state.is_of_the_way_back() && *count > 0)
     }
 
-    /// Returns the number of steps that have started, without those that are to start again.
+    /// Returns the number of steps that have started, without reset steps.
     pub fn begun(&self) -> usize {
         let begun = self.0.iter().filter(|(state, _)| **state != State::Reset);
         begun.fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 }
 
-/// The field of a step's record that is counted.
+/// The part of a step's record that is read to count steps by state.
 #[derive(Deserialize)]
 struct Standing {
     state: State,
 }
 
 impl Journal {
-    /// Returns the operations with a journal, of one cluster or of all, ordered by id. An operation that was interrupted at
-    /// its start does not exist: the next operation that starts removes its remains. A list does not remove them, because
-    /// that operation may be starting just now.
+    /// Returns the operations with a journal, of one cluster or of all clusters, ordered by id. Leaves out an operation that was
+    /// interrupted at its start: the next operation that starts removes its remains. This function does not remove them, because
+    /// they can belong to an operation that is starting now.
     pub async fn list(store: &dyn ReadStore, cluster: Option<&str>) -> Result<Vec<Listed>, OperationError> {
         let mut listed = Vec::new();
         for (cluster, operation) in traces(store, cluster).await? {
@@ -71,12 +71,12 @@ impl Journal {
                 listed.push(Listed { cluster, operation, summary });
             }
         }
-        // The keys have the order of the ids, unless one id is a prefix of another.
+        // The keys are in the order of the ids already, unless one id is a prefix of another.
         listed.sort_by(|one, other| (&one.cluster, &one.operation).cmp(&(&other.cluster, &other.operation)));
         Ok(listed)
     }
 
-    /// Records that a step failed, and why, if this is detected outside its run.
+    /// Records that a step failed, with the reason. Used if the failure is detected outside the execution of the step.
     pub async fn fail(
         &mut self,
         ledger: &dyn Ledger,
@@ -90,13 +90,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Adds an amendment to the plan during its execution, with this number, from 1. It is never changed, and must be smaller
-    /// than etcd's limit for a request.
+    /// Adds an amendment with this number (from 1) to the plan during its execution. An amendment never changes, and must be
+    /// smaller than etcd's limit for a request.
     pub async fn amend(ledger: &dyn Ledger, number: usize, amendment: &[u8]) -> Result<(), OperationError> {
         put_new(ledger, Part::Amendment(number), amendment).await
     }
 
-    /// Counts the steps of an operation by state, without reading its plan or keeping its records.
+    /// Counts the steps of an operation by state, without reading its plan or keeping its records in memory.
     pub async fn progress(ledger: &dyn ReadLedger) -> Result<Progress, OperationError> {
         let (mut progress, mut bad) = (Progress::default(), None);
         let mut see = |part: Part, value: &[u8], _| match serde_json::from_slice::<Standing>(value) {
@@ -113,9 +113,11 @@ impl Journal {
         }
     }
 
-    /// Removes the journal of an operation that will not be resumed, a bounded number of keys at a time. The summary is
-    /// removed last and, unless the operation was rolled back, marked `removing` first: the remains must not look like a
-    /// finished operation. Returns the number of keys. After an interruption, the same call removes the rest.
+    /// Removes the journal of an operation that will not be resumed, a bounded number of keys at a time. Returns the number of
+    /// removed keys.
+    ///
+    /// Removes the summary last. Unless the operation was rolled back, first sets its status to `removing`, so that the remains
+    /// do not look like a finished operation. After an interruption, the same call removes the rest.
     pub async fn remove_all(
         store: &dyn WriteStore,
         cluster: &str,
@@ -142,8 +144,8 @@ impl Journal {
         Err(OperationError::Contended { what: format!("`{summary}`"), attempts: MOST_ROUNDS })
     }
 
-    /// Removes the remains of operations that were interrupted at their start: parts of a plan without a summary. It
-    /// removes the first part first, so an operation that is starting at this moment detects it.
+    /// Removes the remains of operations that were interrupted at their start: parts of a plan without a summary. Removes the
+    /// first part first, so that an operation that is starting now detects the removal.
     pub(super) async fn sweep(
         store: &dyn WriteStore,
         cluster: &str,
@@ -179,7 +181,7 @@ impl Journal {
     }
 }
 
-/// Returns every cluster and operation with a key of a journal, in order. Reads only the first keys of each.
+/// Returns each cluster and operation that has a key of a journal, in order. Reads only the first keys of each operation.
 async fn traces(
     store: &dyn ReadStore,
     cluster: Option<&str>,
@@ -198,7 +200,7 @@ async fn traces(
                     found = Some(trace);
                     ControlFlow::Break(())
                 }
-                // The operation lease.
+                // The key of the operation lease.
                 None => ControlFlow::Continue(()),
             }
         };
@@ -220,7 +222,7 @@ fn operation_of(key: &[u8]) -> Option<(String, String)> {
     Some((cluster.to_string(), operation.to_string()))
 }
 
-/// Removes keys in order until a conflict; returns how many.
+/// Removes keys in order until a conflict. Returns the number of removed keys.
 async fn remove(
     store: &dyn WriteStore,
     keys: &[(Key, Revision)],
@@ -244,7 +246,7 @@ async fn remove(
     Ok(removed)
 }
 
-/// Commits changes of a journal. If the precondition on the operation lease fails, the lease is lost.
+/// Commits changes of a journal. If the precondition on the operation lease fails, returns that the lease is lost.
 pub(super) async fn commit(
     store: &dyn WriteStore,
     guards: &[Guard],

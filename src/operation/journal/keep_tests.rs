@@ -1,4 +1,4 @@
-//! The journals of several operations and clusters in one store.
+//! Tests of the journals of several operations and clusters in one store.
 
 use super::super::put_new;
 use super::*;
@@ -89,7 +89,7 @@ async fn remove_all_leaves_no_key() {
     assert!(matches!(refused, OperationError::LockLost { .. }), "{refused}");
     assert_eq!(Journal::list(&store, None).await.unwrap()[0].summary.ended, Some(99));
 
-    // Interrupted: the summary remains last, with the status `removing`.
+    // After an interrupted removal only the summary remains, with the status `removing`.
     let keys: Vec<_> = journal.keys(&store).await.unwrap();
     journal.set_status(&journal.in_store(&store, &[]), Status::Removing, 99).await.unwrap();
     let summary = journal.key(&Part::Summary);
@@ -142,7 +142,7 @@ async fn amendments_are_read_in_order_and_removed_with_the_journal() {
     let found: Vec<String> =
         texts(Journal::amendments(&EtcdRecord::new(&store, "one", "op")).await.unwrap()).collect();
     assert_eq!(found, ["1", "2", "10"]);
-    // It is never changed: of two concurrent sweeps only one succeeds.
+    // An amendment is never changed: of two concurrent sweeps only one succeeds.
     Journal::amend(&journal.in_store(&store, &[]), 2, b"other").await.unwrap_err();
     Journal::remove_all(&store, "one", "op", &[]).await.unwrap();
     assert_eq!(

@@ -13,7 +13,7 @@ pub enum State {
     Started,
     /// Executed.
     Done,
-    /// Not executed.
+    /// Failed; not executed.
     Failed,
     /// Undo started; the outcome is unknown.
     UndoStarted,
@@ -21,7 +21,7 @@ pub enum State {
     UndoDone,
     /// Could not be undone.
     UndoFailed,
-    /// Undone with its batch, which is to run again: counts as never started.
+    /// Undone together with its batch, which will run again. The step counts as never started.
     Reset,
 }
 
@@ -40,21 +40,21 @@ impl fmt::Display for State {
 }
 
 impl State {
-    /// Whether the step's effect is in force: it was done, and its undo is not complete.
+    /// Returns whether the effect of the step is in force: the step is done, and its undo is not complete.
     pub fn is_in_force(self) -> bool {
         matches!(self, Self::Done | Self::UndoStarted | Self::UndoFailed)
     }
 
-    /// Whether its undo has started.
+    /// Returns whether the undo of the step has started.
     pub fn is_of_the_way_back(self) -> bool {
         matches!(self, Self::UndoStarted | Self::UndoDone | Self::UndoFailed)
     }
 
-    /// Whether a step can change from state `from` (`None`: never started) to state `to`.
+    /// Returns whether a step can change from state `from` (`None`: never started) to state `to`.
     pub fn may_follow(from: Option<Self>, to: Self) -> bool {
         use State::{Done, Failed, Reset, Started, UndoDone, UndoFailed, UndoStarted};
         let from = from.filter(|from| *from != Reset);
-        // A step that runs only in a rollback never starts before it is undone.
+        // A step that runs only in a rollback is undone without having started.
         matches!(
             (from, to),
             (None | Some(Started), Started | Done | Failed)
@@ -74,26 +74,26 @@ impl State {
 /// The record of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Its state.
+    /// Current state of the step.
     pub state: State,
-    /// Every state that it was in, with the time in seconds since 1970.
+    /// Every state of the step so far, each with its time in seconds since 1970.
     pub history: Vec<(State, i64)>,
-    /// Why it failed, if it did.
+    /// Why the step failed, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The state found before an effect started, for its rollback. Boxed: most steps have none, and a journal has many
-    /// steps.
+    /// The state before the effect started, for the rollback of the effect. Boxed, because most steps have none and a journal has
+    /// many steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Box<Value>>,
-    /// The result of an effect: a uid, the id of a change.
+    /// The result of the effect, such as a uid or the id of a change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<Box<Value>>,
 }
 
-/// The data recorded with a step's new state; `None` keeps the recorded value.
+/// The data to record with a new state of a step. `None` keeps the recorded `before` and `made`.
 #[derive(Debug, Clone, Default)]
 pub struct Noted {
-    /// Why it failed.
+    /// Why the step failed.
     pub error: Option<String>,
     /// See [`Record::before`].
     pub before: Option<Value>,
@@ -102,7 +102,7 @@ pub struct Noted {
 }
 
 impl Noted {
-    /// Returns the data of a failure.
+    /// Returns the data to record for a failure.
     pub fn error(reason: String) -> Self {
         Self { error: Some(reason), ..Self::default() }
     }

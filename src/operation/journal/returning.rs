@@ -1,10 +1,12 @@
 //! A batch that is rolled back while the rest of the operation stays unchanged.
 //!
-//! A field of the operation's record marks it. The field is written before the first step of the batch is undone, and
-//! removed after the last. While it is set, undone steps do not mean that the whole operation is being rolled back, and a
-//! resumed process first completes the batch. Once all its steps are undone, their records are *reset*: they keep their
-//! history, and count as never started. That takes several transactions. A step that runs only in a rollback is reset after
-//! the step that it belongs to, so that it never looks open in between.
+//! A field of the operation's summary marks the batch. The field is set before the first step of the batch is undone, and cleared
+//! after the last one. While the field is set, undone steps do not mean that the whole operation is being rolled back. A process
+//! that resumes the operation first completes the rollback of the batch.
+//!
+//! Once all steps of the batch are undone, their records are *reset*: they keep their history, and count as never started. The
+//! reset takes several transactions. A step that runs only in a rollback is reset after the step that it belongs to, so that it
+//! never counts as open in between.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,15 +15,15 @@ use super::{Journal, Noted, Record, State};
 use crate::operation::{Ledger, OperationError, PartChange, StepId};
 use crate::store::Transaction;
 
-/// Records changed at once: below etcd's limit of 128 operations a transaction (`--max-txn-ops`), with room for
-/// preconditions.
+/// Number of records changed in one transaction. Below etcd's limit of 128 operations per transaction (`--max-txn-ops`), with
+/// room for preconditions.
 const RESET_AT_ONCE: usize = 100;
 /// A batch that is being rolled back, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Returning {
-    /// The batch, from 0.
+    /// Number of the batch, from 0.
     pub batch: usize,
-    /// The name of the gate that was closed after it.
+    /// Name of the closed gate after the batch.
     pub gate: String,
     /// Why the gate was closed.
     pub reason: String,
@@ -33,12 +35,12 @@ impl Journal {
         self.returning.as_ref()
     }
 
-    /// Whether a step was undone with its batch, and has not started again since.
+    /// Returns whether a step was undone together with its batch, and has not started again since.
     pub fn was_reset(&self, step: &StepId) -> bool {
         self.find(step).is_some_and(|record| record.state == State::Reset)
     }
 
-    /// Records the batch that is being rolled back; `None` once that is complete.
+    /// Records the batch that is being rolled back; `None` once its rollback is complete.
     pub async fn set_returning(
         &mut self,
         ledger: &dyn Ledger,
@@ -49,7 +51,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Resets those of these steps that are undone, in order, many at a time.
+    /// Resets the undone steps among `steps`, in order, many steps per transaction.
     pub async fn reset(
         &mut self,
         ledger: &dyn Ledger,

@@ -10,31 +10,32 @@ use super::Summary;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// A process runs it forward.
+    /// A process runs the operation forward.
     #[default]
     Running,
-    /// A process rolls it back, or one of its batches.
+    /// A process rolls back the operation, or one of its batches.
     RollingBack,
-    /// The process that ran it ended without recording why. Never recorded: see [`Summary::status_now`].
+    /// The process that ran the operation ended without recording a reason. The journal never contains this status: see
+    /// [`Summary::status_now`].
     Interrupted,
-    /// A manual step is open: [`Summary::manual_step`].
+    /// The operation waits for a manual step: [`Summary::manual_step`].
     WaitingForManualStep,
-    /// It was stopped on request, or a gate was closed.
+    /// The operation was stopped on request, or a gate was closed.
     Paused,
-    /// Every change is done, and the previous state is held until the operator ends the operation. Journals of version 0.1
-    /// call it `held`.
+    /// Every change is done, and the previous state is held until the operator ends the operation. Journals of version 0.1 call
+    /// this status `held`.
     #[serde(alias = "held")]
     Soaking,
-    /// A step failed. A range rewrite of version 0.1 calls it `failed`.
+    /// A step failed. A range rewrite of version 0.1 calls this status `failed`.
     #[serde(alias = "failed")]
     Stopped,
     /// A step could not be undone, or was skipped after the point of no return.
     Stuck,
-    /// It ended.
+    /// The operation has ended.
     Done,
-    /// It was undone.
+    /// The operation was rolled back.
     RolledBack,
-    /// It ended, and its journal is being removed.
+    /// The operation has ended, and its journal is being removed.
     Removing,
 }
 
@@ -54,17 +55,17 @@ impl Status {
         Self::Removing,
     ];
 
-    /// Whether the operation has ended and cannot be resumed.
+    /// Returns whether the operation has ended and cannot be resumed.
     pub fn has_ended(self) -> bool {
         matches!(self, Self::Done | Self::RolledBack | Self::Removing)
     }
 
-    /// Whether a process runs it, or ran it when this was recorded.
+    /// Returns whether a process runs the operation, or ran it when this status was recorded.
     pub fn is_at_work(self) -> bool {
         matches!(self, Self::Running | Self::RollingBack)
     }
 
-    /// Returns its name for programs, as in the journal.
+    /// Returns the name of the status for programs, as in the journal.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -82,7 +83,7 @@ impl Status {
     }
 }
 
-/// For people: `rolling back`.
+/// Formats the status for people: `rolling back`.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name().replace('-', " "))
@@ -90,8 +91,8 @@ impl fmt::Display for Status {
 }
 
 impl Summary {
-    /// Returns the current status of the operation, the same for every command that shows it. `is_being_undone`: whether a
-    /// step was undone, other than with its batch; `is_leased`: whether a process holds the operation lease for it.
+    /// Returns the current status of the operation, as every command shows it. `is_being_undone`: whether a step was undone,
+    /// other than together with its batch. `is_leased`: whether a process holds the operation lease for this operation.
     pub fn status_now(&self, is_being_undone: bool, is_leased: bool) -> Status {
         let is_back = is_being_undone || self.returning.is_some() || self.back;
         match self.status {

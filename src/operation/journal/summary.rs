@@ -1,4 +1,4 @@
-//! The record by which an operation exists: its kind and its status.
+//! The summary of an operation: its kind and its status. An operation exists once its summary is stored.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,15 +8,15 @@ use crate::operation::{LeaseHolder, Ledger, OperationError, Part, PartChange};
 use crate::store::CommitError;
 use crate::store::{Action, Expected, Transaction};
 
-/// Attempts of a change after conflicts and lost answers.
+/// Maximum number of attempts of a change, after conflicts and lost answers.
 pub(super) const MOST_ATTEMPTS: u32 = 5;
 
-/// The record of an operation.
+/// The summary of an operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// The kind of operation.
     pub kind: String,
-    /// Digest of its plan.
+    /// Digest of the operation's plan.
     pub digest: String,
     /// Digest of the steps that the plan compiled to when the operation started
     /// ([`Plan::compiled`](crate::operation::Plan::compiled)).
@@ -24,23 +24,23 @@ pub struct Summary {
     pub compiled: String,
     /// Number of parts of the plan.
     pub plan_parts: usize,
-    /// Its start, in seconds since 1970.
+    /// Start time of the operation, in seconds since 1970.
     pub started: i64,
-    /// The status that was recorded last; [`Self::status_now`] returns the current one.
+    /// The status that was recorded last. [`Self::status_now`] returns the current status.
     pub status: Status,
-    /// The open manual step, if that is its status.
+    /// The open manual step, while the operation waits for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manual_step: Option<String>,
-    /// The user that started it, as in `alice@cp-1`, if known.
+    /// The user that started the operation, as in `alice@cp-1`, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// Whether the last process that ran it rolled the whole operation back.
+    /// Whether the last process that ran the operation rolled back all of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub back: bool,
-    /// When it reached its status, in seconds since 1970; `None` while it runs.
+    /// Time of the change to this status, in seconds since 1970; `None` while the operation runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<i64>,
-    /// The batch that is being rolled back, if one is.
+    /// The batch that is being rolled back, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returning: Option<Returning>,
     /// The gates between batches, in the format of the session; `null` if there are none.
@@ -49,7 +49,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Returns the record of an operation that starts.
+    /// Returns the summary of an operation that starts now.
     pub fn begun(kind: &str, digest: &str, by: &LeaseHolder) -> Self {
         Self {
             kind: kind.to_string(),
@@ -60,13 +60,14 @@ impl Summary {
         }
     }
 
-    /// Records that a process starts to run it, and the direction, which stays recorded while it pauses.
+    /// Records that a process starts to run the operation, and the direction. The direction stays recorded while the operation is
+    /// paused.
     pub fn set_out(&mut self, back: bool, now: i64) {
         self.stand(if back { Status::RollingBack } else { Status::Running }, None, now);
         self.back = back;
     }
 
-    /// Sets the status, with `now` as its time if it changes.
+    /// Sets the status. If the status changes, `now` becomes its time.
     fn stand(&mut self, status: Status, manual_step: Option<&str>, now: i64) {
         if self.status != status {
             self.status = status;
@@ -77,14 +78,14 @@ impl Summary {
 }
 
 impl Summary {
-    /// Whether the operation has ended, forward or back, and cannot be resumed.
+    /// Returns whether the operation has ended, forward or back, and cannot be resumed.
     pub fn has_ended(&self) -> bool {
         self.status.has_ended()
     }
 }
 
 impl Journal {
-    /// Records the status of the operation, with `now` as its time if it changes.
+    /// Records the status of the operation. If the status changes, `now` becomes its time.
     pub async fn set_status(
         &self,
         ledger: &dyn Ledger,
@@ -110,13 +111,13 @@ impl Journal {
         change_summary(ledger, |summary| summary.stand(status, Some(manual_step), now)).await
     }
 
-    /// Records the gates between batches from here on.
+    /// Records the gates for the remaining batches.
     pub async fn set_gates(&self, ledger: &dyn Ledger, gates: &Value) -> Result<(), OperationError> {
         change_summary(ledger, |summary| summary.gates = gates.clone()).await
     }
 }
 
-/// Changes the summary in the ledger, if it differs; retries after a conflict.
+/// Changes the summary in the ledger, and retries after a conflict. Writes nothing if the summary stays the same.
 pub(super) async fn change_summary(
     ledger: &dyn Ledger,
     change: impl Fn(&mut Summary),
@@ -147,7 +148,7 @@ pub(super) async fn change_summary(
     })
 }
 
-/// Whether the outcome of a commit has to be read from the ledger.
+/// Returns whether the outcome of a commit has to be read from the ledger.
 pub(super) fn is_to_be_read_again(error: &OperationError) -> bool {
     matches!(error, OperationError::Commit(CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. }))
 }

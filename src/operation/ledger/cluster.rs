@@ -1,4 +1,4 @@
-//! The ledger in a cluster, through its API: for operations that do not change etcd, and for clients without access to it.
+//! The ledger in a cluster, through its API: for operations that do not change etcd, and for clients without access to etcd.
 //!
 //! ```text
 //! ConfigMaps in kube-system, of the operation OPERATION:
@@ -7,16 +7,16 @@
 //! netsurgeon-OPERATION-records-00   the states of steps, by name, as JSON; the head has the number of these ConfigMaps
 //! ```
 //!
-//! The head owns the others, so deleting it deletes all. It is created first, and the operation exists once it has a
-//! summary.
+//! The head is the owner of the other ConfigMaps, so deleting the head deletes all of them. The head is created first. The
+//! operation exists once the head contains a summary.
 //!
-//! The API server has no transaction over several objects: parts in different ConfigMaps are not written together, and a
-//! step cannot change an object and its record at once. Its effects are therefore recorded before and after
+//! The API server has no transaction over several objects. So parts in different ConfigMaps are not written together, and a step
+//! cannot change an object and its record at once. Therefore a record is written before and after each effect of a step
 //! ([`Action::Do`](crate::operation::Action::Do)).
 //!
-//! The fencing token is an epoch: a process that takes the operation over first writes a higher epoch into the head, then
-//! into each ConfigMap of records. A write names the `resourceVersion` that it replaces, so a write of the previous holder
-//! fails, and that holder finds the higher epoch. No clocks are compared. The cluster's Lease decides whether the previous
+//! The fencing token is an epoch. A process that takes over the operation first writes a higher epoch into the head, then into
+//! each ConfigMap of records. Each write names the `resourceVersion` that it replaces. So a write of the previous holder fails,
+//! and the previous holder then finds the higher epoch. No clocks are compared. The cluster's Lease decides whether the previous
 //! holder has ended.
 
 mod objects;
@@ -33,12 +33,12 @@ use crate::operation::journal::{Listed, Summary};
 use crate::operation::{LeaseHolder, OperationError, StepId};
 use crate::store::{Action, Entry, Key, KeyRange, ReadStore, Revision, StoreError, Transaction, Visitor};
 
-/// Steps recorded in one ConfigMap: a record takes about 300 bytes, more with a previous state and a result, and a
+/// Number of steps recorded in one ConfigMap. A record takes about 300 bytes, more with a previous state and a result, and a
 /// ConfigMap holds 1 MiB.
 const STEPS_IN_ONE: usize = 400;
-/// The maximum of ConfigMaps of records, for any number of steps.
+/// Maximum number of ConfigMaps of records, for any number of steps.
 const MOST_SHARDS: usize = 64;
-/// Attempts to create an object or to take an operation over.
+/// Maximum number of attempts to create an object or to take over an operation.
 const MOST_ATTEMPTS: u32 = 5;
 
 /// The record of one operation in the cluster, read-only.
@@ -47,7 +47,7 @@ pub struct ClusterRecord {
     head: Head,
 }
 
-/// The record of one operation in the cluster, for the process that runs it.
+/// The record of one operation in the cluster, for the process that runs the operation.
 pub struct ClusterLedger {
     record: ClusterRecord,
     uid: String,
@@ -57,7 +57,7 @@ pub struct ClusterLedger {
 }
 
 impl ClusterRecord {
-    /// Finds the record of an operation; `None` if there is none.
+    /// Reads the head of an operation's record; returns `None` if there is none.
     pub async fn find(api: &Cluster, operation: &str) -> Result<Option<Self>, OperationError> {
         let Some(object) = api.get(&named(&objects::head_name(operation))).await? else { return Ok(None) };
         Ok(Some(Self { api: api.clone(), head: Kept::of(object)?.head()? }))
@@ -79,7 +79,7 @@ impl ClusterRecord {
         Ok(listed)
     }
 
-    /// The name of a part's ConfigMap.
+    /// Returns the name of the ConfigMap that stores a part.
     fn name_of(&self, part: &Part) -> String {
         let operation = &self.head.operation;
         match part {
@@ -89,7 +89,7 @@ impl ClusterRecord {
         }
     }
 
-    /// The number of a part's ConfigMap of records.
+    /// Returns the number of the ConfigMap that stores the record of a part.
     fn shard_of(&self, part: &Part) -> usize {
         // FNV-1a: stable across builds and versions.
         let hash = record_name(part).bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -109,10 +109,10 @@ impl ClusterRecord {
     }
 }
 
-/// The name of the summary among the records of the head.
+/// Name of the summary in the records of the head.
 const SUMMARY: &str = "summary";
 
-/// The name of a part among the records of its ConfigMap.
+/// Returns the name of a part in the records of its ConfigMap.
 fn record_name(part: &Part) -> String {
     match part {
         Part::Summary => SUMMARY.to_string(),
@@ -126,7 +126,7 @@ fn record_name(part: &Part) -> String {
 const AMENDED: &str = "amended/";
 const STEPS: &str = "steps/";
 
-/// Passes the records of a kind on, ordered by name.
+/// Passes each record of a kind to `see`, ordered by name.
 fn see_all(all: &[Kept], parts: Parts, see: SeePart<'_>) {
     let mut found = Vec::new();
     for (name, stored) in all.iter().flat_map(|kept| &kept.records) {
@@ -180,8 +180,8 @@ async fn heads(api: &Cluster) -> Result<Vec<Kept>, OperationError> {
 }
 
 impl ClusterLedger {
-    /// Creates the ledger of an operation that starts and has about this many steps; only for the holder of the cluster's
-    /// Lease. First removes the remains of operations that were interrupted at their start.
+    /// Creates the ledger of an operation that starts, for about this number of steps. Only the holder of the cluster's Lease can
+    /// call this. First removes the remains of operations that were interrupted at their start.
     pub async fn begin(
         api: &Cluster,
         cluster: &str,
@@ -207,7 +207,7 @@ impl ClusterLedger {
         Ok(ledger)
     }
 
-    /// Takes the ledger of a started operation over; only for the holder of the cluster's Lease. From here on no previous
+    /// Takes over the ledger of a started operation. Only the holder of the cluster's Lease can call this. Afterwards no previous
     /// holder can write.
     pub async fn take(api: &Cluster, by: &LeaseHolder) -> Result<Self, OperationError> {
         let ledger = Self::of(api, taken(api, by).await?)?;
@@ -232,7 +232,7 @@ impl ClusterLedger {
         Ok(())
     }
 
-    /// The number of a part's ConfigMap of records; `None` if it is in the head.
+    /// Returns the number of the ConfigMap that stores the record of a part; `None` if the head stores it.
     fn index_of(&self, part: &Part) -> Option<usize> {
         (*part != Part::Summary).then(|| self.record.shard_of(part))
     }
@@ -252,9 +252,11 @@ impl ClusterLedger {
         Err(OperationError::Journal { what, reason: "it contains a part of another plan".to_string() })
     }
 
-    /// Removes the record of an operation that has ended; only for the holder of the cluster's Lease. Returns the number of
-    /// ConfigMaps. The head, and with it the operation, is deleted first, unless it changed since it was read. After an
-    /// interrupted call, the cluster's garbage collection deletes the rest, because its owner is deleted.
+    /// Removes the record of an operation that has ended, and returns the number of its ConfigMaps. Only the holder of the
+    /// cluster's Lease can call this.
+    ///
+    /// Deletes the head first, and with it the operation, unless the head changed since it was read. If the call is interrupted,
+    /// Kubernetes garbage collection deletes the other ConfigMaps, because their owner is deleted.
     pub async fn remove(api: &Cluster, operation: &str) -> Result<usize, OperationError> {
         let name = objects::head_name(operation);
         let Some(head) = api.get(&named(&name)).await? else { return Ok(0) };
@@ -274,8 +276,7 @@ impl ClusterLedger {
         Ok(removed)
     }
 
-    /// Removes the remains of operations that were interrupted at their start. An operation that is starting at this
-    /// moment stays unchanged.
+    /// Removes the remains of operations that were interrupted at their start. An operation that is starting now stays unchanged.
     async fn sweep(api: &Cluster) -> Result<(), OperationError> {
         for head in heads(api).await?.iter().filter(|head| !head.records.contains_key(SUMMARY)) {
             match Self::remove_whole(api, head).await {
@@ -288,7 +289,8 @@ impl ClusterLedger {
     }
 }
 
-/// Creates an object. Returns an existing one unchanged: an attempt whose answer was lost may have created it.
+/// Creates an object and returns it. Returns an existing object unchanged: an earlier attempt whose answer was lost may have
+/// created it.
 async fn made(api: &Cluster, manifest: &Value) -> Result<Value, OperationError> {
     let name = objects::name_of(manifest);
     for _ in 0..MOST_ATTEMPTS {
@@ -305,7 +307,7 @@ async fn made(api: &Cluster, manifest: &Value) -> Result<Value, OperationError> 
     Err(OperationError::Contended { what: place(name), attempts: MOST_ATTEMPTS })
 }
 
-/// Makes `by` the holder of an operation, with the next epoch, and returns its head.
+/// Sets `by` as the holder of an operation, with the next epoch, and returns the head of the operation.
 async fn taken(api: &Cluster, by: &LeaseHolder) -> Result<Kept, OperationError> {
     let name = objects::head_name(&by.operation);
     let gone =
@@ -313,7 +315,7 @@ async fn taken(api: &Cluster, by: &LeaseHolder) -> Result<Kept, OperationError> 
     let mut tried = None;
     for _ in 0..MOST_ATTEMPTS {
         let found = Kept::of(api.get(&named(&name)).await?.ok_or_else(gone)?)?;
-        // From an attempt whose answer was lost.
+        // An earlier attempt succeeded, but its answer was lost.
         if tried == Some(found.epoch) && found.head()?.holder == *by {
             return Ok(found);
         }

@@ -1,11 +1,11 @@
-//! The ledger in etcd: a key for each part, beside the objects that the operation changes.
+//! The ledger in etcd: one key per part, in the same etcd as the objects that the operation changes.
 //!
 //! ```text
 //! /netsurgeon/CLUSTER/OPERATION/operation      kind, digest, times, status
 //! /netsurgeon/CLUSTER/OPERATION/plan/00000     the plan, in parts
 //! /netsurgeon/CLUSTER/OPERATION/amended/00001  an addition to the plan during its execution
 //! /netsurgeon/CLUSTER/OPERATION/steps/STEP     the state of a step, with the times of its changes
-//! /netsurgeon/CLUSTER/OPERATION/repaired/NAME  the repairs of a subject after it was done
+//! /netsurgeon/CLUSTER/OPERATION/repaired/NAME  the repairs of a subject after its steps were done
 //! ```
 
 use std::ops::ControlFlow;
@@ -33,8 +33,8 @@ impl<'a> EtcdRecord<'a> {
         Self { store, cluster: cluster.to_string(), operation: operation.to_string(), at: None }
     }
 
-    /// Reads many parts ([`ReadLedger::read_all`]) at this revision, so that they are consistent with other reads at it
-    /// while the operation runs. A single part is always the newest.
+    /// Sets the revision at which [`ReadLedger::read_all`] reads. Its parts are then consistent with other reads at that revision
+    /// while the operation runs. [`ReadLedger::read`] always returns the newest value.
     #[must_use]
     pub fn at(self, at: Option<Revision>) -> Self {
         Self { at, ..self }
@@ -49,7 +49,7 @@ impl<'a> EtcdRecord<'a> {
     }
 }
 
-/// The record of one operation in the etcd that it changes, for the process that runs it.
+/// The record of one operation, in the etcd that the operation changes, for the process that runs the operation.
 pub struct EtcdLedger<'a> {
     store: &'a dyn WriteStore,
     record: EtcdRecord<'a>,
@@ -57,19 +57,19 @@ pub struct EtcdLedger<'a> {
 }
 
 impl<'a> EtcdLedger<'a> {
-    /// Returns the ledger of a cluster's operation. Every write has these preconditions: on a live cluster that of the
-    /// operation lease ([`crate::operation::Lock::guard`]).
+    /// Returns the ledger of a cluster's operation. Every write has the preconditions `guards`; on a live cluster, the
+    /// precondition of the operation lease ([`crate::operation::Lock::guard`]).
     pub fn new(store: &'a dyn WriteStore, cluster: &str, operation: &str, guards: &[Guard]) -> Self {
         Self { store, record: EtcdRecord::new(store, cluster, operation), guards: guards.to_vec() }
     }
 }
 
-/// The prefix of an operation's keys.
+/// Returns the prefix of an operation's keys.
 pub(in crate::operation) fn base_of(cluster: &str, operation: &str) -> String {
     format!("/netsurgeon/{cluster}/{operation}")
 }
 
-/// The key of a part.
+/// Returns the key of a part.
 pub(in crate::operation) fn key_of(base: &str, part: &Part) -> Key {
     Key::from(match part {
         Part::Summary => format!("{base}/operation"),
@@ -103,7 +103,7 @@ impl ReadLedger for EtcdRecord<'_> {
         let mut visitor = |record: Record<'_>| -> Visit {
             let name = String::from_utf8_lossy(record.key.get(prefix.len()..).unwrap_or_default());
             let part = match parts {
-                // A number of five digits or more.
+                // The name is a number of five digits or more.
                 Parts::Amendments => Part::Amendment(name.parse().unwrap_or_default()),
                 Parts::Steps => Part::Step(StepId(name.into_owned())),
             };

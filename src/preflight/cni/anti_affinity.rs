@@ -1,6 +1,7 @@
-//! Required Pod anti-affinity, in both directions, for all nodes at once.
+//! Required Pod anti-affinity in both directions, for all nodes at once.
 //!
-//! A large cluster has some hundred thousand Pods with few different label sets: each rule is compared with each set once.
+//! A large cluster has some hundred thousand Pods, but few different label sets. So each rule is compared with each label set
+//! once.
 
 use std::collections::BTreeMap;
 
@@ -10,30 +11,30 @@ use super::super::objects::{labels, namespace};
 use super::super::selectors::{Labels, selects};
 use super::place::Place;
 
-/// A domain, that is the nodes with one value of a label, by its number among the domains of that label.
+/// Number of a topology domain among the domains of one label. A domain is the set of nodes with one value of the label.
 type Domain = usize;
-/// Nodes by domain.
+/// Indexes of nodes, by topology domain.
 type NodesByDomain = BTreeMap<Domain, Vec<usize>>;
 
-/// An anti-affinity term of some Pods.
+/// An anti-affinity term, shared by Pods of one namespace.
 struct Rule<'a> {
-    /// The namespace of these Pods.
+    /// Namespace of the Pods that have the term.
     namespace: &'a str,
     term: &'a PodAffinityTerm,
-    /// The domain of each node, if it has the label.
+    /// Domain of each node; `None` if the node does not have the label.
     domains: Vec<Option<Domain>>,
-    /// Nodes of the Pods that the term selects.
+    /// Nodes that run Pods that the term selects, by domain.
     meant: NodesByDomain,
-    /// Nodes of the Pods that have the term.
+    /// Nodes that run Pods that have the term, by domain.
     holders: NodesByDomain,
 }
 
 /// Pods of one namespace with the same labels.
 #[derive(Default)]
 struct Kind {
-    /// Their nodes, in order.
+    /// Indexes of the nodes that run these Pods, in order.
     nodes: Vec<usize>,
-    /// The names of the rules that select them.
+    /// Names of the rules that select these Pods.
     meant_by: Vec<String>,
 }
 
@@ -43,7 +44,7 @@ pub(super) struct Rules<'a> {
     kinds: BTreeMap<&'a str, BTreeMap<&'a Labels, Kind>>,
 }
 
-/// The domains that are closed for one Pod: for each rule, the domain of each node, and whether a domain is closed.
+/// The domains that are closed for one Pod. For each rule: the domain of each node, and whether each domain is closed.
 pub(super) struct Apart<'r>(Vec<(&'r [Option<Domain>], Vec<bool>)>);
 
 impl<'a> Rules<'a> {
@@ -81,8 +82,8 @@ impl<'a> Rules<'a> {
         Self { all, kinds }
     }
 
-    /// Returns the domains that are closed for a Pod while a node is drained: those of the Pods that its own rules select, and
-    /// those of the Pods whose rules select it (`satisfyPodAntiAffinity` and `satisfyExistingPodsAntiAffinity`,
+    /// Returns the domains that are closed for a Pod while a node is drained. A domain is closed if it runs a Pod that the Pod's
+    /// own rules select, or a Pod whose rules select this Pod (`satisfyPodAntiAffinity` and `satisfyExistingPodsAntiAffinity`,
     /// `pkg/scheduler/framework/plugins/interpodaffinity/filtering.go`, v1.36.3).
     pub(super) fn about(&self, pod: &Pod, drained: usize) -> Apart<'_> {
         let own = terms(pod).filter_map(|term| self.all.get(&name_of(namespace(pod), term)));
@@ -110,7 +111,7 @@ impl<'a> Rules<'a> {
 }
 
 impl Apart<'_> {
-    /// Whether a node is in a closed domain.
+    /// Returns whether a node is in a closed domain.
     pub(super) fn keeps_away(&self, from: usize) -> bool {
         self.0.iter().any(|(domains, closed)| {
             let domain = domains.get(from).copied().flatten();
@@ -131,7 +132,7 @@ impl<'a> Rule<'a> {
         Self { namespace, term, domains, meant: NodesByDomain::new(), holders: NodesByDomain::new() }
     }
 
-    /// Whether it applies to Pods of a namespace. A `namespaceSelector` counts as every namespace.
+    /// Returns whether the rule applies to Pods of a namespace. A term with a `namespaceSelector` counts for every namespace.
     fn is_near(&self, namespace: &str) -> bool {
         let named = self.term.namespaces.as_deref().unwrap_or_default();
         let has_selector = self.term.namespace_selector.is_some();
@@ -139,14 +140,14 @@ impl<'a> Rule<'a> {
         is_own || has_selector || named.iter().any(|one| one == namespace)
     }
 
-    /// Whether it selects Pods with these labels. A term without a selector selects none.
+    /// Returns whether the rule selects Pods with these labels. A term without a selector selects no Pod.
     fn selects(&self, labels: &Labels) -> bool {
         let selector = self.term.label_selector.as_ref();
         selector.is_some() && selects(selector, labels)
     }
 }
 
-/// The required anti-affinity terms of a Pod.
+/// Returns the required anti-affinity terms of a Pod.
 fn terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
     let apart = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
@@ -155,12 +156,12 @@ fn terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
         .flat_map(|apart| apart.required_during_scheduling_ignored_during_execution.iter().flatten())
 }
 
-/// The name of a rule, unique for namespace and term.
+/// Returns the name of a rule, unique for namespace and term.
 fn name_of(namespace: &str, term: &PodAffinityTerm) -> String {
     format!("{namespace} {term:?}")
 }
 
-/// Adds a node to its domain.
+/// Adds a node to its topology domain.
 fn add(nodes_by_domain: &mut NodesByDomain, domains: &[Option<Domain>], index: usize) {
     if let Some(domain) = domains.get(index).copied().flatten() {
         let nodes = nodes_by_domain.entry(domain).or_default();

@@ -1,4 +1,4 @@
-//! Whether the other nodes have room for the Pods of a node while it is drained.
+//! Checks whether the other nodes have room for the Pods of a node while this node is drained.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,33 +15,35 @@ use super::host_ports::{Port, ports};
 use super::place::Place;
 use crate::words::counted;
 
-/// The check stops after this many nodes that leave Pods behind.
+/// The check stops after this many nodes whose Pods have no room elsewhere.
 const MANY: usize = 20;
 
 /// All nodes, and the nodes that accept each Pod.
 struct Places<'a> {
     all: Vec<Place<'a>>,
-    /// The ready nodes that accept Pods with the same requirements, the emptiest first.
+    /// Ready nodes that accept Pods, by the requirements of the Pods. The emptiest node comes first.
     taken_by: BTreeMap<String, Vec<usize>>,
     rules: Rules<'a>,
-    /// The nodes with Pods of a controller, by its uid.
+    /// Nodes that run Pods of a controller, by the uid of the controller.
     kin: BTreeMap<&'a str, BTreeSet<usize>>,
 }
 
-/// Why a Pod is unschedulable; the variants are ordered.
+/// Reason why a Pod is unschedulable. The order of the variants matters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
-    /// No other node accepts it.
+    /// No other node accepts the Pod.
     Homeless,
-    /// Anti-affinity or a used host port excludes every node that accepts it; other replicas run.
+    /// Anti-affinity or a used host port excludes every node that accepts the Pod. Other replicas run.
     Apart,
     /// These resources are insufficient, by name.
     Crowded(Vec<String>),
 }
 
-/// Judges for each node whether the others have room for its Pods if it is drained: by their requests, node selectors, required
-/// node affinity, taints, required anti-affinity and host ports. Pods with the fewest possible nodes come first, then the
-/// largest. Each goes to the first node with room that accepts it, the emptiest first. Pods of negative priority make room.
+/// Checks for each node whether the others have room for its Pods while it is drained. Compares requests, node selectors,
+/// required node affinity, taints, required anti-affinity and host ports.
+///
+/// Pods with the fewest possible nodes are placed first, then the largest Pods. Each Pod goes to the emptiest node that accepts
+/// it and has room. Pods of negative priority make room for others.
 pub fn judge(nodes: &[Node], pods: &[Pod]) -> Judged {
     let places = Places::of(nodes, pods);
     match places.all.as_slice() {
@@ -68,7 +70,7 @@ pub fn judge(nodes: &[Node], pods: &[Pod]) -> Judged {
 /// The results of draining each node.
 #[derive(Default)]
 struct Found {
-    /// Nodes whose Pods have no room elsewhere, each with one of these Pods.
+    /// Nodes whose Pods have no room elsewhere, each with an example of such a Pod.
     crowded: Vec<String>,
     homeless: BTreeSet<String>,
     apart: usize,
@@ -138,12 +140,14 @@ impl Found {
     }
 }
 
-/// Whether a drain evicts it, a controller recreates it, and it does not make room for others.
+/// Returns whether a Pod needs room on another node: a drain evicts it, a controller recreates it, and it does not make room for
+/// others.
 fn is_guest(pod: &Pod) -> bool {
     is_drained(pod) && is_made_anew(pod) && !makes_room(pod)
 }
 
-/// Pods of negative priority wait until there is room, like the placeholders of cluster autoscalers.
+/// Returns whether a Pod has a negative priority. Such Pods, like the placeholders of cluster autoscalers, wait until there is
+/// room.
 fn makes_room(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.priority).is_some_and(|priority| priority < 0)
 }
@@ -175,7 +179,7 @@ impl<'a> Places<'a> {
         Self { all, taken_by, rules, kin }
     }
 
-    /// The Pods of a node that are unschedulable while it is drained, and why.
+    /// Returns the Pods of a node that are unschedulable while this node is drained, and why.
     fn left_behind(&self, drained: usize, place: &Place<'a>) -> Vec<(&'a Pod, Why)> {
         let guests = place.pods.iter().filter(|pod| is_guest(pod));
         let mut guests: Vec<(&Pod, Room, &[usize])> = guests
@@ -193,7 +197,7 @@ impl<'a> Places<'a> {
                     let before = come.remove(&index).unwrap_or_default();
                     come.insert(index, before.plus(&wanted));
                 }
-                // Excluded from every node, and no sibling runs: it counts as unschedulable.
+                // Every node excludes the Pod, and no other replica runs: it counts as unschedulable.
                 Err(Why::Apart) if !self.has_siblings(pod, drained) => behind.push((pod, Why::Homeless)),
                 Err(why) => behind.push((pod, why)),
             }
@@ -201,13 +205,13 @@ impl<'a> Places<'a> {
         behind
     }
 
-    /// Whether another node runs a Pod of its controller.
+    /// Returns whether another node runs a Pod of the same controller.
     fn has_siblings(&self, pod: &Pod, drained: usize) -> bool {
         let nodes = controller_uid(pod).and_then(|uid| self.kin.get(uid));
         nodes.is_some_and(|nodes| nodes.iter().any(|index| *index != drained))
     }
 
-    /// Finds a node for a Pod. `come`: requests of Pods of the drained node that were placed before.
+    /// Finds a node for a Pod. `come`: requests of Pods of the drained node that are already placed, by node.
     fn find(
         &self,
         (pod, wanted): (&Pod, &Room),
@@ -240,7 +244,7 @@ impl<'a> Places<'a> {
 }
 
 impl Place<'_> {
-    /// The sum of free CPU and free memory, each in percent of the allocatable amount.
+    /// Returns the sum of free CPU and free memory, each in percent of the allocatable amount.
     fn emptiness(&self) -> i128 {
         let given = Room::given(self.node);
         let shares = ["cpu", "memory"].map(|name| self.left.of(name).percent_of(given.of(name)));
@@ -252,7 +256,7 @@ impl Place<'_> {
     }
 }
 
-/// The ready nodes that accept evicted Pods, by the Pods' requirements.
+/// Returns the ready nodes that accept evicted Pods, by the requirements of the Pods.
 fn taken_by(all: &[Place<'_>]) -> BTreeMap<String, Vec<usize>> {
     let is_ready = |place: &Place<'_>| has_condition(place.node, "Ready");
     let mut open: Vec<(usize, &Place<'_>)> =
@@ -289,7 +293,7 @@ mod tests {
         })
     }
 
-    /// A Pod of a ReplicaSet, with more in its spec.
+    /// Returns a Pod of a ReplicaSet, with more fields in its spec.
     fn pod(name: &str, on: &str, cpu: &str, more: &Value) -> Value {
         let mut spec = json!({"nodeName": on, "containers": [{"resources": {"requests": {"cpu": cpu}}}]});
         for (key, value) in more.as_object().expect("an object") {
@@ -316,14 +320,14 @@ mod tests {
             judge(&nodes, &pods),
             Judged::pass("whichever of 3 nodes is drained, the others have room for its Pods")
         );
-        // Two cores are left on each of the others: enough in total, but not for one Pod.
+        // Two cores are free on each other node: enough in total, but not for one Pod.
         let large = [plain("one", "a1", "3"), plain("two", "a2", "2"), plain("three", "b1", "2")];
         let judged = judge(&nodes, &large);
         assert_eq!(
             (judged.verdict, judged.observed.as_str()),
             (Verdict::Fail, "draining these nodes leaves Pods unschedulable: `a1` (`shop/one` lacks `cpu`)")
         );
-        // Placed Pods use room: two Pods of two cores share one node with three.
+        // Placed Pods use room: two Pods of two cores need more than the three free cores of the other node.
         let two = [plain("one", "a1", "2"), plain("two", "a1", "2"), plain("three", "a2", "1")];
         assert_eq!(judge(&nodes[..2], &two).verdict, Verdict::Fail);
         assert_eq!(judge(&nodes, &two).verdict, Verdict::Pass);
@@ -392,7 +396,7 @@ mod tests {
             "a term without a selector selects none"
         );
         assert!(has_room(&of(&apart("rack", web()), 3)), "no node has the label");
-        // One in each zone: that of `b1` can only go to the other zone, where one is.
+        // Anti-affinity by zone, one Pod in each zone: the Pod of `b1` can only go to the other zone, where a Pod runs already.
         let by_zone = apart("zone", web());
         let pods = [pod("one", "a1", "1", &by_zone), pod("two", "b1", "1", &by_zone)];
         let judged = judge(&nodes, &pods).observed;
@@ -404,7 +408,7 @@ mod tests {
         let mut elsewhere = pods.clone();
         elsewhere[0]["metadata"]["namespace"] = json!("till");
         assert!(has_room(&judge(&nodes, &elsewhere).observed));
-        // The rule of the other Pod excludes this one, too.
+        // The rule of the other Pod also excludes the Pod that has no rule.
         let other = [pod("one", "a1", "1", &by_zone), plain("two", "b1", "1")];
         assert!(
             judge(&nodes, &other).observed.contains("; 1 Pod fits on none"),
@@ -436,7 +440,7 @@ mod tests {
             node["metadata"]["labels"]["gpu"] = json!("yes");
         }
         let picky = pod("picky", "a1", "1", &json!({"nodeSelector": {"gpu": "yes"}}));
-        // `a2` is the emptiest: if the larger one came first, it would use the room that the other needs.
+        // `a2` is the emptiest node. If the larger Pod were placed first, it would use the room that the other Pod needs.
         let pods =
             [plain("large", "a1", "3"), picky, plain("agent", "b1", "1"), plain("beside", "a2", "500m")];
         assert_eq!(judge(&nodes, &pods).verdict, Verdict::Pass, "{:?}", judge(&nodes, &pods));

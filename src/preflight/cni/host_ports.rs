@@ -1,4 +1,4 @@
-//! Host ports that Pods use, and those that a CNI's agents need.
+//! Host ports that Pods use, and host ports that the agents of a CNI need.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::words::counted;
 /// A host port and its protocol.
 pub type Port<'p> = (u16, &'p str);
 
-/// The host ports of a Pod. For a Pod in the host network the API server sets those that its containers declare
+/// Returns the host ports of a Pod. In the host network the API server sets a host port for each port that a container declares
 /// (`defaultHostNetworkPorts`, `pkg/apis/core/v1/defaults.go`, v1.36.3). Of init containers only sidecars count (`GetHostPorts`,
 /// `pkg/scheduler/util/utils.go`).
 pub fn ports(pod: &Pod) -> BTreeSet<Port<'_>> {
@@ -31,7 +31,7 @@ fn is_on_the_host(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true)
 }
 
-/// Judges Pods with a mapped host port: the CNI maps it, if it is configured to.
+/// Checks for Pods with a mapped host port. The CNI maps the port only if configured to.
 pub fn mapped(pods: &[Pod]) -> Judged {
     let found = pods.iter().filter(|pod| is_alive(pod) && !is_on_the_host(pod));
     let found: Vec<String> = found
@@ -51,27 +51,27 @@ pub fn mapped(pods: &[Pod]) -> Judged {
     )
 }
 
-/// A new CNI, and the ports that its agents need on each node.
+/// A CNI to install, and the ports that its agents need on each node.
 struct Newcomer {
     name: &'static str,
     whose: &'static str,
-    /// Container names of its own Pods.
+    /// Container names in the CNI's Pods.
     containers: &'static [&'static str],
-    /// The default UDP port of its tunnel.
+    /// Default UDP port of the tunnel.
     tunnel: u16,
-    /// TCP and UDP ports on which its Pods in the host network listen.
+    /// TCP and UDP ports on which the CNI's Pods in the host network listen.
     own: (&'static [u16], &'static [u16]),
-    /// TCP ports on which they listen if configured.
+    /// TCP ports on which these Pods listen if configured to.
     optional: &'static [u16],
     /// Traffic that must be allowed between nodes.
     between: &'static str,
-    /// The setting for another tunnel port.
+    /// Setting that selects another tunnel port.
     said_in: &'static str,
 }
 
-/// Sources: Cilium, `Documentation/operations/system_requirements.rst`; Calico, the network requirements in its documentation, and the
-/// ports for health in its manifests (`manifests/calico-typha.yaml`, `felix/config/config_params.go`); Flannel,
-/// `Documentation/backends.md`; Antrea, `docs/network-requirements.md`.
+/// Ports of each CNI. Sources: Cilium, `Documentation/operations/system_requirements.rst`; Calico, the network requirements in
+/// its documentation, and the ports for health in its manifests (`manifests/calico-typha.yaml`, `felix/config/config_params.go`);
+/// Flannel, `Documentation/backends.md`; Antrea, `docs/network-requirements.md`.
 const NEWCOMERS: [Newcomer; 4] = [
     Newcomer {
         name: "cilium",
@@ -115,7 +115,7 @@ const NEWCOMERS: [Newcomer; 4] = [
     },
 ];
 
-/// Names of the CNIs whose ports are known.
+/// Returns the names of the CNIs whose ports are known.
 pub fn newcomers() -> impl Iterator<Item = &'static str> {
     NEWCOMERS.iter().map(|one| one.name)
 }
@@ -125,7 +125,7 @@ pub fn whose(name: &str) -> Option<&'static str> {
     NEWCOMERS.iter().find(|one| one.name == name).map(|one| one.whose)
 }
 
-/// Judges whether a port that the new CNI (one of [`newcomers`]) needs on the nodes is in use.
+/// Checks whether a port that the new CNI (one of [`newcomers`]) needs on the nodes is in use.
 pub fn wanted(to: Option<&str>, settings: &Settings, pods: &[Pod]) -> Judged {
     let Some(newcomer) = to.and_then(|to| NEWCOMERS.iter().find(|one| one.name == to)) else {
         let known: Vec<&str> = newcomers().collect();
@@ -175,20 +175,20 @@ pub fn wanted(to: Option<&str>, settings: &Settings, pods: &[Pod]) -> Judged {
 }
 
 impl Newcomer {
-    /// Whether a Pod is its own.
+    /// Returns whether a Pod belongs to this CNI.
     fn has(&self, pod: &Pod) -> bool {
         let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
         containers.any(|one| self.containers.contains(&one.name.as_str()))
     }
 
-    /// The ports that it needs, and those that it opens if configured.
+    /// Returns the required ports of the CNI, and the ports that it opens if configured to.
     fn ports(&self) -> [BTreeSet<Port<'static>>; 2] {
         let of = |ports: &'static [u16], protocol| ports.iter().map(move |port| (*port, protocol));
         let own = of(self.own.0, "TCP").chain(of(self.own.1, "UDP")).chain([(self.tunnel, "UDP")]);
         [own.collect(), of(self.optional, "TCP").collect()]
     }
 
-    /// Those of them that other Pods use, with the Pod.
+    /// Returns the wanted ports that Pods of other components use, each with the Pod.
     fn taken(&self, wanted: &BTreeSet<Port<'_>>, pods: &[Pod]) -> Vec<String> {
         let others = pods.iter().filter(|pod| is_alive(pod) && !self.has(pod));
         let found = others.flat_map(|pod| {

@@ -1,5 +1,5 @@
-//! The Pod network before a change of the CNI: the present CNI, policies that only it supports, ranges for the new one, and
-//! webhooks that must answer before the new one can start.
+//! The Pod network before a change of the CNI: the present CNI, its own kinds of policies, the ranges for the new CNI, and
+//! webhooks that must answer before the new CNI can start.
 
 mod anti_affinity;
 pub mod drain_capacity;
@@ -19,7 +19,7 @@ use super::{Judged, first_few};
 use crate::ip::ServiceCidr;
 use crate::words::counted;
 
-/// Container names in the DaemonSets of the CNIs' own manifests, and the CNI.
+/// Names of agent containers in the CNIs' own DaemonSets, each with the CNI.
 const AGENTS: [(&str, &str); 11] = [
     ("calico-node", "Calico"),
     ("cilium-agent", "Cilium"),
@@ -34,7 +34,7 @@ const AGENTS: [(&str, &str); 11] = [
     ("cns-container", "Azure CNI"),
 ];
 
-/// Policies that not every CNI supports: API version, kind, and CNI.
+/// Kinds of policies that not every CNI supports: API version, kind, and the CNI that enforces them.
 pub const OWN_POLICIES: [(&str, &str, &str); 8] = [
     ("crd.projectcalico.org/v1", "NetworkPolicy", "Calico's"),
     ("crd.projectcalico.org/v1", "GlobalNetworkPolicy", "Calico's"),
@@ -46,14 +46,14 @@ pub const OWN_POLICIES: [(&str, &str, &str); 8] = [
     ("policy.networking.k8s.io/v1alpha1", "BaselineAdminNetworkPolicy", "some CNIs'"),
 ];
 
-/// Judges which CNI is installed, by the DaemonSets of its agents.
+/// Checks which CNI is installed, by the DaemonSets of its agents.
 pub fn present(daemon_sets: &[DaemonSet]) -> Judged {
     let (mut found, mut short) = (BTreeMap::<&str, (&str, i32)>::new(), Vec::new());
     for daemon_set in daemon_sets {
         let Some((whose, image)) = agent(daemon_set) else { continue };
         let wanted = wanted(daemon_set);
         if wanted == 0 {
-            // Left behind, or for nodes that do not exist.
+            // The DaemonSet is a leftover, or is for nodes that do not exist.
             continue;
         }
         let ready = daemon_set.status.as_ref().map_or(0, |status| status.number_ready);
@@ -93,23 +93,23 @@ pub fn present(daemon_sets: &[DaemonSet]) -> Judged {
     }
 }
 
-/// How many nodes a DaemonSet should run on.
+/// Returns on how many nodes a DaemonSet should run.
 fn wanted(daemon_set: &DaemonSet) -> i32 {
     daemon_set.status.as_ref().map_or(0, |status| status.desired_number_scheduled)
 }
 
-/// The CNI whose agent a DaemonSet runs, and the agent's image.
+/// Returns the CNI whose agent a DaemonSet runs, and the image of the agent.
 fn agent(daemon_set: &DaemonSet) -> Option<(&'static str, &str)> {
     let mut agents = containers(daemon_set).iter().filter_map(|container| {
         let (_, whose) = AGENTS.iter().find(|(agent, _)| container.name == *agent)?;
         Some((*whose, container.image.as_deref().unwrap_or_default()))
     });
     let (whose, image) = agents.next()?;
-    // Calico's policies on Flannel's network are one CNI, in one DaemonSet.
+    // Calico's policies on Flannel's network are one CNI (Canal), in one DaemonSet.
     Some((if agents.any(|(other, _)| other != whose) { "Canal" } else { whose }, image))
 }
 
-/// Judges policies that are enforced now. `own`: kinds that one CNI supports, the CNI, and their number.
+/// Checks the policies that are enforced now. `own`: kinds that only some CNIs support, the CNI, and the number of policies.
 pub fn policies(standard: usize, own: &[(&str, &str, usize)]) -> Judged {
     let own: Vec<String> = own
         .iter()
@@ -134,7 +134,7 @@ pub fn policies(standard: usize, own: &[(&str, &str, usize)]) -> Judged {
 /// Ranges in use, each with its user as text.
 pub type Taken = Vec<(String, ServiceCidr)>;
 
-/// Judges the new ranges for Pods against ranges and addresses in use. `new` is empty if the ranges do not change.
+/// Compares the new ranges for Pods with ranges and addresses in use. `new` is empty if the ranges do not change.
 pub fn ranges(
     new: &[ServiceCidr],
     taken: &Taken,
@@ -176,15 +176,16 @@ pub fn ranges(
     Judged::fail(first_few(&met), remedy)
 }
 
-/// Judges webhooks that must admit Pods. `own`: those called for Pods of the CNI itself; `all`: those called for any Pod;
-/// `on_the_host`: namespace and name of Services all of whose endpoints are node addresses, which are reachable without a CNI.
+/// Checks the webhooks that must admit Pods. `own`: webhooks that are called for Pods of the CNI itself. `all`: webhooks that are
+/// called for any Pod. `on_the_host`: namespace and name of Services whose endpoints are all node addresses, which are reachable
+/// without a CNI.
 pub fn webhooks(own: &[Called], all: &[Called], on_the_host: &BTreeSet<(String, String)>) -> Judged {
     let is_over_it = |webhook: &&Called| {
         let is_on_host = webhook.service.as_ref().is_some_and(|service| on_the_host.contains(service));
         webhook.is_needed() && webhook.service.is_some() && !is_on_host
     };
     let told = |list: &[Called]| list.iter().filter(is_over_it).map(Called::told).collect::<Vec<String>>();
-    // `matchConditions` may exclude those Pods, and are not evaluated.
+    // `matchConditions` may exclude the CNI's Pods. They are not evaluated.
     let sure: Vec<Called> = own.iter().filter(|webhook| !webhook.has_conditions).cloned().collect();
     let (own, all) = (told(&sure), told(all));
     if !own.is_empty() {

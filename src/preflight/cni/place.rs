@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::preflight::room::Room;
 
-/// A node, the resources that its Pods leave, and its Pods that have not ended.
+/// A node with the free resources on it, and its Pods that have not ended.
 pub(super) struct Place<'a> {
     pub(super) node: &'a Node,
     pub(super) left: Room,

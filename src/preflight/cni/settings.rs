@@ -1,9 +1,9 @@
 //! Settings in the CNIs' own objects: ranges for Pods, an MTU that is set by hand, and tunnel ports.
 //!
 //! Sources: Cilium's ConfigMap (`install/kubernetes/cilium/templates/cilium-configmap.yaml`), Flannel's `net-conf.json`
-//! (`Documentation/configuration.md` and `backends.md`), Calico's IPPool and FelixConfiguration (`libcalico-go/lib/apis/v3`), its
-//! operator's Installation (`api/v1/installation_types.go`), Antrea's `antrea-agent.conf`, Kube-OVN's Subnet (`pkg/apis/kubeovn/v1`), and
-//! the environment of Weave Net.
+//! (`Documentation/configuration.md` and `backends.md`), Calico's IPPool and FelixConfiguration (`libcalico-go/lib/apis/v3`), the
+//! Installation of Calico's operator (`api/v1/installation_types.go`), Antrea's `antrea-agent.conf`, Kube-OVN's Subnet
+//! (`pkg/apis/kubeovn/v1`), and the environment of Weave Net.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub const CONFIG_MAPS: [(&str, &str); 8] = [
     ("kube-system", "antrea-config"),
 ];
 
-/// Other kinds with settings, and their API versions: the first one that is served is read.
+/// Other kinds of objects with settings, and the API versions of each. The first served version is read.
 pub const KINDS: [(&[&str], &str); 5] = [
     (&["crd.projectcalico.org/v1", "projectcalico.org/v3"], "IPPool"),
     (&["crd.projectcalico.org/v1", "projectcalico.org/v3"], "FelixConfiguration"),
@@ -37,48 +37,48 @@ pub const KINDS: [(&[&str], &str); 5] = [
     (&["kubeovn.io/v1"], "Subnet"),
 ];
 
-/// The Linux kernel's default port for VXLAN, which Flannel and Cilium use.
+/// Default VXLAN port of the Linux kernel, which Flannel and Cilium use.
 pub(super) const VXLAN_OF_LINUX: u16 = 8472;
-/// RFC 7348, section 5.
+/// Standard VXLAN port (RFC 7348, section 5).
 pub(super) const VXLAN: u16 = 4789;
-/// RFC 8926, section 3.3.
+/// Standard Geneve port (RFC 8926, section 3.3).
 pub(super) const GENEVE: u16 = 6081;
 
 /// The default range of Weave Net (`prog/weave-kube/launch.sh`, v2.8.1).
 const RANGE_OF_WEAVE: &str = "10.32.0.0/12";
-/// The MTU in Amazon's own manifest: it does not count as set by hand.
+/// MTU in Amazon's own manifest. It does not count as set by hand.
 const MTU_OF_AMAZON: u64 = 9001;
-/// The annotation that Flannel sets on Nodes (`pkg/subnet/kube/annotations.go`), also in k3s, which runs it without a Pod.
+/// Annotation that Flannel sets on Nodes (`pkg/subnet/kube/annotations.go`). k3s, which runs Flannel without a Pod, has it, too.
 const ANNOTATION_OF_FLANNEL: &str = "flannel.alpha.coreos.com/backend-type";
 
 const NET_CONF: &str = "net-conf.json";
 
-/// The settings that were found.
+/// Settings that were found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Whether agents of the new CNI run.
     pub has_newcomer: bool,
-    /// CNIs whose agents run; without the new one if others run.
+    /// CNIs whose agents run. The new CNI is left out if others run.
     pub running: BTreeSet<&'static str>,
-    /// Ranges for Pods, and their source.
+    /// Ranges for Pods, each with its source.
     pub pools: Taken,
-    /// MTUs that are set by hand, and where.
+    /// MTUs that are set by hand, each with its place.
     pub mtus: Vec<(String, u64)>,
-    /// CNIs, and the UDP ports of their tunnels.
+    /// CNIs and the UDP ports of their tunnels.
     pub tunnels: Vec<(&'static str, u16)>,
 }
 
-/// Objects with settings.
+/// Objects that contain settings.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// Those of [`CONFIG_MAPS`] that exist.
+    /// Existing ConfigMaps of [`CONFIG_MAPS`].
     pub config_maps: Vec<ConfigMap>,
-    /// Those of [`KINDS`], each with its kind.
+    /// Existing objects of [`KINDS`], each with its kind.
     pub others: Vec<(&'static str, Value)>,
 }
 
-/// Reads objects of the CNIs whose agents run; leftovers of others are ignored. Objects of the new CNI (`to`, as in `Cilium`) are
-/// ignored if another one runs.
+/// Reads the settings of the CNIs whose agents run. Leftover objects of other CNIs are ignored. Objects of the new CNI (`to`, as
+/// in `Cilium`) are ignored if another CNI runs.
 pub fn read(sources: &Sources, daemon_sets: &[DaemonSet], nodes: &[Node], to: Option<&str>) -> Settings {
     let mut found = Settings { running: running(daemon_sets), ..Settings::default() };
     let flannel =
@@ -114,13 +114,13 @@ pub fn read(sources: &Sources, daemon_sets: &[DaemonSet], nodes: &[Node], to: Op
     found
 }
 
-/// The CNIs whose agents run on at least one node.
+/// Returns the CNIs whose agents run on at least one node.
 fn running(daemon_sets: &[DaemonSet]) -> BTreeSet<&'static str> {
     let found = daemon_sets.iter().filter(|one| wanted(one) > 0).filter_map(agent).map(|(whose, _)| whose);
     found.flat_map(|whose| if whose == "Canal" { vec!["Calico", "Flannel"] } else { vec![whose] }).collect()
 }
 
-/// The settings of several Calico objects together.
+/// VXLAN settings, collected from several Calico objects.
 #[derive(Default)]
 struct Calico {
     has_vxlan: bool,
@@ -177,7 +177,7 @@ impl Settings {
         self.pools.extend(ranges.map(|range| (format!("Pods: {who}"), range)));
     }
 
-    /// Adds an MTU; with 0 the CNI detects it.
+    /// Adds an MTU. With the value 0 the CNI detects the MTU.
     fn mtu(&mut self, at: &str, told: Option<u64>) {
         self.mtus.extend(told.filter(|mtu| *mtu > 0).map(|mtu| (at.to_string(), mtu)));
     }
@@ -211,7 +211,7 @@ impl Settings {
             self.pool(at, told(&format!("cluster-pool-{family}-cidr")));
         }
         let is_off = told("routing-mode") == "native" || told("tunnel") == "disabled";
-        // Before 1.14 `tunnel` contains the protocol.
+        // Before Cilium 1.14 the entry `tunnel` contains the protocol.
         let is_geneve = [told("tunnel-protocol"), told("tunnel")].contains(&"geneve");
         let usual = if is_geneve { GENEVE } else { VXLAN_OF_LINUX };
         if !is_off {
@@ -240,7 +240,7 @@ impl Settings {
         let usual = match told("tunnelType") {
             "" | "geneve" => GENEVE,
             "vxlan" => VXLAN,
-            // Neither uses UDP.
+            // Other tunnel types do not use UDP.
             _ => return,
         };
         if matches!(told("trafficEncapMode"), "" | "encap" | "hybrid") {
@@ -249,7 +249,7 @@ impl Settings {
         }
     }
 
-    /// Reads the environment of agents.
+    /// Reads settings from the environment variables of agents.
     fn daemon_set(&mut self, object: &DaemonSet) {
         for container in containers(object) {
             let told = |name: &str| {
@@ -277,12 +277,12 @@ fn parsed(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// A number, also as a string.
+/// Returns a number that is stored as a number or as a string.
 fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| parsed(value.as_str()?))
 }
 
-/// Judges whether an MTU is set by hand. The overhead of tunnels is that of RFC 7348, section 4, over IPv4; Geneve's options and
+/// Checks whether an MTU is set by hand. The overhead of tunnels is that of RFC 7348, section 4, over IPv4. Options of Geneve and
 /// encryption add to it.
 pub fn mtu(settings: &Settings) -> Judged {
     if settings.mtus.is_empty() {
@@ -327,7 +327,7 @@ mod tests {
         running_all(&json!([{"name": container, "env": env}]))
     }
 
-    /// The settings if one agent runs.
+    /// Returns the settings if one agent runs.
     fn with(container: &str, sources: &Sources) -> Settings {
         read(sources, &[running(container, &json!([]))], &[], None)
     }
@@ -367,7 +367,7 @@ mod tests {
         }
     }
 
-    /// As in k3s, where Flannel runs in the kubelet's process.
+    /// k3s is such a case: Flannel runs in the kubelet's process.
     #[test]
     fn flannel_without_pods_is_found_by_node_annotations() {
         let node = |kind: &str| {

@@ -1,4 +1,4 @@
-//! Whether the mirror has room for the copied workloads, by requests for CPU, memory, Pods and other resources.
+//! Checks whether the mirror has room for the copied workloads, by requests for CPU, memory, Pods and other resources.
 
 use std::collections::BTreeMap;
 
@@ -11,30 +11,30 @@ use super::super::{Judged, first_few};
 use super::templates::{Template, is_of_copy, is_of_daemon_set};
 use crate::words::counted;
 
-/// The workloads and nodes to compare.
+/// Workloads and nodes to compare.
 #[derive(Debug, Clone, Copy)]
 pub struct Compared<'a> {
-    /// The mirrored namespaces.
+    /// Mirrored namespaces.
     pub namespaces: &'a [String],
-    /// The Pods of these namespaces in the source.
+    /// Pods of these namespaces in the source.
     pub pods: &'a [Pod],
-    /// The templates of copied Pods: a DaemonSet has a Pod on every node that it selects.
+    /// Templates of copied Pods. A DaemonSet has a Pod on every node that it selects.
     pub templates: &'a [Template],
-    /// The mirror's nodes.
+    /// Nodes of the mirror.
     pub nodes: &'a [Node],
-    /// The mirror's Pods of all namespaces.
+    /// Pods of the mirror, in all namespaces.
     pub taken: &'a [Pod],
 }
 
-/// The free resources of a node, and the requests of copied DaemonSets on it.
+/// A node, its free resources, and the requests of copied DaemonSets on it.
 struct Place<'a> {
     node: &'a Node,
     left: Room,
     of_sets: Room,
 }
 
-/// Judges the requests against the free resources of the mirror's nodes. A node counts if it is ready, schedulable, and open to
-/// one of the copied Pods. A DaemonSet counts once for each of these nodes that it selects, and must have room on every node that
+/// Compares the requests with the free resources of the mirror's nodes. A node counts if it is ready and schedulable, and accepts
+/// one of the copied Pods. A DaemonSet counts once for each of these nodes that it selects. It must have room on every node that
 /// it selects.
 pub fn judge(compared: &Compared<'_>) -> Judged {
     let moved: Vec<&PodSpec> =
@@ -71,7 +71,8 @@ pub fn judge(compared: &Compared<'_>) -> Judged {
     told(&wanted, &left, open.len())
 }
 
-/// The requests on each node of the mirror, without Pods of an earlier copy: those are counted as requests of the source.
+/// Returns the requests on each node of the mirror, without Pods of an earlier copy. These Pods already count as requests of the
+/// source.
 fn taken<'a>(compared: &Compared<'a>) -> BTreeMap<&'a str, Room> {
     let is_copy = |pod: &Pod| {
         compared.namespaces.iter().any(|chosen| chosen == namespace(pod))
@@ -98,7 +99,7 @@ fn place<'a>(node: &'a Node, sets: &[&Template], taken: &BTreeMap<&str, Room>) -
 }
 
 impl Place<'_> {
-    /// Its name and the resources that are insufficient for its DaemonSets alone, if there are any.
+    /// Returns the name of the node, and the resources that are insufficient for its DaemonSets alone. `None` if no resource is.
     fn crowded(&self) -> Option<String> {
         let more = self.of_sets.more_than(&self.left);
         (!more.is_empty()).then(|| format!("`{}` ({})", name(self.node), more.join(", ")))
@@ -146,7 +147,7 @@ mod tests {
         json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}})
     }
 
-    /// A Pod of the namespace `shop` with a controller, on the node `a`.
+    /// Returns a Pod of the namespace `shop` with a controller, on the node `a`.
     fn pod(kind: &str, requests: &Value) -> Pod {
         typed(json!({
             "metadata": {"namespace": "shop", "ownerReferences": [{"kind": kind, "controller": true}]},

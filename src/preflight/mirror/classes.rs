@@ -1,4 +1,5 @@
-//! Classes that objects name. They are cluster-scoped and not copied, so they must exist on the mirror.
+//! Classes that objects refer to, such as an IngressClass. Classes are cluster-scoped and not copied, so they must exist on the
+//! mirror.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,24 +13,25 @@ use super::super::objects::{annotation, name, subject};
 use super::super::{Judged, first_few};
 use super::templates::Template;
 
-/// Marks the default IngressClass (`AnnotationIsDefaultIngressClass`, `k8s.io/api/networking/v1/well_known_annotations.go`,
-/// v1.36.3).
+/// Annotation that marks the default IngressClass (`AnnotationIsDefaultIngressClass`,
+/// `k8s.io/api/networking/v1/well_known_annotations.go`, v1.36.3).
 const IS_DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
-/// The annotation for the class before 1.18; controllers still read it (`AnnotationIngressClass`, same folder of `v1beta1`).
+/// Annotation that selected the class before 1.18. Controllers still read it (`AnnotationIngressClass`, same folder of
+/// `v1beta1`).
 const OF_OLD: &str = "kubernetes.io/ingress.class";
 
-/// The kind and the name of a class.
+/// Kind and name of a class.
 type Class = (&'static str, String);
 
-/// The users of each class.
+/// Objects that refer to each class.
 type Uses = BTreeMap<Class, BTreeSet<String>>;
 
-/// Objects of the source that name classes.
+/// Objects of the source that refer to classes.
 #[derive(Debug, Clone, Copy)]
 pub struct Users<'a> {
-    /// The Ingresses.
+    /// Ingresses.
     pub ingresses: &'a [Ingress],
-    /// The templates of copied Pods.
+    /// Templates of copied Pods.
     pub templates: &'a [Template],
     /// StatefulSets, which are not copied.
     pub sets: &'a [StatefulSet],
@@ -37,16 +39,16 @@ pub struct Users<'a> {
     pub claims: &'a [PersistentVolumeClaim],
 }
 
-/// Classes that exist.
+/// Existing classes.
 #[derive(Debug, Clone, Default)]
 pub struct Classes {
     all: BTreeSet<Class>,
-    /// Whether one is the default IngressClass.
+    /// Whether one of the classes is the default IngressClass.
     has_default: bool,
 }
 
 impl Classes {
-    /// Adds the classes of another kind.
+    /// Adds the classes of one kind.
     #[must_use]
     pub fn with<K: Metadata<Ty = ObjectMeta>>(mut self, classes: &[K]) -> Self {
         self.all.extend(classes.iter().map(|one| (K::KIND, name(one).to_string())));
@@ -62,7 +64,8 @@ fn note(asked: &mut Uses, kind: &'static str, class: Option<&str>, who: &str) {
     }
 }
 
-/// The classes that copied objects name: in fields, and in the old annotation; and the Ingresses that name none.
+/// Returns the classes that copied objects refer to: in fields, and in the old annotation. Also returns the Ingresses without a
+/// class.
 fn named(users: &Users<'_>) -> (Uses, Uses, Vec<String>) {
     let (mut asked, mut of_old, mut without) = (Uses::new(), Uses::new(), Vec::new());
     for ingress in users.ingresses {
@@ -85,7 +88,7 @@ fn named(users: &Users<'_>) -> (Uses, Uses, Vec<String>) {
     (asked, of_old, without)
 }
 
-/// The classes that claims and StatefulSets name. These are not copied, but need the class if they move.
+/// Returns the classes that claims and StatefulSets refer to. Neither is copied, but each needs its class if it moves.
 fn named_by_data(users: &Users<'_>) -> Uses {
     let mut asked = Uses::new();
     for claim in users.claims {
@@ -110,8 +113,8 @@ fn missing(asked: &Uses, classes: &Classes) -> Vec<String> {
     gone.map(|((kind, name), who)| format!("{kind} `{name}` ({})", askers(who))).collect()
 }
 
-/// Judges whether the mirror has every class that is named. A controller can serve a class of the old annotation without an
-/// object: such a class must be on the mirror only if it is an object in the source.
+/// Checks whether the mirror has every class that objects refer to. A controller can serve a class of the old annotation without
+/// an object. So the mirror needs the object of such a class only if the source has it.
 pub fn judge(users: &Users<'_>, source: &Classes, mirror: &Classes) -> Judged {
     let (mut asked, of_old, without) = named(users);
     let (as_objects, as_words): (Uses, Uses) =

@@ -12,7 +12,7 @@ use super::templates::Template;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Judges Services of the source against those of the mirror, and the templates of copied Pods.
+/// Compares the Services of the source with those of the mirror, and checks the templates of copied Pods.
 pub fn judge(services: &[Service], on_mirror: &[Service], templates: &[Template]) -> Judged {
     let mut taken: BTreeMap<i32, &Service> = BTreeMap::new();
     for service in on_mirror {
@@ -74,15 +74,15 @@ fn node_port(port: &Value) -> Option<i32> {
     i32::try_from(port.get("nodePort")?.as_i64()?).ok()
 }
 
-/// The key of a Service port in `managedFields`.
+/// Key of a Service port in `managedFields`.
 #[derive(Deserialize)]
 struct Key {
     port: Option<i32>,
     protocol: Option<String>,
 }
 
-/// The node ports that a client chose: a field manager owns them, or kubectl's annotation has them. A port that the API server
-/// allocated has no owner (`structured-merge-diff` sees only what a client sent).
+/// Returns the node ports that a client chose: a field manager owns the port, or kubectl's annotation contains it. A port that
+/// the API server allocated has no owner (`structured-merge-diff` sees only what a client sent).
 fn pinned(service: &Service) -> Vec<i32> {
     let entries = service.metadata.managed_fields.iter().flatten();
     let fields =
@@ -90,7 +90,7 @@ fn pinned(service: &Service) -> Vec<i32> {
     let owned = fields.flatten().filter(|(_, fields)| fields.get("f:nodePort").is_some());
     let owned: Vec<Key> =
         owned.filter_map(|(key, _)| serde_json::from_str(key.strip_prefix("k:")?).ok()).collect();
-    // Written by a client: the structure can be invalid.
+    // A client writes this annotation, so its structure can be invalid.
     let applied: Value = serde_json::from_str(annotation(service, LAST_APPLIED)).unwrap_or_default();
     let applied: Vec<i32> = list(&applied, "/spec/ports").iter().filter_map(node_port).collect();
     let is_owned = |port: &&ServicePort| {

@@ -1,4 +1,4 @@
-//! Whether the mirror has the issuers of cert-manager's certificates before DNS points there.
+//! Checks whether the mirror has the issuers of cert-manager's certificates before DNS points there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,19 +9,19 @@ use super::super::objects::{self, annotation, namespace};
 use super::super::{Judged, first_few, subject, text};
 use crate::words::counted;
 
-/// cert-manager's API group, and the default of `issuerRef.group`.
+/// API group of cert-manager, and the default of `issuerRef.group`.
 pub const GROUP: &str = "cert-manager.io";
 
-/// An issuer by its namespace (`None`: a ClusterIssuer) and its name, and the objects that name it.
+/// Issuers by namespace and name, each with the objects that refer to it. Namespace `None`: a ClusterIssuer.
 type Asked = BTreeMap<(Option<String>, String), BTreeSet<String>>;
 
-/// Issuers of other API groups, as text, and the objects that name them.
+/// Issuers of other API groups as text, each with the objects that refer to it.
 type Others = BTreeMap<String, BTreeSet<String>>;
 
 /// Certificates, and the Ingresses for which cert-manager creates Certificates.
 #[derive(Debug, Clone, Copy)]
 pub struct Asking<'a> {
-    /// Certificates of the chosen namespaces; `None` if the source does not serve them in `v1`.
+    /// Certificates of the chosen namespaces. `None` if the source does not serve them in `v1`.
     pub certificates: Option<&'a [Value]>,
     /// Whether the source serves the API group of cert-manager, in any version.
     pub has_group: bool,
@@ -29,16 +29,16 @@ pub struct Asking<'a> {
     pub ingresses: &'a [Ingress],
 }
 
-/// Issuers that exist.
+/// Existing issuers.
 #[derive(Debug, Clone, Copy)]
 pub struct Issuers<'a> {
-    /// Issuers of the chosen namespaces in the source: they are copied.
+    /// Issuers in the chosen namespaces of the source. They are copied.
     pub of_source: &'a [Value],
-    /// ClusterIssuers of the mirror; `None` if it does not serve them.
+    /// ClusterIssuers of the mirror. `None` if the mirror does not serve this kind.
     pub of_mirror: Option<&'a [Value]>,
 }
 
-/// Judges the issuers that objects name. Issuers of other API groups are reported as not checked.
+/// Checks the issuers that objects refer to. Issuers of other API groups are reported as not checked.
 pub fn judge(asking: &Asking<'_>, issuers: &Issuers<'_>) -> Judged {
     let Some(certificates) = asking.certificates else {
         if !asking.has_group {
@@ -118,8 +118,8 @@ fn told(count: usize, wrong: &[String], by_http: &[String], others: &Others) -> 
     Judged::warn(seen.join("; "), remedy.join("; "))
 }
 
-/// The issuers that Certificates and annotations of Ingresses name
-/// (`IngressIssuerNameAnnotationKey`, `pkg/apis/certmanager/v1/types.go`, cert-manager 1.18).
+/// Returns the issuers that Certificates and annotations of Ingresses refer to (`IngressIssuerNameAnnotationKey`,
+/// `pkg/apis/certmanager/v1/types.go`, cert-manager 1.18).
 fn asked(certificates: &[Value], ingresses: &[Ingress]) -> (Asked, Others) {
     let (mut asked, mut others) = (Asked::new(), Others::new());
     let mut ask = |place: &str, (group, kind, name): (&str, &str, &str), who: String| {
@@ -154,7 +154,7 @@ fn is_ready(issuer: &Value) -> bool {
     list.into_iter().any(|one| text(one, "/type") == "Ready" && text(one, "/status") == "True")
 }
 
-/// Whether it solves challenges, and all of them over HTTP.
+/// Returns whether the issuer solves challenges, all of them over HTTP.
 fn is_http_only(issuer: &Value) -> bool {
     let solvers = issuer.pointer("/spec/acme/solvers").and_then(Value::as_array);
     solvers

@@ -1,4 +1,4 @@
-//! The kinds of object that the mirror must serve, custom resources included.
+//! The kinds of objects that the mirror must serve, including custom resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +11,22 @@ use crate::words::counted;
 /// A kind that a cluster serves, with all its versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kind {
-    /// As in `Deployment`.
+    /// Name of the kind, as in `Deployment`.
     pub kind: String,
-    /// The versions in which it is served, the preferred one first.
+    /// Served versions, the preferred version first.
     pub versions: Vec<String>,
 }
 
-/// The kinds that a cluster serves, by API group and resource, as in `apps` and `deployments`.
+/// Kinds that a cluster serves, by API group and resource, as in `apps` and `deployments`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kinds {
-    /// The kinds.
+    /// All served kinds.
     pub all: BTreeMap<(String, String), Kind>,
-    /// API groups whose discovery failed, and why.
+    /// API groups whose discovery failed, each with the reason.
     pub silent: BTreeMap<String, String>,
 }
 
-/// Objects that are not copied: a cluster creates them itself, or controllers create them from copied objects.
+/// Kinds that are not copied: the cluster creates these objects itself, or controllers create them from copied objects.
 const NOT_COPIED: [(&str, &str); 11] = [
     ("", "events"),
     ("events.k8s.io", "events"),
@@ -41,22 +41,23 @@ const NOT_COPIED: [(&str, &str); 11] = [
     ("cilium.io", "ciliumendpoints"),
 ];
 
-/// Whether objects of a kind are copied, by its group, its resource and its verbs: it must support `list` and `create`. Kinds
+/// Returns whether objects of a kind are copied, by group, resource and verbs. The kind must support `list` and `create`. Kinds
 /// without `create`, such as OLM's PackageManifest, are computed by their API server. Metrics are not stored objects.
 pub fn is_copied(group: &str, resource: &str, verbs: &BTreeSet<String>) -> bool {
     let can = ["list", "create"].iter().all(|verb| verbs.contains(*verb));
     can && !NOT_COPIED.contains(&(group, resource)) && !is_of_metrics(group)
 }
 
-/// Whether an API group has only metrics.
+/// Returns whether an API group contains only metrics.
 fn is_of_metrics(group: &str) -> bool {
     group == "metrics.k8s.io" || group.ends_with(".metrics.k8s.io")
 }
 
-/// The used kinds of the chosen namespaces, each with one object (`shop/web`), or why it could not be listed.
+/// Kinds with objects in the chosen namespaces. Each comes with an example (`shop/web`), or with the reason why it cannot be
+/// listed.
 pub type Used = BTreeMap<(String, String), Result<String, String>>;
 
-/// Judges whether the mirror serves every kind that has objects. `definitions`: CustomResourceDefinitions of the mirror.
+/// Checks whether the mirror serves every kind that has objects. `definitions`: CustomResourceDefinitions of the mirror.
 pub fn judge(
     used: &Used,
     source: &Kinds,
@@ -73,7 +74,7 @@ pub fn judge(
             .get(place)
             .is_some_and(|served| wanted.is_some_and(|wanted| served.versions.contains(wanted)));
         if is_served {
-            // Also if the objects could not be listed, such as Secrets without the permission.
+            // The kind counts as served even if its objects cannot be listed, such as Secrets without the permission.
             continue;
         }
         let example = match found {
@@ -157,7 +158,7 @@ fn in_words(group: &str, kind: &Kind) -> String {
     }
 }
 
-/// Why a kind is not served although it has a CustomResourceDefinition.
+/// Returns why the mirror does not serve a kind although its CustomResourceDefinition exists.
 fn is_refused((group, resource): &(String, String), definitions: &[CustomResourceDefinition]) -> String {
     let wanted = format!("{resource}.{group}");
     let Some(definition) = definitions.iter().find(|one| name(*one) == wanted) else {

@@ -1,5 +1,5 @@
-//! Whether a second cluster, the mirror, can serve the same as the first one, the source: judges both before objects of some
-//! namespaces are copied.
+//! Checks whether a second cluster, the mirror, can serve the same workloads as the first cluster, the source. Both are checked
+//! before objects of some namespaces are copied.
 
 pub mod capacity;
 pub mod classes;
@@ -17,13 +17,13 @@ use super::webhooks::{self, Admitted, Backends, Called};
 use super::{Judged, Verdict, drain, first_few};
 use crate::words::counted;
 
-/// A copied kind: API version and kind, group and resource, and its kind for admission.
+/// A kind that is copied.
 pub struct Copied {
     /// API version and kind, as in `apps/v1` and `Deployment`.
     pub kind: (&'static str, &'static str),
     /// API group and resource, as in `apps` and `deployments`.
     pub resource: (&'static str, &'static str),
-    /// Its kind for the rules of webhooks.
+    /// Kind for the rules of webhooks.
     pub admitted: Admitted,
 }
 
@@ -35,7 +35,7 @@ const fn copied(
     Copied { kind, resource, admitted }
 }
 
-/// The copied kinds of Kubernetes itself; custom resources are copied as well.
+/// Kinds of Kubernetes itself that are copied. Custom resources are copied as well.
 pub const COPIED: [Copied; 14] = [
     copied(("v1", "Secret"), ("", "secrets"), Admitted::Secret),
     copied(("v1", "ConfigMap"), ("", "configmaps"), Admitted::ConfigMap),
@@ -69,17 +69,17 @@ pub const COPIED: [Copied; 14] = [
     ),
 ];
 
-/// Namespaces that every cluster has, and that are mirrored only if named.
+/// Namespaces that every cluster has. They are mirrored only if the user names them.
 pub const OWN_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// The identity and version of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The uid of its namespace `kube-system`.
+    /// uid of the namespace `kube-system`.
     pub uid: String,
-    /// As in `v1.36.3`.
+    /// Version, as in `v1.36.3`.
     pub version: String,
-    /// The version that it emulates, if it is another one, as in `1.33`.
+    /// Version that the cluster emulates, if it differs, as in `1.33`.
     pub emulated: Option<String>,
 }
 
@@ -99,7 +99,7 @@ impl Identity {
     }
 }
 
-/// Judges whether they are two clusters, and the mirror's minor version is not older.
+/// Checks whether source and mirror are two clusters, and whether the mirror's minor version is the same or newer.
 pub fn two(source: &Identity, mirror: &Identity) -> Judged {
     if source.uid == mirror.uid {
         return Judged::fail(
@@ -117,8 +117,8 @@ pub fn two(source: &Identity, mirror: &Identity) -> Judged {
     }
 }
 
-/// Whether an object is not copied, because the cluster or a controller recreates it: objects of every namespace, objects with a
-/// controller, and tokens of ServiceAccounts.
+/// Returns whether the cluster or a controller recreates an object, so that it is not copied: objects that every namespace has,
+/// objects with a controller, and tokens of ServiceAccounts.
 pub fn is_made_anew(kind: &str, object: &ObjectMeta) -> bool {
     let name = object.name.as_deref().unwrap_or_default();
     let is_everywhere = match kind {
@@ -131,11 +131,11 @@ pub fn is_made_anew(kind: &str, object: &ObjectMeta) -> bool {
     is_everywhere || object.owner_references.iter().flatten().any(|owner| owner.controller == Some(true))
 }
 
-/// Names the ServiceAccount of a token (`ServiceAccountNameKey`, `k8s.io/api/core/v1/types.go`, v1.36.3).
+/// Annotation with the ServiceAccount of a token (`ServiceAccountNameKey`, `k8s.io/api/core/v1/types.go`, v1.36.3).
 const SERVICE_ACCOUNT: &str = "kubernetes.io/service-account.name";
 
-/// Judges the mirrored namespaces. `chosen`: those that exist in the source; `missing`: named ones that do not; `there`: objects
-/// on the mirror that a copy would overwrite, as text.
+/// Checks the mirrored namespaces. `chosen`: namespaces that exist in the source. `missing`: named namespaces that do not exist
+/// in the source. `there`: objects on the mirror that a copy would overwrite, as text.
 pub fn namespaces(chosen: &[String], missing: &[String], there: &[String]) -> Judged {
     let names: Vec<String> = chosen.iter().map(|name| format!("`{name}`")).collect();
     if !missing.is_empty() {
@@ -162,10 +162,10 @@ pub fn namespaces(chosen: &[String], missing: &[String], there: &[String]) -> Ju
     ))
 }
 
-/// The role that lets `preflight` list Secrets.
+/// How to get the role that lets `preflight` list Secrets.
 const SECRETS_ROLE: &str = "bind the optional ClusterRole `netsurgeon-mirror-secrets` of deploy/rbac.yaml to this user, in both clusters";
 
-/// Adds to a result that Secrets are not checked, because the user has no permission to list them.
+/// Adds to a result that Secrets are not checked because the user has no permission to list them.
 pub fn without_secrets(judged: Judged) -> Judged {
     let seen =
         format!("{}; Secrets are not checked: the user has no permission to list them", judged.observed);
@@ -175,7 +175,7 @@ pub fn without_secrets(judged: Judged) -> Judged {
     }
 }
 
-/// The result of `pull-secrets` if the user has no permission to list Secrets.
+/// Returns the result of `pull-secrets` if the user has no permission to list Secrets.
 pub fn no_pull_secrets() -> Judged {
     Judged::unknown(
         "Secrets of the source are not checked: the user has no permission to list them",
@@ -183,7 +183,7 @@ pub fn no_pull_secrets() -> Judged {
     )
 }
 
-/// Judges the mirror's Nodes, as `nodes` of `preflight cni` does.
+/// Checks the mirror's Nodes, as the check `nodes` of `preflight cni` does.
 pub fn nodes(found: &[Node]) -> Judged {
     let mut judged = drain::nodes(found);
     if !judged.remedy.is_empty() {
@@ -194,7 +194,7 @@ pub fn nodes(found: &[Node]) -> Judged {
     judged
 }
 
-/// Judges the mirror's webhooks that must admit copied objects. A webhook with a URL is not tested.
+/// Checks the mirror's webhooks that must admit copied objects. A webhook with a URL is not tested.
 pub fn webhooks(webhooks: &[Called], backends: &Backends) -> Judged {
     let dead = webhooks::dead(webhooks, backends);
     if !dead.is_empty() {
@@ -297,7 +297,7 @@ mod tests {
         assert!(no_pull_secrets().remedy.ends_with("`--skip pull-secrets`"));
     }
 
-    /// For each kind, a webhook whose rules match only that kind.
+    /// Covers each kind with a webhook whose rules match only this kind.
     #[test]
     fn webhook_rules_match_every_copied_kind() {
         let object = ObjectMeta { namespace: Some("shop".to_string()), ..ObjectMeta::default() };

@@ -1,4 +1,4 @@
-//! Whether every Pod template matches a node of the mirror, by node selectors, required affinity and taints.
+//! Checks whether every Pod template matches a node of the mirror, by node selectors, required affinity and taints.
 
 use k8s_openapi::api::core::v1::{Node, PodSpec};
 
@@ -8,7 +8,7 @@ use super::super::{Judged, first_few};
 use super::templates::Template;
 use crate::words::counted;
 
-/// Judges whether every template matches a schedulable node. Templates that run nothing in the source are skipped.
+/// Checks whether every template matches a schedulable node. Templates without Pods in the source are skipped.
 pub fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
     let idle = templates.iter().filter(|one| one.is_idle).count();
     let templates: Vec<&Template> = templates.iter().filter(|one| !one.is_idle).collect();
@@ -46,7 +46,7 @@ pub fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
     )
 }
 
-/// The requirements of a Pod for its node, as text.
+/// Returns the requirements of a Pod for its node, as text.
 fn wish(spec: &PodSpec) -> String {
     let pairs = spec.node_selector.iter().flatten().map(|(key, value)| format!("`{key}={value}`"));
     let terms = required(spec).into_iter().flat_map(|required| &required.node_selector_terms);
@@ -129,7 +129,7 @@ mod tests {
         );
     }
 
-    /// Every operator against a node with the label value 5, and one without the label.
+    /// Compares every operator with two nodes: one has the label value 5, the other does not have the label.
     #[test]
     fn affinity_operators_match_the_scheduler() {
         let cases = [

@@ -1,4 +1,4 @@
-//! The Pod templates of copied objects, and what they need that is not copied.
+//! The Pod templates of copied objects, and which objects and data they need that are not copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,31 +21,31 @@ use crate::words::counted;
 /// A Pod template.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
-    /// Its object, as in ``Deployment `shop/web` ``.
+    /// Object that contains the template, as in ``Deployment `shop/web` ``.
     pub of: String,
-    /// As in `Deployment`.
+    /// Kind of the object, as in `Deployment`.
     pub kind: &'static str,
-    /// The namespace of its Pods.
+    /// Namespace of the template's Pods.
     pub namespace: String,
-    /// The labels of its Pods.
+    /// Labels of the template's Pods.
     pub labels: Labels,
-    /// Whether it runs nothing in the source: no replicas, suspended, or no node selected.
+    /// Whether the object runs no Pod in the source: no replicas, suspended, or no node selected.
     pub is_idle: bool,
-    /// The `spec` of its Pods.
+    /// `spec` of the template's Pods.
     pub spec: PodSpec,
 }
 
 /// A kind whose objects have a Pod template.
 pub trait Templated: Metadata<Ty = ObjectMeta> {
-    /// Whether it runs nothing.
+    /// Returns whether the object runs no Pod.
     fn is_idle(&self) -> bool;
 
-    /// Whether it has ended.
+    /// Returns whether the object has ended.
     fn is_over(&self) -> bool {
         false
     }
 
-    /// Its template.
+    /// Returns the Pod template of the object.
     fn template(self) -> Option<PodTemplateSpec>;
 }
 
@@ -60,7 +60,7 @@ impl Templated for Deployment {
 }
 
 impl Templated for DaemonSet {
-    /// Before the controller has observed it, the number in its status is 0 as well.
+    /// Also checks the observed generation: the number in the status is 0 until the controller has observed the DaemonSet.
     fn is_idle(&self) -> bool {
         let status = self.status.as_ref().filter(|status| status.observed_generation.is_some());
         status.is_some_and(|status| status.desired_number_scheduled == 0)
@@ -76,7 +76,7 @@ impl Templated for Job {
         self.spec.as_ref().and_then(|spec| spec.suspend) == Some(true)
     }
 
-    /// `IsJobFinished`, `pkg/controller/job/utils.go`, v1.36.3.
+    /// Follows `IsJobFinished`, `pkg/controller/job/utils.go`, v1.36.3.
     fn is_over(&self) -> bool {
         let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let mut ends = conditions.filter(|one| matches!(one.type_.as_str(), "Complete" | "Failed"));
@@ -98,8 +98,8 @@ impl Templated for CronJob {
     }
 }
 
-/// Returns the templates of objects, without objects that a controller recreates and Jobs that have ended: those would run a
-/// second time.
+/// Returns the Pod templates of objects. Objects that a controller recreates are left out, and so are Jobs that have ended: a
+/// copy would run a second time.
 pub fn templates<K: Templated>(objects: Vec<K>) -> Vec<Template> {
     let template = |object: K| {
         let of = format!("{} {}", K::KIND, subject(&object));
@@ -116,28 +116,28 @@ pub fn templates<K: Templated>(objects: Vec<K>) -> Vec<Template> {
 }
 
 impl Template {
-    /// Returns the volumes of its Pods.
+    /// Returns the volumes of the template's Pods.
     pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
         self.spec.volumes.iter().flatten()
     }
 }
 
-/// Objects of the source that are not copied, or not completely.
+/// Objects of the source that are not copied, or only partly.
 #[derive(Debug, Clone, Copy)]
 pub struct Left<'a> {
-    /// The templates of copied Pods.
+    /// Templates of copied Pods.
     pub templates: &'a [Template],
     /// StatefulSets.
     pub sets: &'a [StatefulSet],
     /// PersistentVolumeClaims.
     pub claims: &'a [PersistentVolumeClaim],
-    /// Services: those without a selector have endpoints that are written by hand.
+    /// Services. Endpoints of a Service without a selector are written by hand.
     pub services: &'a [Service],
-    /// Pods: those without a controller are reported.
+    /// Pods. Pods without a controller are reported.
     pub pods: &'a [Pod],
 }
 
-/// Volumes without data of their own: their content is copied, recreated, or comes with an image (`VolumeSource`,
+/// Volume types without their own data: the content is copied, recreated, or comes with an image (`VolumeSource`,
 /// `k8s.io/api/core/v1/types.go`, v1.36.3). `persistentVolumeClaim` and `hostPath` are reported separately.
 const WITHOUT_DATA: [&str; 11] = [
     "name",
@@ -153,7 +153,7 @@ const WITHOUT_DATA: [&str; 11] = [
     "hostPath",
 ];
 
-/// Judges objects that have data or are created by hand: they are not copied.
+/// Checks for objects that contain data or are created by hand. They are not copied.
 pub fn stateless(left: &Left<'_>) -> Judged {
     let with = |is_it: fn(&Volume) -> bool| -> Vec<String> {
         let holding = left.templates.iter().filter(|template| template.volumes().any(is_it));
@@ -183,7 +183,8 @@ pub fn stateless(left: &Left<'_>) -> Judged {
     )
 }
 
-/// A template with other kinds of volumes with data, and these kinds: in JSON the member of a volume is named after its kind.
+/// Returns a template with other types of volumes that contain data, and these types. In JSON the field of a volume is named
+/// after the type.
 fn elsewhere(template: &Template) -> Option<String> {
     let volumes = serde_json::to_value(&template.spec.volumes).unwrap_or_default();
     let volumes = volumes.as_array().into_iter().flatten().filter_map(Value::as_object);
@@ -200,10 +201,10 @@ fn is_without_selector(service: &Service) -> bool {
         && !is_made_anew("Service", &service.metadata)
 }
 
-/// References to the Secrets of registries, and the Secrets that exist.
+/// Secrets for image registries: the references to them, and the existing Secrets.
 #[derive(Debug, Clone, Copy)]
 pub struct Pulling<'a> {
-    /// The templates of copied Pods.
+    /// Templates of copied Pods.
     pub templates: &'a [Template],
     /// ServiceAccounts of the chosen namespaces in the source.
     pub accounts: &'a [ServiceAccount],
@@ -213,8 +214,8 @@ pub struct Pulling<'a> {
     pub secrets: &'a BTreeSet<(String, String)>,
 }
 
-/// Judges the Secrets of registries that are named: they must be in the source, and not be named by the ServiceAccount `default`
-/// only, which is not copied.
+/// Checks the Secrets for image registries to which objects refer. Each must exist in the source. If only the ServiceAccount
+/// `default`, which is not copied, refers to the Secret, this is a warning.
 pub fn pull_secrets(pulling: &Pulling<'_>) -> Judged {
     let mut named: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
     let mut name = |namespace: &str, secret: &str, who: &str| {
@@ -262,8 +263,8 @@ fn named_by(secrets: Option<&Vec<LocalObjectReference>>) -> impl Iterator<Item =
     secrets.into_iter().flatten().map(|secret| secret.name.as_str()).filter(|name| !name.is_empty())
 }
 
-/// Secrets that only the source's ServiceAccount `default` names, and the templates that get them from there because they name no
-/// Secret themselves (`Admit`, `plugin/pkg/admission/serviceaccount/admission.go`, v1.36.3).
+/// Returns the Secrets to which only the source's ServiceAccount `default` refers, with the templates that need them. These
+/// templates name no Secret themselves (`Admit`, `plugin/pkg/admission/serviceaccount/admission.go`, v1.36.3).
 fn lost(pulling: &Pulling<'_>) -> Vec<String> {
     let of_default = |list: &[ServiceAccount], place: &str| -> BTreeSet<String> {
         let its = list.iter().filter(|one| name(*one) == DEFAULT && namespace(*one) == place);
@@ -289,17 +290,17 @@ fn lost(pulling: &Pulling<'_>) -> Vec<String> {
 /// The ServiceAccount that every namespace has, and that Pods use by default.
 const DEFAULT: &str = "default";
 
-/// The kind of a Pod's controller; empty without one.
+/// Returns the kind of a Pod's controller; empty if it has none.
 fn maker(pod: &Pod) -> &str {
     controller(pod).map(|owner| owner.kind.as_str()).unwrap_or_default()
 }
 
-/// Whether a Pod belongs to a DaemonSet.
+/// Returns whether a Pod belongs to a DaemonSet.
 pub fn is_of_daemon_set(pod: &Pod) -> bool {
     maker(pod) == "DaemonSet"
 }
 
-/// Whether a copy recreates a Pod, other than those of DaemonSets.
+/// Returns whether a copied object other than a DaemonSet recreates the Pod.
 pub fn is_of_copy(pod: &Pod) -> bool {
     is_alive(pod) && !matches!(maker(pod), "" | "Node" | "DaemonSet" | "StatefulSet")
 }
@@ -429,7 +430,7 @@ mod tests {
         );
     }
 
-    /// The mirror's `default` names no Secrets, unless it was patched.
+    /// The mirror's ServiceAccount `default` refers to no Secret unless it was patched.
     #[test]
     fn pull_secret_of_the_default_account_is_a_warning() {
         let there = BTreeSet::from([("shop".to_string(), "registry".to_string())]);

@@ -1,4 +1,4 @@
-//! Services that no longer move, before their flip. Their shadows are removed first, because an API server may have
+//! Repairs for Services that no longer move, before their flip. Their shadows are removed first, because an API server may have
 //! released the addresses of the shadows. Then the finalizer of the Service is removed.
 
 use super::{Watch, as_seen, is_the_planned, repair_of};
@@ -7,8 +7,8 @@ use crate::renumber::index::Index;
 use crate::renumber::intention::{Move, Renumbering};
 use crate::survey::{Layout, ServiceRecord, Survey};
 
-/// Returns the repairs that remove shadows, one per Service, of Services that were deleted, are being deleted, or have other
-/// addresses, before they moved; then those that remove the Service's finalizer. `now` is in seconds since 1970.
+/// Returns one repair for each Service that was deleted, is being deleted, or got other addresses before it moved. The repair
+/// removes one shadow or, if no shadow is left, the Service's finalizer. `now` is in seconds since 1970.
 pub fn deserted(
     work: &Renumbering,
     survey: &Survey,
@@ -32,7 +32,8 @@ pub fn left_over<'w>(work: &'w Renumbering, survey: &Survey) -> Vec<&'w Move> {
 }
 
 impl Watch<'_> {
-    /// Removes a shadow of a Service that no longer moves; `is_to_move` decides for a Service that exists.
+    /// Returns the repair that removes a shadow of a Service that no longer moves. `is_to_move` decides whether an existing
+    /// Service still moves.
     pub(super) fn deserted(
         &self,
         candidate: &Move,
@@ -46,7 +47,7 @@ impl Watch<'_> {
         Some(repair_of(candidate, "hold-given-up", says, edits, vec![self.as_it_was(candidate)]))
     }
 
-    /// Removes the finalizer of a Service that no longer moves, once it has no shadow.
+    /// Returns the repair that removes the finalizer of a Service that no longer moves and has no shadow left.
     fn unpinned(&self, candidate: &Move) -> Option<Repair> {
         let service = self.index.service(candidate)?;
         if service.uid != candidate.uid || !service.is_moving() || is_to_move(candidate, service) {
@@ -58,7 +59,7 @@ impl Watch<'_> {
     }
 }
 
-/// Whether it is the planned Service, and is not being deleted.
+/// Returns whether a Service is the planned one and is not being deleted.
 fn is_to_move(candidate: &Move, service: &ServiceRecord) -> bool {
     is_the_planned(candidate, service) && !service.is_going()
 }

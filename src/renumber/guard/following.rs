@@ -1,5 +1,5 @@
-//! Shadows that follow their Services: selector and ports, and endpoints if no controller creates them. Both are written
-//! through the API.
+//! Updates of shadows after their Services changed: selector and ports, and endpoints if no controller creates them. All updates
+//! are written through the API.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::survey::{Finding, ServiceRecord};
 /// A shadow to update from its Service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Follow {
-    /// The finding if the update fails.
+    /// The finding to report if the update fails.
     pub finding: Finding,
     /// The shadow's namespace.
     pub namespace: String,
@@ -21,21 +21,21 @@ pub struct Follow {
     pub name: String,
     /// The part to update.
     pub what: Followed,
-    /// The record of the update; it changes nothing else.
+    /// The repair that records the update. It contains no other changes.
     pub repair: Repair,
 }
 
-/// The part of a shadow that follows its Service.
+/// The part of a shadow that is updated from its Service.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Followed {
-    /// Selector and ports, by a JSON merge patch, which the API server rejects if the shadow was changed concurrently. The
-    /// API server validates them and sets their defaults, so they are not written to etcd.
+    /// Selector and ports, as a JSON merge patch. The API server rejects the patch if the shadow was changed concurrently. It
+    /// also validates the selector and ports and sets their defaults, so they are not written to etcd directly.
     Spec(Value),
-    /// The endpoints of the Service of this name. They are not in the survey and must be compared.
+    /// The endpoints, copied from the Service with this name. They are not in the survey, so the caller must compare them.
     Endpoints(String),
 }
 
-/// The update of a shadow whose Service has another selector or other ports; `None` if they are the same.
+/// Returns the update of a shadow whose Service has another selector or other ports; `None` if they are the same.
 pub(in crate::renumber) fn behind(
     candidate: &Move,
     service: &ServiceRecord,
@@ -76,7 +76,8 @@ fn follow(candidate: &Move, shadow: &ServiceRecord, found: &Value, wanted: &Valu
     }
 }
 
-/// The shadow of a Service that has, or had, no selector. If it now has a selector, the copies are removed.
+/// Returns the shadow of a Service that has, or had, no selector. If the Service now has a selector, the copies of its endpoints
+/// are removed.
 pub(super) fn copies(candidate: &Move, service: Option<&ServiceRecord>) -> Option<Follow> {
     let has_none = service.is_some_and(|service| service.spec.selector.is_empty());
     let shadow = candidate.shadow.as_ref().filter(|shadow| has_none || shadow.has_copies())?;
@@ -91,8 +92,8 @@ pub(super) fn copies(candidate: &Move, service: Option<&ServiceRecord>) -> Optio
     })
 }
 
-/// The part of a shadow's spec that decides where traffic goes. Two spellings that the API server stores alike compare as
-/// equal.
+/// Returns the part of a shadow's spec that decides where traffic goes. Two spellings that the API server stores in the same way
+/// are equal.
 fn decides(spec: &Value) -> Value {
     let part = |name: &str| spec.get(name).cloned().unwrap_or_default();
     json!([part("selector"), part("ports"), part("sessionAffinity"), part("publishNotReadyAddresses")])

@@ -1,5 +1,5 @@
-//! Services that a rollback gives up: those that were deleted or recreated since they were planned cannot get their old
-//! address back. The objects that netsurgeon created for them are removed, and none of their steps is left to undo.
+//! Services that a rollback gives up. A Service that was deleted or recreated after planning cannot get its old address back. The
+//! objects that netsurgeon created for the Service are removed, and none of its steps remains to be undone.
 
 use std::collections::HashMap;
 
@@ -9,8 +9,9 @@ use crate::renumber::intention::{Move, Renumbering};
 use crate::renumber::steps::Step;
 use crate::survey::{Era, Layout, Survey};
 
-/// Returns, for each deleted or recreated Service, the steps that can no longer be undone, and the repair that replaces
-/// them. Shadows are removed first, one at a time and without steps: check again afterwards. `now` is in seconds since 1970.
+/// Returns, for each deleted or recreated Service, the steps that can no longer be undone, and the repair that replaces these
+/// steps. Shadows are removed first, one at a time, with an empty list of steps; call this function again afterwards. `now` is in
+/// seconds since 1970.
 pub fn given_up(
     work: &Renumbering,
     survey: &Survey,
@@ -40,22 +41,23 @@ pub fn given_up(
     gone.into_iter().filter_map(with_steps).collect()
 }
 
-/// As in the executor: steps that were started and not undone.
+/// Returns whether a step was started and not undone, as in the executor.
 fn is_to_be_undone(step: &Step, state: &impl Fn(&StepId) -> Option<State>) -> bool {
     // The linger step belongs to no Service.
     !step.is_for_the_way_back() && state(&step.id).is_some() && state(&step.id) != Some(State::UndoDone)
 }
 
-/// The repair for a deleted Service. Shadows are removed one at a time: a transaction changes one Service.
+/// The repair for a deleted Service. Shadows are removed one at a time, because a transaction changes only one Service.
 pub(super) enum Settled {
-    /// One of its shadows is removed; the rest follows later.
+    /// Removes one of the shadows; the rest follows later.
     Shadow(Repair),
-    /// Everything else.
+    /// Removes everything except the shadows.
     Rest(Repair),
 }
 
 impl Watch<'_> {
-    /// The repair for one Service's reservations and shadows; `None` if it is still the planned Service.
+    /// Returns the repair for the reservations and shadows of a deleted or recreated Service; `None` if the Service is still the
+    /// planned one.
     fn given_up(&self, candidate: &Move) -> Option<Settled> {
         let found = self.index.service(candidate);
         if found.is_some_and(|service| is_the_planned(candidate, service)) {
@@ -75,7 +77,7 @@ impl Watch<'_> {
         Some(Settled::Rest(self.settled(candidate, says, edits)))
     }
 
-    /// Removes one of its shadows; `None` if none is left.
+    /// Returns the repair that removes one of the Service's shadows; `None` if no shadow is left.
     pub(super) fn shadow_given_up(&self, candidate: &Move) -> Option<Repair> {
         let (name, edits) = self.first_shadow(candidate)?;
         Some(self.settled(candidate, format!("its shadow Service `{name}` was removed"), edits))
@@ -92,7 +94,8 @@ impl Watch<'_> {
         }
     }
 
-    /// Removes, in etcd, the first of its shadows that exists or still has a temporary address.
+    /// Returns the name of the first shadow that exists or still has a temporary address, and the edits that remove this shadow
+    /// in etcd.
     pub(super) fn first_shadow<'m>(&self, candidate: &'m Move) -> Option<(&'m str, Vec<KeyEdit>)> {
         let shadow = candidate.shadow.as_deref()?;
         let names = [&shadow.hold_name, &shadow.warm_name];
@@ -103,7 +106,7 @@ impl Watch<'_> {
             let object = self.index.object(temporary);
             let is_its = object.is_some_and(|it| it.parent.0 == candidate.namespace && it.parent.1 == **name);
             edits.extend(is_its.then(|| self.compiler.free(candidate, temporary, name, None)));
-            // An API server frees the bit of a Service that it deletes; this one is deleted in etcd.
+            // An API server frees the bit of a Service that it deletes. This shadow is deleted in etcd, so its bit is freed here.
             if self.compiler.work.era != Era::Objects
                 && (is_its || found.is_some_and(|found| found.addresses.contains(&temporary)))
             {

@@ -1,5 +1,6 @@
-//! The RangeAllocation as the current Services require it: reserves and frees its bits. Under dual write also all of it, once the
-//! API servers have another range, because there no API server rewrites it for its flag.
+//! Reserves and frees bits of the RangeAllocation, as the current Services require. Under dual write, API servers do not rewrite
+//! the RangeAllocation when their flag changes. So this module rewrites the whole RangeAllocation once the API servers have
+//! another range.
 
 use std::collections::HashSet;
 
@@ -16,9 +17,10 @@ use crate::wire::edit::{Condition, FieldChange};
 use crate::wire::{Field, FieldEdit, Value};
 
 impl LiveEnvironment<'_> {
-    /// Computes which bits of a batch are set, or in a rollback cleared. A set bit of no Service counts as reserved by the
-    /// operation: an API server may have left it. A bit of another Service is not changed: forward it is refused, with the
-    /// Service's name; in a rollback it was allocated after its Service was deleted.
+    /// Computes the change that sets the bits of a batch or, in a rollback, clears them. A set bit without a Service counts as
+    /// reserved by the operation: an API server may have left it. A bit of another Service is not changed. Forward, the change is
+    /// refused, with the name of the other Service. In a rollback, the bit stays set: its address was allocated again after the
+    /// planned Service was deleted.
     pub(super) async fn reserved_bits(&self, batch: usize, back: bool) -> Result<Applied, Fault> {
         let failed = |text: String| Fault::Halt(format!("the RangeAllocation cannot be read: {text}"));
         let layout = Layout::new(&self.work.prefix);
@@ -26,7 +28,7 @@ impl LiveEnvironment<'_> {
         let mut swap = compiler.bits_of(batch, back);
         let survey =
             Survey::read(self.store, &layout, None).await.map_err(|error| failed(error.to_string()))?;
-        // Without a RangeAllocation of the new range, the change is refused, with the reason.
+        // Without a RangeAllocation of the new range, the change is refused later, with the reason.
         let found = survey.address_bitmap(self.work.family).filter(|it| it.cidr() == Some(self.work.to));
         let Some(found) = found else { return Ok(Applied::Changes(Box::new(swap))) };
         let capacity = compiler.bitmap_capacity();
@@ -57,8 +59,8 @@ impl LiveEnvironment<'_> {
         Ok(Applied::Changes(Box::new(swap)))
     }
 
-    /// Computes the change of the RangeAllocation to the new range, or back to the old one. Its bits are those of Services and
-    /// of the allocator's objects, except for the addresses of the operation.
+    /// Computes the change of the RangeAllocation to the new range, or back to the old range. The bits are set for Services and
+    /// for the allocator's objects, except for the addresses of the operation.
     pub(super) async fn rewritten_bitmap(&self, back: bool) -> Result<Applied, Fault> {
         let failed = |text: String| Fault::Halt(format!("the RangeAllocation cannot be rewritten: {text}"));
         let change = self.work.bitmap.as_ref().ok_or_else(|| failed("the plan has none".to_string()))?;

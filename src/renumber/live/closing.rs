@@ -1,11 +1,13 @@
-//! The ServiceCIDRs at the end of a range. The one of the old range is closed once the flag has changed, opened again in a
-//! rollback, and replaced at the end.
+//! Closes, reopens and replaces the ServiceCIDR of the old range. It is closed once the flag has changed, reopened in a rollback,
+//! and replaced at the end.
 //!
-//! A terminating ServiceCIDR allocates no address. It exists until the controller manager finds no IPAddress of the allocator in
-//! it that no other ServiceCIDR contains (`canDeleteCIDR`, `servicecidrs_controller.go`, v1.36.3): as long as old addresses are
-//! held. Then an API server creates the missing `kubernetes` again from its flag (`default_servicecidr_controller.go`, v1.36.3).
-//! The deletion cannot be undone. So a rollback creates another ServiceCIDR for the old range, with which the deletion of the
-//! first one can complete, and waits for an API server with the old flag.
+//! A terminating ServiceCIDR allocates no address. It exists as long as old addresses are held. The controller manager deletes it
+//! once every IPAddress of the allocator in its range is also in another ServiceCIDR (`canDeleteCIDR`,
+//! `servicecidrs_controller.go`, v1.36.3). Then an API server creates the missing ServiceCIDR `kubernetes` again from its flag
+//! (`default_servicecidr_controller.go`, v1.36.3).
+//!
+//! The deletion cannot be undone. So a rollback creates another ServiceCIDR for the old range, which allows the deletion of
+//! `kubernetes` to complete. Then the rollback waits until an API server with the old flag has created `kubernetes` again.
 
 use serde_json::{Value, json};
 
@@ -18,10 +20,10 @@ use crate::renumber::current::newcomers;
 use crate::survey::{Era, Layout, Survey};
 use crate::wire::objects::{self, RangeAllocation};
 
-/// The ServiceCIDR that API servers create from their flag.
+/// Name of the ServiceCIDR that API servers create from their flag.
 const OWN: &str = "kubernetes";
 
-/// How many Services a message names.
+/// Maximum number of Services that a message names.
 const MOST_NAMED: usize = 5;
 
 fn is_terminating(range: &Value) -> bool {
@@ -55,7 +57,8 @@ impl LiveEnvironment<'_> {
         self.delete_own_unless(&self.work.flag).await
     }
 
-    /// Waits until the API servers' own ServiceCIDR has the new range: the old one is deleted after its last address.
+    /// Closes the old range, and waits until the API servers' own ServiceCIDR has the new range. The old ServiceCIDR is deleted
+    /// after its last address.
     pub(super) async fn replace_range(&self) -> Result<(), Fault> {
         self.close_old_range().await?;
         let until = "ServiceCIDR `kubernetes` has the new range and is ready";
@@ -103,7 +106,8 @@ impl LiveEnvironment<'_> {
         if is_ready(&range) { Ok(()) } else { seen("ServiceCIDR `kubernetes` is not ready".to_string()) }
     }
 
-    /// A Service with an address of the old range that is not part of the operation prevents the deletion of the range forever.
+    /// Fails if a Service has an address of the old range and is not part of the operation. Such a Service prevents the deletion
+    /// of the range forever.
     async fn no_service_was_created_there(&self) -> Result<(), WaitStatus> {
         let survey = Survey::read(self.store, &Layout::new(&self.work.prefix), None).await;
         let survey = survey.map_err(|error| WaitStatus::Failed(Fault::Halt(error.to_string())))?;
@@ -121,9 +125,8 @@ impl LiveEnvironment<'_> {
         ))))
     }
 
-    /// Waits until the RangeAllocation has the range of the flag: in the bitmap era, a starting API server writes it for its own
-    /// flag (`Repair.runOnce`,
-    /// `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2).
+    /// Waits until the RangeAllocation has the range of the flag. In the bitmap era, a starting API server writes the range of
+    /// its own flag (`Repair.runOnce`, `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2).
     pub(super) async fn allocation_follows(&self, back: bool) -> Result<(), Fault> {
         let Some(bitmap) = self.work.bitmap.as_ref().filter(|_| self.work.era == Era::Bitmap) else {
             return Ok(());

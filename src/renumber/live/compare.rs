@@ -1,16 +1,16 @@
-//! Whether an existing object matches the manifest that would be created.
+//! Compares an existing object with the manifest that would be created.
 
 use serde_json::Value;
 
-/// Set by the API server, so not part of the comparison.
+/// Fields that the API server sets, so they are not compared.
 const OF_THE_SERVER: [&str; 4] =
     ["metadata.uid", "metadata.creationTimestamp", "metadata.resourceVersion", "metadata.generation"];
 
-/// A selector with an additional term selects other Pods, so it is compared as a whole.
+/// Path of the selector. It is compared as a whole, because an additional term selects other Pods.
 const SELECTOR: &str = "spec.selector";
 
-/// Returns the first field of a manifest in which the object differs, as a message; `None` if the object has all values of the
-/// manifest. Its other values are defaults.
+/// Returns a message about the first field of a manifest in which the object differs. Returns `None` if the object has all values
+/// of the manifest. Other values of the object are treated as defaults.
 pub(super) fn difference(manifest: &Value, object: &Value) -> Option<String> {
     differs("", manifest, object)
 }
@@ -35,7 +35,7 @@ fn differs(path: &str, wanted: &Value, found: &Value) -> Option<String> {
     }
 }
 
-/// Whether a value is omitted when it is stored (`omitempty`).
+/// Returns whether a value is omitted when it is stored (`omitempty`).
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(difference(&manifest, &object), None);
     }
 
-    /// As the API server returns a Service without a selector (1.32.2 and 1.36.3): empty members are omitted.
+    /// The API server (1.32.2 and 1.36.3) omits empty members when it returns a Service without a selector.
     #[test]
     fn difference_ignores_omitted_empty_members() {
         let manifest = json!({"spec": {

@@ -1,4 +1,4 @@
-//! Items of a list in an object of another owner: concurrent changes to the object are kept.
+//! Changes items of a list in an object of another owner, and keeps concurrent changes to the object.
 
 use serde_json::Value;
 
@@ -7,11 +7,11 @@ use crate::kube_api::{ClusterError, ObjectRef};
 use crate::operation::Fault;
 use crate::renumber::effect::List;
 
-/// How many attempts there are after conflicts with other writers.
+/// Maximum number of attempts: an attempt fails if another writer changes the object concurrently.
 const ATTEMPTS: usize = 10;
 
 impl LiveEnvironment<'_> {
-    /// Adds items to a list and removes others, or, with `back`, the reverse. Does nothing if the list already matches, or does
+    /// Adds items to a list and removes other items; with `back`, the reverse. Does nothing if the list already matches, or does
     /// not exist.
     pub(super) async fn change_list(&self, list: &List, back: bool) -> Result<(), Fault> {
         let object = ObjectRef::new(&list.api_version, &list.kind, None, &list.name);
@@ -32,7 +32,7 @@ impl LiveEnvironment<'_> {
     }
 }
 
-/// Changes the list; returns whether that was necessary.
+/// Changes the list in an object. Returns whether a change was necessary.
 fn change(object: &mut Value, pointer: &str, with: &[Value], without: &[Value]) -> bool {
     let Some(Value::Array(items)) = object.pointer_mut(pointer) else { return false };
     let before = items.clone();

@@ -1,5 +1,5 @@
-//! Shadow Services must have the endpoints of the Services that they represent. They follow the current selector and ports of
-//! the Service, which may have changed since it was planned.
+//! Updates shadow Services: a shadow must have the endpoints of its Service. It gets the current selector and ports of the
+//! Service, which may have changed after planning.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use crate::survey::{Layout, ServiceRecord};
 use crate::wire::StoredService;
 
 impl LiveEnvironment<'_> {
-    /// Whether each shadow has the endpoints of its Service. Ignores a missing shadow or Service: the steps that change it report
-    /// that.
+    /// Checks that each shadow has the endpoints of its Service, and updates shadows that differ. Ignores a missing shadow or
+    /// Service: the steps that change the missing object report it.
     pub(super) async fn shadows_have_endpoints(
         &self,
         moves: impl Iterator<Item = &Move>,
@@ -31,7 +31,7 @@ impl LiveEnvironment<'_> {
                 if let Some(follow) = behind(candidate, &service, &stands_in, self.work.family) {
                     self.follow(&follow.namespace, name, &follow.what).await?;
                 }
-                // Its owner may have removed the selector since it was planned.
+                // The owner may have removed the selector of the Service after planning.
                 if service.spec.selector.is_empty() || shadow.has_copies() {
                     self.copy_endpoints(candidate, name).await?;
                 }
@@ -51,8 +51,8 @@ impl LiveEnvironment<'_> {
         Ok(())
     }
 
-    /// Whether all Services are removed that were deleted while a finalizer kept them. A Service whose deletion is refused has
-    /// moved anyway, so it does not stop the operation.
+    /// Checks that no Service is left that was deleted while a finalizer kept it, and deletes such a Service again. If the
+    /// deletion is refused, the operation continues, because the Service has moved anyway.
     pub(super) async fn deleted_are_gone(
         &self,
         moves: impl Iterator<Item = &Move>,
@@ -70,7 +70,7 @@ impl LiveEnvironment<'_> {
         Ok(())
     }
 
-    /// Copies the endpoints of a Service to its shadow without a selector.
+    /// Copies the endpoints of a Service to its shadow, which has no selector.
     async fn copy_endpoints(&self, candidate: &Move, shadow: &str) -> Result<(), WaitStatus> {
         let (namespace, of) = (&candidate.namespace, (candidate.name.as_str(), shadow));
         let changes = self.cluster.slice_changes(namespace, of, self.work.family).await?;
@@ -96,8 +96,8 @@ impl LiveEnvironment<'_> {
         }
     }
 
-    /// Reads a shadow; `None` also if it is being deleted: the garbage collector may have deleted its EndpointSlices, and no
-    /// controller recreates them.
+    /// Reads a shadow. Returns `None` also for a shadow that is being deleted: the garbage collector may have deleted its
+    /// EndpointSlices, and no controller recreates them.
     async fn stored(&self, namespace: &str, name: &str) -> Result<Option<ServiceRecord>, WaitStatus> {
         let found = self.record(namespace, name).await?;
         Ok(found.filter(|service| !service.is_being_deleted))
@@ -111,8 +111,8 @@ impl LiveEnvironment<'_> {
         Ok(Some(ServiceRecord::of(key, entry.mod_revision, service)))
     }
 
-    /// Returns the endpoints of a Service in the renumbered family: a text for each, with all values that decide whether it
-    /// gets traffic.
+    /// Returns the endpoints of a Service in the renumbered IP family. Each endpoint is a text with all values that decide
+    /// whether it gets traffic.
     async fn endpoints(&self, namespace: &str, name: &str) -> Result<BTreeSet<String>, WaitStatus> {
         let slices = self.cluster.endpoint_slices(namespace, name).await?;
         Ok(slices.iter().flat_map(|slice| of_slice(slice, self.work.family)).collect())
@@ -120,11 +120,11 @@ impl LiveEnvironment<'_> {
 }
 
 /// Deletes a Service again that has a deletion timestamp and no finalizer. Returns the error if a policy, a webhook or the API
-/// refuses that.
+/// refuses the deletion.
 pub async fn delete_again(cluster: &Cluster, candidate: &Move) -> Result<Option<ClusterError>, ClusterError> {
     let object = ObjectRef::new("v1", "Service", Some(&candidate.namespace), &candidate.name);
     match cluster.delete(&object, Some(&candidate.uid)).await {
-        // Another Service has its name now.
+        // A conflict means that another Service has this name now.
         Ok(()) | Err(ClusterError::Conflict { .. }) => Ok(None),
         Err(error) if error.is_of_one_object() => Ok(Some(error)),
         Err(error) => Err(error),

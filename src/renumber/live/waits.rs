@@ -1,4 +1,4 @@
-//! The waits of a renumbering: each condition is polled until it holds or the deadline passes.
+//! Runs the waits of a renumbering: polls a condition until it holds or the deadline passes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::renumber::steps::Wait;
 use crate::store::{Key, Revision, StoreError};
 use crate::survey::{Era, Layout};
 
-/// A check costs a few requests to every API server.
+/// Pause after the first check: a check costs a few requests to every API server.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -35,11 +35,11 @@ pub(super) enum Look<'n> {
     Gone(&'n ObjectRef<'n>),
 }
 
-/// Why the condition does not hold yet.
+/// Reason why the condition of a wait does not hold yet.
 pub(super) enum WaitStatus {
-    /// It may still hold later.
+    /// The condition may still hold later; the text is the last observation.
     Pending(String),
-    /// It will never hold.
+    /// The condition will never hold.
     Failed(Fault),
 }
 
@@ -58,7 +58,7 @@ impl From<StoreError> for WaitStatus {
 impl LiveEnvironment<'_> {
     pub(super) async fn wait_for(&self, wait: &Wait) -> Result<(), Fault> {
         self.poll(&wait.until, Look::Step(wait)).await?;
-        // The nodes come last: they must have applied what the API servers have observed.
+        // The nodes are checked last: they must have applied what the API servers have observed.
         if wait.kind == Awaited::Barrier {
             self.look_at_guards().await?;
             self.barrier().await?;
@@ -88,7 +88,7 @@ impl LiveEnvironment<'_> {
         }
     }
 
-    /// Fails without the operation lease: its new holder may have undone the awaited state.
+    /// Fails if this process no longer holds the operation lease: the new holder may have undone the awaited state.
     async fn look_at_guards(&self) -> Result<(), Fault> {
         for guard in &self.options.guards {
             let entry = self.store.get(guard.key()).await.map_err(|error| Fault::Halt(error.to_string()))?;
@@ -127,7 +127,7 @@ impl LiveEnvironment<'_> {
         }
     }
 
-    /// Returns a client of every API server, if all are ready and none is missing.
+    /// Returns a client of every API server. Fails unless all API servers are ready and none is missing.
     async fn ready_api_servers(&self) -> Result<Vec<ApiServerClient>, WaitStatus> {
         let mut clients = Vec::new();
         for server in self.cluster.api_servers().await? {
@@ -142,9 +142,10 @@ impl LiveEnvironment<'_> {
         }
     }
 
-    /// Whether every API server is ready, and caches the Services of these moves, their shadows and their IPAddress objects as
-    /// they are in etcd now. A repair loop that observes a Service before the change of its address would treat the address as
-    /// broken, delete and recreate it (`syncService`, `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3).
+    /// Checks that every API server is ready. Its cache must have the objects of these moves as they are in etcd now. The objects
+    /// are the Services, their shadows, and their IPAddress objects. An API server with an older Service in its cache would treat
+    /// the changed address as broken. Its repair loop would delete and recreate the address (`syncService`,
+    /// `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3).
     async fn api_servers_have_seen(&self, moves: &[Move]) -> Result<(), WaitStatus> {
         let clients = self.ready_api_servers().await?;
         if self.work.era == Era::Bitmap {
@@ -176,8 +177,8 @@ impl LiveEnvironment<'_> {
         Ok(())
     }
 
-    /// Returns which of these objects of a kind was changed last, and its revision: a cache of that revision has all the
-    /// others.
+    /// Returns the object that was changed last, with its revision. All objects must be of one kind: a cache at this revision
+    /// then has all of them.
     async fn newest<T>(&self, objects: Vec<(Key, T)>) -> Result<Option<(T, Revision)>, WaitStatus> {
         let (keys, objects): (Vec<Key>, Vec<T>) = objects.into_iter().unzip();
         let found = self.store.get_many(&keys).await?;
@@ -186,13 +187,13 @@ impl LiveEnvironment<'_> {
         Ok(changed.max_by_key(|(_, revision)| *revision))
     }
 
-    /// Whether every API server has observed that the ServiceCIDR of the new range is ready. Its allocator follows a moment
-    /// later; [`LiveEnvironment::create`] waits for that. It cannot be checked in advance, because a dry run uses the allocator
-    /// of any range (`MetaAllocator.DryRun`, `ipallocator/cidrallocator.go`, v1.36.3).
+    /// Checks that every API server has observed that a ServiceCIDR is ready. The allocator of its range is ready a moment later;
+    /// [`LiveEnvironment::create`] waits for the allocator. A dry run cannot check this, because it uses the allocator of any
+    /// range (`MetaAllocator.DryRun`, `ipallocator/cidrallocator.go`, v1.36.3).
     pub(super) async fn range_is_ready(&self, name: &str) -> Result<(), WaitStatus> {
         let object = ObjectRef::new(&self.work.api_version, "ServiceCIDR", None, name);
         for client in self.ready_api_servers().await? {
-            // Revision 0: as it is in this server's own cache.
+            // Revision 0 reads the object from this API server's own cache.
             let found = client.get_not_older(&object, 0).await?;
             let conditions = found.as_ref().and_then(|found| found.pointer("/status/conditions"));
             if !found.as_ref().is_some_and(is_ready) {
@@ -205,7 +206,7 @@ impl LiveEnvironment<'_> {
     }
 }
 
-/// Whether a ServiceCIDR is ready to allocate addresses.
+/// Returns whether a ServiceCIDR is ready to allocate addresses.
 pub(super) fn is_ready(range: &Value) -> bool {
     let conditions = range.pointer("/status/conditions").and_then(Value::as_array);
     let is = |condition: &Value, name, value| condition.get(name).and_then(Value::as_str) == Some(value);
@@ -213,8 +214,8 @@ pub(super) fn is_ready(range: &Value) -> bool {
     conditions.is_some_and(|conditions| conditions.iter().any(ready))
 }
 
-/// Names the API servers that are missing besides the `ready` ones: those with a Lease that has not expired. A frozen API server
-/// is removed from the EndpointSlice after 15 s; its Lease lasts an hour, unless it shuts down gracefully.
+/// Names the API servers that have an unexpired Lease, but are not ready. `ready` is the number of ready API servers. A frozen
+/// API server is removed from the EndpointSlice after 15 s. Its Lease lasts an hour, unless the API server shuts down gracefully.
 fn missing(leases: Vec<ApiServerLease>, without: &BTreeSet<String>, ready: usize) -> Option<String> {
     let newest = leases.iter().filter_map(|lease| lease.renewed).max();
     let is_counted = |lease: &ApiServerLease| {
@@ -222,7 +223,7 @@ fn missing(leases: Vec<ApiServerLease>, without: &BTreeSet<String>, ready: usize
     };
     let mut counted: Vec<ApiServerLease> = leases.into_iter().filter(is_counted).collect();
     let count = counted.len().checked_sub(ready).filter(|count| *count > 0)?;
-    // The ones whose Lease was renewed least recently.
+    // The missing API servers are those whose Leases were renewed least recently.
     counted.sort_by_key(|lease| lease.renewed);
     let named = counted.iter().take(count).map(|lease| {
         let since = lease

@@ -8,7 +8,7 @@ use crate::survey::{ServiceRecord, Survey};
 use crate::wire::Text;
 
 impl PlanOptions {
-    /// Returns the annotation that the survey must read.
+    /// Returns the annotation that the survey must read; `None` if tiers do not come from an annotation.
     pub fn annotation(&self) -> Option<&str> {
         match self.tiers.as_ref().map(|tiers| &tiers.source) {
             Some(TierSource::Annotation(key)) => Some(key),
@@ -17,7 +17,7 @@ impl PlanOptions {
     }
 }
 
-/// Returns the Services whose tier a source must give: those that move and have no fixed place in the order.
+/// Returns the Services that need a tier from a source: the Services that move and have no fixed place in the order.
 pub fn open_to_tiers<'s>(survey: &'s Survey, to: &ServiceCidr) -> Vec<&'s ServiceRecord> {
     let (mut movers, _) = split(survey, to.family(), to);
     movers.retain(|service| is_open(survey, service));
@@ -28,17 +28,17 @@ fn is_open(survey: &Survey, service: &ServiceRecord) -> bool {
     turn_of(survey, service).is_any() && !survey.is_api_backend(service)
 }
 
-/// The Services that move, in their order.
+/// The Services that move, in the order of their moves.
 pub(super) struct Arranged<'s> {
     /// The tiers, from least to most critical.
     pub(super) names: Vec<Text>,
     pub(super) services: Vec<&'s ServiceRecord>,
-    /// The place of each Service's tier in `names`, from 1; 0 for none.
+    /// The position of each Service's tier in `names`, from 1; 0 without a tier.
     places: Vec<usize>,
 }
 
 impl Arranged<'_> {
-    /// Sets the tiers of the moves of these Services, which are in the same order.
+    /// Sets the tier of each move. The moves are in the same order as the Services.
     pub(super) fn name_tiers(&self, moves: &mut [Move]) {
         for (candidate, place) in moves.iter_mut().zip(&self.places) {
             let name = place.checked_sub(1).and_then(|place| self.names.get(place));
@@ -47,7 +47,7 @@ impl Arranged<'_> {
     }
 }
 
-/// Sorts the Services by tier, namespace and name. The cluster's DNS and then the API servers' own Service come last:
+/// Sorts the Services by tier, namespace and name. The cluster's DNS and then the API servers' own Service come last, because
 /// everything depends on them.
 pub(super) fn arrange<'s>(
     survey: &Survey,

@@ -7,7 +7,7 @@ use crate::ip::remap::RemapError;
 use crate::renumber::target::TargetError;
 use crate::session::counted;
 
-/// Why a plan cannot be created.
+/// Reason why a plan cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// The range cannot be the target.
@@ -16,18 +16,18 @@ pub enum PlanError {
     /// The addresses cannot be mapped.
     #[error(transparent)]
     Remap(#[from] RemapError),
-    /// A pin names no Service that moves.
+    /// A pin names a Service that does not exist or does not move.
     #[error("the pin for `{subject}` matches no Service that moves")]
     UnknownPin {
-        /// As given.
+        /// The Service, as given in the pin.
         subject: String,
     },
-    /// `default/kubernetes` is pinned to another address than the first.
+    /// `default/kubernetes` is pinned to an address other than the first address of the new range.
     #[error("`default/kubernetes` cannot be pinned to `{pin}`: the API server gives it the first address{}", first.map(|a| format!(", `{a}`")).unwrap_or_default())]
     KubernetesPin {
         /// The pin.
         pin: IpAddr,
-        /// The first address.
+        /// The first address of the new range.
         first: Option<IpAddr>,
     },
     /// Services whose old address cannot be held as requested.
@@ -38,9 +38,9 @@ pub enum PlanError {
     CannotHold {
         /// The number of Services.
         count: usize,
-        /// The first.
+        /// The first of these Services.
         first: String,
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
     /// A Service has a tier that is not in the list of tiers.
@@ -58,23 +58,23 @@ pub enum PlanError {
     NoTier {
         /// The number of Services.
         count: usize,
-        /// The first.
+        /// The first of these Services.
         first: String,
     },
-    /// The new range has too few free addresses to create shadow Services with.
+    /// The new range has too few free addresses for the shadow Services.
     #[error(
         "the shadow Services of a batch need {needed} more addresses of the new range, but only {free} are free"
     )]
     NoRoomForShadows {
-        /// Addresses needed.
+        /// Number of addresses needed.
         needed: usize,
-        /// Addresses left.
+        /// Number of free addresses.
         free: usize,
     },
     /// The data plane was not tested.
     #[error("the old addresses cannot be held: {reason}")]
     DataPlane {
-        /// The data plane.
+        /// The reason why the data plane is not supported.
         reason: String,
     },
     /// The survey has no cluster identity.
@@ -85,15 +85,15 @@ pub enum PlanError {
     Broken {
         /// The Service.
         subject: String,
-        /// What is wrong.
+        /// The error, as text.
         reason: String,
     },
-    /// The bitmap cannot be read.
+    /// The RangeAllocation cannot be read.
     #[error("the RangeAllocation for {family} cannot be used: {reason}")]
     Bitmap {
-        /// The family.
+        /// Address family of the RangeAllocation.
         family: Family,
-        /// What is wrong.
+        /// The error, as text.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Lists that must have both ranges for a time: those of Calico's routers, which announce Service ranges to networks around.
+//! Lists that must contain both ranges for a time: lists of Calico's routers, which announce Service ranges to other networks.
 
 use serde_json::{Value, json};
 
@@ -6,15 +6,15 @@ use crate::ip::ServiceCidr;
 use crate::renumber::intention::Overlap;
 use crate::survey::Survey;
 
-/// Returns the lists that must have the new range beside the old one.
+/// Returns the lists that must contain the new range in addition to the old range.
 pub(super) fn overlaps(survey: &Survey, to: &ServiceCidr) -> Vec<Overlap> {
     let mut old = survey.service_ranges();
     old.retain(|range| range.family() == to.family() && range != to);
     survey.announced.iter().filter_map(|(name, list)| router(&old, to, name, list)).collect()
 }
 
-/// `spec.serviceClusterIPs` of a BGPConfiguration is a list of ranges (`crd.projectcalico.org/v1`, Calico's API reference).
-/// A range larger than an old one is a choice of the operator, and stays.
+/// Returns the change of `spec.serviceClusterIPs` of a BGPConfiguration, which is a list of ranges (`crd.projectcalico.org/v1`,
+/// Calico's API reference). A listed range that is larger than an old range was chosen by the operator, so it stays.
 fn router(old: &[ServiceCidr], to: &ServiceCidr, name: &str, list: &Value) -> Option<Overlap> {
     let range = |item: &Value| item.get("cidr").and_then(Value::as_str)?.parse::<ServiceCidr>().ok();
     let items: Vec<(&Value, ServiceCidr)> =

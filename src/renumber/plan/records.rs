@@ -5,8 +5,8 @@ use crate::renumber::intention::{Move, RecordChange, Turn};
 use crate::store::Key;
 use crate::survey::Survey;
 
-/// Returns the values to change: `networking.serviceSubnet`, from which `kubeadm upgrade` writes the API server's flag, and
-/// `clusterDNS`, which it writes to kubelets (`cmd/kubeadm/app/phases/controlplane/manifests.go`,
+/// Returns the values to change: `networking.serviceSubnet` and `clusterDNS`. `kubeadm upgrade` writes the first value to the API
+/// server's flag, and the second value to kubelets (`cmd/kubeadm/app/phases/controlplane/manifests.go`,
 /// `componentconfigs/kubelet.go`, v1.36.3).
 pub(super) fn record_changes(survey: &Survey, to: &ServiceCidr, moves: &[Move]) -> Vec<RecordChange> {
     let change = |config_map: &str, entry: &str, path: &[&str], before: &str, after: String| RecordChange {
@@ -35,7 +35,7 @@ pub(super) fn record_changes(survey: &Survey, to: &ServiceCidr, moves: &[Move]) 
     changes
 }
 
-/// Returns the objects that may need a change and cannot be read.
+/// Returns the objects that may need a change but cannot be read.
 pub(super) fn unread(survey: &Survey) -> Vec<String> {
     let layout = &survey.layout;
     let singles = [layout.kubeadm_config(), layout.kubelet_config()];

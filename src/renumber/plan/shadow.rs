@@ -1,4 +1,4 @@
-//! The shadow Services of a plan: their names, what they copy, and the addresses with which they are created.
+//! The shadow Services of a plan: their names, the spec that they copy, and the addresses with which they are created.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -8,8 +8,8 @@ use crate::ip::Family;
 use crate::renumber::intention::{Move, Renumbering, Shadow};
 use crate::survey::{ServiceRecord, Survey};
 
-/// Gives every shadow Service a temporary address of the new range, with which it is created. The address is free again
-/// within the batch, so every batch uses the same ones.
+/// Gives every shadow Service a temporary address of the new range, with which the shadow is created. The address is free again
+/// before the batch ends, so all batches use the same temporary addresses.
 pub(in crate::renumber) fn give_temporaries(
     work: &mut Renumbering,
     survey: &Survey,
@@ -54,8 +54,8 @@ pub(in crate::renumber) fn make_shadow(
     }
 }
 
-/// The spec that a shadow copies: everything that decides to which endpoints traffic goes; no node ports, no load balancer,
-/// one family.
+/// Returns the spec that a shadow copies: all fields that decide to which endpoints traffic goes. The copy has no node ports, no
+/// load balancer, and only one family.
 pub(in crate::renumber) fn shadow_spec(service: &ServiceRecord, family: Family) -> serde_json::Value {
     let spec = &service.spec;
     let ports: Vec<serde_json::Value> = spec
@@ -98,7 +98,7 @@ pub(in crate::renumber) fn shadow_spec(service: &ServiceRecord, family: Family) 
     copy
 }
 
-/// Returns free addresses of the range from its top down, as temporary addresses of shadows.
+/// Returns free addresses of the range, from the highest down, as temporary addresses of shadows.
 pub(in crate::renumber) fn spare_addresses(
     mut used: HashSet<IpAddr>,
     work: &Renumbering,

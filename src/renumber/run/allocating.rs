@@ -1,5 +1,5 @@
-//! Whether the API servers allocate addresses as etcd suggests. A plan of the objects era does not change the RangeAllocation: if
-//! API servers still use it, it keeps the old range.
+//! Checks that the API servers allocate addresses in the way that etcd shows. A plan of the objects era does not change the
+//! RangeAllocation. So API servers that still use the RangeAllocation would keep the old range.
 
 use super::RenumberSession;
 use crate::preflight::flags::as_stored;
@@ -8,7 +8,8 @@ use crate::session::Failure;
 use crate::survey::{Era, Survey};
 
 impl RenumberSession {
-    /// Reads the feature gates of each API server, if etcd has a RangeAllocation that is probably unused.
+    /// Refuses if an API server allocates addresses in another way than the plan expects. Checks the feature gates of each API
+    /// server, if etcd has a RangeAllocation that is probably unused.
     pub async fn refuse_other_allocation(&self, work: &Renumbering, survey: &Survey) -> Result<(), Failure> {
         let Some(cluster) = self.cluster() else { return Ok(()) };
         let is_there = survey.bitmaps.iter().any(|bitmap| bitmap.name == "serviceips");

@@ -1,7 +1,7 @@
-//! A Kubernetes event for each Service that moves, for users who inspect the Service and not the operation.
+//! Creates a Kubernetes event for each Service that moves, for users who inspect the Service and not the operation.
 //!
-//! Best effort, and never blocks the operation: a separate task empties a queue of bounded length. Events that do not fit or
-//! cannot be written are counted and reported at the end.
+//! Events are best effort and never block the operation: a separate task writes them from a bounded queue. Events that do not fit
+//! into the queue, or cannot be written, are counted and reported at the end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,16 +19,17 @@ use crate::operation::{Event, Observer};
 use crate::renumber::{Move, Renumbering};
 use crate::session::{Voice, counted};
 
-/// Events that wait to be written.
+/// Maximum number of events that wait to be written.
 const MOST_WAITING: usize = 4096;
-/// Events written at the same time.
+/// Number of events that are written concurrently.
 const AT_ONCE: usize = 4;
-/// No more events are tried after so many consecutive failures: the permission is missing, or the API does not answer.
+/// Number of consecutive failures after which no more events are written. Then the permission is missing, or the API does not
+/// answer.
 const GIVEN_UP_AFTER: usize = 10;
 /// How long the end of an operation waits for the last events.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// Writes events until it is finished.
+/// Writes an event for each Service that moves.
 pub struct Announcer<'a> {
     moves: HashMap<String, &'a Move>,
     operation: String,
@@ -81,7 +82,7 @@ impl<'a> Announcer<'a> {
         }
     }
 
-    /// Waits at most [`LAST_WAIT`] for the last events, and reports how many could not be written.
+    /// Waits at most [`LAST_WAIT`] for the last events, and reports how many events could not be written.
     pub async fn finish(self, voice: &Voice) {
         let Self { queue, asked, mut writer, written, .. } = self;
         drop(queue);
@@ -110,7 +111,7 @@ impl Observer for Announcer<'_> {
                 let Some(candidate) = self.moves.get(step.subject) else { return };
                 let event = self.event_of(candidate);
                 self.asked = self.asked.saturating_add(1);
-                // If the queue is full, the count at the end includes this event.
+                // If the queue is full, this event is dropped; the number of missing events at the end includes it.
                 let _ = self.queue.try_send(event);
             }
             _ => {}
@@ -118,7 +119,7 @@ impl Observer for Announcer<'_> {
     }
 }
 
-/// Writes the events of the queue. Returns the reason of the first failure.
+/// Writes the events from the queue. Returns the reason of the first failure.
 async fn write(
     cluster: Cluster,
     waiting: mpsc::Receiver<ServiceEvent>,

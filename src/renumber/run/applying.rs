@@ -18,7 +18,7 @@ impl RenumberSession {
         refuse_beside_another(self.store.as_ref(), &self.id).await
     }
 
-    /// Refuses a plan of another cluster, or one that no longer matches the cluster.
+    /// Refuses a plan that was made for another cluster, or that no longer matches the cluster.
     pub async fn refuse_unfit(&self, plan: &Plan<Renumbering>, survey: &Survey) -> Result<(), Failure> {
         if plan.header.cluster != self.id {
             return Err(Failure::refused(format!(
@@ -35,8 +35,8 @@ impl RenumberSession {
             .hint("or make a plan that accepts failing connections to old addresses: `--accept-gap`"))
     }
 
-    /// Starts an operation: acquires the operation lease, saves a snapshot of etcd if requested, and moves every Service. The old
-    /// addresses are then held.
+    /// Starts an operation: acquires the operation lease, saves a snapshot of etcd if requested, and moves every Service.
+    /// Afterwards the old addresses are held.
     pub async fn apply(
         &self,
         plan: Plan<Renumbering>,
@@ -52,7 +52,8 @@ impl RenumberSession {
         release(lock, started).await
     }
 
-    /// Checks again first: hours may pass between the approval and the lease.
+    /// Starts the operation once the lease is held. Checks the cluster again first: hours may pass between the approval and the
+    /// lease.
     async fn begin(
         &self,
         plan: Plan<Renumbering>,

@@ -1,4 +1,4 @@
-//! Manual steps: verified from here where that is possible, else confirmed by the operator.
+//! Checks whether manual steps are complete. netsurgeon verifies a step where that is possible; else the operator confirms it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,14 +16,14 @@ use crate::renumber::Renumbering;
 use crate::renumber::live::Approver;
 use crate::session::{Voice, counted};
 
-/// Confirms manual steps: verified from here, given on the command line, or answered at the prompt.
+/// Confirms manual steps: by verification, by names given on the command line, or by an answer at the prompt.
 pub(super) struct Confirmations<'a> {
     pub(super) voice: &'a Voice,
     pub(super) given: BTreeSet<String>,
-    /// `None` if the API is not used.
+    /// Client of the API; `None` if the API is not used.
     pub(super) cluster: Option<&'a Cluster>,
     pub(super) work: &'a Renumbering,
-    /// When the last Service moved, in seconds since 1970; `None` if none has.
+    /// Time of the last move, in seconds since 1970; `None` if no Service has moved.
     pub(super) moved: Option<i64>,
 }
 
@@ -49,7 +49,7 @@ impl Approver for Confirmations<'_> {
     }
 }
 
-/// What to do, and why. The reason applies only forward.
+/// Returns the message of an open manual step: what to do, and why. In a rollback, the message has no reason.
 fn required(manual: &Manual, back: bool) -> String {
     let Manual { name, what, why, undo } = manual;
     match undo {
@@ -59,7 +59,8 @@ fn required(manual: &Manual, back: bool) -> String {
 }
 
 impl Confirmations<'_> {
-    /// Checks whether a manual step is complete: returns what was verified, or what is missing; `None` if it cannot be checked.
+    /// Checks whether a manual step is complete. Returns what was verified, or what is missing; `None` if the step cannot be
+    /// checked.
     async fn look(&self, name: &str, back: bool) -> Option<Result<String, String>> {
         let addresses =
             self.work.kubernetes().map(|candidate| (candidate.old_address, candidate.new_address));
@@ -80,7 +81,7 @@ impl Confirmations<'_> {
         }
     }
 
-    /// Whether no observation from here contradicts a confirmation. Reports the contradiction.
+    /// Returns whether a confirmation is accepted. Warns and returns false if the cluster contradicts the confirmation.
     async fn is_believed(&self, name: &str, back: bool) -> bool {
         let contradiction = match name {
             "flags" => self.another_flag(if back { &self.work.flag_before } else { &self.work.flag }).await,
@@ -93,7 +94,7 @@ impl Confirmations<'_> {
         contradiction.is_none()
     }
 
-    /// Names an API server with another range. For API servers that cannot be checked, the confirmation counts.
+    /// Names an API server that has another range in its flags. Ignores API servers that cannot be checked.
     async fn another_flag(&self, flag: &[ServiceCidr]) -> Option<String> {
         let range = as_flag(flag);
         match other_ranges(self.cluster?, &range).await {
@@ -108,8 +109,8 @@ impl Confirmations<'_> {
         }
     }
 
-    /// Names an API server whose certificate does not have the new address: clients in the cluster would reject it. For API
-    /// servers that cannot be reached, the confirmation counts.
+    /// Names an API server whose certificate does not have the new address: clients in the cluster would reject this certificate.
+    /// Ignores API servers that cannot be reached.
     async fn uncovered(&self) -> Option<String> {
         let address = self.work.kubernetes()?.new_address;
         for server in endpoints(self.cluster?).await.ok()? {
@@ -121,11 +122,12 @@ impl Confirmations<'_> {
         None
     }
 
-    /// Checks the Pods of the API servers, and their processes on this host.
+    /// Checks that every API server is ready and has this range. Reads the flags from the API servers' Pods, and from their
+    /// processes on this host.
     async fn every_flag(&self, flag: &[ServiceCidr]) -> Result<String, String> {
         let cluster = self.cluster.ok_or("this command does not use the API")?;
         let range = as_flag(flag);
-        // Waits for missing API servers; one that is still missing then is reported below.
+        // Waits for missing API servers. The check below reports an API server that is still missing.
         drop(endpoints(cluster).await);
         match not_yet(cluster, Some(&range), Places::Cluster).await.first() {
             None => Ok(format!("verified: every API server is ready and has `{range}`")),
@@ -133,7 +135,7 @@ impl Confirmations<'_> {
         }
     }
 
-    /// Checks whether the cluster's other ServiceCIDRs are being deleted or, in a rollback, whether ServiceCIDRs with their
+    /// Checks that the cluster's other ServiceCIDRs are being deleted. In a rollback, checks that ServiceCIDRs with the same
     /// ranges exist again.
     async fn other_ranges(&self, back: bool) -> Result<String, String> {
         let cluster = self.cluster.ok_or("this command does not use the API")?;
@@ -165,7 +167,7 @@ impl Confirmations<'_> {
         })
     }
 
-    /// Checks NodeLocal DNSCache and its Pods.
+    /// Checks that NodeLocal DNSCache does not use the old DNS address. Its Pods must be newer than the last move.
     async fn every_cache(&self) -> Result<String, String> {
         let cluster = self.cluster.ok_or("this command does not use the API")?;
         let moved = self.moved.ok_or("no Service has moved yet")?;
@@ -173,8 +175,7 @@ impl Confirmations<'_> {
         node_local_dns::followed(cluster, &old, moved).await
     }
 
-    /// Asks every kubelet. None is allowed to configure Pods with the old address of the DNS; the address of a cache on the node
-    /// is allowed.
+    /// Checks that no kubelet configures Pods with the old address of the DNS. The address of a DNS cache on the node is allowed.
     async fn every_kubelet(&self) -> Result<String, String> {
         let cluster = self.cluster.ok_or("this command does not use the API")?;
         let old: Vec<IpAddr> = self.work.dns().map(|candidate| candidate.old_address).collect();
@@ -192,7 +193,8 @@ impl Confirmations<'_> {
         }
     }
 
-    /// Connects to every API server. Its certificate must have the addresses `with`, and not the address `without`.
+    /// Connects to every API server and checks its certificate. The certificate must have the addresses `with`, but not the
+    /// address `without`.
     async fn every_certificate(&self, with: &[IpAddr], without: Option<IpAddr>) -> Result<String, String> {
         let cluster = self.cluster.ok_or("this command does not use the API")?;
         let servers = endpoints(cluster).await.map_err(|error| error.to_string())?;
@@ -214,7 +216,7 @@ fn does_not_carry(server: &ApiServer, address: IpAddr) -> String {
     format!("the certificate of {server} does not carry `{address}`")
 }
 
-/// Whether every API server's certificate carries an address.
+/// Returns whether the certificate of every API server has this address.
 pub(super) async fn carried_by_all(cluster: &Cluster, address: IpAddr) -> bool {
     let servers = endpoints(cluster).await.unwrap_or_default();
     for server in &servers {

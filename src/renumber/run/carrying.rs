@@ -1,5 +1,4 @@
-//! Runs the steps in one direction and records the result. Retries while the failure of a step is explained by a change of its
-//! Service.
+//! Runs the steps in one direction and records the result. Retries if a step failed because its Service was changed or deleted.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +15,7 @@ use crate::renumber::without_api::{MovesBack, WithoutApi};
 use crate::renumber::{Effect, Renumbering};
 use crate::session::{Api, Arrival, Failure, Heading, Subject};
 
-/// How many times a step is retried that fails because of concurrent changes.
+/// Maximum number of retries of a step that fails because of concurrent changes.
 const MOST_ATTEMPTS: u32 = 3;
 
 impl RenumberSession {
@@ -60,7 +59,7 @@ impl RenumberSession {
             {
                 tracing::warn!(error = %failure.error, "cannot tell whether skipped Services were deleted");
             }
-            // Requests of a killed process may have arrived after the first cleanup, and a barrier that failed has left
+            // Cleans up again: requests of a killed process may have arrived after the first cleanup, and a failed barrier leaves
             // objects.
             if !is_lost(&outcome)
                 && let Err(failure) = self.clear(ongoing, way).await
@@ -76,15 +75,15 @@ impl RenumberSession {
         }
     }
 
-    /// Removes the sentinels of barriers that killed processes have left.
+    /// Removes the sentinel Services that barriers of killed processes have left.
     async fn clear(&self, ongoing: &Ongoing, way: Direction) -> Result<(), Failure> {
         let Some(cluster) = self.cluster() else { return Ok(()) };
         let removed = cluster.remove_sentinels("kube-system").await;
         removed.map_err(|error| left_open(error.into(), ongoing, way))
     }
 
-    /// Whether the failure of a step is explained by a change of its Service. If this check fails, the original failure is
-    /// reported.
+    /// Returns true if a step failed because its Service was changed or deleted: the run is then retried. If this check fails,
+    /// returns false, so that the failure of the step is reported.
     async fn can_go_on(&self, ongoing: &mut Ongoing, lock: &Lock, step: &StepId) -> bool {
         let explained = self.explain(ongoing, lock, step).await;
         explained.unwrap_or_else(|failure| {
@@ -93,7 +92,8 @@ impl RenumberSession {
         })
     }
 
-    /// Skips the step if the Service is deleted; plans its move again if it has changed.
+    /// Skips a failed step if its Service is deleted. Plans the move again if the Service has changed. Returns whether either was
+    /// done.
     async fn explain(&self, ongoing: &mut Ongoing, lock: &Lock, step: &StepId) -> Result<bool, Failure> {
         Ok(self.skip_deleted(ongoing, lock, step).await?
             || (!ongoing.has_begun_to_retire() && self.replan(ongoing, lock, false).await?))
@@ -128,13 +128,13 @@ impl RenumberSession {
         Ok(outcome)
     }
 
-    /// Returns what confirms manual steps; `moved`: when the last Service moved.
+    /// Returns the confirmations of manual steps. `moved` is the time of the last move, in seconds since 1970.
     fn approver<'a>(&'a self, work: &'a Renumbering, moved: Option<i64>) -> Confirmations<'a> {
         let given = self.settings.confirm.iter().cloned().collect();
         Confirmations { voice: &self.voice, given, cluster: self.cluster(), work, moved }
     }
 
-    /// Returns the environment of steps and waits.
+    /// Returns the environment in which effects and waits are executed: the live cluster, or an environment without the API.
     fn environment<'a>(
         &'a self,
         operation: &str,
@@ -156,8 +156,8 @@ impl RenumberSession {
         }
     }
 
-    /// Records the direction of this process, so that the journal does not keep an outdated one if it is killed. A direction that
-    /// the executor refuses is not recorded.
+    /// Records the direction of this run, so that the journal has the current direction if the process is killed. A direction
+    /// that the executor refuses is not recorded.
     async fn set_out(&self, ongoing: &mut Ongoing, lock: &Lock, way: Direction) -> Result<(), Failure> {
         let is_forward = way.is_forward();
         let is_refused =
@@ -172,7 +172,7 @@ impl RenumberSession {
         Ok(())
     }
 
-    /// Records the result, and returns it or its message.
+    /// Records the result of a run. Returns the result, or a failure with its message.
     async fn noted(
         &self,
         ongoing: &mut Ongoing,
@@ -182,7 +182,7 @@ impl RenumberSession {
     ) -> Result<Arrival, Failure> {
         let noted = self.note(ongoing, lock, way, &outcome).await;
         if let (Err(_), Err(unnoted)) = (&outcome, &noted) {
-            // The reason of the stop is more useful than the failed write.
+            // The caller gets the reason of the stop: it is more useful than the failed write.
             tracing::warn!(error = %unnoted.error, "the status could not be written to the journal");
         }
         let arrival = outcome.map_err(|failure| stopped(failure, ongoing, way))?;
@@ -209,7 +209,7 @@ impl RenumberSession {
         ongoing.summary.status = status;
         ongoing.summary.manual_step.clone_from(&manual_step);
         let (ledger, now) = (self.ledger(&ongoing.journal, lock), SystemAmbient.now());
-        // In one write with the end: after an interruption, the next `retire` removes the rest of the journal.
+        // One write records the end and the removal: after an interruption, the next `retire` removes the rest of the journal.
         let status = if status == Status::Done && ongoing.journal_goes { Status::Removing } else { status };
         let noted = match manual_step {
             Some(step) => ongoing.journal.set_waiting(&ledger, &step, now).await,
@@ -220,7 +220,7 @@ impl RenumberSession {
 }
 
 impl Direction {
-    /// The heading of its steps.
+    /// Returns the target of a run in this direction.
     fn heading(self, work: &Renumbering) -> Heading {
         match self {
             Self::Forward => Heading::Forward(work.soak_stage()),
@@ -230,17 +230,18 @@ impl Direction {
     }
 }
 
-/// Whether another process runs the operation now.
+/// Returns whether the run ended because this process lost the operation lease.
 fn is_lost(outcome: &Result<Arrival, operation::Failure>) -> bool {
     matches!(outcome, Err(failure) if matches!(failure.source, OperationError::LockLost { .. }))
 }
 
-/// Whether it ended, paused, or stopped at an object that it cannot change; false if the cluster does not answer.
+/// Returns whether the run ended, paused, or stopped at an object that it cannot change. Returns false if the cluster does not
+/// answer.
 fn has_got_on(outcome: &Result<Arrival, operation::Failure>) -> bool {
     outcome.as_ref().map_or_else(|it| it.source.is_pause() || it.source.is_about_one_object(), |_| true)
 }
 
-/// The status of an operation that reached its goal.
+/// Returns the status of an operation that reached its goal.
 fn there(ongoing: &Ongoing, way: Direction, report: &Report) -> Status {
     let is_stuck = match way {
         Direction::Back | Direction::MovesBack => !report.stuck.is_empty(),
@@ -256,7 +257,7 @@ fn there(ongoing: &Ongoing, way: Direction, report: &Report) -> Status {
     }
 }
 
-/// When the last Service moved, in seconds since 1970.
+/// Returns the time of the last move, in seconds since 1970.
 fn last_move(work: &Renumbering, journal: &Journal) -> Option<i64> {
     let flips = work.moves.iter().filter_map(|candidate| journal.find(&candidate.step("flip")));
     flips.filter_map(|record| record.history.last().map(|(_, time)| *time)).max()

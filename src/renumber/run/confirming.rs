@@ -1,4 +1,4 @@
-//! Manual steps by name: which ones an operation has, and which are open.
+//! Checks the names of manual steps that the operator confirms, and lists the open manual steps.
 
 use super::{Ongoing, RenumberSession};
 use crate::operation::{Manual, State, StepId, Work};
@@ -6,7 +6,7 @@ use crate::renumber::live::MANUAL_STEPS;
 use crate::renumber::{Action, Renumbering};
 use crate::session::{Failure, confirm_only};
 
-/// Returns the manual steps of a renumbering. No batch has one.
+/// Returns the manual steps of a renumbering. Batches have no manual steps.
 fn manual_steps(work: &Renumbering) -> Vec<(StepId, Manual)> {
     let stages = work.stages().into_iter().filter(|stage| stage.batch.is_none());
     let steps = stages.flat_map(|stage| work.steps(&stage));
@@ -18,15 +18,15 @@ fn manual_steps(work: &Renumbering) -> Vec<(StepId, Manual)> {
 }
 
 impl RenumberSession {
-    /// Refuses to confirm a name that is no manual step of any renumbering; lists the manual steps of this plan, none of which
-    /// has started.
+    /// Refuses the confirmation of a name that is not a manual step of any renumbering. The message lists the manual steps of
+    /// this plan, which has not started.
     pub fn confirm_only_planned(&self, work: &Renumbering) -> Result<(), Failure> {
         let names: Vec<String> = manual_steps(work).into_iter().map(|(_, manual)| manual.name).collect();
         confirm_only(&self.settings.confirm, &MANUAL_STEPS, &names)
     }
 
-    /// Refuses to confirm a name that is no manual step of any renumbering; lists the open manual steps. Steps that were
-    /// confirmed before, or that this plan does not have, are accepted: scripts give the same names every time.
+    /// Refuses the confirmation of a name that is not a manual step of any renumbering. The message lists the open manual steps.
+    /// Steps that were confirmed before, or that this plan does not have, are accepted: scripts give the same names every time.
     pub fn confirm_only_known(&self, ongoing: &Ongoing, back: bool) -> Result<(), Failure> {
         let is_open = |(step, manual): &(StepId, Manual)| match ongoing.journal.state(step) {
             Some(State::Done) => back && manual.undo.is_some(),

@@ -1,5 +1,6 @@
-//! Services of the plan that were deleted or recreated meanwhile: the plan's own steps would not find them, neither in a
-//! rollback nor at the end. Repairs remove what was created for them, in the place of those steps.
+//! Handles Services of the plan that were deleted or recreated during the operation. The steps of the plan cannot find such a
+//! Service, neither in a rollback nor at the end. Repairs replace these steps: they remove the objects that were created for the
+//! Service.
 
 use k8s_openapi::api::core::v1::Namespace;
 
@@ -12,14 +13,15 @@ use crate::renumber::{Move, Renumbering, current, guard};
 use crate::session::{Arrival, Failure};
 use crate::survey::{ServiceRecord, Survey};
 
-/// Why the steps of a Service that can no longer move are skipped. The journal stores this text, and it is compared.
+/// Reason for skipping the steps of a Service that can no longer move. The journal stores this text, and later commands compare
+/// the stored reason with it.
 pub const DELETED: &str = "since it was planned its Service or its namespace was deleted, or the Service has another ClusterIP or none";
 
-/// How many times the Services are checked, because clients may delete them concurrently.
+/// Maximum number of checks of the Services: clients may delete more of them concurrently.
 const MOST_LOOKS: u32 = 10;
 
 impl RenumberSession {
-    /// Retires the holds of Services that are deleted.
+    /// Retires the holds of deleted Services.
     pub async fn retire_strays(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<(), Failure> {
         self.outlast_requests(ongoing).await;
         if self.settle_all_gone(ongoing, lock, State::Done).await? {
@@ -28,8 +30,8 @@ impl RenumberSession {
         Err(keeps_changing("retire"))
     }
 
-    /// Settles deleted Services until there is none left: a transaction changes one object of a kind of each. Returns false if
-    /// clients continue to delete Services.
+    /// Calls [`Self::settle_gone`] until no deleted Service is left. Several calls may be needed, because one transaction changes
+    /// only one object of each kind per Service. Returns false if clients continue to delete Services.
     async fn settle_all_gone(&self, ongoing: &mut Ongoing, lock: &Lock, to: State) -> Result<bool, Failure> {
         for _ in 0..MOST_LOOKS {
             if self.settle_gone(ongoing, lock, to).await? == 0 {
@@ -39,14 +41,14 @@ impl RenumberSession {
         Ok(false)
     }
 
-    /// Undoes everything. Deleted Services have nothing to undo: what was created for them is given up first, and again if some
+    /// Rolls the operation back. Objects that were created for deleted Services are removed first, and again if more Services
     /// were deleted meanwhile. Without the API, only the moves are undone: every Service gets its old address.
     pub async fn roll_back(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<Report, Failure> {
         let way = if self.cluster().is_none() { Direction::MovesBack } else { Direction::Back };
         self.outlast_requests(ongoing).await;
         let mut done: usize = 0;
         for _ in 0..MOST_LOOKS {
-            // Past the point of no return, the rollback is refused and nothing is given up.
+            // Past the point of no return, the rollback is refused and no object is removed.
             if !ongoing.has_begun_to_retire() {
                 self.settle_all_gone(ongoing, lock, State::UndoDone).await?;
             }
@@ -64,8 +66,9 @@ impl RenumberSession {
         Err(keeps_changing("roll back"))
     }
 
-    /// Skips a step that failed because its Service was deleted or recreated after it was planned: it cannot move, and the
-    /// others continue. The step's record has the reason; a step that failed before is retried and not counted.
+    /// Skips a step that failed because its Service was deleted or recreated after planning. The Service cannot move; the other
+    /// Services continue. The record of the step has the reason. A step that failed before is retried and does not count as a new
+    /// skip.
     pub(super) async fn skip_deleted(
         &self,
         ongoing: &mut Ongoing,
@@ -92,8 +95,8 @@ impl RenumberSession {
         Ok(true)
     }
 
-    /// Records [`DELETED`] as the reason of all skipped steps whose Service was deleted, whatever the recorded reason was, and
-    /// removes their shadows.
+    /// Records [`DELETED`] as the reason of all skipped steps whose Service was deleted, in place of any other reason. Then
+    /// removes the shadows of these Services.
     pub(super) async fn settle_deleted(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<(), Failure> {
         let is_failed = |(_, record): &(&StepId, &Record)| record.state == State::Failed;
         let failed: Vec<_> = ongoing.journal.records().into_iter().filter(is_failed).collect();
@@ -113,8 +116,8 @@ impl RenumberSession {
         self.drop_deserted(ongoing, lock).await
     }
 
-    /// Removes the shadows of Services that were deleted before they moved, because the API server may allocate their addresses;
-    /// and their finalizers.
+    /// Removes the shadows and the finalizers of Services that were deleted before they moved. An API server may allocate the
+    /// addresses of these shadows to other Services.
     async fn drop_deserted(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<(), Failure> {
         let store = self.store.as_ref();
         for _ in 0..MOST_LOOKS {
@@ -136,8 +139,8 @@ impl RenumberSession {
         Ok(())
     }
 
-    /// Removes Services that were deleted while their finalizer kept them, and that no finalizer keeps now. Reports those whose
-    /// deletion is refused.
+    /// Removes Services that have a deletion timestamp, but no finalizer any more. Warns about a Service whose deletion is
+    /// refused.
     async fn end_deletions(&self, work: &Renumbering, survey: &Survey) -> Result<(), Failure> {
         let Some(cluster) = self.cluster() else { return Ok(()) };
         for moved in guard::left_over(work, survey) {
@@ -153,7 +156,7 @@ impl RenumberSession {
         Ok(())
     }
 
-    /// As [`Self::end_deletions`], with the current Services, if the plan has shadows.
+    /// Reads the current Services and calls [`Self::end_deletions`], if the plan has shadows.
     pub(super) async fn end_all_deletions(&self, work: &Renumbering) -> Result<(), Failure> {
         if work.shadows().next().is_none() {
             return Ok(());
@@ -162,15 +165,15 @@ impl RenumberSession {
         self.end_deletions(work, &survey).await
     }
 
-    /// Whether a namespace is deleted or terminating: no object can be created in it, and its Services are deleted.
+    /// Returns whether a namespace is deleted or terminating: no object can be created in it, and its Services are deleted.
     async fn is_namespace_ending(&self, name: &str) -> Result<bool, Failure> {
         let Some(cluster) = self.cluster() else { return Ok(false) };
         let found = cluster.object::<Namespace>(None, name).await?;
         Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()))
     }
 
-    /// Checks once for deleted Services, and sets their steps to an end state: [`State::Done`] retires them, [`State::UndoDone`]
-    /// gives them up. Returns how many there were.
+    /// Checks once for deleted Services, removes what was created for them, and sets their steps to an end state. The state
+    /// [`State::Done`] is for retiring, [`State::UndoDone`] for a rollback. Returns the number of repairs that were needed.
     async fn settle_gone(&self, ongoing: &mut Ongoing, lock: &Lock, to: State) -> Result<usize, Failure> {
         let store = self.store.as_ref();
         let survey = Survey::read(store, &self.layout, None).await?;

@@ -1,4 +1,4 @@
-//! The evidence that `retire` requires: on no node a client has used an old address recently.
+//! Checks the evidence that `retire` requires: no client on any node has recently used an old address.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,28 +13,29 @@ use crate::session::{Failure, Kind, Session};
 
 /// The default maximum age of a node's evidence, in seconds.
 pub const AGE: u64 = 900;
-/// The default time without use of an old address, in seconds.
+/// The default for the required time without use of an old address, in seconds.
 pub const QUIET: u64 = 600;
 
-/// The required evidence of the nodes.
+/// Requirements for the evidence of the nodes.
 #[derive(Debug, Clone)]
 pub struct Evidence {
-    /// No evidence is required.
+    /// Whether no evidence is required.
     pub waived: bool,
-    /// Files with documents of nodes, instead of the published ones.
+    /// Files with evidence of nodes, instead of the published evidence.
     pub files: Vec<PathBuf>,
-    /// Nodes without evidence, which are exempt.
+    /// Nodes for which no evidence is required.
     pub without_nodes: Vec<String>,
-    /// The namespace in which the nodes publish it.
+    /// Namespace in which the nodes publish their evidence.
     pub namespace: String,
     /// Maximum age of a node's evidence, in seconds.
     pub age: u64,
-    /// How long before its end no old address may have been used, in seconds.
+    /// Required time without use of an old address, up to the end of the evidence, in seconds.
     pub quiet: u64,
 }
 
 impl Evidence {
-    /// Returns the command-line options for this, each with a leading space: a command that continues needs them again.
+    /// Returns these requirements as command-line options, each with a leading space. A command that continues the operation
+    /// needs the same options.
     pub fn options(&self) -> String {
         let mut options = String::new();
         let mut add = |option: String| options = format!("{options} {option}");
@@ -80,7 +81,7 @@ impl Evidence {
         })
     }
 
-    /// How to get the missing evidence.
+    /// Returns a hint that explains how to get the missing evidence.
     fn remedy(&self, lacking: &Lacking, old: &[ServiceCidr]) -> String {
         let ranges: Vec<String> = old.iter().map(|range| format!("--old {range}")).collect();
         let ranges = ranges.join(" ");

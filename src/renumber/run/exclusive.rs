@@ -1,12 +1,12 @@
-//! One operation on a cluster at a time: an unfinished operation prevents others.
+//! Allows only one operation on a cluster at a time: an unfinished operation blocks other operations.
 
 use crate::operation::{Journal, Listed, Lock, Status, Summary};
 use crate::renumber::{plan, ranges};
 use crate::session::{Failure, LiveEtcd};
 use crate::store::ReadStore;
 
-/// Whether an operation must be resumed or rolled back before another one starts. A rewrite that cannot be rolled back is
-/// completely in effect, so it blocks no other operation.
+/// Returns whether an operation must be resumed or rolled back before another operation can start. A rewrite that cannot be
+/// rolled back is completely in effect, so it blocks no other operation.
 pub fn is_open(summary: &Summary) -> bool {
     let is_in_force = summary.kind == ranges::KIND && summary.status == Status::Stuck;
     !summary.has_ended() && !is_in_force
@@ -19,7 +19,7 @@ pub async fn unfinished(store: &dyn ReadStore, cluster: &str) -> Result<Vec<Stri
     Ok(listed.into_iter().filter(is_open).map(|listed| listed.operation).collect())
 }
 
-/// Refuses to start an operation while another one of any kind is unfinished.
+/// Refuses to start an operation while another operation of any kind is unfinished.
 pub async fn refuse_beside_another(store: &LiveEtcd, cluster: &str) -> Result<(), Failure> {
     let listed = Journal::list(store, Some(cluster)).await?;
     let Some(other) = listed.into_iter().find(|listed| is_open(&listed.summary)) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Clients that still use an old address, from the connection tracking of this host's kernel.
+//! Finds clients that still use an old address, in the connection tracking of this host's kernel.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,17 +8,17 @@ use crate::host::conntrack::flows_to;
 use crate::renumber::users::{Count, Used, given_up, users};
 use crate::session::{Failure, Kind};
 
-/// How many clients a line names.
+/// Maximum number of clients that a line names.
 const SHOWN: usize = 5;
 
-/// Returns the clients that use old addresses of Services that have moved. The hint of a failure names where this works.
+/// Returns the clients that use old addresses of moved Services. The hint of a failure explains on which hosts this works.
 pub async fn flows_of(ongoing: &Ongoing) -> Result<Vec<Used>, Failure> {
     users_of(ongoing).await.map_err(|failure| {
         failure.hint("run this on a node, as root; a kernel without that file needs the program `conntrack`")
     })
 }
 
-/// Returns the clients that use old addresses of Services that have moved, from this host's connection tracking.
+/// Returns the clients that use old addresses of moved Services, from this host's connection tracking.
 pub(super) async fn users_of(ongoing: &Ongoing) -> Result<Vec<Used>, Failure> {
     let given_up = given_up(&ongoing.plan.work, |step| ongoing.journal.state(step));
     let addresses: BTreeSet<IpAddr> = given_up.keys().copied().collect();
@@ -27,7 +27,7 @@ pub(super) async fn users_of(ongoing: &Ongoing) -> Result<Vec<Used>, Failure> {
     Ok(users(&given_up, &flows.map_err(|error| Failure::new(Kind::Refused, error))?))
 }
 
-/// Returns one line of text.
+/// Returns the use of an old address as one line of text.
 pub fn words(used: &Used) -> String {
     let port = used.port.map(|port| format!(" port {port}")).unwrap_or_default();
     let (service, address, protocol) = (&used.service, used.old_address, &used.protocol);

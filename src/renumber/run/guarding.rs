@@ -23,33 +23,34 @@ use crate::session::{self, Connect, Failure, LiveEtcd, is_leased};
 use crate::store::WriteStore;
 use crate::survey::{Layout, Severity, Survey};
 
-/// How many times one pass checks the cluster, because of concurrent changes or a repair with a second part.
+/// Maximum number of checks in one pass. After a concurrent change, or for the second part of a repair, the pass checks again.
 const MOST_LOOKS: u32 = 5;
 
 /// Options of the guard.
 pub struct Guard {
-    /// The id of the renumbering; `None` for the one under way.
+    /// Id of the renumbering; `None` for the renumbering under way.
     pub operation: Option<String>,
     /// The interval between checks.
     pub interval: Duration,
-    /// Repair nothing.
+    /// Whether to report repairs without making them.
     pub dry_run: bool,
-    /// Wait while no renumbering is under way, and for the next one after one has ended.
+    /// Whether to wait for a renumbering to start, also after one has ended.
     pub stay: bool,
     /// The address that serves `GET /metrics`.
     pub metrics: Option<String>,
-    /// Repair only while this guard holds the Lease; its duration, after which another guard can acquire it.
+    /// Duration of the Lease, after which another guard can acquire it. This guard repairs only while it holds the Lease. `None`:
+    /// no Lease is needed.
     pub lease: Option<Duration>,
-    /// The API server's keys in etcd.
+    /// Layout of the API server's keys in etcd.
     pub layout: Layout,
-    /// The etcd.
+    /// The etcd of the cluster.
     pub store: Arc<LiveEtcd>,
-    /// Connects to the API when it is needed.
+    /// Connects to the API when the API is needed.
     pub kube: Arc<dyn Connect>,
 }
 
 impl Guard {
-    /// Checks once, repairs what it finds, and ends.
+    /// Checks once, makes the needed repairs, and ends.
     pub async fn once(&self, voice: &session::Voice, lines: &dyn Lines) -> Result<Pass, Failure> {
         self.with(voice, lines, async |guarding| guarding.once().await).await
     }
@@ -105,7 +106,7 @@ impl Guard {
     }
 }
 
-/// The outcome of a pass.
+/// Outcome of a pass of the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
     /// No finding and no repair is left.
@@ -119,13 +120,13 @@ pub enum Pass {
 struct Guarding<'a> {
     terms: &'a Guard,
     store: &'a dyn WriteStore,
-    /// The same etcd, for its leases.
+    /// The same etcd as `store`, to read the operation lease.
     locks: &'a LiveEtcd,
     cluster: String,
-    /// The API, after its first use.
+    /// Client of the API; `None` before its first use.
     api: Option<Cluster>,
     keeper: Option<Keeper>,
-    /// Whether it may repair, as last reported.
+    /// The last message that reported whether this guard may repair.
     standing: String,
     ledger: Ledger,
     voice: Voice<'a>,
@@ -139,7 +140,7 @@ impl Guarding<'_> {
         self.pass(&ongoing).await
     }
 
-    /// Guards a renumbering until it ends; with `--stay` also the next one.
+    /// Guards a renumbering until it ends. With `--stay`, then waits for the next renumbering.
     async fn keep(&mut self) -> Result<(), Failure> {
         if let Some(keeper) = &mut self.keeper {
             keeper.known().await;
@@ -183,7 +184,7 @@ impl Guarding<'_> {
         }
     }
 
-    /// The renumbering under way; `None` if there is none and the guard waits for one.
+    /// Returns the renumbering under way. With `--stay`, returns `None` if there is none.
     async fn find(&self) -> Result<Option<Ongoing>, Failure> {
         if self.terms.stay && unfinished(self.store, &self.cluster).await?.is_empty() {
             return Ok(None);
@@ -232,7 +233,7 @@ impl Guarding<'_> {
         self.voice.say_once("failed", ("", ""), &words.join("; "))
     }
 
-    /// Whether it may repair: it holds the Lease, or needs none. Reports a change.
+    /// Returns whether this guard may repair: it holds the Lease, or needs none. Prints a line when this changes.
     fn may_repair(&mut self) -> Result<bool, Failure> {
         let Some(keeper) = &self.keeper else { return Ok(true) };
         let (may, event, words) = match keeper.may_repair() {
@@ -265,12 +266,13 @@ impl Guarding<'_> {
         Ok(pass)
     }
 
-    /// Checks, repairs what it finds, and checks again until no repair is left.
+    /// Checks the cluster, makes the needed repairs, and checks again until no repair is left.
     async fn look_and_repair(&mut self, ongoing: &Ongoing) -> Result<Pass, Failure> {
         for _ in 0..MOST_LOOKS {
             if let Some(held) = Lock::holder(self.locks, &self.cluster).await? {
                 self.voice.say_once("busy", ("", ""), &held.claim.to_string())?;
-                // Endpoints change at any time, and the operation itself copies them only while it runs their batch.
+                // Endpoints change at any time. The operation itself copies the endpoints of a batch only while it runs that
+                // batch.
                 if ongoing.plan.work.moves.iter().any(Move::has_copies) {
                     let copies = self.watch(ongoing).await?.copies;
                     self.follow_all(ongoing, copies.iter()).await?;
@@ -305,7 +307,7 @@ impl Guarding<'_> {
         Ok(Pass::Wrong)
     }
 
-    /// Returns whether to check again.
+    /// Makes the repairs. Returns whether to check again.
     async fn repair_all(&mut self, ongoing: &Ongoing, repairs: &[Repair]) -> Result<bool, Failure> {
         for one in repairs {
             let about = (one.subject.as_str(), one.code);

@@ -1,4 +1,4 @@
-//! The DNS addresses with which kubelets configure Pods (`clusterDNS`), read through the API servers' node proxy.
+//! Reads the DNS addresses with which kubelets configure Pods (`clusterDNS`), through the API servers' node proxy.
 
 use std::net::IpAddr;
 
@@ -7,17 +7,17 @@ use futures_util::stream::iter;
 
 use crate::kube_api::{Cluster, ClusterError};
 
-/// Nodes that are queried concurrently, each through an API server.
+/// Number of nodes that are queried concurrently, each through an API server.
 const AT_ONCE: usize = 16;
-/// How many nodes a message names.
+/// Maximum number of nodes that a message names.
 const NAMED: usize = 3;
 
 /// The answers of the kubelets.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    /// How many nodes there are.
+    /// Number of nodes.
     pub(super) count: usize,
-    /// The nodes whose kubelets configure Pods with one of the addresses.
+    /// Nodes whose kubelets configure Pods with one of the checked addresses.
     nodes: Vec<String>,
     /// Nodes that did not answer, each with the reason.
     silent: Vec<String>,
@@ -45,7 +45,7 @@ pub(super) async fn told(cluster: &Cluster, addresses: &[IpAddr]) -> Result<Told
 }
 
 impl Told {
-    /// Names the kubelets that configure Pods with one of these addresses; `None` if none does.
+    /// Names the kubelets that configure Pods with one of these addresses; `None` if no kubelet does.
     pub(super) fn words(&self, addresses: &[IpAddr]) -> Option<String> {
         if self.nodes.is_empty() {
             return None;
@@ -63,12 +63,12 @@ impl Told {
         ))
     }
 
-    /// How many kubelets did not answer.
+    /// Returns the number of kubelets that did not answer.
     pub(super) fn unseen_count(&self) -> usize {
         self.silent.len()
     }
 
-    /// The first node that did not answer, with the reason; `None` if every kubelet answered.
+    /// Returns the first node that did not answer, with the reason; `None` if every kubelet answered.
     pub(super) fn unseen(&self) -> Option<&str> {
         self.silent.first().map(String::as_str)
     }

@@ -1,5 +1,5 @@
-//! Requests that a process had sent to an API server when it was killed: an API server that is frozen may execute them when it
-//! continues. A rollback or a retirement that ran meanwhile would miss the objects that they create.
+//! Waits for requests that a killed process had sent to an API server. A frozen API server may execute such a request when it
+//! continues. A rollback or a retirement that ran meanwhile would miss the created object.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use tokio::time::sleep;
 use super::{Ongoing, RenumberSession};
 use crate::operation::{Ambient as _, Record, State, SystemAmbient};
 
-/// How long a request may be under way after its record, in seconds, with a margin: it is retried for 30 s, and an API server
-/// cancels a request that changes objects after 34 s (`requestTimeoutUpperBound`,
+/// Maximum time from the record of a request to its end, in seconds, with a margin. The process retries a request for 30 s. An
+/// API server cancels a request that changes objects after 34 s (`requestTimeoutUpperBound`,
 /// `apiserver/pkg/endpoints/handlers/rest.go`, v1.36.3).
 const LONGEST: i64 = 70;
 
 impl RenumberSession {
-    /// Waits until every request of a killed process has ended that could still create a shadow Service.
+    /// Waits until no request of a killed process can create a shadow Service any more.
     pub(super) async fn outlast_requests(&self, ongoing: &Ongoing) {
         let records = ongoing.journal.records().into_iter();
         let of_shadows = records.filter(|(step, _)| step.0.starts_with("make-shadow/"));
         let Some(sent) = of_shadows.filter_map(|(_, record)| cut_off_at(record)).max() else { return };
-        // Not longer if the clock of the host that sent it is ahead.
+        // Waits no longer than this, even if the clock of the host that sent the request is ahead.
         let left = sent.saturating_add(LONGEST).saturating_sub(SystemAmbient.now()).min(LONGEST);
         if let Ok(seconds) = u64::try_from(left)
             && seconds > 0
@@ -32,7 +32,8 @@ impl RenumberSession {
     }
 }
 
-/// The start of a step without a recorded outcome, in seconds since 1970.
+/// Returns when a step was last started, in seconds since 1970. Returns `None` if its outcome is recorded, or if it never
+/// started.
 fn cut_off_at(record: &Record) -> Option<i64> {
     let last = record.history.iter().rposition(|(state, _)| *state == State::Started)?;
     let is_answer = |(state, _): &(State, i64)| matches!(state, State::Done | State::Failed);

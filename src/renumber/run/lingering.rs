@@ -1,15 +1,15 @@
-//! How long the new addresses still answer in a rollback.
+//! Limits how long the new addresses still answer in a rollback.
 
 use std::time::Duration;
 
 use crate::survey::Era;
 
-/// The maximum in the bitmap era: an API server frees a bit that no Service uses in its third round, 6 to 9 minutes later
-/// (`runOnce`, `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2). The difference is for the steps around
-/// it.
+/// Maximum linger time in the bitmap era. An API server frees an unused bit in the third round of its repair loop, after 6 to 9
+/// minutes (`runOnce`, `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2). The rest of the 6 minutes is a
+/// margin for the steps before and after the linger time.
 const LONGEST_ON_BITS: Duration = Duration::from_mins(5);
 
-/// Returns how long addresses linger: the requested time, or the maximum of the era.
+/// Returns how long the new addresses still answer: the requested time, but at most the maximum of the era.
 pub(super) fn longest(asked: Duration, era: Era) -> Duration {
     if era == Era::Bitmap { asked.min(LONGEST_ON_BITS) } else { asked }
 }

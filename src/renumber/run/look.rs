@@ -1,4 +1,4 @@
-//! One check of a renumbering: its journal, its operation lease, and every Service of its plan.
+//! Checks a renumbering once: its journal, its operation lease, and every Service of its plan.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::survey::{Finding, Layout, Survey};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Look {
     version: u8,
-    /// Its id.
+    /// Id of the operation.
     pub operation: String,
-    /// Its status.
+    /// Status of the operation.
     pub status: Status,
-    /// The manual step that is open.
+    /// Name of the open manual step.
     manual_step: Option<String>,
     /// `forward` or `back`.
     direction: &'static str,
@@ -38,24 +38,24 @@ pub struct Look {
     to: String,
     /// Title of the current or next stage; `None` if no stage is left.
     pub stage: Option<String>,
-    /// The holder of the operation lease, as text; `None` without one.
+    /// The holder of the operation lease, as text; `None` if no process holds it.
     pub lock: Option<String>,
-    /// Services with their old address.
+    /// Number of Services that have their old address.
     waiting: usize,
-    /// Services with their new address, whose old one is held.
+    /// Number of Services that have their new address and still hold the old one.
     held: usize,
-    /// Services whose old address was retired.
+    /// Number of Services whose old address was retired.
     retired: usize,
-    /// The same by tier, in their order; empty if the plan has none.
+    /// The same numbers for each tier, in the order of the tiers; empty if the plan has no tiers.
     tiers: Vec<TierLook>,
-    /// Services that were created in the old range.
+    /// Services that were created in the old range after planning.
     newcomers: Vec<String>,
     /// The results of the requested probes.
     pub probes: Vec<Probed>,
-    /// Clients that use old addresses of Services that have moved, from this host's connection tracking; `None` if not requested.
+    /// Clients that use old addresses of moved Services, from this host's connection tracking; `None` if not requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub users: Option<Vec<Used>>,
-    /// The findings.
+    /// Findings of the check.
     pub findings: Vec<Finding>,
 }
 
@@ -86,7 +86,7 @@ impl Display for TierLook {
 }
 
 impl Look {
-    /// Checks an operation, or the one under way.
+    /// Checks the operation with this id; without an id, the operation under way.
     pub async fn take(
         store: &Arc<LiveEtcd>,
         layout: &Layout,
@@ -128,12 +128,12 @@ impl Look {
         })
     }
 
-    /// Whether it has figures that differ between checks and are no news.
+    /// Returns whether the result has figures that change with every check, even if nothing else has changed.
     pub fn has_figures(&self) -> bool {
         !self.probes.is_empty() || self.users.is_some()
     }
 
-    /// Whether the operation has ended, or is stuck until an operator continues it.
+    /// Returns whether the operation has ended, or is stuck until an operator continues it.
     pub fn has_ended(&self) -> bool {
         self.lock.is_none() && (self.status.has_ended() || self.status == Status::Stuck)
     }

@@ -1,5 +1,5 @@
-//! Whether NodeLocal DNSCache uses the new address of the cluster's DNS: its configuration, and the age of its Pods. A Pod has
-//! the address of the upstream DNS from its environment, which the kubelet set when the Pod started.
+//! Checks that NodeLocal DNSCache does not use the old address of the cluster's DNS. Checks its configuration and the age of its
+//! Pods. A Pod has the address of the upstream DNS from its environment, which the kubelet set when the Pod started.
 
 use std::net::IpAddr;
 
@@ -14,8 +14,8 @@ const NAMESPACE: &str = "kube-system";
 /// Name of the DaemonSet and of its ConfigMap (`cluster/addons/dns/nodelocaldns/nodelocaldns.yaml`, v1.36.3).
 const NAME: &str = "node-local-dns";
 
-/// Checks that its configuration has none of the addresses `old`, and that every Pod was created after `since`, in seconds
-/// since 1970. Returns what was verified, or what is missing.
+/// Checks the configuration of NodeLocal DNSCache, which must have none of the addresses `old`. Every Pod of it must be newer
+/// than `since`, in seconds since 1970. Returns what was verified, or what is missing.
 pub(super) async fn followed(cluster: &Cluster, old: &[IpAddr], since: i64) -> Result<String, String> {
     let Some(set) = get::<DaemonSet>(cluster).await? else {
         return Ok(format!("verified: DaemonSet `{NAMESPACE}/{NAME}` does not exist"));
@@ -55,7 +55,7 @@ fn told(set: &DaemonSet, config: &ConfigMap, old: &[IpAddr]) -> Result<(), Strin
     }
 }
 
-/// Fails unless every Pod was created after `since`, and as many Pods are ready as nodes need one.
+/// Fails unless every Pod was created after `since`, and the DaemonSet has the desired number of ready Pods.
 fn made_anew(set: &DaemonSet, pods: &[Pod], since: i64) -> Result<String, String> {
     let is_old =
         |pod: &&Pod| pod.metadata.creation_timestamp.as_ref().is_some_and(|made| made.0.as_second() <= since);

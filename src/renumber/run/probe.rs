@@ -12,10 +12,10 @@ use crate::renumber::reach::{Address, Reach};
 use crate::session::Failure;
 use crate::survey::{Finding, Survey};
 
-/// How long opening a connection may take: longer than the retransmission of a lost packet.
+/// Time limit for opening a connection: longer than the retransmission of a lost packet takes.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// A requested Service.
+/// A Service to probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     subject: String,
@@ -52,7 +52,7 @@ pub struct Probed {
 struct Dialled {
     /// `IP:PORT`.
     address: String,
-    /// Whether it must answer in the current phase of the Service.
+    /// Whether the address must answer in the current phase of the Service.
     expected: bool,
     answered: bool,
     /// How long opening the connection took.
@@ -62,7 +62,7 @@ struct Dialled {
     error: Option<String>,
 }
 
-/// Ignores the time: it differs between attempts.
+/// Compares without the duration, because it differs between attempts.
 impl PartialEq for Dialled {
     fn eq(&self, other: &Self) -> bool {
         (&self.address, self.expected, self.answered) == (&other.address, other.expected, other.answered)
@@ -78,7 +78,7 @@ impl Dialled {
             address: address.at.to_string(),
             expected: address.is_to_answer,
             answered: outcome.is_ok(),
-            // To the microsecond.
+            // Rounded to the microsecond.
             milliseconds: outcome.as_ref().ok().map(|took| (took.as_secs_f64() * 1e6).round() / 1e3),
             error: outcome.err(),
         }
@@ -93,14 +93,13 @@ impl Dialled {
 }
 
 impl Probed {
-    /// Returns one line of text.
+    /// Returns the result as one line of text.
     pub fn words(&self) -> String {
         format!("probe of {}: old {}, new {}", self.service, self.old.words(), self.new.words())
     }
 }
 
-/// Probes all requested Services concurrently. Returns the results, and a finding for each address that must answer and does
-/// not.
+/// Probes all requested Services concurrently. Returns the results, and a finding for each address that must answer but does not.
 pub async fn probe(
     asked: &[Asked],
     ongoing: &Ongoing,

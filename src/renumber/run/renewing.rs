@@ -1,4 +1,5 @@
-//! Resumes after an interruption of any length: repairs the addresses that are kept for Services, and sets reserved bits again.
+//! Restores reserved addresses after an interruption of any length. Repairs the IPAddress objects of Services, and sets reserved
+//! bits again.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use crate::renumber::{Effect, Renumbering, live};
 use crate::session::{Failure, LiveEtcd, counted};
 use crate::survey::{Era, Layout, Survey};
 
-/// How many attempts to change a bitmap that API servers change concurrently.
+/// Maximum number of attempts to change a bitmap that API servers change concurrently.
 const MOST_LOOKS: u32 = 20;
 
 impl RenumberSession {
@@ -63,8 +64,9 @@ impl RenumberSession {
             .hint("stop the clients that create and delete Services (`netsurgeon lock`), then continue"))
     }
 
-    /// Recreates missing IPAddress objects, dates the others ahead again, and waits until every API server has observed the
-    /// recreated ones. Reports an address that another Service has; the step that needs it refuses.
+    /// Recreates missing IPAddress objects, and sets the creation timestamps of the others to the future again. Then waits until
+    /// every API server has observed the recreated objects. Warns about an address that another Service has; the step that needs
+    /// this address is then refused.
     async fn renew_addresses(
         &self,
         environment: &dyn Environment<Effect>,
@@ -96,7 +98,7 @@ impl RenumberSession {
     }
 }
 
-/// Makes a repair that no step's state depends on; returns whether it was made.
+/// Makes a repair that changes the state of no step. Returns whether the repair was made.
 async fn is_repaired(
     store: &LiveEtcd,
     journal: &mut Journal,

@@ -1,4 +1,4 @@
-//! Plans the moves of Services again that changed after they were planned, as an amendment in the journal.
+//! Plans moves again if their Services changed after planning. The journal stores the new plan of a move as an amendment.
 
 use super::{Ongoing, RenumberSession};
 use crate::operation::{self, Journal, Lock, Plan, RepairOutcome, State, SystemAmbient};
@@ -8,12 +8,13 @@ use crate::session::Failure;
 use crate::store::Revision;
 use crate::survey::Survey;
 
-/// How many times the Services are checked, because clients may change them concurrently.
+/// Maximum number of checks of the Services: clients may change them concurrently.
 const MOST_LOOKS: u32 = 5;
 
 impl RenumberSession {
-    /// Plans the moves of Services again whose changes their steps do not expect. Undoes what does not match the new plan, and
-    /// reports each Service. In a rollback: only moves that could not be undone otherwise. Returns whether there was one.
+    /// Plans a move again if its Service changed in a way that the steps of the move do not expect. Undoes what does not match
+    /// the new plan, and reports each Service. In a rollback, does this only for moves that could not be undone otherwise.
+    /// Returns whether a move was planned again.
     pub async fn replan(&self, ongoing: &mut Ongoing, lock: &Lock, back: bool) -> Result<bool, Failure> {
         let mut is_changed = false;
         for _ in 0..MOST_LOOKS {
@@ -39,8 +40,8 @@ impl RenumberSession {
         Ok(is_changed)
     }
 
-    /// Writes the new plan of a move and undoes what does not match it, in one transaction. Returns false if the Service has
-    /// changed again.
+    /// Writes the new plan of a move and undoes what does not match this plan, in one transaction. Returns false if the Service
+    /// has changed again.
     async fn replace(
         &self,
         ongoing: &mut Ongoing,
@@ -64,7 +65,7 @@ impl RenumberSession {
         Ok(true)
     }
 
-    /// Adds moves to the plan, in the journal first.
+    /// Adds moves to the plan: first in the journal, then in memory.
     pub(super) async fn amend(
         &self,
         ongoing: &mut Ongoing,

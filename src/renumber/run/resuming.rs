@@ -6,7 +6,7 @@ use crate::session::gates::GateSettings;
 use crate::session::{Failure, Taking, refuse_ended, release};
 
 impl RenumberSession {
-    /// Continues in the direction of the operation: moves, or rolls back.
+    /// Continues an operation in its direction: moves the Services, or rolls back.
     pub async fn resume(&self, operation: &str, gates: &GateSettings) -> Result<(Ongoing, Report), Failure> {
         let command = format!("netsurgeon operation resume {operation}");
         let taking = Taking { operation, purpose: "resume the operation", command: &command };
@@ -16,7 +16,8 @@ impl RenumberSession {
     }
 }
 
-/// Reads the journal again: another process may have written to it just before.
+/// Continues an operation once the lease is held. Reads the journal again first: another process may have written to it just
+/// before.
 async fn go_on(
     session: &RenumberSession,
     operation: &str,

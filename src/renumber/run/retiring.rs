@@ -12,7 +12,7 @@ use crate::session::{Failure, Kind, Taking, and_more, counted, release};
 use crate::survey::{Finding, Severity, Survey};
 
 impl RenumberSession {
-    /// Retires the old addresses, if no check fails and no client uses one; then removes the journal, if requested.
+    /// Retires the old addresses, if no check fails and no client uses an old address. Then removes the journal, if requested.
     pub async fn retire(&self, ongoing: &mut Ongoing, evidence: &Evidence) -> Result<Report, Failure> {
         let command = ongoing.situation().retire();
         let operation = ongoing.operation.clone();
@@ -22,8 +22,8 @@ impl RenumberSession {
         release(lock, ended).await
     }
 
-    /// Removes the rest of journals whose removal was interrupted, of one operation or of all: everything else was done before.
-    /// Returns the id of the last one.
+    /// Removes the rest of journals whose removal was interrupted, for one operation or for all. Everything else of these
+    /// operations is already done. Returns the id of the last of these operations.
     pub async fn remove_rest(&self, wanted: Option<&str>) -> Result<Option<String>, Failure> {
         let (store, mut last) = (self.store.as_ref(), None);
         for operation in half_removed(store, &self.id).await? {
@@ -91,7 +91,7 @@ async fn check(session: &RenumberSession, ongoing: &Ongoing) -> Result<(), Failu
     }
     let mut errors: Vec<Finding> = verified.findings;
     errors.retain(|finding| finding.severity == Severity::Error);
-    // If the owner of a Service has given up its old address, it cannot and need not be held again.
+    // If the owner of a Service has given up the old address, its hold cannot and need not be restored.
     let watched = watch(work, &survey, |step| ongoing.journal.state(step), SystemAmbient.now());
     let is_given_up = |finding: &Finding| {
         finding.code == "hold-missing" && watched.findings.iter().any(|it| it.subject == finding.subject)
@@ -118,8 +118,8 @@ async fn check(session: &RenumberSession, ongoing: &Ongoing) -> Result<(), Failu
     Ok(())
 }
 
-/// Refuses while an API server has another range than the new one: it would recreate the old ServiceCIDR, and the old range
-/// could not be closed.
+/// Refuses while the flags of an API server have a range other than the new range. Such an API server would recreate the old
+/// ServiceCIDR, and the old range could not be closed.
 async fn has_every_flag(session: &RenumberSession, work: &Renumbering) -> Result<(), Failure> {
     let Some(cluster) = session.cluster() else { return Ok(()) };
     let range = as_flag(&work.flag);
@@ -143,7 +143,7 @@ async fn is_unused(ongoing: &Ongoing) -> Result<(), Failure> {
         .hint("to retire the old addresses anyway: `--without-evidence`"))
 }
 
-/// The message about steps that were skipped because of concurrent changes; `None` if there are none.
+/// Returns the message about steps that were skipped because of concurrent changes; `None` if there are none.
 pub fn left_alone(ongoing: &Ongoing, stuck: &[&Stuck], what: &str) -> Option<Failure> {
     let first = stuck.first()?;
     let text = format!(
@@ -156,7 +156,7 @@ pub fn left_alone(ongoing: &Ongoing, stuck: &[&Stuck], what: &str) -> Option<Fai
     Some(failure.hint(format!("`netsurgeon operation show {}` lists them", ongoing.operation)))
 }
 
-/// Adds the hint for steps that could not be done or undone.
+/// Adds a hint for steps that could not be done or undone: repair their objects, then continue.
 pub fn again(failure: Failure, ongoing: &Ongoing) -> Failure {
     match ongoing.situation().next() {
         Some(next) => failure.hint(format!("repair those objects, then: `{next}`")),

@@ -65,8 +65,8 @@ impl RenumberSession {
         }
     }
 
-    /// Reports, after a rollback, Services that were created in the new range, and certificates with the first address of the
-    /// new range.
+    /// Reports what remains after a rollback: Services with an address of the new range, and certificates with the first address
+    /// of the new range.
     pub async fn say_what_is_left(&self, work: &Renumbering) {
         self.report_new_range(work).await;
         let Some(cluster) = self.cluster() else { return };
@@ -133,7 +133,8 @@ fn rollback_plan(ongoing: &Ongoing, linger: Duration) -> Vec<String> {
     lines
 }
 
-/// The manual steps of a rollback: those that were completed or requested, and have a reverse step.
+/// Returns the manual steps of a rollback. These are the manual steps that were completed or requested, and that have a reverse
+/// step.
 fn manual_steps_back(work: &Renumbering, journal: &Journal) -> Vec<(String, String)> {
     let steps = work.way_back().into_iter().flat_map(|stage| work.steps(&stage));
     let is_begun =

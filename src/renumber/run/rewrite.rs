@@ -1,4 +1,4 @@
-//! A rewrite of a RangeAllocation that has a journal.
+//! Opens the journal of a rewrite of a RangeAllocation.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,13 @@ use crate::operation::{Journal, Plan, Summary};
 use crate::renumber::ranges::{Content, KIND, RangeRewrite};
 use crate::session::{Failure, LiveEtcd};
 
-/// A rewrite that has a journal.
+/// A rewrite of a RangeAllocation that has a journal.
 pub struct OpenedRewrite {
-    /// Its plan.
+    /// Plan of the rewrite.
     pub plan: Plan<RangeRewrite>,
-    /// Its journal.
+    /// Journal of the rewrite.
     pub journal: Journal,
-    /// Its status.
+    /// Status of the rewrite.
     pub summary: Summary,
 }
 
@@ -33,7 +33,7 @@ pub async fn open_rewrite(
     Ok(OpenedRewrite { plan, journal, summary })
 }
 
-/// Returns the addresses or ports that become allocated, and those that become free.
+/// Returns the addresses or ports that a rewrite allocates, and the addresses or ports that it frees.
 pub fn difference(work: &RangeRewrite) -> (Vec<String>, Vec<String>) {
     let before = work.before.as_ref().map(Content::marked).unwrap_or_default();
     let after = work.after.marked();

@@ -1,5 +1,5 @@
-//! The situation of an operation, and what the operator can do next. Every sentence about it, and every command in a hint, is
-//! composed here, only from the journal: direction, point of no return, held addresses.
+//! Describes the situation of an operation, and what the operator can do next. Every sentence about the situation, and every
+//! command in a hint, is composed here. The only source is the journal: direction, point of no return, held addresses.
 
 use super::tally::{Phases, next_stage};
 use super::{DELETED, Ongoing, Options};
@@ -13,24 +13,24 @@ use crate::session::counted;
 pub struct Situation {
     /// The operation's id.
     pub operation: String,
-    /// Its current status.
+    /// Current status of the operation.
     pub status: Status,
-    /// Whether all of it is being rolled back.
+    /// Whether the whole operation is being rolled back.
     pub back: bool,
-    /// Whether it is past the point of no return.
+    /// Whether the operation is past the point of no return.
     pub past_no_return: bool,
     /// Whether the next phase is to retire the old addresses.
     pub is_to_retire: bool,
-    /// The manual step that is open.
+    /// Name of the open manual step.
     pub manual_step: Option<String>,
-    /// Services by phase.
+    /// Number of Services in each phase.
     pub phases: Phases,
     /// Options to repeat in the next command, as they were given.
     pub options: String,
 }
 
 impl Situation {
-    /// Returns the situation of an operation; `is_leased`: whether a process holds the operation lease for it.
+    /// Returns the situation of an operation. `is_leased` is true if a process holds the operation lease for this operation.
     pub fn of(
         operation: &str,
         work: &Renumbering,
@@ -67,7 +67,7 @@ impl Situation {
         Self { options: format!("{until_no_return}{always}"), ..situation }
     }
 
-    /// The status as text, for tables and sentences: ``waiting for manual step `flags` ``.
+    /// Returns the status as text, for tables and sentences: ``waiting for manual step `flags` ``.
     pub fn words(&self) -> String {
         let status = match &self.manual_step {
             Some(name) => format!("{} `{name}`", self.status),
@@ -77,7 +77,7 @@ impl Situation {
         if is_told { status } else { format!("{status} while rolling back") }
     }
 
-    /// Its progress: `20 of 31 Services moved`.
+    /// Returns the progress as text: `20 of 31 Services moved`.
     pub fn progress(&self) -> String {
         let Phases { waiting, held, retired } = self.phases;
         let moved = held.saturating_add(retired);
@@ -89,7 +89,7 @@ impl Situation {
         }
     }
 
-    /// Which old addresses answer.
+    /// Returns how many old addresses are held, as text.
     pub fn held(&self) -> String {
         let held = self.phases.held;
         match (held, self.past_no_return) {
@@ -99,7 +99,7 @@ impl Situation {
         }
     }
 
-    /// The command that continues it; `None` while a process runs it, and when it has ended.
+    /// Returns the command that continues the operation; `None` while a process runs it, and when it has ended.
     pub fn next(&self) -> Option<String> {
         let id = &self.operation;
         let command = match self.status {
@@ -115,19 +115,19 @@ impl Situation {
         })
     }
 
-    /// The command that retires the old addresses.
+    /// Returns the command that retires the old addresses.
     pub fn retire(&self) -> String {
         format!("netsurgeon renumber retire --operation {}{}", self.operation, self.options)
     }
 
-    /// The command that rolls it back; `None` past the point of no return, and while it is being rolled back.
+    /// Returns the command that rolls the operation back. Returns `None` past the point of no return, and during a rollback.
     pub fn rollback(&self) -> Option<String> {
         let is_possible =
             !self.back && !self.past_no_return && !self.status.has_ended() && !self.status.is_at_work();
         is_possible.then(|| format!("netsurgeon operation rollback {}", self.operation))
     }
 
-    /// The hint about a rollback, besides [`Self::next`].
+    /// Returns the hint about a rollback, which is shown in addition to [`Self::next`].
     pub fn rollback_hint(&self) -> Option<String> {
         match self.rollback() {
             Some(command) => Some(format!("to go back: `{command}`")),
@@ -143,19 +143,19 @@ fn is_manual(step: &Step, name: &str) -> bool {
     matches!(&step.action, Action::Manual(manual) if manual.name == name)
 }
 
-/// Whether a step from the soak on matches.
+/// Returns whether one of the [`steps_of_the_end`] matches.
 fn is_of_the_end(work: &Renumbering, is_one: impl Fn(&Step) -> bool) -> bool {
     steps_of_the_end(work).any(|step| is_one(&step))
 }
 
-/// The steps from the soak on, without those of single Services.
+/// Returns the steps from the soak to the end, without the steps of single Services.
 pub fn steps_of_the_end(work: &Renumbering) -> impl Iterator<Item = Step> {
     let of_services = |stage: &Stage| matches!(stage.name.as_str(), "retire" | "settle");
     let stages = work.stages().into_iter().skip(work.soak_stage().unwrap_or(usize::MAX));
     stages.filter(move |stage| !of_services(stage)).flat_map(move |stage| work.steps(&stage))
 }
 
-/// Whether a skipped Service must still move: the reason is not that it was deleted.
+/// Returns whether a skipped Service must still move: it was skipped for another reason than its deletion.
 fn leaves_some(work: &Renumbering, journal: &Journal) -> bool {
     let failed = journal.records().into_iter().filter(|(_, record)| record.state == State::Failed);
     let failed: Vec<(&StepId, bool)> =
@@ -168,7 +168,7 @@ fn leaves_some(work: &Renumbering, journal: &Journal) -> bool {
     !failed.is_empty() && work.moves.iter().filter(is_waiting).any(|moved| is_left(&moved))
 }
 
-/// Whether every step before the soak is done.
+/// Returns whether every step before the soak is done.
 fn is_all_moved(work: &Renumbering, journal: &Journal) -> bool {
     let soak = work.soak_stage().unwrap_or(usize::MAX);
     !journal.is_being_undone()

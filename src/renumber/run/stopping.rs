@@ -1,17 +1,17 @@
-//! Why an operation stopped before its end: a pause, which is not an error, or a failure.
+//! Explains why an operation stopped before its end: a pause, which is not an error, or a failure.
 
 use super::situation::Situation;
 use super::{Direction, Ongoing};
 use crate::operation::{self, OperationError, Status};
 use crate::session::{Failure, Kind};
 
-/// The message of a failure outside of a step, after steps were run.
+/// Adds hints to a failure that happened outside of a step, after steps were run.
 pub(super) fn left_open(failure: Failure, ongoing: &Ongoing, way: Direction) -> Failure {
     let failure = failure.kind(Kind::Stuck);
     with_hints(failure, &ahead(ongoing, way), "every completed step is recorded in the journal")
 }
 
-/// The message of an operation that stopped before its end.
+/// Returns the message of an operation that stopped before its end.
 pub(super) fn stopped(failure: operation::Failure, ongoing: &Ongoing, way: Direction) -> Failure {
     let situation = ahead(ongoing, way);
     if failure.source.is_pause() {
@@ -31,7 +31,8 @@ pub(super) fn stopped(failure: operation::Failure, ongoing: &Ongoing, way: Direc
     }
 }
 
-/// The situation as the next command finds it: the copy of the journal in this process may be out of date.
+/// Returns the situation that the next command will find. Adds the direction of this run, because this process may have an
+/// outdated copy of the journal.
 fn ahead(ongoing: &Ongoing, way: Direction) -> Situation {
     let situation = Situation::of_ongoing(ongoing, false);
     let back = situation.back || !way.is_forward();
@@ -39,7 +40,7 @@ fn ahead(ongoing: &Ongoing, way: Direction) -> Situation {
     Situation { back, is_to_retire, ..situation }
 }
 
-/// The message of a pause, in one sentence.
+/// Returns the message of a pause, in one sentence.
 fn paused(failure: &operation::Failure, situation: &Situation) -> Failure {
     let progress = situation.progress();
     let next = situation.next().unwrap_or_default();
@@ -75,10 +76,10 @@ fn hinted(words: Failure, hint: Option<String>) -> Failure {
     }
 }
 
-/// The status after a failure, and its open manual step; `None` if the status does not change.
+/// Returns the status after a failure, and the open manual step if there is one; `None` if the status does not change.
 pub(super) fn status_after(failure: &operation::Failure) -> Option<(Status, Option<String>)> {
     match &failure.source {
-        // Another process runs it now, or it was refused before its first step.
+        // Another process runs the operation now, or the run was refused before its first step.
         OperationError::LockLost { .. }
         | OperationError::Locked(_)
         | OperationError::PointOfNoReturn { .. }

@@ -1,4 +1,4 @@
-//! Moves Services that were created in the old range while the others moved.
+//! Moves Services that were created in the old range while the planned Services moved.
 
 use super::stopping::left_open;
 use super::{Direction, Ongoing, RenumberSession};
@@ -8,12 +8,12 @@ use crate::session::Failure;
 use crate::session::counted;
 use crate::survey::Survey;
 
-/// How many sweeps there are at most, because clients may create Services concurrently.
+/// Maximum number of sweeps: clients may create more Services concurrently.
 const MOST_SWEEPS: u32 = 10;
 
 impl RenumberSession {
-    /// Runs every stage up to the soak, then sweeps: Services that were created in the old range meanwhile are added to the plan,
-    /// in the journal, and moved and held like the others, until there is none.
+    /// Runs every stage up to the soak, then sweeps until no new Service is found. A sweep finds Services that were created in
+    /// the old range meanwhile. It adds them to the plan in the journal, moves them, and holds their old addresses.
     pub async fn move_all(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<Report, Failure> {
         let mut report = self.move_planned(ongoing, lock).await?;
         for _ in 0..MOST_SWEEPS {
@@ -35,8 +35,8 @@ impl RenumberSession {
         Ok(report)
     }
 
-    /// Adds Services that were created in the old range since then to the plan, without moving them yet. While old addresses are
-    /// retired, such a Service would prevent the deletion of the old range.
+    /// Finds Services that were created in the old range after the last sweep, and adds them to the plan. Does not move them yet.
+    /// While old addresses are retired, such a Service would prevent the deletion of the old range.
     pub async fn sweep(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<(), Failure> {
         for _ in 0..MOST_SWEEPS {
             if !self.found_more(ongoing, lock).await? {
@@ -50,7 +50,7 @@ impl RenumberSession {
         self.carry_out(ongoing, lock, Direction::Forward).await
     }
 
-    /// Adds Services of the old range that are not in the plan.
+    /// Finds Services of the old range that are not in the plan, and adds them. Returns whether there were any.
     async fn found_more(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<bool, Failure> {
         let store = self.store.as_ref();
         let survey = Survey::read(store, &self.layout, None).await?;

@@ -1,5 +1,5 @@
-//! The progress of an operation on a live cluster, counted from the executor's events: the figures for the progress bar, the
-//! log and the metrics. Pure, except for the clock that the caller passes.
+//! Counts the progress of an operation on a live cluster, from the executor's events. The progress bar, the log and the metrics
+//! show these figures. Pure: the caller passes the current time.
 
 mod figures;
 
@@ -16,7 +16,7 @@ use crate::session::metrics::Page;
 use crate::session::progress::Progress;
 use crate::session::{in_words, titled};
 
-/// What counts as progress.
+/// The change of a Service that counts as progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goal {
     /// Services get their new address.
@@ -28,7 +28,7 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// Its name in metrics.
+    /// Returns the name of the goal in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Move => "move",
@@ -37,7 +37,7 @@ impl Goal {
         }
     }
 
-    /// The participle for a Service that counts: `12 Services moved`.
+    /// Returns the word for Services that have reached the goal, as in `12 Services moved`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Move => "moved",
@@ -47,14 +47,14 @@ impl Goal {
     }
 }
 
-/// Services by phase.
+/// Number of Services in each phase.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Phases {
-    /// Services with their old address.
+    /// Number of Services that have their old address.
     pub waiting: usize,
-    /// Services with their new address, whose old one is held.
+    /// Number of Services that have their new address and still hold the old one.
     pub held: usize,
-    /// Services whose old address is retired.
+    /// Number of Services whose old address is retired.
     pub retired: usize,
 }
 
@@ -85,80 +85,80 @@ impl Phases {
     }
 }
 
-/// Steps by outcome, in this process.
+/// Number of steps by outcome, in this process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcomes {
-    /// Run.
+    /// Steps that were run.
     pub done: u64,
-    /// Undone.
+    /// Steps that were undone.
     pub undone: u64,
-    /// Already done, or already undone.
+    /// Steps that were already done, or already undone.
     pub skipped: u64,
-    /// Failed.
+    /// Steps that failed.
     pub failed: u64,
-    /// Could not be undone, and were skipped.
+    /// Steps that could not be run or undone, and were skipped.
     pub left_alone: u64,
 }
 
-/// Waits for the data plane, in this process.
+/// Completed waits for the data plane, in this process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// How many ended.
+    /// Number of completed waits.
     pub count: u64,
-    /// How long all of them took.
+    /// Total duration of all waits.
     pub sum: Duration,
-    /// How long the last one took.
+    /// Duration of the last wait.
     pub last: Duration,
 }
 
 /// The current stage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Current {
-    /// Its short name: `flip`.
+    /// Short name of the stage, for example `flip`.
     pub name: String,
-    /// Its title.
+    /// Title of the stage.
     pub title: String,
-    /// Its batch, from 1; 0 outside of batches.
+    /// Batch of the stage, from 1; 0 outside of batches.
     pub batch: usize,
-    /// Whether it is being undone.
+    /// Whether the stage is being undone.
     pub back: bool,
 }
 
-/// The figures.
+/// The progress figures of an operation.
 #[derive(Debug, Clone)]
 pub struct Tally {
     /// The operation's id.
     pub operation: String,
-    /// What counts as progress.
+    /// The change of a Service that counts as progress.
     pub goal: Goal,
-    /// How many Services the plan has.
+    /// Number of Services in the plan.
     pub services: usize,
-    /// How many batches there are.
+    /// Number of batches in the plan.
     pub batches: usize,
-    /// Services by phase.
+    /// Number of Services in each phase.
     pub phases: Phases,
-    /// Steps by outcome.
+    /// Number of steps by outcome.
     pub steps: Outcomes,
-    /// Waits for the data plane.
+    /// Completed waits for the data plane.
     pub barriers: Waits,
-    /// The stage now.
+    /// The current stage.
     pub stage: Current,
-    /// Whether it waits for a manual step.
+    /// Whether the operation waits for a manual step.
     pub paused: bool,
     start: Instant,
-    /// Services that had reached the goal when this process started.
+    /// Number of Services that had reached the goal when this process started.
     before: usize,
-    /// Barriers under way; there may be two.
+    /// Barriers under way, each with its start. There may be two.
     waiting_since: HashMap<StepId, Instant>,
-    /// The end of the linger wait.
+    /// End of the current linger wait.
     lingers_until: Option<Instant>,
-    /// How long it was idle: manual steps, gates and linger waits.
+    /// Total time of waiting for manual steps, gates and linger waits.
     idle: Duration,
     idle_since: Option<Instant>,
 }
 
 impl Tally {
-    /// Starts to count at the state of the journal.
+    /// Returns figures that start at the state of the journal.
     pub fn new(operation: &str, goal: Goal, (work, journal): (&Renumbering, &Journal), now: Instant) -> Self {
         let mut tally = Self {
             operation: operation.to_string(),
@@ -181,7 +181,7 @@ impl Tally {
         tally
     }
 
-    /// How many Services have reached the goal.
+    /// Returns the number of Services that have reached the goal.
     pub fn there(&self) -> usize {
         match self.goal {
             Goal::Move => self.phases.held.saturating_add(self.phases.retired),
@@ -203,7 +203,7 @@ impl Tally {
         }
     }
 
-    /// Records that it only waits for a person, a gate or a time.
+    /// Records the start of idle time: the operation waits for an operator, for a gate, or for the end of the linger time.
     fn rest(&mut self, now: Instant) {
         self.idle_since.get_or_insert(now);
     }
@@ -215,7 +215,7 @@ impl Tally {
         }
     }
 
-    /// How long this process was active.
+    /// Returns how long this process was active, without idle time.
     fn active(&self, now: Instant) -> Duration {
         let resting = self.idle_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         now.saturating_duration_since(self.start).saturating_sub(self.idle).saturating_sub(resting)
@@ -242,7 +242,8 @@ impl Tally {
         self.there() > before
     }
 
-    /// Services per second while this process was active, and the time left at that rate; `None` before the first one.
+    /// Returns the Services per second while this process was active, and the time left at that rate. Returns `None` until a
+    /// Service has reached the goal.
     pub fn pace(&self, now: Instant) -> Option<(f64, Duration)> {
         let came = u32::try_from(self.there().saturating_sub(self.before)).ok().filter(|came| *came > 0)?;
         let per_second = f64::from(came) / self.active(now).as_secs_f64().max(0.001);
@@ -343,14 +344,15 @@ impl Progress for Tally {
     }
 }
 
-/// Returns the current or next stage, and whether it is undone; `None` if no stage is left.
+/// Returns the current or next stage, and whether this stage is being undone; `None` if no stage is left.
 pub fn next_stage(work: &Renumbering, journal: &Journal) -> Option<(Stage, bool)> {
     let has = |stage: &Stage, is_open: &dyn Fn(&Step) -> bool| work.steps(stage).iter().any(is_open);
     let returning = journal.returning().map(|returning| returning.batch);
     if returning.is_some() || journal.is_being_undone() {
         let was_begun = |step: &StepId| !matches!(journal.state(step), None | Some(State::Failed));
         let is_wait = |step: &Step| matches!(step.action, Action::Wait(_));
-        // One wait of the rollback covers all of them: waits that are no longer needed have no record.
+        // In a rollback, one wait can replace several others. Waits that are not needed have no record, so they do not count as
+        // open.
         let is_open = |step: &Step| {
             let is_due = step.is_for_the_way_back() && !is_wait(step) && step.back_of.iter().any(was_begun);
             (is_due || was_begun(&step.id)) && journal.state(&step.id) != Some(State::UndoDone)
@@ -373,7 +375,7 @@ pub fn next_stage(work: &Renumbering, journal: &Journal) -> Option<(Stage, bool)
     open.next().map(|stage| (stage, false))
 }
 
-/// Returns the title of that stage.
+/// Returns the title of the current or next stage.
 pub fn stage_now(work: &Renumbering, journal: &Journal) -> Option<String> {
     next_stage(work, journal).map(|(stage, back)| titled(&stage.title, back))
 }

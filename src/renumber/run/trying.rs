@@ -1,4 +1,5 @@
-//! Before the first Service moves: tests whether the nodes route external IPs, if the plan holds addresses by them.
+//! Tests whether the nodes route external IPs, before the first Service moves. Needed only if the plan holds addresses by
+//! external IPs.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,15 +10,15 @@ use crate::renumber::Renumbering;
 use crate::renumber::hold::Hold;
 use crate::session::{Failure, and_more, counted};
 
-/// How long a kube-proxy may take to apply the test Services; by default it does so within a second.
+/// Time limit for a kube-proxy to apply the test Services. By default, a kube-proxy applies them within a second.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// How many nodes are named.
+/// Maximum number of nodes that a message names.
 const FEW: usize = 3;
 
 impl RenumberSession {
-    /// Tests an address of the new range, and the addresses of the nodes, as external IPs. Refuses if a node does not route
-    /// them; reports the nodes that cannot be checked.
+    /// Tests an address of the new range, and the addresses of the nodes, as external IPs. Refuses if a node does not route these
+    /// external IPs. Reports the nodes that cannot be checked.
     pub async fn try_external_ips(&self, operation: &str, work: &Renumbering) -> Result<(), Failure> {
         let by_external_ip = work.moves.iter().find(|candidate| candidate.hold == Hold::ExternalIp);
         let (Some(cluster), Some(first)) = (self.cluster(), by_external_ip) else { return Ok(()) };

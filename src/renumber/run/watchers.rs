@@ -1,4 +1,4 @@
-//! The outputs of a renumbering of a live cluster: terminal or log, metrics, and Kubernetes events.
+//! The outputs of a renumbering on a live cluster: terminal or log, metrics, and Kubernetes events.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
@@ -14,12 +14,12 @@ use crate::renumber::Renumbering;
 use crate::session::progress::SharedProgress;
 use crate::session::{Said, Voice};
 
-/// The outputs, until the operation has ended.
+/// Outputs that are open until a run of an operation ends.
 pub(super) struct Watchers<'a> {
     voice: &'a Voice,
     progress: Box<dyn Observer + 'a>,
     announcer: Option<Announcer<'a>>,
-    /// The requested linger time in seconds, if it is longer than possible.
+    /// The requested linger time in seconds, if it is longer than the maximum.
     asked: Option<u64>,
 }
 

@@ -26,13 +26,13 @@ pub(super) fn inverse(edits: &[FieldEdit]) -> Vec<FieldEdit> {
     edits.iter().filter_map(FieldEdit::inverse).collect()
 }
 
-/// The conditions for an IPAddress that belongs to this Service: the allocator's label, and the Service as parent. The repair
-/// loop recreates an IPAddress with another label (`syncService`, `repairip.go`, v1.36.3).
+/// Returns the conditions for an IPAddress that belongs to this Service: the allocator's label, and the Service as parent. The
+/// repair loop recreates an IPAddress with another label (`syncService`, `repairip.go`, v1.36.3).
 pub(super) fn owned_by(candidate: &Move) -> Vec<Condition> {
     owned_as(candidate, &candidate.name)
 }
 
-/// The same with another Service of its namespace as parent.
+/// Returns the conditions for an IPAddress that belongs to the Service `parent` of the same namespace.
 pub(super) fn owned_as(candidate: &Move, parent: &str) -> Vec<Condition> {
     vec![
         Condition::Holds(Field::label(MANAGED_BY), text(ALLOCATOR)),
@@ -41,7 +41,7 @@ pub(super) fn owned_as(candidate: &Move, parent: &str) -> Vec<Condition> {
     ]
 }
 
-/// Creates an object, dated `ahead` seconds ahead of now.
+/// Creates an object with a creation timestamp `ahead` seconds from now.
 pub(super) fn create(key: Key, value: Vec<u8>, ahead: i64) -> KeyEdit {
     let uid = Fill { field: Field::uid(), with: Generated::FreshUid };
     let fill = [vec![uid], date(ahead)].concat();
@@ -52,17 +52,18 @@ pub(super) fn date(ahead: i64) -> Vec<Fill> {
     vec![Fill { field: Field::creation_timestamp(), with: Generated::Now { ahead } }]
 }
 
-/// Dates an object `ahead` seconds ahead of now; `require` must hold of it.
+/// Sets the creation timestamp of an object to `ahead` seconds from now. Fails if the object does not fulfil `require`.
 pub(super) fn dated(key: Key, require: Vec<Condition>, ahead: i64) -> KeyEdit {
     KeyEdit { key, change: KeyChange::Edit { require, edits: Vec::new(), fill: date(ahead) } }
 }
 
-/// The change, if the conditions hold of the object; otherwise it belongs to another client, and stays.
+/// Makes an edit conditional: it is applied only if the conditions in `holds` are met. Otherwise the object belongs to another
+/// client and is not changed.
 pub(super) fn only_if(holds: Vec<Condition>, edit: KeyEdit) -> KeyEdit {
     KeyEdit { key: edit.key, change: KeyChange::If { holds, change: Box::new(edit.change) } }
 }
 
-/// Removes an object if the conditions hold of it.
+/// Deletes an object if the conditions hold.
 pub(super) fn discard(key: Key, holds: Vec<Condition>) -> KeyEdit {
     only_if(holds, KeyEdit { key, change: KeyChange::Delete { require: Vec::new() } })
 }

@@ -1,4 +1,4 @@
-//! The steps that change other objects with the range: kubeadm's ConfigMaps, and configurations of routers.
+//! The steps that change other objects that contain the range: kubeadm's ConfigMaps, and configurations of routers.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::wire::edit::FieldChange;
 use crate::wire::{Field, FieldEdit};
 
 impl Compiler<'_> {
-    /// Changes only one value in a ConfigMap; it may already have the new value.
+    /// Changes only one value in a ConfigMap. The ConfigMap may already have the new value.
     pub(in crate::renumber) fn record(&self, record: &RecordChange) -> Step {
         let (path, before, after) = (record.path.clone(), record.before.clone(), record.after.clone());
         let change = FieldChange::Part { path, before, after };
@@ -27,12 +27,12 @@ impl Compiler<'_> {
         Step { id, subject, action, independent: true, back_of: Vec::new() }
     }
 
-    /// Adds the new range beside the old one.
+    /// Adds the new range to a list that contains the old range.
     pub(in crate::renumber) fn overlap(overlap: &Overlap) -> Step {
         around("overlap", overlap, (&overlap.new, &[]), true)
     }
 
-    /// Removes the old range.
+    /// Removes the old range from all lists that contain both ranges.
     pub(super) fn overlaps_end(&self) -> Vec<Step> {
         let end = |overlap: &Overlap| around("overlap-end", overlap, (&[], &overlap.old), false);
         self.work.overlaps.iter().map(end).collect()

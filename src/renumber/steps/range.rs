@@ -14,9 +14,9 @@ use crate::wire::bitmap::Bitmap;
 use crate::wire::edit::{Condition, FieldChange};
 use crate::wire::{Field, FieldEdit};
 
-/// The manual step by which the API servers get another range.
+/// Name of the manual step that changes the range of the API servers.
 pub(in crate::renumber) const FLAGS: &str = "flags";
-/// The manual step by which the owners of other ServiceCIDRs delete them after that.
+/// Name of the manual step, after `flags`, in which users delete their ServiceCIDRs with old ranges.
 pub(in crate::renumber) const OTHER_RANGES: &str = "other-ranges";
 
 fn manual(name: &str, what: String, why: &str) -> Step {
@@ -27,7 +27,7 @@ fn manual_step(manual: Manual) -> Step {
     step("manual", &manual.name.clone(), Action::Manual(manual))
 }
 
-/// The step that reserves the bits of a batch.
+/// Returns the id of the step that reserves the bits of a batch.
 pub(in crate::renumber) fn bits_step(batch: usize) -> StepId {
     StepId(format!("reserve/{batch:05}"))
 }
@@ -54,8 +54,8 @@ impl Compiler<'_> {
         steps
     }
 
-    /// The API servers' flag. In the bitmap era it comes first, and the API servers then rewrite the bitmap themselves. Under
-    /// dual write they do not, so a step rewrites it after the flag.
+    /// Returns the steps that change the API servers' flag. In the bitmap era, the flag is the first change, and the API servers
+    /// then rewrite the bitmap. Under dual write they do not, so a step rewrites the bitmap after the flag.
     pub(in crate::renumber) fn flags(&self) -> Vec<Step> {
         let set = |flag: &[ServiceCidr]| {
             let flag = as_flag(flag);
@@ -84,8 +84,8 @@ impl Compiler<'_> {
         if self.work.era == Era::Bitmap {
             return vec![flags];
         }
-        // A rollback undoes the steps before the flag after the flag. Until the flag has changed back, API servers allocate
-        // from the RangeAllocation of the new range, and would give their own ServiceCIDR the new range.
+        // A rollback changes the flag back first, and then undoes the steps before the flag. Until the flag has changed back, API
+        // servers allocate from the RangeAllocation of the new range, and would give their own ServiceCIDR the new range.
         let back =
             |name: &str, effect| Step { back_of: vec![flags.id.clone()], ..self.on_range(name, effect) };
         let mut steps = vec![back("reopen-range", Effect::ReopenRange)];
@@ -102,7 +102,8 @@ impl Compiler<'_> {
         step(name, &self.work.to.to_string().replace('/', "-"), Action::Do(effect))
     }
 
-    /// The ServiceCIDRs that users created: new Services would still get addresses of them.
+    /// Returns the manual step that deletes the ServiceCIDRs that users created. Otherwise new Services would still get addresses
+    /// of these ServiceCIDRs.
     fn other_ranges(&self) -> Option<Step> {
         let others = &self.work.others;
         if others.is_empty() {
@@ -124,7 +125,7 @@ impl Compiler<'_> {
         Some(manual_step(Manual { name: OTHER_RANGES.to_string(), what, why, undo: Some(undo) }))
     }
 
-    /// The change of the RangeAllocation to the new range, and back to the old one, as planned.
+    /// Returns the planned changes of the RangeAllocation: to the new range, and back to the old range.
     pub(in crate::renumber) fn bitmap_rewrite(&self) -> Option<(Swap, Swap)> {
         let change = self.work.bitmap.as_ref()?;
         let after = match self.work.era {
@@ -144,7 +145,7 @@ impl Compiler<'_> {
         Some((swap(vec![edit(edits)]), swap(vec![edit(back)])))
     }
 
-    /// The bits of the new range once all Services have moved.
+    /// Returns the bits of the new range once all Services have moved.
     pub(super) fn all_bits(&self, there: &[u8]) -> Vec<u8> {
         let mut bits = Bitmap::from_bytes(there, self.bitmap_capacity())
             .unwrap_or_else(|_| Bitmap::empty(self.bitmap_capacity()));
@@ -162,8 +163,8 @@ impl Compiler<'_> {
         Items::Addresses(self.work.to).bit(Item::Address(address)).unwrap_or(u64::MAX)
     }
 
-    /// Creates the ServiceCIDR of the new range. On a dual-stack cluster it also has the other family's range, without which
-    /// the deletion of ServiceCIDR `kubernetes` could not complete (`servicecidrs_controller.go`, v1.36.3).
+    /// Creates the ServiceCIDR of the new range. On a dual-stack cluster it also contains the other family's range. Without that
+    /// range, the deletion of ServiceCIDR `kubernetes` could not complete (`servicecidrs_controller.go`, v1.36.3).
     pub(in crate::renumber) fn open_range(&self) -> Step {
         let name = self.work.range_name();
         let manifest = serde_json::json!({
@@ -174,7 +175,7 @@ impl Compiler<'_> {
         step("open-range", &name, Action::Do(Effect::Create { manifest }))
     }
 
-    /// Shadow Services can be created once the allocator accepts addresses of the new range.
+    /// Waits until the allocator accepts addresses of the new range. Only then can shadow Services be created.
     pub(in crate::renumber) fn range_is_ready(&self) -> Step {
         let until = format!("ServiceCIDR `{}` is ready on every API server", self.work.range_name());
         let wait = Wait { kind: Awaited::RangeReady, batch: None, subject: None, until };
@@ -187,14 +188,14 @@ impl Compiler<'_> {
         Step { id: bits_step(batch), ..step("", "", Action::Do(effect)) }
     }
 
-    /// In the bitmap era: sets the bits of a batch again, if they were freed, just before its flips. An API server frees a
-    /// bit without a Service in the third round of its repair loop, after 6 minutes at the earliest (`runOnce`,
-    /// `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2), and the waits before may take longer.
+    /// In the bitmap era: sets the bits of a batch again, if they were freed, just before the flips of the batch. An API server
+    /// frees a bit without a Service in the third round of its repair loop, after 6 minutes at the earliest (`runOnce`,
+    /// `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2). The waits before the flips may take longer.
     pub(in crate::renumber) fn keep_bits(batch: usize) -> Step {
         step("keep-bits", &format!("{batch:05}"), Action::Do(Effect::KeepBits { batch }))
     }
 
-    /// Sets the bits of a batch, or frees them.
+    /// Sets the bits of a batch or, with `back`, frees them.
     pub(in crate::renumber) fn bits_of(&self, batch: usize, back: bool) -> Swap {
         let bits = self.work.batch(batch).iter().map(|candidate| self.bit(candidate.new_address)).collect();
         swap(if back { self.free_bits(bits) } else { self.bits(bits, Vec::new()) })
@@ -209,9 +210,9 @@ impl Compiler<'_> {
         self.on_bitmap(FieldChange::Bits { capacity: self.bitmap_capacity(), set, clear })
     }
 
-    /// Frees the bit of a temporary address, which may already be free. An API server that gets no response while it
+    /// Frees the bit of a temporary address, which may already be free. An API server that gets no response from etcd while it
     /// creates a Service treats the creation as failed, and releases the address (`beginCreate`,
-    /// `pkg/registry/core/service/storage/storage.go`, v1.32.2), although etcd may already have the Service.
+    /// `pkg/registry/core/service/storage/storage.go`, v1.32.2). But etcd may already have the Service.
     pub(in crate::renumber) fn free_bit(&self, temporary: IpAddr) -> Vec<KeyEdit> {
         self.free_bits(vec![self.bit(temporary)])
     }
@@ -220,8 +221,8 @@ impl Compiler<'_> {
         self.on_bitmap(FieldChange::Free { capacity: self.bitmap_capacity(), bits })
     }
 
-    /// Frees the bit of an old address, if the RangeAllocation has the old range: in a rollback it has that range again before
-    /// every Service has its old address.
+    /// Frees the bit of an old address, if the RangeAllocation has the old range. In a rollback, the RangeAllocation has the old
+    /// range again before every Service has its old address.
     pub(in crate::renumber) fn free_old_bit(&self, address: IpAddr) -> Option<KeyEdit> {
         let from = &self.work.bitmap.as_ref()?.from;
         let items = Items::parse(from)?;
@@ -233,7 +234,7 @@ impl Compiler<'_> {
         Some(only_if(holds, KeyEdit { key: self.range_key(), change }))
     }
 
-    /// Under dual write: these edits, if the RangeAllocation has the new range by then.
+    /// Under dual write: makes these edits conditional on the RangeAllocation, which must have the new range when the step runs.
     pub(in crate::renumber) fn if_of_the_new_range(
         &self,
         edits: Vec<KeyEdit>,
@@ -248,7 +249,7 @@ impl Compiler<'_> {
         vec![KeyEdit { key: self.range_key(), change: KeyChange::Edit { require, edits, fill: Vec::new() } }]
     }
 
-    /// The manual steps while the old addresses are held.
+    /// Returns the manual steps for the time in which the old addresses are held.
     pub(in crate::renumber) fn close(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         let dns: Vec<_> = self.work.dns().map(|dns| (dns.old_address, dns.new_address)).collect();

@@ -1,4 +1,4 @@
-//! The changes by which the guard of a soak restores a hold, or removes the hold of a deleted Service.
+//! The changes with which the guard restores a hold during a soak, or removes the hold of a deleted Service.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,8 @@ use crate::wire::edit::Condition;
 use crate::wire::{Field, FieldEdit, Text, Value};
 
 impl Compiler<'_> {
-    /// Holds the old address by the Service that now has this uid. `found`: its external IPs and its traffic policy as read.
+    /// Holds the old address again, by the Service with this uid. `found` contains the external IPs and the traffic policy of the
+    /// Service as read.
     pub(in crate::renumber) fn hold_again(
         &self,
         candidate: &Move,
@@ -29,8 +30,9 @@ impl Compiler<'_> {
         KeyEdit { key, change: KeyChange::Edit { require, edits, fill: Vec::new() } }
     }
 
-    /// Restores the old address of a Service whose owner changed its external IPs after its move. In their list the new address
-    /// replaces the old one. If the list does not have the old one, the new one is added if the Service can route it.
+    /// Restores the old address of a Service whose owner changed its external IPs after the move. In the list of external IPs,
+    /// the new address replaces the old address. If the list does not contain the old address, the new address is added if the
+    /// Service can route it.
     pub(in crate::renumber) fn flip_back(&self, candidate: &Move, service: &ServiceRecord) -> KeyEdit {
         let (old, new) = (candidate.old_address, candidate.new_address);
         let (listed, policy) = (&service.spec.external_ips, service.spec.external_traffic_policy.as_deref());
@@ -63,8 +65,8 @@ impl Compiler<'_> {
         KeyEdit { key, change: KeyChange::Edit { require, edits, fill: Vec::new() } }
     }
 
-    /// Removes addresses from the external IPs of a Service in its current state, and the traffic policy that netsurgeon set,
-    /// unless the Service needs a policy for its own node ports.
+    /// Removes addresses from the external IPs of a Service in its current state. Also removes the traffic policy that netsurgeon
+    /// set, unless the Service needs a policy for its own node ports.
     pub(in crate::renumber) fn route_no_more(
         &self,
         candidate: &Move,
@@ -93,23 +95,24 @@ impl Compiler<'_> {
         KeyEdit { key, change: KeyChange::Edit { require, edits, fill: Vec::new() } }
     }
 
-    /// Creates the IPAddress of one of its addresses again, dated ahead.
+    /// Creates the IPAddress of one of the Service's addresses again, with a creation timestamp in the future.
     pub(in crate::renumber) fn reserve_again(&self, candidate: &Move, address: IpAddr) -> KeyEdit {
         let value = self.new_ip_address(address, candidate);
         create(self.layout.ip_address(address), value, AHEAD_SECONDS)
     }
 
-    /// The same, dated now, as an API server creates it.
+    /// Creates the IPAddress of one of the Service's addresses again, with the current time as creation timestamp, like an API
+    /// server.
     pub(in crate::renumber) fn allocate_again(&self, candidate: &Move, address: IpAddr) -> KeyEdit {
         create(self.layout.ip_address(address), self.new_ip_address(address, candidate), 0)
     }
 
-    /// Dates the IPAddress of one of its addresses ahead again.
+    /// Sets the creation timestamp of the IPAddress of one of the Service's addresses to the future again.
     pub(in crate::renumber) fn reserve_longer(&self, candidate: &Move, address: IpAddr) -> KeyEdit {
         dated(self.layout.ip_address(address), owned_by(candidate), AHEAD_SECONDS)
     }
 
-    /// Assigns an IPAddress to the Service again that a repair loop recreated for one of its shadows.
+    /// Assigns an IPAddress to the Service again, after a repair loop recreated it for one of the Service's shadows.
     pub(in crate::renumber) fn reserve_back(
         &self,
         candidate: &Move,
@@ -123,8 +126,8 @@ impl Compiler<'_> {
         edit
     }
 
-    /// Frees an address, the old or the new one, if its IPAddress still refers to this Service or shadow and, with `created`,
-    /// still has that creation time, in seconds since 1970.
+    /// Frees the old or the new address, if its IPAddress still refers to this Service or shadow. With `created`, the IPAddress
+    /// must also still have this creation time, in seconds since 1970.
     pub(in crate::renumber) fn free(
         &self,
         candidate: &Move,
@@ -137,7 +140,7 @@ impl Compiler<'_> {
         discard(self.layout.ip_address(address), holds)
     }
 
-    /// Removes a shadow, in etcd, that has these addresses.
+    /// Deletes a shadow that has these addresses, directly in etcd.
     pub(in crate::renumber) fn drop_shadow(
         &self,
         candidate: &Move,
@@ -152,7 +155,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Creates the shadow that holds the old address again, with its `spec`.
+    /// Recreates the shadow that holds the old address, with the spec in `shadow`.
     pub(in crate::renumber) fn shadow_again(&self, candidate: &Move, shadow: &Shadow) -> KeyEdit {
         let value = shadow::manifest(candidate, shadow, &shadow.hold_name, candidate.old_address, &[]);
         let key = self.layout.service(&candidate.namespace, &shadow.hold_name);

@@ -13,8 +13,8 @@ use crate::wire::objects::MOVING;
 use crate::wire::{Field, FieldEdit, Value};
 
 impl Compiler<'_> {
-    /// Creates the shadow Services of a batch, adds the finalizer to the Services that they stand in for, waits for their
-    /// endpoints, and gives them their addresses.
+    /// Returns the steps that create the shadow Services of a batch, add the finalizer to the planned Services, wait for the
+    /// endpoints of the shadows, and give the shadows their addresses.
     pub(in crate::renumber) fn shadows(&self, batch: usize, moves: &[Move]) -> Vec<Step> {
         let with_shadow = || moves.iter().filter_map(|m| m.shadow.as_ref().map(|shadow| (m, shadow)));
         let mut steps = Vec::new();
@@ -24,7 +24,8 @@ impl Compiler<'_> {
             }
         }
         steps.extend(moves.iter().filter_map(|candidate| released("released-back", batch, candidate)));
-        // A deletion that started before does not check the finalizers again; it has completed by then.
+        // A deletion that started before the finalizer was added does not check it. Such a deletion has completed before the
+        // shadows get their addresses.
         steps.extend(with_shadow().map(|(candidate, _)| self.pin(candidate)));
         steps.extend(moves.iter().filter_map(|candidate| endpoints("endpoints", batch, candidate)));
         for (candidate, shadow) in with_shadow() {
@@ -41,11 +42,11 @@ impl Compiler<'_> {
         shadow_step(candidate, "make-shadow", name, Action::Do(Effect::Create { manifest }))
     }
 
-    /// Gives a shadow its address in etcd, in place of the temporary one. The bit of the temporary address is freed at once;
-    /// its IPAddress is deleted when every API server has observed that the shadow no longer has it.
+    /// Gives a shadow its address in etcd, in place of its temporary address. The bit of the temporary address is freed at once.
+    /// The IPAddress of the temporary address is deleted when every API server has observed the change.
     ///
-    /// Undone, the shadow is deleted in etcd: a deletion through the API would release the address, which its Service has by
-    /// then. So a rollback needs no temporary address. One that is not freed yet is freed with the shadow.
+    /// The undo deletes the shadow in etcd. A deletion through the API would release the address, which the planned Service has
+    /// by then. So a rollback needs no temporary address. A temporary address that is not freed yet is freed with the shadow.
     pub(super) fn give_address(
         &self,
         candidate: &Move,
@@ -77,8 +78,8 @@ impl Compiler<'_> {
         shadow_step(candidate, "give-address", name, action)
     }
 
-    /// The Service exists, has its old address, and the address still belongs to it: a Service that was deleted while the
-    /// shadow waited for endpoints has released it.
+    /// Returns the checks that the Service exists, has its old address, and still owns this address. A Service that was deleted
+    /// while the shadow waited for endpoints has released the address.
     fn is_to_move(&self, candidate: &Move, address: IpAddr) -> Vec<KeyCheck> {
         let mut checks = vec![self.has_old_addresses(candidate)];
         let is_missing = candidate.old_object_missing && address == candidate.old_address;
@@ -111,8 +112,7 @@ impl Compiler<'_> {
         steps
     }
 
-    /// Removes the warming shadow, in etcd: a deletion through the API would release the new address, which the Service now
-    /// has.
+    /// Removes the warming shadow in etcd. A deletion through the API would release the new address, which the Service now has.
     fn unwarm(&self, candidate: &Move) -> Option<Step> {
         let shadow = candidate.shadow.as_ref()?;
         let key = self.layout.service(&candidate.namespace, &shadow.warm_name);
@@ -128,10 +128,10 @@ impl Compiler<'_> {
 
 /// The finalizer that keeps a Service and its shadow while both have the same address.
 ///
-/// A deletion through the API releases the address, also if another Service has it. The allocator could then give it to a
-/// third Service while the remaining one still routes it (`AfterDelete` and `releaseAllocatedResources`,
-/// `pkg/registry/core/service/storage/storage.go` and `alloc.go`, v1.36.3). With a finalizer the object stays, and keeps its
-/// address, until its move is complete.
+/// A deletion through the API releases the address, even if another Service has it, too. The allocator could then give the
+/// address to a third Service while the other Service still routes it (`AfterDelete` and `releaseAllocatedResources`,
+/// `pkg/registry/core/service/storage/storage.go` and `alloc.go`, v1.36.3). With a finalizer, the deleted object stays and keeps
+/// its address until its move is complete.
 impl Compiler<'_> {
     /// Adds the finalizer to a Service, before a shadow gets its address.
     fn pin(&self, candidate: &Move) -> Step {
@@ -141,8 +141,8 @@ impl Compiler<'_> {
         step_of(candidate, "pin", Action::Swap { forward, backward })
     }
 
-    /// Removes the finalizer from a Service once no shadow has its address. [`released`] then waits for the deletion of a
-    /// Service that was deleted meanwhile.
+    /// Removes the finalizer from a Service once no shadow has its address. If the Service was deleted meanwhile, [`released`]
+    /// then waits until its deletion completes.
     fn unpin(&self, candidate: &Move) -> Option<Step> {
         candidate.shadow.as_ref()?;
         let [on, off] = [true, false].map(|listed| self.pinned(candidate, listed));
@@ -151,8 +151,8 @@ impl Compiler<'_> {
         Some(step_of(candidate, "unpin", action))
     }
 
-    /// Removes the finalizer from the shadow that holds the old address, and is now its only owner. A deletion that was
-    /// requested meanwhile is cancelled.
+    /// Removes the finalizer from the shadow that holds the old address, because only this shadow owns the address now. If a
+    /// client deleted the shadow meanwhile, its deletion is cancelled.
     fn unpin_shadow(&self, candidate: &Move) -> Option<Step> {
         let shadow = candidate.shadow.as_ref()?;
         let edit = |edits| {
@@ -166,7 +166,7 @@ impl Compiler<'_> {
         Some(shadow_step(candidate, "unpin", &shadow.hold_name, action))
     }
 
-    /// Adds the finalizer to the planned Service, or removes it; another Service of its name is not changed.
+    /// Adds the finalizer to the planned Service, or removes it. Another Service with the same name is not changed.
     pub(in crate::renumber) fn pinned(&self, candidate: &Move, listed: bool) -> KeyEdit {
         let key = self.layout.service(&candidate.namespace, &candidate.name);
         let change =
@@ -180,7 +180,7 @@ fn finalizer(listed: bool) -> FieldEdit {
     FieldEdit::item(Field::finalizers(), MOVING, listed)
 }
 
-/// A step on a shadow; its subject is the Service that the shadow stands in for.
+/// Returns a step on a shadow. The subject of the step is the Service for which the shadow stands in.
 fn shadow_step(candidate: &Move, name: &str, shadow: &str, action: Action) -> Step {
     let subject = format!("{}/{shadow}", candidate.namespace);
     Step { subject: candidate.id(), ..step(name, &subject, action) }

@@ -11,12 +11,12 @@ use std::fmt::Write;
 
 use super::{COLUMNS, Picture};
 
-/// Sizes of the drawing, in SVG units (pixels at the usual scale).
+/// Sizes in the drawing, in SVG units (pixels at the usual scale).
 const BLOCK: usize = 12;
 const GAP: usize = 2;
 const LEFT: usize = 180;
 const MARGIN: usize = 24;
-/// From light to dark; readable in grey, too.
+/// Colours of the shades, from light to dark; they differ in greyscale, too.
 const SHADES: [&str; 5] = ["#eef1f5", "#b9d3ee", "#7fb0de", "#3f83c4", "#0b4f94"];
 const BAND_FREE: &str = "#fff3c9";
 const BAND_EDGE: &str = "#d9a400";

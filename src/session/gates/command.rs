@@ -11,9 +11,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::time::{sleep, timeout};
 
-/// How often the end of the program is checked.
+/// How often to check whether the program has ended.
 const LOOK: Duration = Duration::from_millis(20);
-/// How many bytes of the end of its stderr are read.
+/// Number of bytes that are read from the end of the program's stderr.
 const END: u64 = 4096;
 
 /// A program with its arguments.
@@ -23,12 +23,12 @@ pub struct Program {
     arguments: Vec<String>,
 }
 
-/// The running program; its whole process group ends when this is dropped.
+/// A running program. Dropping this value ends its whole process group.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Until it is waited for, its process id is not reused.
+        // Until the process is waited for, the system does not use its process id again.
         if matches!(self.0.try_wait(), Ok(None)) {
             if let Some(group) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process_group(group, Signal::KILL);
@@ -60,7 +60,7 @@ impl Program {
         }
     }
 
-    /// Runs it to its end and returns the result. `batch` is the batch that would start, from 0.
+    /// Runs the program until it ends and returns the result. `batch` is the batch that would start, from 0.
     pub async fn run(
         &self,
         operation: &str,
@@ -68,7 +68,7 @@ impl Program {
         limit: Duration,
     ) -> Result<String, String> {
         let batch = batch.map_or_else(String::new, |batch| batch.saturating_add(1).to_string());
-        // A file instead of a pipe: a background process of the program may hold a pipe open for ever.
+        // Stderr goes to a file, not to a pipe: a background process of the program could hold a pipe open forever.
         let failed = |error: std::io::Error| format!("`{}` cannot be run: {error}", self.path.display());
         let mut said = tempfile::tempfile().map_err(failed)?;
         let child = Command::new(&self.path)
@@ -78,7 +78,7 @@ impl Program {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(said.try_clone().map_err(failed)?)
-            // Ctrl-C is for netsurgeon, which ends the program itself.
+            // Ctrl-C must reach only netsurgeon, which ends the program itself.
             .process_group(0)
             .spawn()
             .map_err(failed)?;

@@ -10,18 +10,18 @@ use crate::session::counted;
 
 /// A query and the limits of its samples.
 pub struct Query {
-    /// Sends the query.
+    /// Probe that sends the query.
     pub probe: Probe,
-    /// The limits.
+    /// Limits of the samples.
     pub limits: Limits,
 }
 
-/// The range of every sample, limits included.
+/// The allowed range of every sample, limits included.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// The minimum.
+    /// Minimum value.
     pub min: Option<f64>,
-    /// The maximum.
+    /// Maximum value.
     pub max: Option<f64>,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Limits {
 }
 
 impl Query {
-    /// Returns the URL of a query to the Prometheus at this base URL, which may have a path.
+    /// Returns the URL of a query to the Prometheus server at this base URL. The base URL can have a path.
     pub fn url(base: &str, query: &str) -> Result<String, String> {
         if base.contains(['?', '#']) {
             return Err(
@@ -55,14 +55,14 @@ impl Query {
         Ok(format!("{}/api/v1/query?query={}", base.trim_end_matches('/'), escaped(query)))
     }
 
-    /// Asks; returns the reason why the gate is open, or why it is closed.
+    /// Runs the query. Returns why the gate is open, or fails with the reason why it is closed.
     pub async fn ask(&self, limit: Duration) -> Result<String, String> {
         judge(&self.probe.get(limit).await?, self.limits)
     }
 }
 
-/// Judges an answer. A result that is not certainly within the limits is outside: no sample, a sample that is not a number, and
-/// an answer with a warning, which may lack samples.
+/// Checks an answer. The gate is open only if every sample is certainly within the limits. So it is closed if there is no sample,
+/// if a sample is not a number, or if the answer has a warning and may lack samples.
 fn judge(response: &Response, limits: Limits) -> Result<String, String> {
     let code = response.code;
     let answer: Value = serde_json::from_slice(&response.body)

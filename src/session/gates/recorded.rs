@@ -1,4 +1,4 @@
-//! Gates as the journal of an operation records them, so that a resume does not need them again.
+//! Gates as the journal of an operation records them, so that the operator need not give them again on resume.
 
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -8,14 +8,14 @@ use super::{GateSettings, LIMIT};
 use crate::session::{Failure, Voice};
 
 impl GateSettings {
-    /// Returns the same gates, with a fixed moment instead of a time of day or a duration.
+    /// Returns the same gates, with the time limit as a fixed moment instead of a time of day or a duration.
     pub fn fixed(&self) -> Result<Self, Failure> {
         let now = OffsetDateTime::now_utc();
         let until = self.until.map(|until| until.resolve(now).map(Until::At)).transpose();
         Ok(Self { until: until.map_err(Failure::usage)?, ..self.clone() })
     }
 
-    /// Returns the record of gates that are [`Self::fixed`]: `null` if there are none.
+    /// Returns the gates as JSON for the journal; `null` if there are none. The gates must be [`Self::fixed`].
     pub fn record(&self) -> Result<Value, Failure> {
         if *self == Self::default() {
             return Ok(Value::Null);
@@ -24,8 +24,8 @@ impl GateSettings {
             .map_err(|error| Failure::usage(format!("these gates cannot be recorded: {error}")))
     }
 
-    /// Returns these gates if any are given, else the recorded ones; no gates if `none` is set. A recorded time that has passed
-    /// is left out: the operator decided to resume after it.
+    /// Returns these gates if any are given, else the recorded gates; returns no gates if `none` is set. Leaves out a recorded
+    /// time limit that has passed: the operator decided to resume after it.
     pub fn or_recorded(&self, recorded: &Value, none: bool) -> Result<Self, Failure> {
         if none || *self != Self::default() || recorded.is_null() {
             return Ok(self.clone());
@@ -44,7 +44,7 @@ impl GateSettings {
         Ok(gates)
     }
 
-    /// Reports which gates are asked and recorded, or that recorded ones are ignored.
+    /// Reports which gates are checked and recorded, or that recorded gates are ignored.
     pub fn report(&self, voice: &Voice, recorded: &Value) {
         match (self.words(), recorded.is_null()) {
             (Some(words), _) => voice.note(&format!(

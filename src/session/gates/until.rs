@@ -1,4 +1,4 @@
-//! The time after which no batch starts, as operators write it.
+//! The time limit after which no batch starts, as operators write it.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{OffsetDateTime, Time};
 
-/// The time as given.
+/// The time limit as the operator gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Until {
     /// A moment.
     At(OffsetDateTime),
-    /// The next time that the clock shows this, in UTC.
+    /// The next occurrence of this time of day, in UTC.
     Clock(Time),
     /// A duration from now.
     After(Duration),
 }
 
-/// Reads RFC 3339, `HH:MM`, or `+` and a duration of hours, minutes and seconds as in `+1h30m`.
+/// Parses RFC 3339, `HH:MM`, or `+` and a duration of hours, minutes and seconds as in `+1h30m`.
 pub fn parse(text: &str) -> Result<Until, String> {
     if let Some(duration) = text.strip_prefix('+') {
         return duration_of(duration).map(Until::After).ok_or_else(|| wrong("`+90m`, `+1h30m` or `+45s`"));
@@ -37,7 +37,7 @@ fn wrong(examples: &str) -> String {
     format!("give a time as in {examples}")
 }
 
-/// Reads `1h30m`, each unit at most once and in descending order.
+/// Parses a duration such as `1h30m`, each unit at most once and in descending order.
 pub fn duration_of(text: &str) -> Option<Duration> {
     let (mut rest, mut seconds) = (text, 0_u64);
     for (unit, worth) in [('h', 3600_u64), ('m', 60), ('s', 1)] {
@@ -58,7 +58,7 @@ pub fn words(moment: OffsetDateTime) -> String {
     moment.to_offset(time::UtcOffset::UTC).format(format).unwrap_or_default()
 }
 
-/// In the form that [`parse`] reads.
+/// Formats the time limit as [`parse`] reads it.
 impl fmt::Display for Until {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -84,7 +84,7 @@ impl From<Until> for String {
 }
 
 impl Until {
-    /// Returns the moment; one that has passed is rejected.
+    /// Returns the time limit as a moment. Fails if the moment has passed.
     pub fn resolve(self, now: OffsetDateTime) -> Result<OffsetDateTime, String> {
         let too_far = || "`--until` is too far away".to_string();
         let moment = match self {

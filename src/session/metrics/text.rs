@@ -1,20 +1,20 @@
-//! The figures in Prometheus' text format, version 0.0.4 (<https://prometheus.io/docs/instrumenting/exposition_formats/>). Names
-//! follow its conventions: the unit at the end, `_total` for counters, `_info` for texts.
+//! Metrics in the text format of Prometheus, version 0.0.4 (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
+//! Metric names follow the conventions of Prometheus: the unit at the end, `_total` for counters, `_info` for texts.
 
 use std::fmt::{Display, Write as _};
 
-/// Figures that can be exposed.
+/// A source of metrics.
 pub trait Figures: Send + Sync {
-    /// Writes the families of metrics, each once.
+    /// Writes each family of metrics once.
     fn write(&self, page: &mut Page);
 
-    /// Whether the process still makes progress, for a liveness probe.
+    /// Returns whether the process still makes progress, for a liveness probe.
     fn is_well(&self) -> bool {
         true
     }
 }
 
-/// Returns the page.
+/// Returns the page of metrics.
 pub fn page(figures: Option<&dyn Figures>, writes: u64) -> String {
     let mut page = Page(String::new());
     page.info("netsurgeon_build_info", "The program.", &[("version", env!("CARGO_PKG_VERSION"))]);
@@ -30,7 +30,7 @@ pub fn page(figures: Option<&dyn Figures>, writes: u64) -> String {
 pub struct Page(String);
 
 impl Page {
-    /// Starts a family of metrics: `counter`, `gauge` or `summary`.
+    /// Starts a family of metrics of this kind: `counter`, `gauge` or `summary`.
     pub fn family(&mut self, name: &str, kind: &str, help: &str) {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -50,7 +50,7 @@ impl Page {
         self.sample(name, &[], value);
     }
 
-    /// Writes a family with one text.
+    /// Writes a family with one sample whose labels contain texts.
     pub fn info(&mut self, name: &str, help: &str, labels: &[(&str, &str)]) {
         self.family(name, "gauge", help);
         self.sample(name, labels, 1);

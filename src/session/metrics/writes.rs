@@ -1,4 +1,4 @@
-//! Counts writes: a store that wraps a store.
+//! Counts the writes to a store, by wrapping the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use crate::store::{
     CommitError, Entry, Key, KeyRange, ReadStore, Revision, StoreError, Transaction, Visitor, WriteStore,
 };
 
-/// A shared counter.
+/// A shared counter of writes.
 #[derive(Debug, Clone, Default)]
 pub struct Writes(Arc<AtomicU64>);
 
@@ -22,9 +22,9 @@ impl Writes {
 
 /// A store whose transactions are counted.
 pub struct Counted<'a> {
-    /// The store.
+    /// The wrapped store.
     pub store: &'a dyn WriteStore,
-    /// The counter.
+    /// Counter of the store's writes.
     pub writes: Writes,
 }
 

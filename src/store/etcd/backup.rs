@@ -1,6 +1,6 @@
-//! A snapshot of a live etcd. The file gets its name after it was read back.
+//! Saves a snapshot of a live etcd. The file gets its final name only after its content was verified.
 //!
-//! The bytes are those of `etcdctl snapshot save`: etcd streams its database and then the SHA-256 of it
+//! The file has the same format as with `etcdctl snapshot save`: etcd streams its database, then the SHA-256 of the database
 //! (`sendSnapshot`, server/etcdserver/api/v3rpc/maintenance.go, v3.6.16).
 
 use std::fs::File;
@@ -17,25 +17,25 @@ use super::failure::Failure;
 use crate::store::snapshot::SnapshotStore;
 use crate::store::{Access, KeyRange, Revision, StoreError};
 
-/// A snapshot that was saved and checked.
+/// A saved and verified snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Backup {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its size in bytes.
+    /// Size of the file, in bytes.
     pub size: u64,
-    /// The newest revision in it.
+    /// Newest revision in the snapshot.
     pub revision: Revision,
-    /// The number of keys at that revision.
+    /// Number of keys at the newest revision.
     pub keys: usize,
 }
 
 impl EtcdStore {
-    /// Streams a snapshot of one member into a new file, reads it back (checksum and structure), and only
-    /// then renames the file. An existing file is not changed.
+    /// Streams a snapshot of one member into a temporary file, verifies its checksum and structure, and then renames the file.
+    /// Never changes an existing file.
     ///
-    /// Fails as a read does, with [`StoreError::Write`] if the file cannot be written, and as
-    /// [`SnapshotStore::open`] does if the received bytes are damaged; then no file is left.
+    /// Fails like a read from etcd, with [`StoreError::Write`] if the file cannot be written, and like [`SnapshotStore::open`] if
+    /// the received bytes are damaged. After a failure the file is deleted.
     pub async fn save_snapshot(&self, path: &Path) -> Result<Backup, StoreError> {
         let write = |source| StoreError::Write { path: path.to_path_buf(), source };
         if path.exists() {
@@ -43,7 +43,7 @@ impl EtcdStore {
         }
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
-        // Readable only by its owner, and deleted unless it is kept: it has every Secret of the cluster.
+        // The file contains every Secret of the cluster. So only its owner can read it, and it is deleted on failure.
         let mut partial = NamedTempFile::with_prefix_in(".snapshot-", directory).map_err(write)?;
         self.stream_into(partial.as_file_mut()).await?.map_err(write)?;
         partial.as_file().sync_all().map_err(write)?;
@@ -58,7 +58,7 @@ impl EtcdStore {
         Ok(Backup { path: path.to_path_buf(), size, revision, keys })
     }
 
-    /// Writes the member's stream. The outer error is etcd's, the inner one the file's.
+    /// Writes the stream of a member to a file. The outer error comes from etcd, the inner error from the file.
     async fn stream_into(&self, file: &mut File) -> Result<std::io::Result<()>, StoreError> {
         let patience: Duration = self.connection.request_timeout();
         let denied = || Access::Administer("take a snapshot");

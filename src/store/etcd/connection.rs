@@ -1,8 +1,7 @@
-//! Requests to any member that answers: one client per endpoint, the next one if one fails, with a
-//! bounded back-off.
+//! Sends requests to any member that answers. Each endpoint has its own client. After a failure the next endpoint is tried, with
+//! a limited back-off.
 //!
-//! Its guarantees: every request ends within a time that the options give, and a write is sent a
-//! second time only if the first one was certainly not executed.
+//! Every request ends within the time limits of the options. A write is sent again only if it was certainly not executed before.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,47 +16,48 @@ use super::EtcdOptions;
 use super::failure::{Failure, Kind};
 use crate::store::{Access, StoreError};
 
-/// First pause after every endpoint has failed once; it doubles with each round.
+/// Pause after every endpoint has failed once. The pause doubles with each round.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How long an endpoint can take to report its cluster when the connection is opened; an unreachable one is skipped.
+/// Timeout for an endpoint to report its cluster id when the connection is opened. An unreachable endpoint is skipped.
 const FELLOWS: Duration = Duration::from_secs(2);
-/// A new token is refused only while the members' auth stores differ, which lasts only moments.
+/// Most authentications for one request. etcd rejects a new token only for a short time, while the auth stores of the members
+/// differ.
 const MOST_AUTHENTICATIONS: u32 = 4;
 
 /// Whether a request is idempotent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
-    /// It changes nothing.
+    /// The request changes nothing, or may be repeated.
     Read,
-    /// It does.
+    /// The request changes data and must not be repeated.
     Write,
 }
 
-/// The time limit of a request.
+/// Time limits of a request.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
-    /// With all retries; an attempt that started within it is completed.
+    /// Time limit with all retries. An attempt that started within this time is completed.
     patience: Duration,
-    /// Sent once.
+    /// Time limit of one attempt.
     request: Duration,
 }
 
-/// The clients of an etcd.
+/// The clients of an etcd cluster.
 pub(super) struct Connection {
     options: EtcdOptions,
     tls: Option<TlsOptions>,
     urls: Vec<String>,
-    /// One for each URL, created on first use.
+    /// One client for each URL, created on first use.
     clients: Vec<Mutex<Option<Client>>>,
-    /// The index of the next endpoint.
+    /// Index of the endpoint to use next.
     current: AtomicUsize,
-    /// The id of the cluster, and the first endpoint that reported it.
+    /// Id of the cluster, and the index of the first endpoint that reported it.
     cluster: OnceLock<(u64, usize)>,
 }
 
 impl Connection {
-    /// Connects to the first endpoint that answers.
+    /// Connects to the first endpoint that answers, and checks that the other endpoints belong to the same cluster.
     pub(super) async fn open(options: EtcdOptions) -> Result<Self, StoreError> {
         let urls = options.urls()?;
         let tls = options.tls()?;
@@ -72,7 +72,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Checks that all endpoints that answer in time belong to one cluster; later connections are checked again.
+    /// Checks that all endpoints that answer in time belong to one cluster. Later connections are checked, too.
     async fn is_of_one_cluster(&self) -> Result<(), Failure> {
         let all = (0..self.urls.len()).map(|endpoint| timeout(FELLOWS, self.client(endpoint)));
         for answer in join_all(all).await.into_iter().flatten() {
@@ -85,7 +85,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Compares the cluster of an endpoint with that of the other endpoints.
+    /// Checks that an endpoint has the same cluster id as the other endpoints.
     fn same_cluster(&self, endpoint: usize, cluster: Option<u64>) -> Result<(), Failure> {
         let Some(cluster) = cluster else { return Ok(()) };
         let (first, teller) = *self.cluster.get_or_init(|| (cluster, endpoint));
@@ -106,12 +106,12 @@ impl Connection {
         self.urls.join(",")
     }
 
-    /// Returns the time limit of one response.
+    /// Returns the time limit of one request.
     pub(super) fn request_timeout(&self) -> Duration {
         self.options.request_timeout
     }
 
-    /// Sends a request, with retries and other endpoints if that is safe and useful.
+    /// Sends a request. Retries it, also at other endpoints, if a retry is safe and can help.
     pub(super) async fn request<T, F>(&self, kind: Request, send: impl Fn(Client) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
@@ -119,8 +119,7 @@ impl Connection {
         self.request_within(self.limits(self.options.retry_for), kind, send).await
     }
 
-    /// Sends an idempotent request that is useless after a time limit: every endpoint gets a part of
-    /// that time.
+    /// Sends an idempotent request that is useful only within a time limit. Every endpoint gets an equal part of this time.
     pub(super) async fn request_soon<T, F>(
         &self,
         within: Duration,
@@ -134,7 +133,7 @@ impl Connection {
         self.request_within(limits, Request::Read, send).await
     }
 
-    /// Sends a read-only request to every endpoint, once.
+    /// Sends a read-only request to every endpoint once.
     pub(super) async fn every_endpoint<T, F>(
         &self,
         within: Duration,
@@ -146,7 +145,7 @@ impl Connection {
         join_all((0..self.urls.len()).map(|endpoint| self.attempt(endpoint, within, within, &send))).await
     }
 
-    /// Connects to other endpoints in the same way.
+    /// Connects to other endpoints with the same credentials.
     pub(super) async fn elsewhere(&self, urls: &[String], within: Duration) -> Result<Self, StoreError> {
         let options = EtcdOptions {
             endpoints: urls.to_vec(),
@@ -222,17 +221,17 @@ impl Connection {
             Ok(client) => client?,
             Err(_) => return Err(Failure::timed_out(connect_limit.as_secs()).beforehand()),
         };
-        // An attempt that has started keeps its own time limit even if the total ends meanwhile: to abort a write
-        // would make its outcome unknown without need.
+        // An attempt keeps its own time limit, even if the total time ends first. An aborted write would have an unknown outcome
+        // without need.
         if let Ok(answer) = timeout(limit, send(client)).await {
             return answer.map_err(Failure::from);
         }
-        // The connection can be broken without notice: the next request connects again.
+        // The connection may be broken without an error, so the next request connects again.
         self.forget(endpoint);
         Err(Failure::timed_out(limit.as_secs()))
     }
 
-    /// Returns the client of an endpoint, authenticated and verified by one response.
+    /// Returns the client of an endpoint, after it has authenticated and received one response.
     async fn client(&self, endpoint: usize) -> Result<Client, Failure> {
         let slot = |endpoint: usize| self.clients.get(endpoint).map(|slot| slot.lock());
         let ready = slot(endpoint).and_then(|slot| slot.unwrap_or_else(PoisonError::into_inner).clone());
@@ -259,7 +258,7 @@ impl Connection {
         Ok(client)
     }
 
-    /// Drops an endpoint's client, so that the next request connects and authenticates again.
+    /// Drops the client of an endpoint, so that the next request connects and authenticates again.
     fn forget(&self, endpoint: usize) {
         if let Some(slot) = self.clients.get(endpoint) {
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -272,8 +271,8 @@ impl Connection {
         let _ = self.current.compare_exchange(endpoint, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// No pause until every endpoint was tried, then a doubling one, with a jitter of up to one half so
-    /// that several clients do not retry together.
+    /// Returns the pause before the next attempt. There is no pause until every endpoint was tried; then the pause doubles with
+    /// each round. A random jitter of up to one half prevents clients from retrying at the same time.
     fn pause(&self, attempts: u32) -> Duration {
         let rounds = attempts.checked_div(self.endpoint_count()).unwrap_or_default();
         let Some(doublings) = rounds.checked_sub(1) else { return Duration::ZERO };
@@ -281,17 +280,17 @@ impl Connection {
         FIRST_PAUSE.saturating_mul(factor).min(LONGEST_PAUSE).mul_f64(rand::random_range(0.5..=1.0))
     }
 
-    /// Builds the error of a failed read.
+    /// Returns the error of a failed read.
     pub(super) fn read_error(&self, failure: Failure) -> StoreError {
         self.error(failure, self.options.retry_for)
     }
 
-    /// Builds the error of a request that was retried for this time.
+    /// Returns the error of a request that was retried for the time `patience`.
     pub(super) fn error(&self, failure: Failure, patience: Duration) -> StoreError {
         let endpoints = self.endpoints();
         let reason = failure.reason;
         match failure.kind {
-            // A proxy may have been starting, so the request was retried; not any longer.
+            // The request was retried because a proxy may have been starting. After the retries it is a configuration error.
             Kind::Transient if reason.contains("tls handshake eof") => StoreError::Configuration {
                 what: format!("the connection to etcd at `{endpoints}`"),
                 reason: format!("{reason}; check whether this endpoint uses https"),
@@ -314,13 +313,12 @@ impl Connection {
     }
 }
 
-/// Verifies that the endpoint answers and accepts the credentials: one key, read through a quorum. A user
-/// without permission to read that key is accepted.
-/// Returns the id of its cluster, if the response has it.
+/// Checks that the endpoint answers and accepts the credentials, by a quorum read of one key. A user without permission to read
+/// this key is accepted. Returns the cluster id, if the response contains it.
 async fn probe(client: &Client) -> Result<Option<u64>, Failure> {
     let options = GetOptions::new().with_limit(1).with_keys_only();
     match client.kv_client().get(super::FIRST_KEY, Some(options)).await.map_err(Failure::from) {
-        // Every user is allowed to get a member's status.
+        // Every user is allowed to read the status of a member.
         Err(failure) if failure.kind == Kind::PermissionDenied => {
             let status = client.maintenance_client().status().await.map_err(Failure::from)?;
             Ok(status.header().map(ResponseHeader::cluster_id))

@@ -1,40 +1,39 @@
-//! The meaning of a failed request: retry, authenticate again, or give up; and whether a write can have
-//! happened.
+//! Classifies failed requests: retry, authenticate again, or give up. Also decides whether a failed write may have been executed.
 //!
-//! etcd's own failures are identified by their messages, which are part of its API (api/v3rpc/rpctypes/error.go,
-//! v3.6.16; v3.4 has the same ones): gRPC codes alone do not distinguish a wrong password from a request that is
-//! too large. All other failures are those of the transport.
+//! etcd's own errors are recognized by their messages, which are part of its API (api/v3rpc/rpctypes/error.go, v3.6.16; v3.4 has
+//! the same messages). The gRPC codes alone do not distinguish a wrong password from a request that is too large. All other
+//! failures are transport errors.
 
 use std::error::Error as _;
 
 use etcd_client::Error;
 
-/// The kind of a failed request, by what to do about it.
+/// The kind of a failure, which decides how to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It can succeed on another member or a little later.
+    /// The request can succeed on another member or later.
     Transient,
-    /// The token is too old: authenticate again.
+    /// The token is no longer valid: authenticate again.
     Token,
     /// The user, password or client certificate is rejected.
     Unauthenticated,
-    /// The user is not allowed to do this.
+    /// The user lacks a permission.
     PermissionDenied,
-    /// The settings are not usable: TLS, a URL.
+    /// A setting cannot be used, for example TLS or a URL.
     Configuration,
-    /// An endpoint is a member of another etcd cluster than the first.
+    /// An endpoint belongs to another etcd cluster than the first endpoint.
     OtherCluster,
     /// The revision is compacted.
     Compacted,
     /// The revision does not exist yet.
     FutureRevision,
-    /// The request itself is refused; a retry does not help.
+    /// etcd refused the request; a retry does not help.
     Refused,
     /// The response exceeds the client's limit.
     TooLarge,
-    /// The lease does not exist: it has expired.
+    /// The lease does not exist, usually because it has expired.
     NoSuchLease,
-    /// Anything else.
+    /// Any other failure.
     Other,
 }
 
@@ -48,9 +47,9 @@ pub(super) struct Failure {
     pub reason: String,
 }
 
-/// etcd's messages, their kinds, and whether the request was certainly not executed. A proposal that
-/// times out or is dropped at a change of leaders can still be applied (`processInternalRaftRequestOnce`,
-/// server/etcdserver/v3_server.go, v3.6.16). `no leader` comes from the interceptor before it.
+/// etcd's messages, their kinds, and whether the request was certainly not executed. A proposal that times out or is dropped at a
+/// change of the leader can still be applied (`processInternalRaftRequestOnce`, server/etcdserver/v3_server.go, v3.6.16).
+/// `no leader` comes from an interceptor that runs before the proposal.
 const WORDS: &[(&str, Kind, bool)] = &[
     ("etcdserver: invalid auth token", Kind::Token, true),
     ("etcdserver: revision of auth store is old", Kind::Token, true),
@@ -63,9 +62,10 @@ const WORDS: &[(&str, Kind, bool)] = &[
     ("etcdserver: mvcc: required revision is a future revision", Kind::FutureRevision, true),
     ("etcdserver: mvcc: database space exceeded", Kind::Refused, true),
     ("etcdserver: request is too large", Kind::Refused, true),
-    // gRPC's own message, about the server's limit for requests (`MaxRequestBytes` and 512 KiB).
+    // Message of gRPC: the request exceeds the server's limit (`MaxRequestBytes` and 512 KiB).
     ("received message larger than max", Kind::Refused, true),
-    // tonic's message, about this client's limit (`decode_chunk`, src/codec/decode.rs, 0.14). A write has been executed.
+    // Message of tonic: the answer exceeds this client's limit (`decode_chunk`, src/codec/decode.rs, 0.14). A write has been
+    // executed.
     ("decoded message length too large", Kind::TooLarge, false),
     ("etcdserver: too many operations in txn request", Kind::Refused, true),
     ("etcdserver: duplicate key given in txn request", Kind::Refused, true),
@@ -79,7 +79,7 @@ const WORDS: &[(&str, Kind, bool)] = &[
     ("etcdserver: unhealthy cluster", Kind::Transient, false),
 ];
 
-/// gRPC codes by number (this crate does not depend on the crate that names them).
+/// gRPC status codes by number. netsurgeon does not depend on the crate that defines their names.
 mod code {
     pub(super) const INVALID_ARGUMENT: i32 = 3;
     pub(super) const PERMISSION_DENIED: i32 = 7;
@@ -90,13 +90,13 @@ mod code {
 }
 
 impl Failure {
-    /// A request that exceeded its time limit.
+    /// Returns the failure of a request that exceeded its time limit.
     pub(super) fn timed_out(seconds: u64) -> Self {
         let reason = format!("no answer within {seconds} s");
         Self { kind: Kind::Transient, not_carried_out: false, reason }
     }
 
-    /// The same failure, but of a request before the one in question.
+    /// Returns the failure marked as not executed. For failures of the connection attempt, which comes before the request.
     pub(super) fn beforehand(self) -> Self {
         Self { not_carried_out: true, ..self }
     }
@@ -105,8 +105,7 @@ impl Failure {
         WORDS.iter().find(|(words, ..)| reason.contains(words)).map(|(_, kind, not)| (*kind, *not))
     }
 
-    /// Classifies a failure of the transport by the messages of its causes: hyper and rustls do not
-    /// expose them in another way.
+    /// Classifies a transport error by the messages of its causes, because hyper and rustls offer no other way.
     fn of_transport(reason: String) -> Self {
         let has = |words: &[&str]| words.iter().any(|word| reason.contains(word));
         let by_server = ["received fatal alert: ", "CertificateRequired", "BadCertificate"];
@@ -151,7 +150,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// An error with its causes, each once.
+/// Formats an error with its causes, each printed once.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -170,7 +169,7 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 mod tests {
     use super::*;
 
-    /// A write is retried only if it was certainly not executed.
+    /// The mark matters because a write is retried only if it was certainly not executed.
     #[test]
     fn only_requests_not_executed_are_marked_so() {
         let cases = [

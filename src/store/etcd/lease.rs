@@ -1,7 +1,7 @@
-//! Leases of a live etcd.
+//! Leases of a live etcd cluster.
 //!
-//! Each renewal of a lease is a request of its own, to any member that answers, and not
-//! a message on one long stream: a broken stream must be detected before it can be replaced.
+//! Each renewal of a lease is a separate request to any member that answers. A long stream of renewals is not used, because a
+//! broken stream must be detected before it can be replaced.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::failure::Kind;
 use crate::store::lease::{Granted, LeaseId, LeaseStore};
 use crate::store::{Action, Change, CommitError, Expected, Key, Revision, StoreError, Transaction};
 
-/// The client library's message if the response has no TTL (`LeaseClient::keep_alive`).
+/// Message of the client library for a response without a TTL (`LeaseClient::keep_alive`).
 const LEASE_NOT_FOUND: &str = "lease not found";
 
 #[async_trait]
@@ -22,7 +22,7 @@ impl LeaseStore for EtcdStore {
     async fn grant(&self, ttl: Duration) -> Result<Granted, StoreError> {
         let seconds = whole_seconds(ttl);
         let send = |client: Client| async move { client.lease_client().grant(seconds, None).await };
-        // If it is sent twice, it creates two leases; the unused one expires.
+        // If the request is sent twice, etcd creates two leases; the unused lease expires.
         let answer = self.connection.request(Request::Read, send).await;
         let answer = answer.map_err(|failure| self.connection.read_error(failure))?;
         let ttl = Duration::from_secs(u64::try_from(answer.ttl()).unwrap_or_default());
@@ -54,7 +54,7 @@ impl LeaseStore for EtcdStore {
         let send = |client: Client| async move { client.lease_client().time_to_live(lease.0, None).await };
         let answer = self.connection.request(Request::Read, send).await;
         let answer = answer.map_err(|failure| self.connection.read_error(failure))?;
-        // -1 for an expired lease (`LeaseTimeToLiveResponse`, api/etcdserverpb/rpc.proto, v3.6.16).
+        // The TTL of an expired lease is -1 (`LeaseTimeToLiveResponse`, api/etcdserverpb/rpc.proto, v3.6.16).
         Ok(u64::try_from(answer.ttl()).ok().map(Duration::from_secs))
     }
 
@@ -68,7 +68,7 @@ impl LeaseStore for EtcdStore {
     }
 }
 
-/// etcd counts in seconds; a fraction is rounded up.
+/// Returns the TTL in whole seconds, as etcd requires. A fraction is rounded up.
 fn whole_seconds(ttl: Duration) -> i64 {
     let fraction = u64::from(ttl.subsec_nanos() > 0);
     i64::try_from(ttl.as_secs().saturating_add(fraction)).unwrap_or(i64::MAX).max(1)

@@ -1,4 +1,4 @@
-//! The state of an etcd's members: every member is queried, not only the given endpoints.
+//! Reads the state of all members of an etcd cluster, not only of the given endpoints.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,49 +12,49 @@ use super::EtcdStore;
 use super::connection::{Connection, Request};
 use crate::store::{Access, StoreError};
 
-/// The time limit for the status of one member: far longer than a healthy member needs.
+/// Timeout for the status of one member, much longer than a healthy member needs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A member of an etcd.
+/// A member of an etcd cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its id.
+    /// Id of the member.
     pub id: u64,
-    /// Its name; empty if it has never started.
+    /// Name of the member; empty if the member has never started.
     pub name: String,
-    /// Whether it is a learner, without a vote.
+    /// Whether the member is a learner, which has no vote.
     pub is_learner: bool,
-    /// The addresses in its client and peer URLs; host names are omitted.
+    /// IP addresses in the client and peer URLs of the member, without host names.
     pub addresses: Vec<IpAddr>,
-    /// Its status, or why it has none.
+    /// Status of the member, or the reason why it is unknown.
     pub status: Result<MemberStatus, String>,
 }
 
 /// The status of a member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemberStatus {
-    /// As in `3.6.16`.
+    /// Version of etcd, as in `3.6.16`.
     pub version: String,
-    /// Size of its database, in bytes.
+    /// Size of the database, in bytes.
     pub size: u64,
-    /// The quota of its database, in bytes; `None` before 3.6, which does not report it.
+    /// Quota of the database, in bytes; `None` before etcd 3.6, which does not report the quota.
     pub quota: Option<u64>,
-    /// Id of the member that it considers the leader, 0 for none.
+    /// Id of the leader, as this member sees it; 0 without a leader.
     pub leader: u64,
-    /// The raft term, incremented by each election.
+    /// Raft term, which each election increments.
     pub term: u64,
-    /// Its raft index.
+    /// Raft index of the member.
     pub index: u64,
-    /// The errors that it reports.
+    /// Errors that the member reports.
     pub errors: Vec<String>,
 }
 
-/// An alarm of an etcd.
+/// An alarm of an etcd cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alarm {
-    /// A database has reached its quota: etcd refuses all writes.
+    /// A database has reached its quota, so etcd refuses all writes.
     NoSpace,
-    /// Members differ in their data.
+    /// The data of the members differs.
     Corrupt,
 }
 
@@ -68,7 +68,7 @@ impl EtcdStore {
         })?;
         let status = |client: Client| async move { client.maintenance_client().status().await };
         let own = self.connection.every_endpoint(PATIENCE, status).await;
-        // A member can be reachable only at a given endpoint, and not at the URLs that it advertises.
+        // A member may be reachable only at a given endpoint, and not at its advertised URLs.
         let known: HashMap<u64, MemberStatus> = own
             .into_iter()
             .flatten()
@@ -122,7 +122,7 @@ async fn ask(connection: &Connection, urls: &[String]) -> Result<MemberStatus, S
     }
 }
 
-/// The hosts of URLs, as in `https://[2001:db8::1]:2379`, that are addresses.
+/// Returns the IP addresses in URLs such as `https://[2001:db8::1]:2379`. Skips host names.
 fn addresses<'u>(urls: impl Iterator<Item = &'u String>) -> Vec<IpAddr> {
     let host = |url: &String| url.parse::<Uri>().ok()?.host().map(str::to_string);
     urls.filter_map(host).filter_map(|host| host.trim_matches(['[', ']']).parse().ok()).collect()

@@ -1,11 +1,11 @@
-//! A live etcd as a store.
+//! A live etcd cluster as a store.
 //!
-//! Its guarantees: every call ends within the time that the options give; a scan reads all of its pages at
-//! one revision; reads are retried while members fail or elect a leader; a write is never retried unless
-//! it was certainly not executed, and an unknown outcome is reported as such.
+//! Every call ends within the time limits of the options. A scan reads all its pages at one revision. Reads are retried while
+//! members fail or elect a leader. A write is retried only if it was certainly not executed; otherwise its outcome is reported as
+//! unknown.
 //!
-//! The parts: [`options`] the settings, [`connection`] endpoints and retries, [`failure`] the meaning of etcd's
-//! errors, [`lease`] keys with a TTL. Only this module uses the client library.
+//! The submodules: [`options`] has the settings, [`connection`] endpoints and retries, [`failure`] the classes of errors,
+//! [`lease`] keys with a TTL. Only this module uses the client library.
 
 mod backup;
 mod connection;
@@ -33,32 +33,32 @@ use super::{
     StoreError, Transaction, Visitor, WriteStore,
 };
 
-/// The first key that etcd accepts; as the end of a range it means "no end" (`RangeRequest` in
+/// The first key that etcd accepts. As the end of a range it means "no upper limit" (`RangeRequest` in
 /// api/etcdserverpb/rpc.proto, v3.6.16).
 const FIRST_KEY: &[u8] = &[0];
-/// A page of large values exceeds gRPC's default limit of 4 MiB for a client's responses. etcd itself sends
-/// up to this much (`maxSendBytes`, server/etcdserver/api/v3rpc/grpc.go, v3.6.16).
+/// Longest accepted response, in bytes: the limit of etcd's responses (`maxSendBytes`, server/etcdserver/api/v3rpc/grpc.go,
+/// v3.6.16). gRPC's default limit of 4 MiB is too small for a page of large values.
 const LARGEST_ANSWER: usize = i32::MAX as usize;
-/// A larger page is refused and requested again with fewer keys. Stored values can have any size, and 500 values of
-/// 1.5 MiB would take 750.
+/// Longest page of a scan, in bytes. A longer page is rejected and requested again with fewer keys, because stored values can
+/// have any size: 500 values of 1.5 MiB would take 750 MiB.
 const LARGEST_PAGE: usize = 16 << 20;
-/// Keys read in one transaction: below etcd's limit of 128 operations (`--max-txn-ops`).
+/// Most keys to read in one transaction. etcd's limit is 128 operations (`--max-txn-ops`).
 const KEYS_AT_ONCE: usize = 100;
-/// The time limit to query the oldest revision after a read of a compacted one; it is used only for the error message.
+/// Time limit to query the oldest revision, after a read of a compacted revision failed. Only the error message needs it.
 const OLDEST_REVISION_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A live etcd. See the module documentation.
+/// A live etcd cluster. See the module documentation.
 pub struct EtcdStore {
     connection: Connection,
     page_size: i64,
 }
 
 impl EtcdStore {
-    /// Connects, authenticates and reads once.
+    /// Connects, authenticates, and checks the connection with one read.
     ///
-    /// Fails with [`StoreError::Configuration`] (certificates, TLS, endpoints), [`StoreError::Unreachable`]
-    /// after `connect_timeout` for each endpoint, [`StoreError::Unauthenticated`] for a wrong password or a
-    /// client certificate that the server rejects.
+    /// Fails with [`StoreError::Configuration`] (certificates, TLS, endpoints), [`StoreError::Unreachable`] after
+    /// `connect_timeout` for each endpoint, [`StoreError::Unauthenticated`] for a wrong password or a rejected client
+    /// certificate.
     pub async fn connect(options: EtcdOptions) -> Result<Self, StoreError> {
         let page_size = options.page_size.max(1);
         Ok(Self { connection: Connection::open(options).await?, page_size })
@@ -82,9 +82,9 @@ impl EtcdStore {
         self.connection.request(Request::Read, send).await
     }
 
-    /// Reads a few keys in one transaction.
+    /// Reads at most [`KEYS_AT_ONCE`] keys in one transaction.
     async fn get_some(&self, keys: &[Key]) -> Result<Vec<Option<Entry>>, StoreError> {
-        // etcd accepts no empty key, and has none.
+        // etcd does not accept an empty key, so an empty key never exists.
         let askable = keys.iter().filter(|key| !key.as_bytes().is_empty());
         let gets: Vec<TxnOp> = askable.map(|key| TxnOp::get(key.as_bytes(), None)).collect();
         let send = |client: Client| {
@@ -104,7 +104,7 @@ impl EtcdStore {
         Ok(keys.iter().map(of).collect())
     }
 
-    /// Builds the error of a failed read at a revision.
+    /// Returns the error of a failed read at a revision.
     async fn read_error(&self, failure: Failure, at: Option<Revision>) -> StoreError {
         let asked = at.unwrap_or_default();
         match failure.kind {
@@ -117,8 +117,8 @@ impl EtcdStore {
         }
     }
 
-    /// Queries the revision of the last compaction. etcd reports it only to a watcher that starts too early
-    /// (`compact_revision` of `WatchResponse`). If it does not answer, the result is "a later one".
+    /// Returns the revision of the last compaction. etcd reports it only to a watch that starts at a compacted revision
+    /// (`compact_revision` of `WatchResponse`). Without an answer, returns the revision after `asked`.
     async fn oldest_revision(&self, asked: Revision) -> Revision {
         let send = |client: Client| async move {
             let options = WatchOptions::new().with_start_revision(asked.0.max(1));
@@ -138,8 +138,8 @@ impl EtcdStore {
         }
     }
 
-    /// Visits one range page by page; the first page fixes the revision if it is not fixed yet. Returns
-    /// the revision and whether to continue.
+    /// Visits one range page by page. Without a given revision, all pages are read at the revision of the first page. Returns the
+    /// revision, and whether to continue with the next range.
     async fn scan_range(
         &self,
         range: &KeyRange,
@@ -194,7 +194,7 @@ impl EtcdStore {
         })
     }
 
-    /// The revision for a user without permission to read [`FIRST_KEY`]: the one that the member has applied.
+    /// Returns the revision that the member has applied. Used for a user without permission to read [`FIRST_KEY`].
     async fn member_revision(&self) -> Result<Revision, StoreError> {
         let send = |client: Client| async move { client.maintenance_client().status().await };
         let status = self.connection.request(Request::Read, send).await;
@@ -202,7 +202,7 @@ impl EtcdStore {
         self.header_revision(status.header().map(ResponseHeader::revision))
     }
 
-    /// Executes a transaction; keys that it creates get the lease.
+    /// Executes a transaction. Keys that the transaction creates get the lease.
     async fn commit_with(
         &self,
         transaction: &Transaction,
@@ -225,7 +225,7 @@ impl EtcdStore {
             .map_err(|error| CommitError::OutcomeUnknown { reason: error.to_string() })
     }
 
-    /// Builds the error of a failed write.
+    /// Returns the error of a failed write.
     fn write_error(&self, failure: Failure, transaction: &Transaction) -> CommitError {
         let denied = || Access::Write(transaction.changes.iter().map(|change| change.key.clone()).collect());
         match failure.kind {
@@ -235,7 +235,7 @@ impl EtcdStore {
         }
     }
 
-    /// Finds the failed condition in the else-branch of the response.
+    /// Finds the failed condition in the response of the transaction's else-branch.
     fn conflict(&self, transaction: &Transaction, answer: &TxnResponse) -> CommitError {
         let answers = answer.op_responses();
         let found = answers.iter().flat_map(|answer| match answer {
@@ -252,7 +252,7 @@ impl EtcdStore {
     }
 }
 
-/// Converts a transaction to etcd's type. An update keeps the key's lease, a creation gets the given one.
+/// Converts a transaction to etcd's type. An update keeps the lease of the key; a creation gets the given lease.
 fn etcd_transaction(transaction: &Transaction, lease: Option<LeaseId>) -> Txn {
     let guards = transaction.guards.iter().map(|guard| match guard {
         Guard::Unchanged(key, revision) => {
@@ -340,7 +340,7 @@ impl ReadStore for EtcdStore {
         at: Option<Revision>,
         visitor: &mut Visitor<'_>,
     ) -> Result<Revision, StoreError> {
-        // For etcd a revision below 1 means "the newest".
+        // In etcd's API a revision below 1 means "the newest revision".
         if let Some(asked) = at.filter(|at| at.0 < 1) {
             return Err(StoreError::Compacted { asked, oldest: Revision(1) });
         }

@@ -1,4 +1,4 @@
-//! The connection settings of etcd: endpoints, certificates, user, time limits.
+//! Connection settings of etcd: endpoints, certificates, user, time limits.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,42 +8,40 @@ use etcd_client::{Certificate, Identity, TlsOptions};
 
 use crate::store::StoreError;
 
-/// The connection settings of an etcd. [`EtcdOptions::new`] has the default time limits.
+/// Connection settings of an etcd cluster. [`EtcdOptions::new`] sets the default time limits.
 #[derive(Clone)]
 pub struct EtcdOptions {
-    /// Client URLs, `https://HOST:2379` or `http://…`; without a scheme, `https` if there is a CA
-    /// certificate.
+    /// Client URLs, `https://HOST:2379` or `http://…`. The default scheme is `https` if a CA certificate is given.
     pub endpoints: Vec<String>,
-    /// PEM file of the authority that signed the servers' certificates; required for `https`.
+    /// PEM file of the CA that signed the server certificates; required for `https`.
     pub ca_cert: Option<PathBuf>,
-    /// PEM file of the client's certificate, for servers that require one.
+    /// PEM file of the client certificate, for servers that require a client certificate.
     pub cert: Option<PathBuf>,
-    /// PEM file of the client certificate's key, not encrypted.
+    /// PEM file of the client certificate's key. The key must not be encrypted.
     pub key: Option<PathBuf>,
-    /// Name and password.
+    /// User name and password.
     pub user: Option<(String, String)>,
-    /// The time limit to connect to one endpoint; [`super::EtcdStore::connect`] gives up after this time
-    /// for each endpoint.
+    /// Time limit to connect to one endpoint. [`super::EtcdStore::connect`] fails after this time multiplied by the number of
+    /// endpoints.
     pub connect_timeout: Duration,
-    /// The time limit of one request.
+    /// Time limit of one request.
     pub request_timeout: Duration,
     /// How long a read is retried while members fail or elect a leader.
     pub retry_for: Duration,
-    /// The number of keys per page of a scan.
+    /// Number of keys per page of a scan.
     pub page_size: i64,
 }
 
-/// An etcd elects a leader within a few seconds (election timeout 1 s); these times outlast an
-/// election with a margin.
+/// Default time limits. They are longer than the election of a leader, which takes a few seconds (election timeout 1 s).
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_FOR: Duration = Duration::from_secs(30);
-/// The API server pages by 500 keys as well (`--chunk-size` of kubectl). With values of 1.5 MB at most
-/// (etcd's request limit) a page stays below gRPC's 2 GB.
+/// Default number of keys per page: 500, as for kubectl (`--chunk-size`). Values have at most 1.5 MB (etcd's request limit), so a
+/// page stays below the 2 GB limit of gRPC.
 const PAGE_SIZE: i64 = 500;
 
 impl EtcdOptions {
-    /// Returns options without certificates and user, with the default time limits.
+    /// Returns options with the default time limits, without certificates and user.
     pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
@@ -89,7 +87,7 @@ impl EtcdOptions {
         }
     }
 
-    /// Loads the certificates; `None` without any.
+    /// Loads the certificates; `None` if no certificate is given.
     pub(super) fn tls(&self) -> Result<Option<TlsOptions>, StoreError> {
         let Some(ca_cert) = &self.ca_cert else {
             if self.cert.is_some() || self.key.is_some() {
@@ -112,7 +110,7 @@ impl EtcdOptions {
     }
 }
 
-/// Omits the password.
+/// Formats the options without the password.
 impl fmt::Debug for EtcdOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdOptions")
@@ -125,7 +123,7 @@ impl fmt::Debug for EtcdOptions {
     }
 }
 
-/// Reads a PEM file that must have a block whose label ends so. Errors never show its content.
+/// Reads a PEM file, which must have a block whose label ends with `label`. Errors never show the content of the file.
 fn load(what: &str, path: &Path, label: &str) -> Result<Vec<u8>, StoreError> {
     let what = format!("{what} `{}`", path.display());
     let pem = match std::fs::read(path) {

@@ -1,7 +1,7 @@
-//! Checked access to untrusted bytes: no indexing, no overflow; little-endian as bbolt writes
-//! on the machines etcd supports, big-endian as etcd itself encodes.
+//! Checked access to untrusted bytes, without indexing and without overflow. bbolt writes little-endian numbers on the machines
+//! that etcd supports; etcd itself writes big-endian numbers.
 
-/// Returns `length` bytes from `offset`, `None` if there are fewer.
+/// Returns `length` bytes from `offset`; `None` if there are not enough bytes.
 pub(super) fn slice(bytes: &[u8], offset: u64, length: u64) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     let end = usize::try_from(offset.checked_add(length)?).ok()?;

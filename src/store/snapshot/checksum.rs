@@ -1,5 +1,5 @@
-//! The check of a file's SHA-256. It is the slowest part of opening a file, so it has a thread of its own;
-//! readers wait for it only at the end.
+//! Checks the SHA-256 of a file. The check is the slowest part of opening a file, so it runs in its own thread. A reader waits
+//! for the result only at the end.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -12,26 +12,26 @@ use super::fault::Fault;
 use super::file::SnapshotFile;
 use crate::store::StoreError;
 
-/// A checksum in progress, or its result.
+/// The verification of a checksum, in progress or finished.
 #[derive(Debug)]
 pub(super) struct Checksum {
     running: Mutex<Option<JoinHandle<Outcome>>>,
     outcome: OnceLock<Outcome>,
 }
 
-/// The result of a check.
+/// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
     /// The file has no checksum, or a correct one.
     Passed,
-    /// It is wrong.
+    /// The checksum is wrong.
     Differs { computed: String, stored: String },
-    /// It was not computed.
+    /// The checksum could not be computed.
     Failed(String),
 }
 
 impl Checksum {
-    /// Starts to compute the checksum of a file, if it has one.
+    /// Starts to check the checksum of a file, if the file has a checksum.
     pub(super) fn begin(file: &Arc<SnapshotFile>, path: &Path) -> Self {
         if !file.has_checksum() {
             return Self { running: Mutex::new(None), outcome: OnceLock::from(Outcome::Passed) };
@@ -40,12 +40,12 @@ impl Checksum {
         let thread = std::thread::Builder::new().name(format!("sha256 {}", path.display()));
         match thread.spawn(move || compare(&own)) {
             Ok(handle) => Self { running: Mutex::new(Some(handle)), outcome: OnceLock::new() },
-            // The thread could not be started: compute it here.
+            // The thread could not be started, so the checksum is computed in this thread.
             Err(_) => Self { running: Mutex::new(None), outcome: OnceLock::from(compare(file)) },
         }
     }
 
-    /// Waits for the checksum. Fails with [`StoreError::Checksum`] if it is wrong.
+    /// Waits for the result of the check. Fails with [`StoreError::Checksum`] if the checksum is wrong.
     pub(super) fn check(&self, path: &Path) -> Result<(), StoreError> {
         match self.outcome.get_or_init(|| self.join()) {
             Outcome::Passed => Ok(()),
@@ -61,9 +61,9 @@ impl Checksum {
         }
     }
 
-    /// Returns the error to report for a fault in the file. A wrong checksum is more useful than the place where the damage
-    /// shows. But if a file is not a snapshot, or is shorter than its meta page (which has a checksum of its own)
-    /// requires, that is reported.
+    /// Returns the error to report for a fault in the file. If the structure is damaged and the checksum is wrong, returns only
+    /// the checksum error, which is more useful. If the file is not a snapshot or is truncated, returns this fault. Truncation is
+    /// detected by the meta page, which has its own checksum.
     pub(super) fn explain(&self, fault: Fault, path: &Path) -> StoreError {
         match (&fault, self.check(path)) {
             (Fault::Damaged { .. }, Err(error)) => error,

@@ -1,4 +1,4 @@
-//! Faults inside a file, before the file's name is known: the page reader works on bytes.
+//! Faults in the content of a file. They have no file name, because the page reader works on bytes.
 
 use std::path::Path;
 
@@ -7,28 +7,28 @@ use crate::store::StoreError;
 /// A fault in the bytes of a database file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// They are not a database of etcd.
+    /// The bytes are not a database of etcd.
     NotASnapshot(String),
-    /// They end too early.
+    /// The bytes end too early.
     Truncated(String),
-    /// Their structure is broken.
+    /// The structure of the database is broken.
     Damaged {
-        /// The page.
+        /// Id of the page.
         page: u64,
         /// Offset in bytes from the start of the file.
         offset: u64,
-        /// What was found and expected.
+        /// The found and the expected content.
         reason: String,
     },
 }
 
 impl Fault {
-    /// Shorthand for the most common fault.
+    /// Returns a fault of the most common type.
     pub(super) fn damaged<T>(page: u64, offset: u64, reason: impl Into<String>) -> Result<T, Self> {
         Err(Self::Damaged { page, offset, reason: reason.into() })
     }
 
-    /// Returns the fault as an error about this file.
+    /// Returns the fault as an error about a file.
     pub(super) fn at(self, path: &Path) -> StoreError {
         let path = path.to_path_buf();
         match self {

@@ -1,8 +1,8 @@
-//! The file itself: opened, mapped, measured.
+//! Opens a snapshot file, maps it into memory, and checks its size.
 //!
-//! `etcdctl snapshot save` appends the SHA-256 of all preceding bytes, which is visible in the size: pages are
-//! multiples of 512 bytes, so a remainder of 32 means a checksum, 0 means a raw database, anything else
-//! a truncated file (`hasChecksum`, etcdutl/snapshot/v3_snapshot.go, v3.6.16).
+//! `etcdctl snapshot save` appends the SHA-256 of all preceding bytes. The size shows whether a file has this checksum, because
+//! pages are multiples of 512 bytes. A remainder of 32 means a checksum, 0 means a raw database, and any other remainder means a
+//! truncated file (`hasChecksum`, etcdutl/snapshot/v3_snapshot.go, v3.6.16).
 
 use std::fs::File;
 use std::path::Path;
@@ -14,17 +14,17 @@ use crate::store::StoreError;
 
 const SECTOR: u64 = 512;
 const CHECKSUM: usize = 32;
-/// First bytes of a bbolt file's meta page after the page header, little-endian.
+/// Magic number of bbolt, little-endian: the first bytes of a meta page after the page header.
 const MAGIC: [u8; 4] = 0xED0C_DAED_u32.to_le_bytes();
 
-/// A file's bytes.
+/// The bytes of a file.
 #[derive(Debug)]
 enum Bytes {
     Mapped(Mmap),
     Owned(Vec<u8>),
 }
 
-/// A file of plausible size.
+/// A snapshot file or database file whose size is valid.
 #[derive(Debug)]
 pub(super) struct SnapshotFile {
     bytes: Bytes,
@@ -32,13 +32,13 @@ pub(super) struct SnapshotFile {
 }
 
 impl SnapshotFile {
-    /// Opens and maps a file.
+    /// Opens a file and maps it into memory.
     ///
-    /// Fails if the file does not exist, is not a regular file (a directory, a pipe), or has a size that no snapshot and no
-    /// database can have.
+    /// Fails if the file does not exist, is not a regular file (for example a directory or a pipe), or has a size that neither a
+    /// snapshot nor a database can have.
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         let io = |source| StoreError::Io { path: path.to_path_buf(), source };
-        // Checked before the file is opened: opening a pipe waits for its other end.
+        // The type is checked before the file is opened, because opening a pipe waits for its other end.
         let kind = std::fs::metadata(path).map_err(io)?;
         if !kind.is_file() {
             let reason = if kind.is_dir() { "it is a directory" } else { "it is not a regular file" };
@@ -49,16 +49,15 @@ impl SnapshotFile {
             return Err(Fault::NotASnapshot("it is empty".to_string()).at(path));
         }
         #[expect(unsafe_code, reason = "a memory map: the only way to read gigabytes without copying them")]
-        // SAFETY: the map is read-only and private to this process. Another process can change the file meanwhile.
-        // Changed bytes are like damaged ones, which every reader here
-        // expects (no `str`, no reference into the map is built from unchecked bytes). If the file is
-        // truncated during the read, SIGBUS ends the process, before anything is written. etcd never
-        // truncates a database, and a snapshot is written under another name and renamed.
+        // SAFETY: the map is read-only and private to this process. Another process can change the file meanwhile. Changed bytes
+        // have the same effect as damaged bytes, which every reader here expects (no `str` and no reference into the map is built
+        // from unchecked bytes). If the file is truncated during the read, SIGBUS ends the process before netsurgeon writes
+        // anything. etcd never truncates a database, and a snapshot is written under another name and then renamed.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         Self::from_bytes(Bytes::Mapped(map)).map_err(|fault| fault.at(path))
     }
 
-    /// Uses a content in memory.
+    /// Returns a file with its content in memory.
     pub(super) fn from_vec(content: Vec<u8>) -> Result<Self, Fault> {
         Self::from_bytes(Bytes::Owned(content))
     }
@@ -97,7 +96,7 @@ impl SnapshotFile {
         self.has_checksum
     }
 
-    /// Returns the pages, without the checksum.
+    /// Returns the pages of the file, without the checksum.
     pub(super) fn content(&self) -> &[u8] {
         if !self.has_checksum {
             return self.all();
@@ -105,7 +104,7 @@ impl SnapshotFile {
         self.all().split_last_chunk::<CHECKSUM>().map_or(&[], |(content, _)| content)
     }
 
-    /// Returns the checksum at the end of the file, if it has one.
+    /// Returns the checksum at the end of the file, if the file has a checksum.
     pub(super) fn stored_checksum(&self) -> Option<&[u8; CHECKSUM]> {
         if !self.has_checksum {
             return None;

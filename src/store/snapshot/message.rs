@@ -1,14 +1,14 @@
-//! `mvccpb.KeyValue`, parsed in place.
+//! Parses `mvccpb.KeyValue` without copying.
 //!
-//! The fields are those of api/mvccpb/kv.proto (etcd v3.6.16): key 1, create_revision 2, mod_revision 3,
-//! version 4, value 5, lease 6. The wire format is protobuf's (protobuf.dev, "Encoding"). The parser is written
-//! by hand because a record must borrow from the memory map: a generated message would copy every value.
+//! The message has the fields of api/mvccpb/kv.proto (etcd v3.6.16): key 1, create_revision 2, mod_revision 3, version 4, value
+//! 5, lease 6. The wire format is protobuf (protobuf.dev, "Encoding"). The parser is written by hand because records must borrow
+//! from the memory map: a generated message would copy every value.
 
 /// A parsed record that borrows from the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct KeyValue<'m> {
     pub key: &'m [u8],
-    /// Where the key starts, from the start of the message.
+    /// Offset of the key from the start of the message, in bytes.
     pub key_offset: usize,
     pub create_revision: i64,
     pub mod_revision: i64,
@@ -18,7 +18,7 @@ pub(super) struct KeyValue<'m> {
 }
 
 impl<'m> KeyValue<'m> {
-    /// Parses a whole message. Unknown fields are skipped; if a field occurs twice, the last one counts.
+    /// Parses a whole message. Skips unknown fields. If a field is repeated, its last value counts.
     pub(super) fn parse(message: &'m [u8]) -> Result<Self, &'static str> {
         let mut cursor = Cursor { message, position: 0 };
         let mut parsed = Self::default();
@@ -51,7 +51,7 @@ struct Cursor<'m> {
 impl<'m> Cursor<'m> {
     #[inline]
     fn varint(&mut self) -> Result<u64, &'static str> {
-        // Tags have one byte, and so do many lengths.
+        // Tags and many lengths have only one byte.
         if let Some(&byte) = self.message.get(self.position).filter(|byte| **byte < 0x80) {
             self.position = self.position.saturating_add(1);
             return Ok(u64::from(byte));
@@ -72,12 +72,12 @@ impl<'m> Cursor<'m> {
         Err("a number of its record has more than ten bytes")
     }
 
-    /// A protobuf `int64`: two's complement in a varint.
+    /// Reads a protobuf `int64`: two's complement in a varint.
     fn signed(&mut self) -> Result<i64, &'static str> {
         self.varint().map(u64::cast_signed)
     }
 
-    /// Reads a length and that many bytes, with their position.
+    /// Reads a length and as many bytes. Returns the position of the bytes, and the bytes.
     fn bytes(&mut self) -> Result<(usize, &'m [u8]), &'static str> {
         let length = usize::try_from(self.varint()?).map_err(|_| "a field longer than memory")?;
         let start = self.position;

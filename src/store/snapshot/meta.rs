@@ -1,42 +1,43 @@
-//! The two meta pages of a bbolt file: the newest valid one of them, the size of a page, the start of
-//! the tree and the required length of the file.
+//! Reads the two meta pages of a bbolt file. The newest valid meta page has the page size, the root of the tree and the required
+//! length of the file.
 //!
-//! Layout and checks are those of bbolt v1.3.11 and v1.4.3 (`meta.Validate` and `meta.Sum64` in
-//! internal/common/meta.go, `getPageSize` in db.go): a page header of 16 bytes, then magic, version, page
-//! size and flags (u32 each), root page and sequence, freelist page, high-water page, transaction id and
-//! an FNV-1a-64 of all of that (u64 each).
+//! Layout and checks are the same as in bbolt v1.3.11 and v1.4.3 (`meta.Validate` and `meta.Sum64` in internal/common/meta.go,
+//! `getPageSize` in db.go). A page header of 16 bytes comes first. Then follow magic, version, page size and flags (u32 each).
+//! The last fields are root page, sequence, freelist page, high-water page, transaction id, and an FNV-1a-64 checksum of all
+//! these fields (u64 each).
 
 use super::bytes::{slice, u32_at, u64_at};
 use super::fault::Fault;
 
 const MAGIC: u32 = 0xED0C_DAED;
 const VERSION: u32 = 2;
-/// Size of a page header, which precedes the meta itself.
+/// Size of a page header, in bytes. The meta fields follow it.
 const HEADER: u64 = 16;
-/// Bytes of a meta that its checksum covers.
+/// Number of bytes that the checksum of a meta page covers.
 const SUMMED: u64 = 56;
-/// bbolt uses the operating system's page size: 4096, 16384 or 65536 in practice. Like bbolt, this searches the second
-/// meta page at every power of two from 1024 to 32 MiB (`getPageSize`).
+/// Smallest page size as a power of two: 1024 bytes. bbolt uses the page size of the operating system, in practice 4096, 16384 or
+/// 65536 bytes. Like bbolt, this reader searches the second meta page at every power of two from 1024 bytes to 32 MiB
+/// (`getPageSize`).
 const SMALLEST_PAGE_SHIFT: u32 = 10;
 const LARGEST_PAGE_SHIFT: u32 = 25;
 
 /// A valid meta page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Meta {
-    /// Bytes in a page.
+    /// Size of a page, in bytes.
     pub page_size: u64,
-    /// The root page of the tree of buckets.
+    /// Id of the root page of the tree of buckets.
     pub root: u64,
-    /// The number of pages of the file: every page id is below it.
+    /// Number of pages in the file. Every page id is less than this number.
     pub high_water: u64,
-    /// The transaction that wrote it.
+    /// Id of the transaction that wrote the meta page.
     pub transaction: u64,
 }
 
 impl Meta {
-    /// Returns the newest valid meta.
+    /// Returns the newest valid meta page.
     ///
-    /// Fails if the content is not a bbolt file, is shorter than its pages, or has no valid meta.
+    /// Fails if the content is not a bbolt file, is shorter than its pages, or has no valid meta page.
     pub(super) fn newest(content: &[u8]) -> Result<Self, Fault> {
         let first = Self::at(content, 0);
         let second = match first {
@@ -140,7 +141,7 @@ impl Reason {
     }
 }
 
-/// FNV-1a with 64 bits (offset basis and prime of draft-eastlake-fnv, section 5).
+/// Computes FNV-1a with 64 bits (offset basis and prime of draft-eastlake-fnv, section 5).
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

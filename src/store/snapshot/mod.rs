@@ -1,18 +1,16 @@
-//! A snapshot file as a store: the file of `etcdctl snapshot save`, or a member's raw `member/snap/db`.
+//! Reads a snapshot file as a store: a file of `etcdctl snapshot save`, or the raw `member/snap/db` of a member.
 //!
-//! No library opens these files (etcd omits bbolt's freelist), so this module has its own read-only
-//! reader. Its guarantees: no byte of the file can make it panic or run forever; a damaged file is
-//! refused, with page and offset if the structure is broken. Records are read directly from a
-//! memory map, so memory holds only an index of the keys in scope (24 bytes per key), whatever the
-//! size of the file.
+//! No library can open these files, because etcd omits bbolt's freelist. So this module has its own read-only reader. The reader
+//! guarantees that no byte of the file can make it panic or run forever. It rejects a damaged file, and reports page and offset
+//! if the structure is broken. Records are read directly from a memory map. Memory therefore contains only an index of the keys
+//! in scope (24 bytes per key), for files of any size.
 //!
-//! A `snapshot save` file ends with a SHA-256, which is checked: any change of it is detected. A raw database
-//! has checksums only in its meta pages: a changed byte in a value cannot be detected. The raw database of
-//! a running member lags behind it (etcd writes every 100 ms) and can change during the read:
-//! stop the member or take a snapshot.
+//! A file of `snapshot save` ends with a SHA-256, so every change of the file is detected. A raw database has checksums only in
+//! its meta pages, so a changed byte in a value cannot be detected. The raw database of a running member is not up to date (etcd
+//! writes every 100 ms) and can change during the read. Stop the member first, or take a snapshot.
 //!
-//! The parts: [`file`] the map, [`checksum`] its check, [`meta`] and [`pages`] bbolt's format, [`revisions`] and
-//! [`message`] etcd's use of it.
+//! The submodules: [`file`] has the memory map, [`checksum`] checks the SHA-256, [`meta`] and [`pages`] read bbolt's format,
+//! [`revisions`] and [`message`] read etcd's data in it.
 
 mod bytes;
 mod checksum;
@@ -45,33 +43,32 @@ pub struct SnapshotStore {
     checksum: Checksum,
     meta: Meta,
     scope: Vec<KeyRange>,
-    /// The live keys of the scope at the newest revision.
+    /// Index of the live keys in the scope, at the newest revision.
     index: Index,
     extent: Extent,
 }
 
 impl SnapshotStore {
-    /// Opens a file, checks its checksum if it has one, and indexes the keys of the scope
-    /// (`[KeyRange::everything()]` for all). Keys outside the scope are also readable; each such read takes
-    /// one pass over the file's records.
+    /// Opens a file, checks its checksum if it has one, and indexes the keys of the scope (`[KeyRange::everything()]` for all
+    /// keys). Keys outside the scope can also be read, but each such read scans all records of the file.
     ///
-    /// Fails with [`StoreError::Io`], [`StoreError::NotASnapshot`], [`StoreError::Truncated`],
-    /// [`StoreError::Checksum`] or [`StoreError::Damaged`]; if both of the last two apply, with the first of them.
+    /// Fails with [`StoreError::Io`], [`StoreError::NotASnapshot`], [`StoreError::Truncated`], [`StoreError::Checksum`] or
+    /// [`StoreError::Damaged`]; a wrong checksum is reported before damage.
     ///
-    /// This reads the whole file once and blocks meanwhile: 25 ms for 41 MB in the
-    /// page cache, on two cores with SHA instructions.
+    /// Reads the whole file once and blocks the thread meanwhile: 25 ms for 41 MB in the page cache, on two cores with SHA
+    /// instructions.
     pub fn open(path: &Path, scope: &[KeyRange]) -> Result<Self, StoreError> {
         Self::open_ahead(path, scope)?.checked()
     }
 
-    /// Opens a file as [`Self::open`] does, but does not wait for the checksum: every read does, before it
-    /// returns. So a visitor can get records of a file before the read fails with
-    /// [`StoreError::Checksum`]. Callers must not use the records before the read has succeeded.
+    /// Opens a file like [`Self::open`], but does not wait for the checksum. Instead, every read waits for the checksum before it
+    /// returns. A visitor can therefore get records before the read fails with [`StoreError::Checksum`]. Callers must not use the
+    /// records before the read has succeeded.
     pub fn open_ahead(path: &Path, scope: &[KeyRange]) -> Result<Self, StoreError> {
         Self::from_file(SnapshotFile::open(path)?, path, scope)
     }
 
-    /// Opens a content in memory; for tests and fuzzing. Errors name the file `(memory)`.
+    /// Opens a snapshot in memory, for tests and fuzzing. Errors show the file name `(memory)`.
     pub fn from_bytes(content: Vec<u8>, scope: &[KeyRange]) -> Result<Self, StoreError> {
         let path = Path::new("(memory)");
         let file = SnapshotFile::from_vec(content).map_err(|fault| fault.at(path))?;
@@ -94,18 +91,18 @@ impl SnapshotStore {
         }
     }
 
-    /// Waits for the checksum.
+    /// Waits until the checksum is verified.
     fn checked(self) -> Result<Self, StoreError> {
         self.checksum.check(&self.path)?;
         Ok(self)
     }
 
-    /// Returns the file's path.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the file ends with a checksum, which is then correct. A raw database has none.
+    /// Whether the file ends with a checksum, which was then found correct. A raw database has no checksum.
     pub fn has_checksum(&self) -> bool {
         self.file.has_checksum()
     }
@@ -120,7 +117,7 @@ impl SnapshotStore {
         self.meta.page_size
     }
 
-    /// Returns the number of revisions in the file, removals included.
+    /// Returns the number of revisions in the file, deletions included.
     pub fn revision_count(&self) -> u64 {
         self.extent.count
     }
@@ -161,7 +158,7 @@ impl SnapshotStore {
         })
     }
 
-    /// The body of a scan, without waiting.
+    /// Visits the keys of the ranges without waiting for the checksum.
     fn visit(
         &self,
         ranges: &[KeyRange],

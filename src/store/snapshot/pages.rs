@@ -1,14 +1,13 @@
-//! The pages of a bbolt file: B+trees of leaves and branches, and the buckets that are such trees.
+//! Reads the pages of a bbolt file. A bucket is a B+tree of branch pages and leaf pages.
 //!
-//! Nothing here trusts the bytes. Every offset is checked against its page and every page id against the
-//! file. A page must have its own id and the type that its parent requires. Keys must ascend over
-//! the whole tree. No page is visited twice, no byte belongs to two elements, and no tree is deeper than
-//! [`DEEPEST`]. So every walk ends, and takes no more work than one pass over the file.
+//! The bytes are not trusted. Every offset is checked against its page, and every page id against the file. A page must contain
+//! its own id, and have the type that its parent requires. Keys must ascend over the whole tree. No page is visited twice, no
+//! byte belongs to two elements, and no tree is deeper than [`DEEPEST`]. So every walk ends, and does not take longer than one
+//! pass over the file.
 //!
-//! Layout: bbolt v1.4.3, internal/common/page.go (`Page`, `branchPageElement`, `leafPageElement`) and
-//! internal/common/bucket.go (`InBucket`). A page header is 16 bytes: id u64, flags u16, count u16,
-//! overflow u32 (pages that follow and belong to it). Elements are 16 bytes each; their positions count
-//! from the element's own start.
+//! Layout: bbolt v1.4.3, internal/common/page.go (`Page`, `branchPageElement`, `leafPageElement`) and internal/common/bucket.go
+//! (`InBucket`). A page header has 16 bytes: id u64, flags u16, count u16, overflow u32 (number of following pages that belong to
+//! the page). An element has 16 bytes. The position in an element counts from the start of this element.
 
 use super::bytes::{slice, u16_at, u32_at, u64_at};
 use super::fault::Fault;
@@ -20,37 +19,37 @@ const BRANCH: u16 = 0x01;
 const LEAF: u16 = 0x02;
 /// Flag of a leaf element whose value is a bucket.
 const IS_BUCKET: u32 = 0x01;
-/// A branch page of 4096 bytes has over a hundred children with etcd's keys, and bbolt merges pages that
-/// are less than a quarter full, so four levels are enough for any real file. Sixteen leave a margin.
+/// Most levels of a tree. With etcd's keys, a branch page of 4096 bytes has over 100 children, and bbolt merges pages that are
+/// less than a quarter full. So four levels are enough for any real file; 16 levels leave a margin.
 const DEEPEST: usize = 16;
 
-/// A database's pages.
+/// The pages of a database.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pages<'m> {
     content: &'m [u8],
     meta: Meta,
 }
 
-/// An element of a leaf.
+/// An element of a leaf page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Leaf<'m> {
     pub key: &'m [u8],
     pub value: &'m [u8],
-    /// Whether the value is a bucket.
+    /// Whether the value of the element is a bucket.
     pub is_bucket: bool,
-    /// The page it is on.
+    /// Id of the page that contains the element.
     pub page: u64,
-    /// Where its value starts, in bytes from the start of the file.
+    /// Offset of the value from the start of the file, in bytes.
     pub value_offset: u64,
 }
 
 impl<'m> Pages<'m> {
-    /// Returns the pages of a file's content (without a trailing checksum) for one of its meta pages.
+    /// Returns the pages of a file. `content` must not include a trailing checksum. `meta` is a valid meta page of the file.
     pub(super) fn new(content: &'m [u8], meta: Meta) -> Self {
         Self { content, meta }
     }
 
-    /// Finds a top-level bucket and returns a walk over it, `None` if none has that name.
+    /// Returns a walk over a top-level bucket; `None` if no bucket has this name.
     pub(super) fn bucket(self, name: &[u8]) -> Result<Option<Walk<'m>>, Fault> {
         for leaf in self.walk(self.meta.root)? {
             let leaf = leaf?;
@@ -63,7 +62,7 @@ impl<'m> Pages<'m> {
             }
             return match u64_at(leaf.value, 0) {
                 None => Fault::damaged(page, offset, "a bucket of fewer than 16 bytes"),
-                // A small bucket without a page of its own: an inline page follows the bucket's header.
+                // A small bucket has no page of its own: an inline page follows the header of the bucket.
                 Some(0) => self.walk_inline(&leaf).map(Some),
                 Some(root) => self.walk(root).map(Some),
             };
@@ -71,7 +70,7 @@ impl<'m> Pages<'m> {
         Ok(None)
     }
 
-    /// Walks a tree from this page.
+    /// Returns a walk over a tree, starting at its root page.
     fn walk(self, root: u64) -> Result<Walk<'m>, Fault> {
         let words = usize::try_from(self.meta.high_water.div_ceil(64)).unwrap_or(usize::MAX);
         let mut walk = Walk {
@@ -99,7 +98,7 @@ impl<'m> Pages<'m> {
         Ok(Walk { pages: self, stack, visited: Vec::new(), last_key: None, over: false })
     }
 
-    /// Reads a page that `parent` refers to at `reference` (bytes from the start of the file).
+    /// Reads a page. The page `parent` refers to it at offset `reference`, in bytes from the start of the file.
     fn page(&self, id: u64, parent: u64, reference: u64) -> Result<(Page<'m>, u64), Fault> {
         if id >= self.meta.high_water {
             let reason = format!("it refers to page {id} of {}", self.meta.high_water);
@@ -137,7 +136,7 @@ impl<'m> Pages<'m> {
 #[derive(Debug, Clone, Copy)]
 struct Page<'m> {
     id: u64,
-    /// Where it starts, in bytes from the start of the file.
+    /// Offset of the page from the start of the file, in bytes.
     offset: u64,
     bytes: &'m [u8],
     is_leaf: bool,
@@ -145,7 +144,7 @@ struct Page<'m> {
 }
 
 impl<'m> Page<'m> {
-    /// Returns the `length` bytes at `position`, counted from the element at `element`.
+    /// Returns `length` bytes at `position`, which counts from the start of the element at offset `element`.
     fn data(&self, element: u64, position: u64, length: u64) -> Result<&'m [u8], Fault> {
         let start = element.saturating_add(position);
         let elements_end = element_at(self.count);
@@ -158,7 +157,7 @@ impl<'m> Page<'m> {
         }
     }
 
-    /// Returns a leaf element and where its data starts and ends in the page.
+    /// Returns a leaf element, and the start and end of its data in the page.
     fn leaf(&self, index: u64) -> Result<(Leaf<'m>, u64, u64), Fault> {
         let element = element_at(index);
         let field =
@@ -178,7 +177,7 @@ impl<'m> Page<'m> {
         Ok((leaf, element.saturating_add(position), value_start.saturating_add(value_length)))
     }
 
-    /// Returns the page id of a branch's child.
+    /// Returns the page id of a child of a branch page.
     fn child(&self, index: u64) -> Result<u64, Fault> {
         let element = element_at(index);
         match u64_at(self.bytes, element.saturating_add(8)) {
@@ -188,7 +187,7 @@ impl<'m> Page<'m> {
     }
 }
 
-/// Where an element starts, in bytes from the start of its page.
+/// Returns the offset of an element from the start of its page, in bytes.
 fn element_at(index: u64) -> u64 {
     index.saturating_mul(ELEMENT).saturating_add(HEADER)
 }
@@ -196,9 +195,9 @@ fn element_at(index: u64) -> u64 {
 #[derive(Debug)]
 struct Position<'m> {
     page: Page<'m>,
-    /// The next element.
+    /// Index of the next element.
     next: u64,
-    /// Where the data of the elements so far ends, in bytes from the start of the page.
+    /// End of the data of all elements read so far, in bytes from the start of the page.
     data_end: u64,
 }
 
@@ -207,8 +206,8 @@ impl<'m> Position<'m> {
         Self { page, next: 0, data_end: element_at(page.count) }
     }
 
-    /// Reads the leaf element at `index`, which follows the last one read. bbolt writes the elements' data
-    /// in their order and without gaps (`WriteInodeToPage`, internal/common/inode.go, v1.4.3).
+    /// Reads the leaf element at `index`, the next after the last element read. bbolt writes the data of elements in order and
+    /// without gaps (`WriteInodeToPage`, internal/common/inode.go, v1.4.3).
     fn leaf(&mut self, index: u64) -> Result<Leaf<'m>, Fault> {
         let (leaf, data_start, data_end) = self.page.leaf(index)?;
         if data_start < self.data_end {
@@ -220,12 +219,12 @@ impl<'m> Position<'m> {
     }
 }
 
-/// A walk over the leaf elements of a tree, in key order. It ends after a fault.
+/// An iterator over the leaf elements of a tree, in key order. It ends after a fault.
 #[derive(Debug)]
 pub(super) struct Walk<'m> {
     pages: Pages<'m>,
     stack: Vec<Position<'m>>,
-    /// One bit per page, set once the page is entered.
+    /// One bit per page, set when the walk enters the page.
     visited: Vec<u64>,
     last_key: Option<&'m [u8]>,
     over: bool,

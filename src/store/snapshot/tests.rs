@@ -1,6 +1,6 @@
-//! Tests of the reader on real files, on the same files with every kind of damage, and on random bytes.
+//! Tests of the snapshot reader with a real file, with damaged copies of this file, and with random bytes.
 //!
-//! The tier `etcd` compares the result with that of a real etcd.
+//! The test tier `etcd` also compares the results with a real etcd.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ use proptest::prelude::*;
 use super::*;
 use crate::store::testing::{everything, run};
 
-/// Saved by `etcdctl snapshot save` from an API server's etcd 3.6.16.
+/// A snapshot of an API server's etcd 3.6.16, saved with `etcdctl snapshot save`.
 const FILE: &[u8] = include_bytes!("../../../testdata/bitmap.snapshot.db");
 
 fn open(content: Vec<u8>) -> Result<SnapshotStore, StoreError> {
     SnapshotStore::from_bytes(content, &[KeyRange::everything()])
 }
 
-/// The pages without the checksum, as in a raw `member/snap/db`.
+/// Returns the pages without the checksum, as in a raw `member/snap/db`.
 fn raw() -> Vec<u8> {
     FILE.split_last_chunk::<32>().unwrap().0.to_vec()
 }
@@ -25,7 +25,7 @@ fn page_size() -> usize {
     usize::try_from(open(raw()).unwrap().page_size()).unwrap()
 }
 
-/// Reads everything, at every revision, and with a narrow scope.
+/// Reads all keys at every revision, and the keys of a narrow scope.
 fn read_all(content: Vec<u8>) -> Result<(), StoreError> {
     let narrow = SnapshotStore::from_bytes(content.clone(), &[KeyRange::prefix("/registry/services/")])?;
     let store = open(content)?;
@@ -98,7 +98,7 @@ fn every_truncation_is_detected() {
     for length in cuts.chain(pages.clone()).chain(pages.map(|length| length + 32)) {
         match open(FILE[..length].to_vec()) {
             Err(StoreError::Truncated { .. }) => {}
-            // Shorter than the magic number.
+            // The file ends before the end of the magic number.
             Err(StoreError::NotASnapshot { .. }) if length < 20 => {}
             other => panic!("cut to {length} bytes: {other:?}"),
         }
@@ -133,7 +133,7 @@ fn files_that_are_not_snapshots_are_refused() {
     assert!(matches!(zeroes, Err(StoreError::NotASnapshot { .. })), "{zeroes:?}");
 }
 
-/// Ids and offsets of the branch and leaf pages.
+/// Returns ids and offsets of the pages of one type.
 fn pages_of_type(flags: u16) -> Vec<(u64, usize)> {
     let content = raw();
     let starts = (2..content.len() / page_size()).map(|page| (page as u64, page * page_size()));
@@ -144,7 +144,7 @@ fn pages_of_type(flags: u16) -> Vec<(u64, usize)> {
     starts.filter(own).collect()
 }
 
-/// Writes bytes into a raw file and returns the result of opening it.
+/// Writes bytes into a raw file, and returns the result of opening the file.
 fn patched(offset: usize, bytes: &[u8]) -> Result<SnapshotStore, StoreError> {
     let mut content = raw();
     content[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -171,7 +171,7 @@ fn damaged_headers_and_elements_are_detected() {
     for (page, start) in pages_of_type(2) {
         let wrong_id = patched(start, &[0xff; 8]);
         if wrong_id.is_ok() {
-            // A page outside the buckets that are read.
+            // The page belongs to a bucket that is not read.
             continue;
         }
         used += 1;
@@ -189,7 +189,7 @@ fn damaged_headers_and_elements_are_detected() {
 
 #[test]
 fn elements_that_share_bytes_are_detected() {
-    // Otherwise reading a small file could take as much work as its elements times their sizes.
+    // Without this check, overlapping elements could make reading a small file very slow.
     let content = raw();
     let mut found = 0;
     for (page, start) in pages_of_type(2) {
@@ -205,7 +205,7 @@ fn elements_that_share_bytes_are_detected() {
             other => panic!("page {page}: {other:?}"),
         }
     }
-    // In most pages the enlarged record is refused before the next one is checked.
+    // In most pages, the reader rejects the enlarged record before it checks the next record.
     assert!(found > 0, "{found}");
 }
 
@@ -238,7 +238,7 @@ fn any_record_is_parsed_or_refused_without_panic() {
 }
 
 proptest! {
-    /// Flipped bits in a file without a checksum end in a result or an error, within short time.
+    /// Flips bits in a file without a checksum. Reading must end with a result or an error in a short time.
     #[test]
     fn flipped_bits_never_panic_or_hang(
         flips in prop::collection::vec((any::<prop::sample::Index>(), 0..8_u32), 1..8),
@@ -260,7 +260,7 @@ proptest! {
         prop_assert!(started.elapsed() < Duration::from_secs(10));
     }
 
-    /// Random bytes are refused.
+    /// Opens random bytes, which must fail.
     #[test]
     fn random_bytes_are_refused(mut content in prop::collection::vec(any::<u8>(), 0..3000)) {
         prop_assert!(read_all(content.clone()).is_err());

@@ -1,4 +1,4 @@
-//! Checks Services against each other, against the ranges, and against the IPAddress objects.
+//! Compares Services with each other, with the ranges, and with the IPAddress objects.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,8 +8,8 @@ use crate::survey::{AddressRecord, Manager, ServiceRecord, Survey};
 use crate::wire::Text;
 use crate::wire::objects::{ALLOCATOR, MOVING};
 
-/// Checks the Services: both address fields agree, no address occurs twice, every address is in a range, and
-/// `default/kubernetes` has the first address.
+/// Checks the Services: both address fields agree, no address occurs twice, every address is in a range, and `default/kubernetes`
+/// has the first address.
 pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let ranges = survey.service_ranges();
     let mut owners: HashMap<IpAddr, &ServiceRecord> = HashMap::new();
@@ -27,7 +27,7 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
         deletion(service, ours, findings);
         for address in &service.addresses {
             let other = owners.get(address).copied();
-            // The first owner must be the Service, not the shadow that has its address.
+            // The Service must count as first owner of the address, not its shadow.
             if other.is_none_or(|other| ours.has(other)) {
                 owners.insert(*address, service);
             }
@@ -40,8 +40,8 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
             }
             if !ranges.iter().any(|range| range.is_usable(*address)) {
                 let known = ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                // The old address of a moved Service, until it is retired; with a bitmap the API server has
-                // one range only.
+                // A shadow has the old address of its Service until the address is retired. With a bitmap the API server has one
+                // range only.
                 let finding = if ours.has(service) {
                     Finding::info("held-address", subject())
                         .says(format!("holds `{address}`, which is no longer in a Service range ({known})"))
@@ -58,7 +58,7 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
     }
 }
 
-/// Finds a Service whose deletion cannot complete, or was not completed.
+/// Checks whether the deletion of a Service cannot complete, or did not complete.
 fn deletion(service: &ServiceRecord, ours: &Ours, findings: &mut Vec<Finding>) {
     let subject = || format!("Service {}", service.subject());
     if service.is_moving() && !ours.moves(service) {
@@ -125,8 +125,8 @@ fn not_first(survey: &Survey, service: &ServiceRecord, findings: &mut Vec<Findin
     }
 }
 
-/// Checks that every address of a Service has an IPAddress object, and that each of these refers to a Service with the address
-/// and has the allocator's label. Objects that an operation keeps refer to a Service that does not list them.
+/// Checks that every address of a Service has an IPAddress object. Each object must refer to a Service with the address, and have
+/// the allocator's label. An object that an operation keeps refers to a Service that does not list its address.
 pub(super) fn ip_addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let by_name: HashMap<(&str, &str), &ServiceRecord> =
         survey.services.iter().map(|s| ((s.namespace.as_str(), s.name.as_str()), s)).collect();

@@ -1,4 +1,4 @@
-//! Checks RangeAllocations of addresses against the Services.
+//! Compares the RangeAllocations of addresses with the Services.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use crate::ip::{Items, ServiceCidr};
 use crate::survey::{BitmapRecord, Era, Survey};
 use crate::wire::bitmap::Bitmap;
 
-/// Checks that every address of a Service has its bit, every bit its Service, and that the range is that of the ServiceCIDR. An
-/// operation keeps the bits of old and new addresses of the Services that it moves.
+/// Checks that every address of a Service has its bit, that every bit has its Service, and that the range is that of the
+/// ServiceCIDR. An operation keeps the bits of the old and the new addresses of the Services that it moves.
 pub(super) fn addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let bitmaps = survey.bitmaps.iter().filter(|bitmap| bitmap.name != "servicenodeports");
     for bitmap in bitmaps {

@@ -1,5 +1,5 @@
-//! Checks the node ports of Services for duplicates and against their RangeAllocation, which is a bitmap in
-//! every era (`pkg/registry/core/service/portallocator/allocator.go`, v1.36.3: bit 0 is the first port).
+//! Checks the node ports of Services for duplicates, and compares them with their RangeAllocation. This is a bitmap in every era
+//! (`pkg/registry/core/service/portallocator/allocator.go`, v1.36.3: bit 0 is the first port).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::ip::{Item, Items};
 use crate::survey::Survey;
 use crate::wire::bitmap::Bitmap;
 
-/// Checks that no two Services have the same node port, that each has its bit, and that each bit has its Service.
+/// Checks that no two Services have the same node port, that each port has its bit, and that each bit has its Service.
 pub(super) fn node_ports(survey: &Survey, findings: &mut Vec<Finding>) {
     let mut owners: BTreeMap<u16, String> = BTreeMap::new();
     for service in &survey.services {
@@ -66,7 +66,7 @@ fn compare(owners: &BTreeMap<u16, String>, items: &Items, bits: &Bitmap, finding
     }
 }
 
-/// Reads `FIRST-LAST` and the bits.
+/// Reads a range of ports (`FIRST-LAST`) and its bits.
 fn read(range: &str, data: &[u8]) -> Option<(Items, Bitmap)> {
     let items = Items::parse(range).filter(|items| matches!(items, Items::Ports(..)))?;
     Some((items, Bitmap::from_bytes(data, items.capacity()).ok()?))

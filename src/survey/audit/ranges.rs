@@ -1,4 +1,4 @@
-//! Checks the Service ranges against each other, against Pods and Nodes, and how full they are.
+//! Compares the Service ranges with each other and with Pods and Nodes, and checks how full they are.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use super::{Finding, Ours};
 use crate::ip::{ServiceCidr, is_link_local};
 use crate::survey::{CidrRecord, ServiceRecord, Survey, Usage};
 
-/// Checks that ranges overlap neither each other nor the addresses of Pods and Nodes, and that kubeadm-config has them.
+/// Checks that ranges overlap neither each other nor addresses of Pods and Nodes, and that kubeadm-config contains the ranges.
 pub(super) fn ranges(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let mut named: Vec<(&str, ServiceCidr)> = Vec::new();
     for cidr in &survey.service_cidrs {
@@ -60,7 +60,7 @@ fn kubeadm(survey: &Survey, findings: &mut Vec<Finding>) {
 fn kubelets(survey: &Survey, findings: &mut Vec<Finding>) {
     let dns: Vec<&ServiceRecord> =
         survey.services.iter().filter(|service| service.is_named_as_dns()).collect();
-    // A shadow or an external IP can hold the address.
+    // A shadow or an external IP can also hold the address.
     let has = |service: &ServiceRecord, address: &IpAddr| {
         let mut external = service.spec.external_ips.iter().filter_map(|text| text.parse::<IpAddr>().ok());
         service.addresses.contains(address) || external.any(|external| external == *address)

@@ -1,4 +1,4 @@
-//! One broken cluster for every rule. The healthy one is a real cluster: see `tests/it`.
+//! Tests each rule with one broken cluster. For a healthy cluster, a real one, see `tests/it`.
 
 use super::*;
 use crate::ip::ServiceCidr;
@@ -59,7 +59,7 @@ fn bitmap(name: &str, range: &str, capacity: u64, bits: &[u64]) -> BitmapRecord 
     }
 }
 
-/// kubernetes at .1 and web at .7 of 10.96.0.0/24, without errors, under dual write: every rule applies.
+/// Returns a survey without errors, under dual write, so that every rule applies: kubernetes at .1 and web at .7 of 10.96.0.0/24.
 fn healthy() -> Survey {
     Survey {
         revision: Revision(9),
@@ -96,7 +96,7 @@ fn healthy() -> Survey {
     }
 }
 
-/// The codes of the findings after one change.
+/// Returns the codes of the findings after one change of the survey.
 fn codes(break_it: impl FnOnce(&mut Survey)) -> Vec<String> {
     let mut survey = healthy();
     break_it(&mut survey);
@@ -128,7 +128,8 @@ fn services_are_checked() {
         }),
         ["address-out-of-range Service default/web"]
     );
-    // A label does not make a Service managed by netsurgeon; an operation's journal does, and then its address is expected.
+    // A label alone does not show that netsurgeon manages a Service. If an operation's journal lists the Service, its address is
+    // expected.
     let mut survey = healthy();
     let mut shadow = service("netsurgeon-hold-1", "10.95.0.7");
     shadow.labels.insert("app.kubernetes.io/managed-by", NETSURGEON);
@@ -147,7 +148,7 @@ fn services_are_checked() {
     let told = audit_beside(&Ours { services: services(), ..Ours::default() }, &survey);
     let says = |finding: &Finding| finding.message == "an unfinished operation keeps 1 Service";
     assert!(told.iter().any(says), "{told:?}");
-    // A shadow can have the address of its own Service, but not of another one; and it does not hide other duplicates.
+    // A shadow can share the address of its own Service, but not of another Service. A shadow does not hide other duplicates.
     for (others, is_known) in [(&["web"][..], true), (&["stranger"], false), (&["web", "stranger"], false)] {
         let mut survey = survey.clone();
         survey.services.retain(|service| service.name != "web");
@@ -187,7 +188,7 @@ fn services_with_unfinished_deletion_are_reported() {
     let moves = [("10.200.0.7".parse().unwrap(), ("default".into(), "web".into()))].into();
     let ours = Ours { addresses: moves, ..Ours::default() };
     assert_eq!(found(&ours, &survey), [""; 0]);
-    // No finalizer is left, and it still exists.
+    // The Service has no finalizer any more, but still exists.
     survey.services[1].finalizers.clear();
     assert_eq!(found(&ours, &survey), ["deletion-unfinished"]);
     survey.services[1].finalizers = vec!["example.com/other".into()];

@@ -10,7 +10,7 @@ use crate::cli::certs::words::{date, described};
 use crate::cli::output::{Output, Tone};
 use crate::session::Failure;
 
-/// What `certs reissue -o json` prints.
+/// The output of `certs reissue -o json`.
 #[derive(Serialize)]
 pub(super) struct Difference {
     version: u8,
@@ -18,7 +18,7 @@ pub(super) struct Difference {
     status: &'static str,
     file: PathBuf,
     key_file: PathBuf,
-    /// Names and addresses.
+    /// Added names and addresses.
     added: Vec<String>,
     dropped: Vec<String>,
     new_key: bool,
@@ -29,13 +29,13 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// Returns one without any change.
+    /// Returns a difference without any change.
     pub(super) fn none(loaded: &Loaded) -> Self {
         let (before, after) = (loaded.certificate.clone(), loaded.certificate.clone());
         Self::between(loaded, before, after, "unchanged")
     }
 
-    /// Compares with a new certificate.
+    /// Compares the current certificate with a new one.
     pub(super) fn of(loaded: &Loaded, new: &[u8], new_key: bool) -> Result<Self, Failure> {
         let after = Certificate::from_der(new.to_vec()).map_err(Failure::refused)?;
         Ok(Self { new_key, ..Self::between(loaded, loaded.certificate.clone(), after, "planned") })
@@ -65,7 +65,7 @@ impl Difference {
         (self.status, self.kept) = ("replaced", kept);
     }
 
-    /// Returns it as text.
+    /// Returns the difference as text.
     pub(super) fn text(&self, output: &Output) -> String {
         let (before, after) = (&self.before, &self.after);
         let mut lines = vec![
@@ -99,7 +99,7 @@ impl Difference {
         lines.join("\n")
     }
 
-    /// Returns the next step, and the rollback. `command` is a command with the same files.
+    /// Returns the next step, and the command for a rollback. `command` is the start of a command with the same files.
     pub(super) fn what_next(&self, command: String) -> String {
         let mut back = command;
         for (option, file) in ["--cert-in", "--key-in"].iter().zip(&self.kept) {

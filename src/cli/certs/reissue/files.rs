@@ -1,4 +1,4 @@
-//! The files of a certificate and its CA: found, read and checked.
+//! Finds, reads and checks the files of a certificate and its CA.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ pub(super) struct FileArgs {
     ca_key_password_file: Option<PathBuf>,
 }
 
-/// A certificate, its key, and where they are.
+/// A certificate and its key, with their files.
 pub(super) struct Loaded {
     pub(super) files: Serving,
     /// The content of the certificate's file.
@@ -51,7 +51,7 @@ impl Loaded {
 }
 
 impl FileArgs {
-    /// Returns the start of a command with the same files.
+    /// Returns the start of a `certs reissue` command with the same options for files.
     pub(super) fn command(&self) -> String {
         let given = [
             ("--pki", &self.pki),
@@ -65,7 +65,7 @@ impl FileArgs {
         words.fold("netsurgeon certs reissue".to_string(), |command, word| command + &word)
     }
 
-    /// Finds and reads the pair; refuses a key that does not match the certificate.
+    /// Finds and reads the certificate and its key. Fails if the key does not match the certificate.
     pub(super) fn load(&self) -> Result<Loaded, Failure> {
         let files = self.serving()?;
         let (text, certificate) = first_certificate(&files.certificate)?;
@@ -100,7 +100,7 @@ impl FileArgs {
         Ok(Serving { key: or(&self.key, found.key), authority, authority_key, ..found })
     }
 
-    /// Reads the CA.
+    /// Reads the certificate and the key of the CA.
     pub(super) fn authority(&self, loaded: &Loaded, now: OffsetDateTime) -> Result<Authority, Failure> {
         let (file, key_file) = (&loaded.files.authority, &loaded.files.authority_key);
         let (_, certificate) = first_certificate(file)?;
@@ -133,7 +133,7 @@ fn read(file: &Path) -> Result<Zeroizing<String>, Failure> {
     Ok(Zeroizing::new(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// Reads the first certificate of a file; returns the whole text as well.
+/// Reads the first certificate of a file. Returns the text of the file and the certificate.
 pub(super) fn first_certificate(file: &Path) -> Result<(String, Certificate), Failure> {
     let text = read(file)?;
     let unreadable = |reason: String| Failure::refused(format!("`{}`: {reason}", file.display()));
@@ -143,7 +143,7 @@ pub(super) fn first_certificate(file: &Path) -> Result<(String, Certificate), Fa
     Ok((text.to_string(), first))
 }
 
-/// Reads a private key that is not encrypted, as those of API servers are; returns the text as well.
+/// Reads an unencrypted private key, such as that of an API server. Returns the text of the file and the key.
 pub(super) fn key(file: &Path) -> Result<(Zeroizing<String>, PrivateKey), Failure> {
     let text = read(file)?;
     let key = PrivateKey::from_pem(&text, None);
@@ -151,7 +151,7 @@ pub(super) fn key(file: &Path) -> Result<(Zeroizing<String>, PrivateKey), Failur
     Ok((text, key))
 }
 
-/// Writes a new key that only its owner can read.
+/// Writes a new key to a file that only its owner can read.
 pub(super) fn write_key(file: &Path, key: &PrivateKey) -> Result<(), Failure> {
     let text = key.to_pem().map_err(|error| Failure::refused(error.to_string()))?;
     create_file(file, text.as_bytes(), Readers::Owner)

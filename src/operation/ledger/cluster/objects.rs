@@ -11,21 +11,21 @@ use crate::kube_api::{Collection, MANAGED_BY, ObjectRef};
 use crate::operation::{LeaseHolder, OperationError};
 use crate::store::Revision;
 
-/// Their namespace: clients with write permission there administer the cluster.
+/// Namespace of the ConfigMaps. Clients with write permission in this namespace administer the cluster.
 pub(super) const NAMESPACE: &str = "kube-system";
-/// The label with an operation's id.
+/// Label that contains the id of an operation.
 const OPERATION: &str = "netsurgeon.io/operation";
-/// The label with the role of a ConfigMap.
+/// Label that contains the role of a ConfigMap.
 const PART: &str = "netsurgeon.io/part";
 
-/// The role of a ConfigMap; the label has its name.
+/// The role of a ConfigMap, as in its label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The ConfigMap by which the operation exists; it owns the others.
+    /// The head, which contains the summary of the operation. It owns the other ConfigMaps.
     Head,
     /// A part of the plan.
     Plan,
-    /// Records of steps.
+    /// The records of steps.
     Records,
 }
 
@@ -49,27 +49,27 @@ pub(super) struct Stored {
     pub(super) value: Box<RawValue>,
 }
 
-/// Records by name.
+/// Records of parts, by name.
 pub(super) type Records = BTreeMap<String, Stored>;
 
 /// A ConfigMap of records as it was read.
 #[derive(Debug, Clone)]
 pub(super) struct Kept {
-    /// The whole object: fields added by other clients stay.
+    /// The whole object, so that a write keeps the fields that other clients added.
     object: Value,
-    /// The epoch of the process that can write it.
+    /// Epoch of the process that can write this ConfigMap.
     pub(super) epoch: u64,
     pub(super) records: Records,
 }
 
-/// The fields of a head besides its records.
+/// The fields of a head, without its records.
 #[derive(Debug, Clone)]
 pub(super) struct Head {
     pub(super) cluster: String,
     pub(super) operation: String,
     /// The current or last holder of the operation.
     pub(super) holder: LeaseHolder,
-    /// The number of ConfigMaps with records of steps.
+    /// Number of ConfigMaps with records of steps.
     pub(super) shards: usize,
 }
 
@@ -112,7 +112,7 @@ impl Kept {
     }
 }
 
-/// The head of an operation that starts.
+/// Returns the manifest of the head of an operation that starts.
 pub(super) fn head(cluster: &str, by: &LeaseHolder, shards: usize) -> Value {
     let holder = json!(by).to_string();
     let data = json!({
@@ -122,7 +122,7 @@ pub(super) fn head(cluster: &str, by: &LeaseHolder, shards: usize) -> Value {
     manifest(&by.operation, Role::Head, &head_name(&by.operation), json!({"data": data}))
 }
 
-/// Sets the holder of a head.
+/// Returns the head with `by` as its holder.
 pub(super) fn held_by(mut head: Value, by: &LeaseHolder) -> Value {
     if let Some(data) = head.get_mut("data").and_then(Value::as_object_mut) {
         data.insert("holder".into(), json!(json!(by).to_string()));
@@ -130,14 +130,14 @@ pub(super) fn held_by(mut head: Value, by: &LeaseHolder) -> Value {
     head
 }
 
-/// The ConfigMap of records with this number.
+/// Returns the manifest of the ConfigMap of records with this number.
 pub(super) fn shard(operation: &str, number: usize, owner: &str) -> Value {
     let data = json!({"epoch": "1", "records": "{}"});
     let name = shard_name(operation, number);
     owned(manifest(operation, Role::Records, &name, json!({"data": data})), operation, owner)
 }
 
-/// A part of the plan, which is never changed.
+/// Returns the manifest of a part of the plan. This ConfigMap is never changed.
 pub(super) fn plan(operation: &str, number: usize, part: &[u8], owner: &str) -> Value {
     let more = json!({"immutable": true, "binaryData": {"part": BASE64.encode(part)}});
     owned(manifest(operation, Role::Plan, &plan_name(operation, number), more), operation, owner)
@@ -171,7 +171,7 @@ fn owned(mut object: Value, operation: &str, uid: &str) -> Value {
     object
 }
 
-/// A name in the API has only lowercase letters (RFC 1123).
+/// Returns the name of the head. A name in the Kubernetes API has only lowercase letters (RFC 1123).
 pub(super) fn head_name(operation: &str) -> String {
     format!("netsurgeon-{}", operation.to_ascii_lowercase())
 }
@@ -184,28 +184,28 @@ pub(super) fn plan_name(operation: &str, number: usize) -> String {
     format!("{}-plan-{number:05}", head_name(operation))
 }
 
-/// The ConfigMap with this name.
+/// Returns a reference to the ConfigMap with this name.
 pub(super) fn named(name: &str) -> ObjectRef<'_> {
     ObjectRef::new("v1", "ConfigMap", Some(NAMESPACE), name)
 }
 
-/// All ConfigMaps of the namespace.
+/// Returns the collection of all ConfigMaps of the namespace.
 pub(super) fn config_maps() -> Collection<'static> {
     Collection::new("v1", "ConfigMap", Some(NAMESPACE))
 }
 
-/// The selector of ConfigMaps of a role: of one operation, or of all.
+/// Returns the label selector of the ConfigMaps of a role, of one operation or of all operations.
 pub(super) fn selector(operation: Option<&str>, role: Role) -> String {
     let of = operation.map(|operation| format!(",{OPERATION}={operation}")).unwrap_or_default();
     format!("{PART}={}{of}", role.label())
 }
 
-/// The name of an object, for a message.
+/// Returns the name of an object, for a message.
 pub(super) fn name_of(object: &Value) -> &str {
     object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The uid of an object.
+/// Returns the uid of an object.
 pub(super) fn uid_of(object: &Value) -> &str {
     object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default()
 }
@@ -219,7 +219,7 @@ fn broken(object: &Value, reason: &str) -> OperationError {
     OperationError::Journal { what: place(name_of(object)), reason: reason.to_string() }
 }
 
-/// Returns kind and name of a ConfigMap, for a message.
+/// Returns the kind and name of a ConfigMap, for a message.
 pub(super) fn place(name: &str) -> String {
     format!("ConfigMap `{NAMESPACE}/{name}`")
 }

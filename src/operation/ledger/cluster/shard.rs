@@ -1,8 +1,8 @@
 //! One ConfigMap of records, with its concurrent writers.
 //!
-//! The first writer writes for all waiting writers (group commit): thousands of concurrent steps cost a few writes. A write
-//! names the `resourceVersion` that it replaces. A process that takes the operation over writes a higher epoch into the
-//! object before it acts, so a write of the previous holder fails, and that holder finds the reason.
+//! The first writer writes for all waiting writers (group commit), so thousands of concurrent steps cost only a few writes. Each
+//! write names the `resourceVersion` that it replaces. A process that takes over the operation first writes a higher epoch into
+//! the object. So a write of the previous holder fails, and the previous holder then finds the higher epoch.
 
 use std::sync::Mutex as Queue;
 use std::sync::PoisonError;
@@ -18,16 +18,15 @@ use crate::kube_api::{Cluster, ClusterError};
 use crate::operation::OperationError;
 use crate::store::{Action, CommitError, Expected, Key, Revision};
 
-/// Attempts of a write after conflicts and lost answers.
+/// Maximum number of attempts of a write, after conflicts and lost answers.
 const MOST_ATTEMPTS: u32 = 5;
-/// While there are several writers, the one that writes waits this long for more of them: a few times the duration of a
-/// write.
+/// How long a write waits for more writers, if the last write had several: a few times the duration of a write.
 const GATHER: Duration = Duration::from_millis(20);
-/// The maximum size of the records of a ConfigMap, in bytes. A ConfigMap is limited to 1 MiB in all (`MaxSecretSize` in
+/// Maximum size of the records of a ConfigMap, in bytes. The whole ConfigMap is limited to 1 MiB (`MaxSecretSize` in
 /// `pkg/apis/core/types.go`, v1.36.3, which ConfigMaps share).
 const MOST_BYTES: usize = 1_000_000;
 
-/// The epoch of this process among the successive holders of the operation, and the revision written last.
+/// The epoch of this process as a holder of the operation, and the revision that was written last.
 pub(super) struct Fence {
     pub(super) epoch: u64,
     newest: AtomicI64,
@@ -38,7 +37,7 @@ impl Fence {
         Self { epoch, newest: AtomicI64::new(0) }
     }
 
-    /// Records the revisions that previous holders wrote.
+    /// Records the newest revision that previous holders wrote.
     pub(super) fn saw(&self, kept: &Kept) {
         let newest = kept.records.values().map(|stored| stored.revision.0).max().unwrap_or_default();
         self.newest.fetch_max(newest, Ordering::SeqCst);
@@ -57,10 +56,10 @@ pub(super) struct RecordChange {
     pub(super) action: Action,
 }
 
-/// A writer that waits.
+/// A writer that waits for the outcome of its changes.
 struct Waiting {
     changes: Vec<RecordChange>,
-    /// The revision of the write, once it was tried.
+    /// Revision of the write, once a write was tried.
     revision: Option<Revision>,
     tell: oneshot::Sender<Result<Revision, OperationError>>,
 }
@@ -91,7 +90,7 @@ impl Shard {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the current object into the cache.
+    /// Reads the current object into the cache, and returns the object.
     pub(super) async fn read(&self) -> Result<Kept, OperationError> {
         let mut kept = self.kept.lock().await;
         *kept = None;
@@ -100,7 +99,7 @@ impl Shard {
         Ok(read)
     }
 
-    /// Reads the current object, without waiting for a write.
+    /// Reads the current object, without waiting for writes in progress.
     pub(super) async fn fetch(&self) -> Result<Kept, OperationError> {
         match self.cluster.get(&named(&self.name)).await? {
             Some(object) => Kept::of(object),
@@ -113,7 +112,7 @@ impl Shard {
         OperationError::Journal { what: place(&self.name), reason: reason.to_string() }
     }
 
-    /// Writes the epoch of this process into the object, before any other use of it.
+    /// Writes the epoch of this process into the object. Must be called before any other use of the object.
     pub(super) async fn take(&self, fence: &Fence) -> Result<(), OperationError> {
         let mut kept = self.kept.lock().await;
         let mut last = None;
@@ -122,7 +121,7 @@ impl Shard {
             if found.epoch > fence.epoch {
                 return Err(self.lost());
             }
-            // From an attempt whose answer was lost.
+            // An earlier attempt succeeded, but its answer was lost.
             let outcome = if found.epoch == fence.epoch {
                 Ok(Ok(found))
             } else {
@@ -146,7 +145,7 @@ impl Shard {
         OperationError::Contended { what: place(&self.name), attempts: MOST_ATTEMPTS }
     }
 
-    /// Changes records, all or none.
+    /// Changes all given records, or none.
     pub(super) async fn write(
         &self,
         changes: Vec<RecordChange>,
@@ -167,12 +166,12 @@ impl Shard {
         told.await.unwrap_or_else(|_| Err(unknown("the task that wrote it was cancelled")))
     }
 
-    /// Writes the changes of all these writers, and sends each its outcome.
+    /// Writes the changes of all given writers, and sends each writer its outcome.
     async fn commit(&self, mut kept: MutexGuard<'_, Option<Kept>>, mut all: Vec<Waiting>, fence: &Fence) {
         let mut lost = None;
         self.is_busy.store(all.len() > 1, Ordering::SeqCst);
         for _ in 0..MOST_ATTEMPTS {
-            // The cache is empty until an answer comes, also if this task is cancelled here.
+            // The cache stays empty until an answer comes, even if this task is cancelled here.
             let before = match kept.take() {
                 Some(before) => Ok(before),
                 None => self.fetch().await,
@@ -221,7 +220,7 @@ impl Waiting {
         let _ = self.tell.send(Ok(revision));
     }
 
-    /// Whether an earlier attempt of this process, whose answer was lost, succeeded.
+    /// Returns whether an earlier attempt of this writer succeeded, although its answer was lost.
     fn is_there(&self, records: &Records) -> bool {
         self.revision.is_some_and(|revision| {
             self.changes.iter().all(|change| match (&change.action, records.get(&change.name)) {
@@ -232,7 +231,7 @@ impl Waiting {
         })
     }
 
-    /// Applies its changes, unless a record differs from the expected revision.
+    /// Applies the changes of this writer. Fails if a record has another revision than expected.
     fn apply(&mut self, records: &mut Records, fence: &Fence) -> Result<(), OperationError> {
         for RecordChange { name, expected, .. } in &self.changes {
             let found = records.get(name).map(|stored| stored.revision);
@@ -269,7 +268,7 @@ fn told_of_what_is_there(all: Vec<Waiting>, records: &Records) -> Vec<Waiting> {
     rest
 }
 
-/// Returns the writers whose changes were applied.
+/// Applies the changes of the writers and returns the writers without a conflict. The other writers receive their error.
 fn applied(all: Vec<Waiting>, records: &mut Records, fence: &Fence) -> Vec<Waiting> {
     let mut rest = Vec::with_capacity(all.len());
     for mut one in all {
@@ -287,7 +286,7 @@ fn tell(all: Vec<Waiting>, error: impl Fn() -> OperationError) {
     }
 }
 
-/// Sends the error to the first writer, and its text to the others.
+/// Sends the error to the first writer, and the text of the error to the others.
 fn tell_failure(all: Vec<Waiting>, is_in_doubt: bool, error: OperationError) {
     let reason = error.to_string();
     let mut first = Some(error).filter(|_| !is_in_doubt);
@@ -303,7 +302,7 @@ fn tell_failure(all: Vec<Waiting>, is_in_doubt: bool, error: OperationError) {
     }
 }
 
-/// Whether a change may have succeeded despite this error, or the current object shows the reason.
+/// Returns whether to read the object again after this error. The change may have succeeded, or the object shows why it failed.
 pub(super) fn may_have_happened(error: &ClusterError) -> bool {
     match error {
         ClusterError::Conflict { .. }

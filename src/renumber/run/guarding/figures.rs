@@ -1,4 +1,4 @@
-//! The guard's metrics for Prometheus, and whether it makes progress, for a liveness probe.
+//! The guard's metrics for Prometheus, and its answer to a liveness probe: whether the guard makes progress.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,11 +11,11 @@ use crate::operation::Status;
 use crate::renumber::guard::{MENDS, Watched};
 use crate::session::metrics::{Figures, Page};
 
-/// After so long without progress, besides the interval between checks, the guard counts as hanging: every request to etcd
-/// and to the API ends much sooner.
+/// Time without progress, in addition to the interval between checks, after which the guard counts as hanging. Every request to
+/// etcd and to the API ends much sooner.
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// The outcome of a check, each with its name in the metrics.
+/// Outcome of a check by the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Looked {
     /// No finding and no repair is left.
@@ -26,7 +26,7 @@ pub enum Looked {
     Busy,
     /// No renumbering is under way.
     Idle,
-    /// It failed: for example etcd could not be read.
+    /// The check failed: for example etcd could not be read.
     Failed,
 }
 
@@ -43,7 +43,7 @@ impl Looked {
 #[derive(Debug)]
 struct Counts {
     operation: Option<String>,
-    /// Its status at the last check.
+    /// Status of the renumbering at the last check.
     status: Option<Status>,
     looks: BTreeMap<Looked, u64>,
     repairs: BTreeMap<String, u64>,
@@ -54,17 +54,17 @@ struct Counts {
     alive: Instant,
 }
 
-/// The figures, shared with the metrics server.
+/// The guard's figures, shared with the metrics server.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     counts: Arc<Mutex<Counts>>,
-    /// Whether it holds the Lease; `None` if it needs none.
+    /// Whether this guard holds the Lease; `None` if it needs none.
     lease: Option<watch::Receiver<Standing>>,
     rest: Duration,
 }
 
 impl Ledger {
-    /// Starts at zero; `rest` is the interval between checks.
+    /// Returns figures that start at zero. `rest` is the interval between checks.
     pub fn new(lease: Option<watch::Receiver<Standing>>, rest: Duration) -> Self {
         let counts = Counts {
             operation: None,
@@ -100,13 +100,13 @@ impl Ledger {
         self.counts().status = Some(status);
     }
 
-    /// Records what a check has found.
+    /// Records the findings and the needed repairs of a check.
     pub fn saw(&self, watched: &Watched) {
         let mut counts = self.counts();
         counts.alive = Instant::now();
         counts.held = watched.held;
         counts.pending = watched.repairs.len().saturating_add(watched.follows.len());
-        // A code without findings keeps its metric, with 0.
+        // If a code has no finding any more, its metric becomes 0.
         counts.findings.values_mut().for_each(|count| *count = 0);
         for finding in &watched.findings {
             let count = counts.findings.entry(finding.code.to_string()).or_default();
@@ -122,12 +122,12 @@ impl Ledger {
         *count = count.saturating_add(1);
     }
 
-    /// Records progress.
+    /// Records that the guard makes progress.
     pub fn alive(&self) {
         self.counts().alive = Instant::now();
     }
 
-    /// Records the renumbering that is guarded, if any.
+    /// Records which renumbering is guarded; `None` if there is none.
     pub fn guards(&self, operation: Option<&str>) {
         let mut counts = self.counts();
         counts.operation = operation.map(str::to_string);

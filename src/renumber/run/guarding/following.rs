@@ -1,4 +1,4 @@
-//! The guard's changes through the API: shadows follow their Services.
+//! The changes that the guard makes through the API: it updates shadows to match their Services.
 
 use super::Guarding;
 use crate::kube_api::{Cluster, ClusterError, ObjectRef};
@@ -10,20 +10,20 @@ use crate::session::Failure;
 /// The outcome for shadows that differ from their Services.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Behind {
-    /// Some were changed: check again.
+    /// A shadow was changed, by the guard or concurrently: check again.
     pub again: bool,
-    /// Some were not changed.
+    /// A shadow still differs: it could not be changed.
     pub left: bool,
 }
 
 /// The outcome for one shadow.
 enum Outcome {
-    /// It matches its Service.
+    /// The shadow matches its Service.
     Same,
     Changed,
-    /// A concurrent change was first.
+    /// The change conflicted with a concurrent change.
     Raced,
-    /// This guard is not allowed to change it now.
+    /// This guard is not allowed to change the shadow now.
     Left,
 }
 
@@ -95,7 +95,7 @@ impl Guarding<'_> {
         self.may_repair()
     }
 
-    /// The API, which must belong to the same cluster as etcd.
+    /// Returns the client of the API, which must belong to the same cluster as etcd.
     async fn api(&mut self) -> Result<Cluster, Failure> {
         if let Some(api) = &self.api {
             return Ok(api.clone());

@@ -1,5 +1,5 @@
-//! Holds the Lease of the guards in the background, so that a long check does not lose it. Reports to the guard whether it may
-//! repair.
+//! Holds the Lease of the guards in the background, so that the Lease does not expire during a long check. The guard may repair
+//! only while it holds the Lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,34 +13,34 @@ use crate::operation::{Stop, StopSwitch};
 use crate::session::{Connect, Failure};
 
 const NAMESPACE: &str = "kube-system";
-/// The Lease's name.
+/// Name of the Lease.
 const NAME: &str = "netsurgeon-guard";
 
-/// How many attempts to renew the Lease fit into its duration.
+/// Number of attempts to renew the Lease within its duration.
 const ATTEMPTS: u32 = 4;
-/// How long the end of the guard waits until the Lease is released.
+/// Maximum time that the guard waits at its end until the Lease is released.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// Whether this guard holds the Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// Not known yet.
+    /// The holder is not known yet.
     Unknown,
-    /// This guard holds it, until then if it is not renewed.
+    /// This guard holds the Lease. Without a renewal, it relies on the Lease only until this time.
     Ours(Instant),
-    /// Another guard with this name holds it.
+    /// Another guard, with this name, holds the Lease.
     Other(String),
-    /// It cannot be acquired, with the reason.
+    /// The Lease cannot be acquired, for this reason.
     Failed(String),
 }
 
 impl Standing {
-    /// Whether this guard may repair.
+    /// Returns whether this guard holds the Lease, and so may repair.
     pub fn is_ours(&self) -> bool {
         matches!(self, Self::Ours(until) if Instant::now() < *until)
     }
 
-    /// Why it is not allowed to repair, as a message.
+    /// Returns the reason why this guard is not allowed to repair, as a message.
     fn words(&self) -> String {
         match self {
             Self::Unknown => "the holder of the Lease is not known yet; this guard only watches".to_string(),
@@ -55,7 +55,7 @@ impl Standing {
     }
 }
 
-/// Holds the Lease in a task of its own until it is released.
+/// Holds the Lease in a separate task until [`Self::release`] is called.
 pub struct Keeper {
     standing: watch::Receiver<Standing>,
     stop: StopSwitch,
@@ -72,14 +72,15 @@ struct Keeping {
 }
 
 impl Keeper {
-    /// Starts to acquire the Lease; `cluster` is the identity in etcd, which must be that of the API, too.
+    /// Starts the task that acquires the Lease. `cluster` is the identity of the cluster in etcd; the API must have the same
+    /// identity.
     pub fn start(kube: Arc<dyn Connect>, cluster: &str, duration: Duration) -> Self {
         let host = crate::host::name();
         let (sender, standing) = watch::channel(Standing::Unknown);
         let keeping = Keeping {
             kube,
             cluster: cluster.to_string(),
-            // A host may run several guards, and a restarted guard is another holder.
+            // The name is unique: a host may run several guards, and a restarted guard is another holder.
             holder: format!("{host}_{}", uuid::Uuid::new_v4()),
             duration,
             lease: None,
@@ -89,24 +90,24 @@ impl Keeper {
         Self { standing, stop, task: tokio::spawn(keeping.keep(asked)) }
     }
 
-    /// Returns a receiver of changes of the standing.
+    /// Returns a receiver that shows whether this guard holds the Lease.
     pub fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.clone()
     }
 
-    /// Whether this guard may repair, or why not.
+    /// Returns an error with the reason if this guard is not allowed to repair.
     pub fn may_repair(&self) -> Result<(), String> {
         let standing = self.standing.borrow();
         if standing.is_ours() { Ok(()) } else { Err(standing.words()) }
     }
 
-    /// Waits until the holder is known.
+    /// Waits until the holder of the Lease is known.
     pub async fn known(&mut self) {
         // An error means that the task has ended, which happens only when `self` is released.
         let _ = self.standing.wait_for(|standing| *standing != Standing::Unknown).await;
     }
 
-    /// Waits until the holder changes.
+    /// Waits until the holder of the Lease changes.
     pub async fn passed(&mut self) {
         if self.standing.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -142,13 +143,13 @@ impl Keeping {
         }
     }
 
-    /// Acquires or renews it; returns when to try again.
+    /// Tries to acquire or renew the Lease. Returns the time until the next attempt.
     async fn turn(&mut self) -> Duration {
         let share = self.duration.checked_div(ATTEMPTS).unwrap_or(self.duration);
         let start = Instant::now();
         let limit = if self.standing.borrow().is_ours() { share } else { self.duration };
         let (standing, pause) = match timeout(limit, self.attempt()).await {
-            // Other guards observe the change after this instant, so they wait longer than this guard relies on the Lease.
+            // Other guards observe the renewal later than `start`, so they wait longer than this guard relies on the Lease.
             Ok(Ok(LeaseState::Ours)) => {
                 let until = start.checked_add(self.duration.saturating_sub(share)).unwrap_or(start);
                 (Standing::Ours(until), share)

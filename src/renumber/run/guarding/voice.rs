@@ -1,4 +1,4 @@
-//! The output of the guard: a line for each observation and each repair, without repetition.
+//! The output of the guard: one line for each observation and each repair, without repetition.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::session::Failure;
 pub struct Line<'a> {
     /// Version of the format.
     pub version: u8,
-    /// Seconds since 1970.
+    /// Time in seconds since 1970.
     pub at: i64,
     /// The operation's id, or empty.
     pub operation: &'a str,
@@ -26,28 +26,28 @@ pub struct Line<'a> {
     pub message: &'a str,
 }
 
-/// Prints the lines.
+/// Prints the lines of the guard.
 pub trait Lines: Send + Sync {
     /// Prints a line.
     fn line(&self, line: &Line<'_>) -> Result<(), Failure>;
 }
 
-/// Prints lines, and remembers which were printed.
+/// Prints lines, and remembers which lines were printed.
 pub struct Voice<'a> {
     lines: &'a dyn Lines,
     /// The operation's id; empty without one.
     pub operation: String,
-    /// Lines that were printed, which are not repeated.
+    /// Lines that were printed, and are not repeated.
     said: BTreeSet<String>,
 }
 
 impl<'a> Voice<'a> {
-    /// Returns one that has printed nothing.
+    /// Returns a voice that has printed no line yet.
     pub fn new(lines: &'a dyn Lines) -> Self {
         Self { lines, operation: String::new(), said: BTreeSet::new() }
     }
 
-    /// Allows all lines again: no finding was left in between.
+    /// Forgets the printed lines, so that each can be printed again.
     pub fn forget(&mut self) {
         self.said.clear();
     }
@@ -61,7 +61,7 @@ impl<'a> Voice<'a> {
         Ok(())
     }
 
-    /// Prints a line; `about` is a Service, `namespace/name`, and a code; both may be empty.
+    /// Prints a line. `about` is a Service (`namespace/name`) and a code; both may be empty.
     pub fn say(&self, event: &str, about: (&str, &str), message: &str) -> Result<(), Failure> {
         let (subject, code) = about;
         let at = SystemAmbient.now();

@@ -1,4 +1,4 @@
-//! The figures of a renumbering as metrics; docs/metrics.md lists them.
+//! Writes the figures of a renumbering as metrics; docs/metrics.md lists the metrics.
 
 use super::Tally;
 use crate::session::metrics::Page;
