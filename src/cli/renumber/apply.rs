@@ -47,7 +47,7 @@ Examples:
   netsurgeon renumber apply --plan plan.json --yes --snapshot-to before.db \\
       --until 18:00 --pause 60 \\
       --gate-prometheus http://prometheus:9090 --gate-max 0.01 \\
-      --gate-query 'sum(rate(errors_total[1m])) / sum(rate(requests_total[1m]))' \\
+      --gate-query 'sum(rate(errors[1m])) / sum(rate(requests[1m]))' \\
       --on-gate-failure rollback")]
 pub struct ApplyArgs {
     #[command(flatten)]
