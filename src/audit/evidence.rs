@@ -167,8 +167,8 @@ pub fn documents(text: &str) -> Result<Vec<Evidence>, String> {
         Err(_) => single(text)?,
     };
     match found.iter().find(|document| document.version != VERSION) {
-        Some(other) => Err(format!("a document has the unsupported version {}", other.version)),
-        None if found.is_empty() => Err("the text has no document of evidence".to_string()),
+        Some(other) => Err(format!("a document has unsupported version {}", other.version)),
+        None if found.is_empty() => Err("the text contains no document with evidence".to_string()),
         None => Ok(found),
     }
 }

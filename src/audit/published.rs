@@ -40,7 +40,7 @@ pub async fn published(voice: &Voice, cluster: &Cluster, namespace: &str) -> Res
         match documents(text.map(String::as_str).unwrap_or_default()) {
             Ok(read) => found.extend(read.into_iter().filter(|document| document.node == name)),
             Err(reason) => voice.warn(&format!(
-                "the evidence in ConfigMap `{namespace}/{name}` is ignored: {reason}; its node writes it again after `kubectl \
+                "the evidence in ConfigMap `{namespace}/{name}` is ignored: {reason}; its node recreates it after `kubectl \
                  -n {namespace} delete configmap {name}`"
             )),
         }
@@ -51,7 +51,7 @@ pub async fn published(voice: &Voice, cluster: &Cluster, namespace: &str) -> Res
 /// Reads the documents of a file.
 pub fn read(path: &Path) -> Result<Vec<Evidence>, Failure> {
     let unusable = |failure: Failure| {
-        failure.context(format!("cannot use the evidence `{}`", path.display()))
+        failure.context(format!("cannot use the evidence in `{}`", path.display()))
             .hint("give the output of `netsurgeon audit --old CIDR --host --flows --for SECONDS -o json` of each node, with `--node NAME` if its host has another name")
     };
     let text = std::fs::read_to_string(path).map_err(|error| unusable(error.into()))?;

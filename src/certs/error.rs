@@ -11,7 +11,7 @@ pub enum ReissueError {
     #[error("`{0}` is not a certificate authority")]
     NoAuthority(String),
     /// The authority is not valid now.
-    #[error("the authority `{subject}` is not valid: from {from} until {until}")]
+    #[error("the authority `{subject}` is not valid now: it is valid from {from} until {until}")]
     NotValid {
         /// Subject of the authority.
         subject: String,

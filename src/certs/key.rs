@@ -37,13 +37,13 @@ pub enum KeyError {
     #[error("it cannot be decrypted: the password is wrong, or the encryption is not PBES2 (RFC 8018)")]
     WrongPassword,
     /// Decryption would need too much CPU time or memory.
-    #[error("to decrypt it takes more than 10,000,000 rounds of PBKDF2, or 256 MiB for scrypt")]
+    #[error("its decryption needs more than 10,000,000 rounds of PBKDF2, or more than 256 MiB for scrypt")]
     TooCostly,
     /// The key is encrypted in the weak format of OpenSSL before version 1.0.
     #[error("it is encrypted in OpenSSL's traditional format: convert it with `openssl pkcs8 -topk8`")]
     Traditional,
     /// The key is neither RSA with at least 2048 bits, nor ECDSA on P-256, P-384 or P-521, nor Ed25519; or it is not a key.
-    #[error("it is neither RSA (2048 bits or more), ECDSA (P-256, P-384, P-521) nor Ed25519: {0}")]
+    #[error("it is not an RSA (2048 bits or more), ECDSA (P-256, P-384, P-521) or Ed25519 key: {0}")]
     Unsupported(String),
     /// The cryptographic library failed.
     #[error("{0}")]

@@ -31,7 +31,7 @@ const SHOWN: usize = 20;
 /// of its processes, and the resolv.conf that each process uses. Nothing is written, except ConfigMaps with
 /// `--publish`. For every place, docs/audit.md describes what it means and what to do.
 ///
-/// Exit status 3 if something is found or cannot be read; 0 if not.
+/// Exit status 3 if something is found or cannot be read; otherwise 0.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -51,10 +51,10 @@ Examples:
   # from all nodes that run deploy/evidence.yaml
   netsurgeon audit --old 10.96.0.0/16 --gather")]
 pub struct AuditArgs {
-    /// A range that Services have left or will leave; can be repeated
+    /// An old Service range; can be repeated
     #[arg(long, value_name = "CIDR", required = true)]
     old: Vec<ServiceCidr>,
-    /// Search this machine, not the objects of a cluster
+    /// Search this machine instead of the objects of a cluster
     #[arg(long, conflicts_with_all = ["snapshot", "at_revision"])]
     host: bool,
     /// Root directory of the machine
@@ -149,7 +149,7 @@ fn meanings(findings: &[&Finding]) -> String {
 fn say_not_listed(context: &Context, more: &Counted) {
     let Some(first) = more.keys.first() else { return };
     context.output.warn(&format!(
-        "{} not listed: the limit is {KEPT} of a kind in one object or file; the first that exceeds it is `{first}`",
+        "{} not listed: the limit is {KEPT} per kind in one object or file; the first to exceed it is `{first}`",
         counted(more.count, "more place is", "more places are"),
     ));
 }

@@ -16,7 +16,7 @@ Examples:
   source <(netsurgeon completions bash)        # in ~/.bashrc
   source <(netsurgeon completions zsh)         # in ~/.zshrc
   netsurgeon completions fish | source         # in ~/.config/fish/config.fish
-  # where kubectl-netsurgeon is
+  # in the folder of kubectl-netsurgeon
   ln -s netsurgeon /usr/local/bin/kubectl_complete-netsurgeon")]
 pub struct CompletionsArgs {
     /// The shell
@@ -26,7 +26,7 @@ pub struct CompletionsArgs {
 
 /// Print the manual, or write its pages to a folder
 ///
-/// Prints the page of netsurgeon itself to stdout, or writes a page for every command to a folder.
+/// Prints the page for netsurgeon itself to stdout, or writes one page per command to a folder.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -45,7 +45,7 @@ pub async fn run(context: &Context, args: &ControlPlaneArgs) -> Result<Outcome, 
 /// The folder of static Pod manifests.
 #[derive(Debug, Clone, Args)]
 struct ManifestArgs {
-    /// The folder of static Pod manifests [default: that of kubeadm, kOps or RKE2]
+    /// The folder of static Pod manifests [default: the folder of kubeadm, kOps or RKE2]
     #[arg(long, value_name = "FOLDER")]
     manifests: Option<PathBuf>,
 }
@@ -70,7 +70,7 @@ impl std::str::FromStr for Ranges {
         match ranges.as_slice() {
             [_] => Ok(Self(ranges)),
             [one, other] if one.network().is_ipv4() != other.network().is_ipv4() => Ok(Self(ranges)),
-            _ => Err("give one range, or one of each address family separated by a comma".to_string()),
+            _ => Err("give one range, or one per address family separated by a comma".to_string()),
         }
     }
 }

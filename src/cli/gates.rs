@@ -16,16 +16,16 @@ pub struct GateArgs {
     /// Seconds to wait between two batches
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
     pause: Option<u64>,
-    /// Start no batch from this time on, and pause: RFC 3339, `HH:MM` (UTC, its next occurrence), or relative to now,
+    /// Pause at this time, before the next batch: RFC 3339, `HH:MM` (its next occurrence in UTC), or relative to now,
     /// as in `+90m`, `+1h30m`
     #[arg(long, value_name = "TIME", value_parser = until::parse, allow_hyphen_values = true)]
     until: Option<Until>,
     /// Between batches run this program: an exit status other than 0 closes the gate, with the last line of its stderr
-    /// as the reason. Its environment has NETSURGEON_OPERATION and NETSURGEON_BATCH: the next batch, counted from 1, or
-    /// empty after the last
+    /// as the reason. Its environment contains NETSURGEON_OPERATION and NETSURGEON_BATCH: the number of the next
+    /// batch, counted from 1, or empty after the last
     #[arg(long, value_name = "PROGRAM")]
     gate_command: Option<PathBuf>,
-    /// An argument for that program, passed without a shell. It is recorded in the journal: give no secret
+    /// An argument for that program, passed without a shell. It is recorded in the journal: do not pass a secret
     #[arg(long, value_name = "ARG", requires = "gate_command", allow_hyphen_values = true)]
     gate_arg: Vec<String>,
     /// Between batches request this URL: a status other than 2xx closes the gate. Redirects are not followed
@@ -37,15 +37,15 @@ pub struct GateArgs {
     /// An instant query; a result without a sample closes the gate
     #[arg(long, value_name = "PROMQL", requires = "gate_prometheus")]
     gate_query: Option<String>,
-    /// Every sample must be at most this
+    /// Maximum value of every sample
     #[arg(long, value_name = "NUMBER", value_parser = limit, allow_hyphen_values = true)]
     #[arg(requires = "gate_prometheus")]
     gate_max: Option<f64>,
-    /// Every sample must be at least this
+    /// Minimum value of every sample
     #[arg(long, value_name = "NUMBER", value_parser = limit, allow_hyphen_values = true)]
     #[arg(requires = "gate_prometheus")]
     gate_min: Option<f64>,
-    /// How long each gate may take, in seconds; one that takes longer is closed [default: 30]
+    /// How long each gate may take, in seconds; a gate that takes longer is closed [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     gate_timeout: Option<u64>,
     /// At a closed gate: pause before the next batch; or roll back the batch before the gate, and pause before that

@@ -37,7 +37,8 @@ pub fn arranged(command: Command) -> Command {
             () => arg,
         }
     });
-    if command.has_subcommands() { command } else { command.after_help(MORE) }
+    let has_own = command.get_arguments().any(|arg| !arg.is_global_set());
+    if has_own { command.after_help(MORE) } else { command }
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub struct IpArgs {
 
 #[derive(Debug, Subcommand)]
 enum IpCommand {
-    /// Print the first address of a range: that of the Service `default/kubernetes`
+    /// Print the first address of a range: the address of the Service `default/kubernetes`
     ///
     /// The API server's certificate must cover this address.
     #[command(after_long_help = "Example:\n  netsurgeon ip first 10.96.0.0/16    # 10.96.0.1")]
@@ -44,8 +44,8 @@ enum IpCommand {
     },
     /// Print the address that each address would get in another range
     ///
-    /// An address keeps its offset if the new range has that offset. The other addresses are packed, those of the
-    /// static band into the new static band. A renumbering follows the same rules, but also knows which addresses are
+    /// An address keeps its offset if the new range has that offset. The other addresses are packed; addresses of the
+    /// static band stay in the static band. A renumbering follows the same rules, but also knows which addresses are
     /// allocated, and that `default/kubernetes` must have the first one.
     #[command(after_long_help = "\
 Example:

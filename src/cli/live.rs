@@ -21,7 +21,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How to take the operation lease.
 #[derive(Debug, Clone, Args)]
 pub struct LockArgs {
-    /// Take the operation lease from a process that ran the same operation and is dead, without waiting
+    /// Take the operation lease, without waiting, from a dead process that ran the same operation
     #[arg(long)]
     take_over: bool,
     /// How long the operation lease outlives a killed process, in seconds
@@ -49,19 +49,19 @@ pub struct LiveArgs {
     #[arg(long, value_name = "N", default_value = "0")]
     max_failures: u32,
     /// How to ask every kube-proxy whether it has applied the writes: `auto`, `direct`, `node-proxy` (through the
-    /// API server), or a number of seconds to wait, which proves nothing
+    /// API server), or a number of seconds to wait without verification
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_reach)]
     barrier: Reach,
-    /// In a rollback: how long the new addresses still answer after every Service has its old one again, in seconds,
-    /// for clients that have just resolved a name; at most 300 in the bitmap era
+    /// In a rollback: how long the new addresses still answer after every Service has its old address again, in
+    /// seconds, for clients that have just resolved a name; at most 300 in the bitmap era
     #[arg(long, value_name = "SECONDS", default_value_t = LINGER.as_secs(), value_parser = clap::value_parser!(u64).range(..=3600))]
     linger: u64,
-    /// Host of an API server that is stopped for good: do not wait for its answer. Its Lease in `kube-system` lasts an
-    /// hour longer
+    /// Host of an API server that is permanently stopped: do not wait for its answer. Its Lease in `kube-system`
+    /// remains for another hour
     #[arg(long, value_name = "HOST")]
     without_api_server: Vec<String>,
-    /// Confirm that a manual step is complete, by its name: `flags`, `soak`, ... Refused while an API server has
-    /// another flag
+    /// Confirm by name that a manual step is complete: `flags`, `soak`, ... Refused while an API server has a
+    /// different flag value
     #[arg(long, value_name = "WHAT")]
     confirm: Vec<String>,
     /// Do not ask for confirmation before the start

@@ -74,7 +74,7 @@ struct MakeArgs {
     /// Reason of the deploy lock, shown to clients that are locked out
     #[arg(long, value_name = "TEXT", required = true)]
     reason: Option<String>,
-    /// End automatically after this time, as in `2h` or `1h30m`, even if netsurgeon does not run then: the controller
+    /// End automatically after this time, as in `2h` or `1h30m`, even if netsurgeon is not running: the controller
     /// manager ends a Job that the policy depends on. Needs a ValidatingAdmissionPolicy
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     seconds: Option<u32>,
@@ -332,7 +332,7 @@ impl MakeArgs {
             return Err(Failure::refused(
                 "the API server does not report your user name, so you would be locked out",
             )
-            .hint("`--with quota` needs no user name"));
+            .hint("`--with quota` does not need the user name"));
         }
         Ok(freeze.in_one_line())
     }
@@ -352,7 +352,7 @@ fn print_manifests(output: &Output, manifests: &[Value]) -> Result<Outcome, Fail
 }
 
 fn held_by_another(present: &Freeze, word: &str) -> Failure {
-    Failure::refused(format!("locked already: {}", present.says()))
+    Failure::refused(format!("already locked: {}", present.says()))
         .hint(format!("ask {}; to override the deploy lock: `netsurgeon {word} --force`", present.holder))
 }
 

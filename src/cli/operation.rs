@@ -81,7 +81,7 @@ struct ShowArgs {
 ///
 /// Works from any machine and folder. Continues the rollback of an operation that was being rolled back, and refuses
 /// one that has ended. The operation lease of a killed process ends within a minute: this command waits for it, with
-/// a countdown, and is refused where that process is alive and renews its lease. `--take-over` does not wait.
+/// a countdown, and is refused if that process is alive and renews its lease. `--take-over` does not wait.
 ///
 /// Gates between batches are recorded with the operation, and checked again. Gates that you give here replace them.
 #[derive(Debug, Args)]
@@ -102,7 +102,7 @@ struct ResumeArgs {
     keep_journal: bool,
     #[command(flatten)]
     live: LiveArgs,
-    /// Check no gates from now on, not even those recorded with the operation
+    /// Do not check any gates from now on, including those recorded with the operation
     #[arg(long, help_heading = "Gates between batches")]
     no_gates: bool,
     #[command(flatten)]
@@ -340,7 +340,7 @@ async fn forget_in(
     };
     let removed = removed.await;
     if let Err(error) = lock.release().await {
-        tracing::warn!(%error, "the operation lease could not be released; it expires");
+        tracing::warn!(%error, "the operation lease could not be released; it will expire");
     }
     removed
 }
@@ -351,7 +351,7 @@ async fn ended(context: &Context, args: &ForgetArgs) -> Result<Found, Failure> {
     if is_open(&found.listed.summary) {
         let status = found.status().await?.0;
         return Err(Failure::refused(format!(
-            "operation `{id}` is {status}: it needs its journal to be resumed or rolled back"
+            "operation `{id}` is {status}: its journal is needed to resume it or roll it back"
         ))
         .hint(format!("to continue it: `netsurgeon operation resume {id}`"))
         .hint(format!("to roll it back: `netsurgeon operation rollback {id}`")));

@@ -182,7 +182,7 @@ impl Output {
         let mut stdout = std::io::stdout().lock();
         if stdout.is_terminal() {
             return Err(Failure::refused("stored bytes are not printed on a terminal")
-                .hint("send them to a file: add `> FILE`"));
+                .hint("redirect them to a file: add `> FILE`"));
         }
         stdout.write_all(bytes)?;
         Ok(stdout.flush()?)

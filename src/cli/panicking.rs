@@ -9,7 +9,7 @@ pub(super) fn install_hook() {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         let what = panic.payload_as_str().unwrap_or("no message");
         let (error, hint) = (
-            format!("netsurgeon has a bug and stops here: {what} ({place})"),
+            format!("netsurgeon stopped because of a bug: {what} ({place})"),
             "an operation that was under way can be resumed safely from its journal",
         );
         for (kind, text) in [(Said::Error, error.as_str()), (Said::Hint, hint)] {

@@ -42,13 +42,13 @@ enum PreflightCommand {
 ///
 /// Checks etcd, every API server, the stored objects and admission concurrently, and writes nothing: etcd is only
 /// read, and changes are sent to the API server as dry runs. Exit status 3 if a check fails or is unknown, with
-/// `--strict` also for a warning; 0 if not. docs/preflight.md describes every check.
+/// `--strict` also for a warning; otherwise 0. docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   # on a control-plane host
   netsurgeon preflight renumber --to 10.200.0.0/16
-  # before they are reissued
+  # before the certificates are reissued
   netsurgeon preflight renumber --to 10.200.0.0/16 --skip certificates
   netsurgeon preflight renumber --to 10.200.0.0/16 --backup before.db --strict \\
       --junit preflight.xml
@@ -59,7 +59,7 @@ struct RenumberArgs {
     target: TargetArgs,
     #[command(flatten)]
     tiers: TierArgs,
-    /// A snapshot of etcd, as from `etcdctl snapshot save`: it must be complete, of this cluster and recent
+    /// A snapshot of etcd, as from `etcdctl snapshot save`: it must be complete, recent, and from this cluster
     #[arg(long, value_name = "FILE")]
     backup: Option<PathBuf>,
     #[command(flatten)]
@@ -75,7 +75,7 @@ struct RenumberArgs {
 /// Checks the zone, the permission to update it, the records of its names and their TTLs, other owners of these
 /// records, and what the mirror would answer in their place. Nothing is written: the permission is tested with an
 /// update whose prerequisites no zone can meet. Exit status 3 if a check fails or is unknown, with `--strict` also for
-/// a warning; 0 if not. docs/preflight.md describes every check.
+/// a warning; otherwise 0. docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -116,7 +116,7 @@ struct DnsArgs {
 ///
 /// Checks what a change to any CNI needs: nodes that can be drained one by one, Pods that are recreated, network
 /// policies that stay in force, unused addresses, and a control plane that tolerates the loss of a host. Nothing is
-/// written. Exit status 3 if a check fails or is unknown, with `--strict` also for a warning; 0 if not.
+/// written. Exit status 3 if a check fails or is unknown, with `--strict` also for a warning; otherwise 0.
 /// docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -145,12 +145,12 @@ struct CniArgs {
     kube: KubeArgs,
 }
 
-/// Check whether a second cluster is ready to serve what this one serves
+/// Check whether a second cluster is ready to serve the same workloads as this one
 ///
 /// Checks two clusters before the resources of some namespaces are copied from one to the other, without their data:
 /// whether the mirror serves every kind, has the referenced classes and issuers, and has nodes with room for the
 /// running Pods. Only the APIs are queried, and nothing is written. Exit status 3 if a check fails or is unknown, with
-/// `--strict` also for a warning; 0 if not. docs/preflight.md describes every check.
+/// `--strict` also for a warning; otherwise 0. docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

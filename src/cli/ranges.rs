@@ -33,12 +33,13 @@ enum RangesCommand {
     Rewrite(rewrite::RewriteArgs),
 }
 
-/// Check every Service address against every record of it
+/// Check that all records of every Service address agree
 ///
 /// Compares Services with each other, with the ranges, the IPAddress objects and the RangeAllocation bitmaps;
-/// node ports likewise; the ranges with Pods and Nodes. docs/findings.md explains every code and what to do.
+/// compares node ports in the same way, and the ranges with Pods and Nodes. docs/findings.md explains every code and
+/// what to do.
 ///
-/// Exit status 3 if there is an error or a warning, 0 if not.
+/// Exit status 3 if there is an error or a warning; otherwise 0.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

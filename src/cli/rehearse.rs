@@ -170,7 +170,7 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
             ),
         ),
         line("audit after", &count(output, &rehearsal.findings_after)),
-        line("back", &back(output, rehearsal)),
+        line("rollback", &back(output, rehearsal)),
     ]);
     lines.extend(remarks(work).into_iter().map(|remark| format!("  {remark}")));
     lines.extend([
@@ -210,7 +210,7 @@ fn count(output: &Output, findings: &[Finding]) -> String {
 
 fn back(output: &Output, rehearsal: &Rehearsal) -> String {
     let good = rehearsal.rollback == Rollback::Identical && rehearsal.rollback_stuck.is_empty();
-    let outcome = if good { "every key byte for byte as it was" } else { "not everything is as it was" };
+    let outcome = if good { "every key is byte-for-byte unchanged" } else { "not everything is restored" };
     format!("{}: rolled back from the middle, {outcome}", verdict(output, good))
 }
 

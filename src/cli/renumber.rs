@@ -103,7 +103,7 @@ async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failu
     if let Some(path) = &args.save {
         let text = serde_json::to_vec_pretty(&*plan).map_err(|e| Failure::new(super::Kind::Bug, e))?;
         write_file(path, &text, Readers::Owner)?;
-        context.output.note(&format!("the plan is in `{}`", path.display()));
+        context.output.note(&format!("the plan was written to `{}`", path.display()));
     }
     context.output.data(&*plan, |output| Ok(describe(output, &plan)))?;
     context.output.progress(&summary(&plan, &store, None));

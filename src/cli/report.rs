@@ -17,12 +17,12 @@ use crate::survey::Survey;
 
 /// Write a page about an operation: timeline, every Service, findings
 ///
-/// One HTML file to keep with the ticket, or to mail: it loads nothing, and needs no script. Works during the
-/// operation and after it, as long as the journal exists: `renumber retire --keep-journal` keeps it.
+/// One HTML file that you can attach to a ticket or an email: it loads no other files and has no scripts. Works
+/// during the operation and after it, as long as the journal exists: `renumber retire --keep-journal` keeps it.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  # of the one under way
+  # for the operation under way
   netsurgeon operation report --html report.html
   netsurgeon renumber retire --keep-journal && \\
       netsurgeon operation report renumber-20261121T083915Z-3f2a --html r.html")]
@@ -61,7 +61,7 @@ impl ReportArgs {
     /// Writes a page to the given file.
     pub(super) fn write(&self, context: &Context, page: &str) -> Result<Outcome, Failure> {
         write_file(&self.html, page.as_bytes(), Readers::All)?;
-        context.output.progress(&format!("the page is in `{}`", self.html.display()));
+        context.output.progress(&format!("the page was written to `{}`", self.html.display()));
         Ok(Outcome::Done)
     }
 }

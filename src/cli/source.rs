@@ -74,7 +74,7 @@ pub struct StoredArgs {
 /// What to read: a snapshot file or a live etcd.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SourceArgs {
-    /// Read this snapshot file: from `etcdctl snapshot save`, or a stopped member's `member/snap/db`
+    /// Read this snapshot file, from `etcdctl snapshot save` or a stopped member's `member/snap/db`
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
     /// Read all objects as of this revision [default: the newest]
@@ -208,7 +208,7 @@ impl StoredArgs {
         let unusable = |failure: Failure| {
             failure
                 .context(format!("cannot use the encryption configuration `{}`", path.display()))
-                .hint("give the API server's `--encryption-provider-config` file; it belongs to root")
+                .hint("give the API server's `--encryption-provider-config` file; only root can read it")
         };
         let text = Zeroizing::new(std::fs::read_to_string(path).map_err(|error| unusable(error.into()))?);
         let keyring = Keyring::parse(&text, self.layout().prefix(), rand::fill);

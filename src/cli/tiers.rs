@@ -31,8 +31,9 @@ const LONGEST_WORDS: u64 = 4096;
 /// The order of Services by tier.
 #[derive(Debug, Args)]
 pub struct TierArgs {
-    /// Names of tiers, from least to most critical, as in `dev,batch,web,core`: no batch has Services of two tiers.
-    /// Services behind webhooks and aggregated APIs come next, then the cluster's DNS and `default/kubernetes`
+    /// Names of tiers, from least to most critical, as in `dev,batch,web,core`: no batch contains Services of two
+    /// tiers. Services behind webhooks and aggregated APIs move after these tiers, then the cluster's DNS and
+    /// `default/kubernetes`
     #[arg(
         help_heading = "Tiers",
         long,
@@ -57,7 +58,7 @@ pub struct TierArgs {
     /// How long the program may take per Service, in seconds
     #[arg(help_heading = "Tiers", long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=600))]
     tier_command_timeout: u64,
-    /// The tier of Services that have none; without this option such a Service stops the plan
+    /// The tier of Services that have none; without this option the plan fails if there is such a Service
     #[arg(help_heading = "Tiers", long, value_name = "NAME", requires = "tiers")]
     default_tier: Option<String>,
 }

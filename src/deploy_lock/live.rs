@@ -40,7 +40,7 @@ pub enum FreezeError {
     #[error("the deploy lock would cover nothing: {0}")]
     Nothing(String),
     /// Not every API server applied the change in time.
-    #[error("{what}, but not every API server followed within {seconds} s: {seen}")]
+    #[error("{what}, but not every API server applied it within {seconds} s: {seen}")]
     Behind {
         /// The change that is complete in the cluster.
         what: &'static str,

@@ -88,7 +88,7 @@ impl Keyring {
         match tried {
             None => Ok(None),
             Some(name) => Err(SealError(format!(
-                "the key `{name}` of the configuration does not decrypt it: the API server has another secret under that name"
+                "the key `{name}` of the configuration does not decrypt it: the API server uses a different secret for that name"
             ))),
         }
     }

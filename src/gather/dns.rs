@@ -108,7 +108,7 @@ fn resolver(named: Option<&str>) -> Read<Server> {
     let found =
         nameservers().map_err(|error| unread(format!("cannot read the resolvers of this host: {error}")))?;
     let first = found.first().ok_or_else(|| {
-        Judged::unknown("`/etc/resolv.conf` of this host names no resolver", "give one: `--resolver`")
+        Judged::unknown("`/etc/resolv.conf` of this host lists no resolver", "give one: `--resolver`")
     })?;
     Ok(Server::new(SocketAddr::new(*first, PORT), None))
 }
@@ -196,7 +196,7 @@ impl Looking<'_> {
             }
         }
         Err(Judged::fail(
-            format!("the resolver finds no address of the name server `{host}`"),
+            format!("the resolver finds no address for the name server `{host}`"),
             "repair its record, or give the address of the server that accepts updates: `--server`",
         ))
     }

@@ -64,8 +64,9 @@ pub(super) const CNI: Asked<'static> = Asked {
         operation: "the change",
         reader: READER,
         read_role: "netsurgeon-cni",
-        remedy: "no role of deploy/rbac.yaml has the others, because no command of netsurgeon makes this change: the user who drains the nodes \
-               needs them, such as that of `/etc/kubernetes/admin.conf` on a control-plane host",
+        remedy: "no role of deploy/rbac.yaml has the others, because no command of netsurgeon makes this \
+                 change: the user who drains the nodes needs them, such as the user of \
+                 `/etc/kubernetes/admin.conf` on a control-plane host",
     },
 };
 
@@ -84,8 +85,9 @@ pub(super) const DNS: Asked<'static> = Asked {
         operation: "the change",
         reader: READER,
         read_role: "netsurgeon-dns",
-        remedy: "no role of deploy/rbac.yaml has the others, because no command of netsurgeon makes this change: the user who stops ExternalDNS \
-               needs them, such as that of `/etc/kubernetes/admin.conf` on a control-plane host",
+        remedy: "no role of deploy/rbac.yaml has the others, because no command of netsurgeon makes this \
+                 change: the user who stops ExternalDNS needs them, such as the user of \
+                 `/etc/kubernetes/admin.conf` on a control-plane host",
     },
 };
 
@@ -103,6 +105,7 @@ pub(super) const MIRROR: Need = Need {
     operation: "copying into the mirror",
     reader: READER,
     read_role: "netsurgeon-mirror",
-    remedy: "no role of deploy/rbac.yaml has the others, because no command of netsurgeon makes this change: the user who copies needs them, \
-           such as that of `/etc/kubernetes/admin.conf` on a control-plane host of the mirror",
+    remedy: "no role of deploy/rbac.yaml has the others, because no command of netsurgeon makes this \
+             change: the user who copies the objects needs them, such as the user of \
+             `/etc/kubernetes/admin.conf` on a control-plane host of the mirror",
 };

@@ -49,7 +49,7 @@ pub struct Flow {
 
 /// The tracked connections cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("the connections that this host tracks cannot be read: {table}; {program}")]
+#[error("cannot read the tracked connections of this host: {table}; {program}")]
 pub struct Unreadable {
     /// Error when reading the kernel's table.
     table: String,

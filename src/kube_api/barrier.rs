@@ -124,7 +124,7 @@ pub enum BarrierError {
     Cluster(#[from] ClusterError),
     /// Nodes did not answer in time.
     #[error(
-        "the kube-proxy of {count} of {of} nodes has not applied the changes within {seconds} s: {}",
+        "kube-proxy on {count} of {of} nodes has not applied the changes within {seconds} s: {}",
         named(silent)
     )]
     NotCrossed {
@@ -362,7 +362,7 @@ impl Sentinel {
         let port = port.ok_or_else(|| ClusterError::Answer {
             server: server.to_string(),
             subject: format!("Service `{name}`"),
-            reason: "it was given no `healthCheckNodePort`".to_string(),
+            reason: "the API server allocated no `healthCheckNodePort`".to_string(),
         })?;
         Ok(Self { namespace, name, port, family, made: Instant::now() })
     }
@@ -448,7 +448,7 @@ impl Asking {
             match ask(address, "/healthz", QUESTION).await {
                 Ok(answer) if self.sentinel.is_named_in(&answer) => return Ok(()),
                 Ok(answer) => {
-                    let reason = format!("{address}: another answer: {}", excerpt(answer.as_bytes()));
+                    let reason = format!("{address}: unexpected answer: {}", excerpt(answer.as_bytes()));
                     last = NoAnswer { silent: false, reason };
                 }
                 Err(failure) => last = failure,

@@ -34,7 +34,7 @@ fn without_secrets(error: &(dyn std::error::Error + 'static)) -> Option<String> 
         (
             _,
             Some(kube::Error::ProxyProtocolUnsupported { .. } | kube::Error::ProxyProtocolDisabled { .. }),
-        ) => "its `proxy-url` is neither `http://` nor `socks5://`",
+        ) => "its `proxy-url` must start with `http://` or `socks5://`",
         _ => return None,
     };
     Some(text.to_string())

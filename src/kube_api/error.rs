@@ -134,7 +134,7 @@ pub enum ClusterError {
         reason: String,
     },
     /// An answer cannot be parsed.
-    #[error("the answer of `{server}` about {subject} cannot be used: {reason}")]
+    #[error("`{server}` returned an unusable answer for {subject}: {reason}")]
     Answer {
         /// URL of the server.
         server: String,
@@ -144,7 +144,7 @@ pub enum ClusterError {
         reason: String,
     },
     /// An answer is longer than any valid answer of the API.
-    #[error("the answer of `{server}` about {subject} is too long: {reason}")]
+    #[error("the answer from `{server}` for {subject} is too long: {reason}")]
     TooLarge {
         /// URL of the server.
         server: String,
@@ -187,8 +187,9 @@ impl ClusterError {
                 "the client certificate or token has expired or belongs to another cluster: get a new kubeconfig"
             }
             Self::Forbidden { .. } => {
-                "bind the missing role, or use a kubeconfig that has the permissions: deploy/rbac.yaml has the role for each group of \
-                 commands, deploy/guard.yaml and evidence.yaml those for programs in the cluster"
+                "bind the missing role, or use a kubeconfig that has the permissions: deploy/rbac.yaml has \
+                 a role for each group of commands; deploy/guard.yaml and evidence.yaml have the roles for \
+                 programs in the cluster"
             }
             Self::Refused { .. } => "exempt netsurgeon's user from that policy or webhook, then resume",
             Self::Conflict { .. } => "run the command again: it reads the current state",

@@ -253,7 +253,7 @@ impl Pair {
             return Heard::Routed;
         }
         if !self.tried.is_named_in(answer) {
-            return Heard::Nothing("another answer".to_string());
+            return Heard::Nothing("unexpected answer".to_string());
         }
         match local_endpoints(answer) {
             0 => Heard::Nothing("it has not applied the EndpointSlice".to_string()),
@@ -278,8 +278,10 @@ fn with_addresses(nodes: Vec<Node>, family: Family) -> (Vec<(Node, IpAddr)>, Vec
         match address.filter(|_| asked.len() < MOST_NODES) {
             Some(address) => asked.push((node, address)),
             None if address.is_some() => {
-                unknown
-                    .push(SilentNode { node: node.name, seen: format!("only {MOST_NODES} nodes are asked") });
+                unknown.push(SilentNode {
+                    node: node.name,
+                    seen: format!("at most {MOST_NODES} nodes are tested"),
+                });
             }
             None => unknown
                 .push(SilentNode { node: node.name, seen: format!("it has no InternalIP of {family}") }),
@@ -298,7 +300,7 @@ fn sorted(answers: Vec<Answer>, test_address_answers: bool, unknown: Vec<SilentN
             Heard::NotRouted => tried.not_routing.push(node),
             Heard::Routed if is_here || !answers_here => tried.routing.push(node),
             Heard::Routed => {
-                let seen = "this machine's own kube-proxy answers in its place".to_string();
+                let seen = "this machine's own kube-proxy answers instead".to_string();
                 tried.unknown.push(SilentNode { node, seen });
             }
             Heard::Nothing(seen) => tried.unknown.push(SilentNode { node, seen }),

@@ -117,7 +117,7 @@ impl Cluster {
         let namespace =
             self.object::<Namespace>(None, "kube-system").await?.ok_or_else(|| ClusterError::NotFound {
                 subject: "Namespace `kube-system`".to_string(),
-                reason: "every cluster has it".to_string(),
+                reason: "every cluster has this namespace".to_string(),
             })?;
         namespace.metadata.uid.ok_or_else(|| ClusterError::Answer {
             server: self.server().to_string(),

@@ -22,7 +22,7 @@ pub enum NameserverError {
         seconds: u64,
     },
     /// The answer cannot be parsed.
-    #[error("the answer of the name server {at} cannot be parsed: {reason}")]
+    #[error("cannot parse the answer from the name server {at}: {reason}")]
     Garbled {
         /// Address of the name server.
         at: SocketAddr,
@@ -30,7 +30,7 @@ pub enum NameserverError {
         reason: String,
     },
     /// The answer has no valid signature with the key.
-    #[error("the answer of the name server {at} is not signed with the key `{key}`: {reason}")]
+    #[error("the answer from the name server {at} is not signed with the key `{key}`: {reason}")]
     Unsigned {
         /// Address of the name server.
         at: SocketAddr,

@@ -182,7 +182,7 @@ impl Server {
         let bytes = self.within(read).await?;
         let message = Message::from_vec(&bytes).map_err(|error| self.garbled(&error.to_string()))?;
         if message.metadata.id != asked.id {
-            return Err(self.garbled("it answers another request"));
+            return Err(self.garbled("it is the answer to another request"));
         }
         // A server that rejects the signature cannot sign its answer (RFC 8945, section 5.3.2).
         let is_refusal = message.metadata.response_code == ResponseCode::NotAuth;

@@ -130,7 +130,7 @@ async fn keep(lease: Arc<Mutex<Lease>>, ttl: Duration, silence: Silence) -> Stri
         match lease.lock().await.renew().await {
             Ok(LeaseState::Ours) => renewed = asked,
             Ok(LeaseState::Other { name, .. }) if name.is_empty() => {
-                return "another process held it meanwhile, and released it".to_string();
+                return "another process acquired it in the meantime and released it".to_string();
             }
             Ok(LeaseState::Other { name, .. }) => return format!("{} holds it", claim_of(&name)),
             Err(error) if silence == Silence::Loses && renewed.elapsed() >= ttl => {

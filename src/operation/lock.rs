@@ -253,7 +253,7 @@ impl Keeper {
         loop {
             let left = self.good_until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return format!("its lease could not be kept alive for {} s: {last}", self.ttl.as_secs());
+                return format!("its lease could not be renewed for {} s: {last}", self.ttl.as_secs());
             }
             sleep(beat.min(left)).await;
             let asked = Instant::now();
@@ -262,7 +262,7 @@ impl Keeper {
                 Ok(true) => self.good_until = asked.checked_add(self.ttl).unwrap_or(asked),
                 Ok(false) => return "its lease has ended".to_string(),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot keep the operation lease alive, retrying");
+                    tracing::warn!(%error, "cannot renew the operation lease, retrying");
                     last = error.to_string();
                 }
             }

@@ -34,7 +34,7 @@ pub fn servers(met: &[Met]) -> Judged {
         }
         Some(_) => Judged::fail(
             format!("{} of {} are not ready: {}", ill.len(), met.len(), ill.join("; ")),
-            "repair it, or stop it for good: a stopped one leaves the endpoints of `default/kubernetes` within 15 s",
+            "repair it, or stop it permanently: a stopped API server disappears from the endpoints of `default/kubernetes` within 15 s",
         ),
     }
 }
@@ -72,7 +72,7 @@ pub fn tested(met: &[Met], era: Era, to: &ServiceCidr) -> Judged {
         if minor < 33 && era != Era::Bitmap {
             return Judged::fail(
                 format!(
-                    "{seen} with the gate `MultiCIDRServiceAllocator`, which is off by default before 1.33"
+                    "{seen} with the feature gate `MultiCIDRServiceAllocator`, which is off by default before 1.33"
                 ),
                 "upgrade to 1.33.6 or later first: this is not tested",
             );
@@ -80,21 +80,21 @@ pub fn tested(met: &[Met], era: Era, to: &ServiceCidr) -> Judged {
         if minor == 33 && patch < 6 {
             return Judged::warn(
                 format!(
-                    "{seen}: before 1.33.6 the repair loop deletes addresses that are reserved ahead of their Services, and recreates \
-                         them"
+                    "{seen}: before 1.33.6 the repair loop deletes and recreates addresses that are \
+                     reserved before their Services exist"
                 ),
                 "upgrade to 1.33.6 or later first",
             );
         }
         if minor == 34 && to.family() == Family::V6 && to.prefix_len() <= 64 {
             return Judged::warn(
-                format!("{seen}: with an IPv6 range of /64, addresses outside of the range were reported"),
+                format!("{seen}: there are reports of addresses outside the range with an IPv6 range of /64"),
                 "use a range of /108 to /112",
             );
         }
         if !TESTED.contains(&minor) {
             return Judged::warn(
-                format!("{seen}: outside of 1.{} to 1.{}; {MEASURED}", TESTED.start(), TESTED.end()),
+                format!("{seen}: outside the range 1.{} to 1.{}; {MEASURED}", TESTED.start(), TESTED.end()),
                 "rehearse it on a test cluster of that version first",
             );
         }
@@ -108,7 +108,7 @@ pub fn clocks(met: &[Met]) -> Judged {
     if !silent.is_empty() || met.is_empty() {
         return Judged::unknown(
             format!("API servers that do not report their time: {}", silent.join(", ")),
-            "each is asked for `/version`, whose response has the time in its `Date` header: `kubectl get --raw /version` must answer",
+            "`kubectl get --raw /version` must succeed on each of them: the `Date` header of this response has the time",
         );
     }
     let off = |one: &Met| {
@@ -118,12 +118,12 @@ pub fn clocks(met: &[Met]) -> Judged {
     if wrong.is_empty() {
         let most = met.iter().filter_map(|one| one.skew.map(i64::abs)).max().unwrap_or_default();
         return Judged::pass(format!(
-            "the clock of each API server is within {most} ms of this host's (± 1 s)"
+            "the clock of each API server is within {most} ms of this host's clock (± 1 s)"
         ));
     }
     Judged::fail(
-        format!("clocks differ from this host's: {}", wrong.join(", ")),
-        "synchronise this host's clock, or theirs (NTP): netsurgeon dates addresses by this host's",
+        format!("clocks differ from this host's clock: {}", wrong.join(", ")),
+        "synchronise this host's clock, or theirs (NTP): netsurgeon sets the creation time of addresses from this host's clock",
     )
 }
 

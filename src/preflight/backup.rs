@@ -42,7 +42,7 @@ pub fn judge(backup: &Backup) -> Judged {
         return Judged::warn(seen, TAKE_ONE);
     }
     if !backup.has_checksum {
-        let seen = format!("{seen}; it has no checksum, so a changed byte cannot be found");
+        let seen = format!("{seen}; it has no checksum, so netsurgeon cannot detect a changed byte");
         return Judged::warn(seen, TAKE_ONE);
     }
     Judged::pass(seen)

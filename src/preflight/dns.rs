@@ -71,7 +71,9 @@ pub fn authority(servers: &[(String, Result<Answer, NameserverError>)]) -> Judge
         );
     }
     Judged::pass(match servers {
-        [_] => "one server answers; a second one would answer while it is down".to_string(),
+        [_] => {
+            "only one server answers; with a second server, the zone stays available if one fails".to_string()
+        }
         _ => format!("all {} servers are authoritative, with the same serial", servers.len()),
     })
 }
@@ -91,7 +93,7 @@ pub fn updates(
                 "the zone is hosted at {}, whose API is not checked: {error}",
                 hosted.unwrap_or_default()
             ),
-            "test a change of an unused name, with the tool and the credentials that will make the change",
+            "test a change of an unused name with the tool and the credentials that you will use for the cutover",
         ),
         (Ok(()), _) if !looked_ahead => Judged::warn(
             "the server checks prerequisites first, so it does not show whether netsurgeon is allowed to change these names",
@@ -253,7 +255,7 @@ pub fn share(entries: &[Entry], zone: &BTreeSet<&str>) -> Judged {
     if all >= FEW_NAMES && percent > MUCH {
         return Judged::warn(
             format!("{seen}, more than {MUCH} %"),
-            "make sure that so many names must change, and change them in stages: `--name` selects them",
+            "check that all these names must change, and change them in stages: `--name` selects them",
         );
     }
     Judged::pass(seen)

@@ -60,7 +60,7 @@ pub fn requests(requests: &[CertificateSigningRequest]) -> Judged {
     let seen = format!("{} pending: {}", open.len(), first_few(&words.collect::<Vec<_>>()));
     let remedy = "check the requester, then `kubectl certificate approve NAME` or `deny`";
     if open.iter().any(|request| request.spec.signer_name == JOINS) {
-        return Judged::fail(seen, format!("{remedy}: the node cannot join before that"));
+        return Judged::fail(seen, format!("{remedy}: the node cannot join until then"));
     }
     Judged::warn(seen, remedy)
 }
@@ -95,8 +95,8 @@ pub fn budgets(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
     }
     Judged::fail(
         format!("a drain would never end: {}", first_few(&blocking)),
-        "add replicas, repair unhealthy Pods, or relax the budget; a budget that is not observed needs the disruption controller of the \
-         controller manager",
+        "add replicas, repair unhealthy Pods, or relax the budget; if the budget is not observed, check \
+         the disruption controller of the controller manager",
     )
 }
 
@@ -214,12 +214,13 @@ pub fn autoscalers(deployments: &[Deployment], has_karpenter: bool) -> Judged {
         found.push("Karpenter".to_string());
     }
     if found.is_empty() {
-        return Judged::pass("none found by name");
+        return Judged::pass("no known autoscaler was found");
     }
     Judged::warn(
         format!("nodes are added and removed by {}", found.join(", ")),
-        "pause it during the change: scale it to 0; for Karpenter, set a NodePool's `limits` against new nodes, and `disruption.budgets` with \
-         `nodes: \"0\"` against removals. Otherwise it removes drained nodes, and adds nodes with the old network",
+        "pause it during the change: scale it to 0; for Karpenter, set `limits` of the NodePool to prevent \
+         new nodes, and `disruption.budgets` with `nodes: \"0\"` to prevent removals. Otherwise it removes \
+         drained nodes, and adds nodes with the old network",
     )
 }
 

@@ -48,7 +48,7 @@ pub fn announced(calico: usize, others: &[String]) -> Judged {
     }
     if calico > 0 {
         return Judged::pass(format!(
-            "by Calico; lists to which the renumbering adds the new range: {calico}"
+            "announced by Calico; number of lists to which the renumbering adds the new range: {calico}"
         ));
     }
     Judged::pass("no route advertisement of the range was found")
@@ -144,7 +144,7 @@ pub fn windows(nodes: &[Node], accepted: bool) -> Judged {
     };
     let found: Vec<String> = nodes.iter().filter(is_one).map(|node| format!("`{}`", name(node))).collect();
     if found.is_empty() {
-        return Judged::pass(format!("none of {}", counted(nodes.len(), "Node", "Nodes")));
+        return Judged::pass(format!("none of {} runs Windows", counted(nodes.len(), "Node", "Nodes")));
     }
     let seen = format!(
         "{}: holding old addresses is not tested with their kube-proxy (winkernel)",

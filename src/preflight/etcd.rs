@@ -90,8 +90,8 @@ pub fn members(members: &[Member]) -> Judged {
     }
     let learners: Vec<String> = members.iter().filter(|member| member.is_learner).map(name).collect();
     if !learners.is_empty() {
-        let seen = format!("{seen}; without a vote: {}", learners.join(", "));
-        return Judged::warn(seen, "promote or remove them: no change of members may be in progress");
+        let seen = format!("{seen}; non-voting members: {}", learners.join(", "));
+        return Judged::warn(seen, "promote or remove them: complete the membership change first");
     }
     if voting.is_multiple_of(2) {
         return Judged::warn(

@@ -184,7 +184,7 @@ pub fn owners(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) ->
                 first_few(&foreign),
                 one.subject
             ),
-            "check `--txt-owner-id` in the source of its environment",
+            "check `--txt-owner-id` in the ConfigMap or Secret that sets its environment",
         );
     }
     if !foreign.is_empty() {

@@ -112,9 +112,10 @@ pub fn as_stored(gates: &[(String, BTreeMap<String, bool>)], stored: Era) -> Opt
         others.map(|(at, era)| format!("API server {at} allocates as in the era {era}")).collect();
     (!words.is_empty()).then(|| {
         Judged::fail(
-            format!("etcd looks like the era {stored}, but {}", first_few(&words)),
-            "create a Service and delete it again: etcd then shows how they allocate; if that changes nothing, compare the range of \
-             RangeAllocation `serviceips` (`netsurgeon ranges show`) with the API servers' `--service-cluster-ip-range`",
+            format!("the data in etcd shows the era {stored}, but {}", first_few(&words)),
+            "create a Service and delete it again: etcd then shows how the API servers allocate addresses; \
+             if that changes nothing, compare the range of RangeAllocation `serviceips` (`netsurgeon \
+             ranges show`) with the API servers' `--service-cluster-ip-range`",
         )
     })
 }

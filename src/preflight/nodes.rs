@@ -54,8 +54,8 @@ pub fn proxies(
         Some(remedy) => Judged::warn(
             seen,
             format!(
-                "{remedy}, and external IPs can hold old addresses; with shadows alone each Service needs a second one during the \
-                 soak"
+                "{remedy}, and external IPs can hold old addresses; with shadows only, each Service needs \
+                 a second Service during the soak"
             ),
         ),
     }
@@ -88,10 +88,7 @@ pub fn overlaps(
     routes: &[Route],
 ) -> Judged {
     if let Some((who, range)) = pods.iter().find(|(_, range)| range.overlaps(to)) {
-        return Judged::fail(
-            format!("Pods are given addresses of `{range}` ({who})"),
-            "choose another range",
-        );
+        return Judged::fail(format!("Pods get addresses of `{range}` ({who})"), "choose another range");
     }
     let is_new = |route: &&Route| {
         let is_wider = route.range.prefix_len() < to.prefix_len();

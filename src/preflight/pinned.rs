@@ -67,7 +67,7 @@ pub fn judge(services: &[Service], moves: &BTreeMap<String, bool>) -> Judged {
     let pins = "manifests pin the address of";
     let services = counted(moves.len(), "Service", "Services");
     match (pinned.len(), owned.len()) {
-        (0, 0) => Judged::pass(format!("no manifest pins the address of one of {services}")),
+        (0, 0) => Judged::pass(format!("no manifest pins the address of any of {services}")),
         (0, count) => Judged::warn(
             format!(
                 "on {} another field manager owns `externalIPs`, which would hold the old address: {}",

@@ -305,7 +305,7 @@ pub fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> J
             0 => String::new(),
             _ => format!("; {left_out} do not select these objects"),
         };
-        return Judged::pass(format!("no webhook must answer for the changes of a renumbering{more}"));
+        return Judged::pass(format!("the changes of a renumbering do not require any webhook{more}"));
     }
     let names: Vec<String> = needed.iter().map(|webhook| webhook.told()).collect();
     let mut engines: Vec<&str> = needed.iter().filter_map(|webhook| webhook.engine()).collect();

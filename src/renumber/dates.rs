@@ -143,7 +143,12 @@ impl Looking<'_> {
                 Look::Fine
             } else {
                 let edit = self.compiler.reserve_longer(candidate, address);
-                wrong(false, format!("IPAddress `{address}` is dated ahead again"), edit, unchanged)
+                wrong(
+                    false,
+                    format!("the creation time of IPAddress `{address}` was set to the future again"),
+                    edit,
+                    unchanged,
+                )
             };
         }
         if is_its && candidate.has_shadow(parent) {

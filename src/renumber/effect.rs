@@ -121,11 +121,11 @@ impl fmt::Display for Effect {
             }
             Self::List(List { kind, name, .. }) => write!(f, "change {kind} `{name}`"),
             Self::ReserveBits { .. } => f.write_str("set the bits of the addresses of a batch"),
-            Self::KeepBits { .. } => f.write_str("set the bits again that an API server freed"),
+            Self::KeepBits { .. } => f.write_str("restore the bits that an API server freed"),
             Self::RewriteBitmap => f.write_str("rewrite the RangeAllocation for the new range"),
             Self::RestoreBitmap => f.write_str("rewrite the RangeAllocation for the old range"),
             Self::CloseRange => f.write_str("delete ServiceCIDR `kubernetes`"),
-            Self::ReopenRange => f.write_str("give ServiceCIDR `kubernetes` the old range again"),
+            Self::ReopenRange => f.write_str("restore the old range of ServiceCIDR `kubernetes`"),
             Self::ReplaceRange => f.write_str("wait until ServiceCIDR `kubernetes` has the new range"),
             Self::RemoveTemporaryRange => f.write_str("delete the ServiceCIDR of the new range"),
         }

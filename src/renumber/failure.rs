@@ -40,14 +40,14 @@ impl From<PlanError> for Failure {
             PlanError::KubernetesPin { .. } => "remove that pin",
             PlanError::CannotHold { .. } => {
                 "remove `--hold external-ip`: a shadow Service then holds the address; if the reason is not the Service itself, \
-                 `--accept-gap` continues, and connections to old addresses can fail"
+                 `--accept-gap` continues anyway, and connections to old addresses can fail"
             }
             PlanError::DataPlane { .. } => {
-                "`--accept-gap` continues; connections to old addresses can then fail"
+                "`--accept-gap` continues anyway; connections to old addresses can then fail"
             }
-            PlanError::UnknownTier { .. } => "add that tier to `--tiers`, or give the Service another tier",
+            PlanError::UnknownTier { .. } => "add that tier to `--tiers`, or change the tier of the Service",
             PlanError::NoTier { .. } => {
-                "give each of them a tier, or set one for all of them: `--default-tier NAME`"
+                "assign a tier to each of them, or set a default tier: `--default-tier NAME`"
             }
             PlanError::NoRoomForShadows { .. } => {
                 "choose a larger range, or smaller batches with `--batch-size`"

@@ -50,7 +50,7 @@ impl Obstacle {
                 "kube-proxy has no local-traffic detector for this address family (`clusterCIDR` or `detectLocalMode`)"
             }
             Self::OldNftables => {
-                "kube-proxy before 1.36 in mode nftables drops what a node without endpoints sends to an external IP"
+                "in mode nftables, kube-proxy before 1.36 drops traffic to external IPs on nodes without endpoints"
             }
         }
     }
@@ -100,7 +100,7 @@ pub fn judge(survey: &Survey, family: Family, given: Option<&str>) -> DataPlane 
         );
     }
     let found = match given {
-        Some(text) => parse(text).map(|proxy| vec![(proxy, "the configuration given".to_string())]),
+        Some(text) => parse(text).map(|proxy| vec![(proxy, "the given configuration".to_string())]),
         None => configurations(survey),
     };
     let found = match found {

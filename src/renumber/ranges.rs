@@ -210,7 +210,7 @@ pub fn plan_rewrite(
     }
     let items = Items::parse(&range);
     let items =
-        items.ok_or_else(|| refuse("it is neither a CIDR of at most 20 host bits nor a range of ports"))?;
+        items.ok_or_else(|| refuse("it is neither a CIDR with at most 20 host bits nor a port range"))?;
     let same = found.filter(|found| found.range == range);
     let after = Content { data: wanted(&items, survey, same).to_bytes(), range };
     let before = found.map(|b| Content { range: b.range.clone(), data: b.data.clone() });

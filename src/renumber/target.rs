@@ -27,7 +27,7 @@ pub enum TargetError {
     },
     /// The range overlaps one of the cluster's Service ranges.
     #[error(
-        "`{to}` overlaps the cluster's Service range `{existing}`; the new range must share no address with it"
+        "`{to}` overlaps the cluster's Service range `{existing}`; the new range must not share any address with it"
     )]
     OverlapsServices {
         /// The target.

@@ -108,7 +108,7 @@ impl<'a> Cluster<'a> {
             findings.push(
                 Finding::error("moved-service-elsewhere", subject)
                     .says(format!(
-                        "has {}, but according to the journal {}",
+                        "has {}, but must have {} according to the journal",
                         list(&service.addresses),
                         list(&expected)
                     ))
@@ -140,7 +140,7 @@ impl<'a> Cluster<'a> {
             findings.push(
                 Finding::error("moved-address-unprotected", format!("IPAddress {address}"))
                     .says(format!(
-                        "must belong to Service `{}` during its move, and does not (found: {found})",
+                        "must belong to Service `{}` during its move, but does not (found: {found})",
                         candidate.subject()
                     ))
                     .values(found, expected),
@@ -161,7 +161,7 @@ impl<'a> Cluster<'a> {
             let found = self.index.named(candidate, &shadow.hold_name);
             match found.filter(|shadow| shadow.addresses.contains(&old)) {
                 None => {
-                    missing(format!("the shadow Service `{}` does not have it", shadow.hold_name), findings);
+                    missing(format!("the shadow Service `{}` lacks the address", shadow.hold_name), findings);
                 }
                 Some(found) => findings
                     .extend(behind(candidate, service, found, self.family).map(|follow| follow.finding)),
@@ -169,7 +169,7 @@ impl<'a> Cluster<'a> {
         } else {
             let policy = service.spec.external_traffic_policy.as_deref().unwrap_or("none");
             if !service.has_external_ip(old) {
-                missing("it is not among its external IPs".to_string(), findings);
+                missing("this address is not one of its external IPs".to_string(), findings);
             } else if policy != "Local" {
                 findings.push(masquerades(candidate, policy));
             } else if !holds_as_it_did(candidate, service) {

@@ -118,7 +118,7 @@ fn allocation(html: &mut Html, subject: &Subject<'_>) {
     let mut after = old("by Services, or held for them", addresses(&is_left));
     let has_moved = |m: &Move| (phase(m) != Phase::Waiting).then_some(m.new_address);
     after.push(new("by Services that have moved", addresses(&has_moved)));
-    ranges::column(html, "After, by the journal", &after);
+    ranges::column(html, "After, according to the journal", &after);
     html.add(format_args!("</div>"));
     sections::legend(html, &ranges::LEGEND);
     html.end_section();

@@ -33,7 +33,7 @@ fn verdict(status: Status) -> (&'static str, &'static str) {
         }
         Status::Stuck => (
             "bad",
-            "The old value could not be restored, because addresses were allocated since: the rewrite is in force.",
+            "The old value could not be restored, because addresses were allocated since: the rewrite stays in effect.",
         ),
         _ => ("info", ""),
     }

@@ -46,8 +46,8 @@ pub fn head(html: &mut Html, subject: &Subject<'_>, history: &History, verified:
 /// Returns a text that explains the status.
 fn verdict(situation: &Situation) -> String {
     let what = match situation.status {
-        Status::Running => "A process runs it.",
-        Status::RollingBack => "A process rolls it back.",
+        Status::Running => "A process is running it.",
+        Status::RollingBack => "A process is rolling it back.",
         Status::Interrupted => "The process that ran it has ended unexpectedly.",
         Status::WaitingForManualStep => "A manual step is required.",
         Status::Paused => "It was stopped on request, or a gate was closed.",
@@ -323,7 +323,7 @@ pub fn outside(html: &mut Html, history: &History) {
         let text = format!("{}<br><span class=\"faint\">{}</span>", prose(what), prose(why));
         [code(name), text, confirmation(outside), waited]
     });
-    html.table("outside", ["Name", "What, and why", "Confirmed", "Waited"], rows);
+    html.table("outside", ["Name", "Description and reason", "Confirmed", "Waited"], rows);
     html.end_section();
 }
 

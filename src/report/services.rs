@@ -37,7 +37,7 @@ fn rows<'a>(subject: &'a Subject<'_>, moves: &'a [Move]) -> impl Iterator<Item =
     })
 }
 
-const HEADINGS: [&str; 6] = ["Service", "Old address", "New address", "Held by", "State", "Why this hold"];
+const HEADINGS: [&str; 6] = ["Service", "Old address", "New address", "Held by", "State", "Reason for hold"];
 
 /// Writes a table of Services, with their tiers if the plan has tiers.
 fn table(html: &mut Html, subject: &Subject<'_>, moves: &[Move]) {
@@ -114,7 +114,7 @@ fn skipped(html: &mut Html, subject: &Subject<'_>) {
             esc(&skipped.reason).to_string(),
         ]
     });
-    html.table("services", ["Service", "Why it stays"], rows);
+    html.table("services", ["Service", "Reason"], rows);
     let more = skipped.len().saturating_sub(MOST_SKIPPED);
     if more > 0 {
         html.add(format_args!("<p class=\"faint\">and {} more</p>", thousands(more)));

@@ -142,7 +142,7 @@ impl Session {
             let list = alive.iter().map(|address| format!("`{address}`")).collect::<Vec<_>>().join(", ");
             voice.warn(&format!(
                 "{} an unexpired lease of 15 s in etcd and may still serve nodes: {list}. Only a pause of {} s \
-                 per wait gives the nodes time to follow",
+                 per wait gives the nodes time to apply each change",
                 counted(alive.len(), "API server has", "API servers have"),
                 pause.as_secs()
             ));

@@ -149,7 +149,7 @@ impl From<RemapError> for Failure {
         let hint = match &error {
             RemapError::TooSmall { .. } => "choose a larger range: a shorter prefix, such as /16",
             RemapError::PinOutside { .. } => {
-                "pin it to an address of the range, without its first and last one, or leave the pin out"
+                "pin it to an address of the range, but not to the first or last one, or omit the pin"
             }
             RemapError::Taken { .. } => "free that address first, or pin another one",
         };
@@ -186,7 +186,7 @@ pub fn permission_hint(access: &Access) -> String {
 fn store_hint(error: &StoreError) -> Option<String> {
     let text = match error {
         StoreError::Unreachable { .. } => {
-            "check that etcd runs and that `--etcd-endpoints` is its client URL; on a control-plane host of kubeadm \
+            "check that etcd runs and that `--etcd-endpoints` is its client URL; on a kubeadm control-plane host \
              it is `https://127.0.0.1:2379`"
         }
         StoreError::Unauthenticated { .. } => {
@@ -255,8 +255,8 @@ impl From<CommitError> for Failure {
 
 /// Hint for values that a KMS plug-in encrypted. Only the plug-in has the key, so the objects must be stored under another key
 /// during the operation.
-const WITHOUT_KMS: &str = "only the KMS plug-in can decrypt it. For the time of an operation, have these resources stored \
-     under a key in the file, or unencrypted: docs/encryption.md, \"A KMS\"";
+const WITHOUT_KMS: &str = "only the KMS plug-in can decrypt it. During an operation, these resources must be stored \
+     under a key in the file, or unencrypted: see docs/encryption.md, \"A KMS\"";
 
 impl From<WireError> for Failure {
     fn from(error: WireError) -> Self {
@@ -304,7 +304,7 @@ impl From<SurveyError> for Failure {
                     return failure;
                 }
                 failure.hint(
-                    "check that this is the etcd of a Kubernetes cluster, and that `--etcd-prefix` is the one of its \
+                    "check that this is the etcd of a Kubernetes cluster, and that `--etcd-prefix` is the same as for its \
                      API server",
                 )
             }
@@ -322,7 +322,7 @@ impl From<OperationError> for Failure {
                 Self::new(Kind::Refused, error).hint("stop the client that keeps changing it, then resume")
             }
             OperationError::LockLost { .. } => Self::new(Kind::Refused, error).hint(
-                "the journal has all steps until then; the process that holds the operation lease now may continue it",
+                "the journal has all steps up to that time; the process that now holds the lease may continue the operation",
             ),
             // The caller, which knows the operation, adds the hint.
             OperationError::Stopped

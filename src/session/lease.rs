@@ -68,7 +68,7 @@ impl LeaseTerms {
         };
         // A rollback must not depend on the Lease.
         voice.warn(&format!(
-            "cannot take the Lease `{}`, so operations that do not use etcd are not excluded: {reason}",
+            "cannot take the Lease `{}`, so operations that do not use etcd can run at the same time: {reason}",
             ClusterLock::LEASE
         ));
         Ok(lock)
@@ -144,7 +144,7 @@ fn refused(held: &Held, taking: &Taking<'_>) -> Failure {
         },
     );
     Failure::refused(format!("another operation of this cluster is running: {held}"))
-        .hint("wait until it has ended: one operation of a cluster runs at a time")
+        .hint("wait until it has ended: only one operation per cluster can run at a time")
         .hint(ends)
 }
 

@@ -19,7 +19,7 @@ pub trait Talk: Send + Sync {
 
     /// Asks whether to continue. Fails if the answer is no, or if no user can be asked.
     fn ask(&self, question: &str) -> Result<(), Failure> {
-        Err(Failure::refused(format!("no user to ask: {question}")))
+        Err(Failure::refused(format!("cannot ask for confirmation: {question}")))
     }
 
     /// Adds a field to every later line.

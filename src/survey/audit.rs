@@ -203,7 +203,7 @@ fn kept(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
         findings.push(
             Finding::info("kept-by-operation", "operation")
                 .says(format!("an unfinished operation keeps {words}"))
-                .values(addresses.saturating_add(services), "0 once it has ended"),
+                .values(addresses.saturating_add(services), "0 after the operation has ended"),
         );
     }
 }

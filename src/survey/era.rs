@@ -68,7 +68,7 @@ pub fn detect(
         }
         Some(bitmap) if is_left_behind(services, addresses, bitmap) => evidence(
             Era::Objects,
-            "the RangeAllocation is a leftover: a Service got an address after its last change, and it has no bit for that address",
+            "the RangeAllocation is a leftover: it did not change when a Service got an address, and it has no bit for that address",
             true,
         ),
         Some(_) => evidence(

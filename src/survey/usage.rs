@@ -69,7 +69,7 @@ impl Survey {
         }
         let pods: Vec<IpAddr> = self.pods.iter().map(|pod| pod.0).filter(|ip| range.contains(*ip)).collect();
         if let Some(first) = pods.first() {
-            conflicts.insert(format!("{} Pod addresses, among them `{first}`", pods.len()));
+            conflicts.insert(format!("{} Pod addresses, including `{first}`", pods.len()));
         }
         conflicts.into_iter().collect()
     }

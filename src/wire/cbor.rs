@@ -61,7 +61,7 @@ fn item(decoder: &mut Decoder<'_>, depth: usize) -> Result<Value, Error> {
             BASE64 => encode_base64(decoder.bytes()?).into(),
             other => {
                 return Err(Error::message(format!(
-                    "the tag {} is not one of the API server's",
+                    "the API server does not use the tag {}",
                     other.as_u64()
                 )));
             }

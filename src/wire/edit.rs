@@ -370,7 +370,10 @@ fn write_protobuf(message: &[u8], path: &[Segment], new: &Value) -> Result<Vec<u
         [Segment::Member(number, _), rest @ ..] => {
             let inner = occurrences(message, *number)?;
             if inner.len() > 1 {
-                return Err(WireError::Protobuf { offset: 0, reason: "a single message occurs twice" });
+                return Err(WireError::Protobuf {
+                    offset: 0,
+                    reason: "a message that is not repeated occurs twice",
+                });
             }
             let Some(inner) = inner.first().copied().or_else(|| (*new != Value::Absent).then_some(&[][..]))
             else {

@@ -76,7 +76,7 @@ pub enum WireError {
         reason: String,
     },
     /// The value to change is CBOR, which netsurgeon only reads.
-    #[error("the value is stored as CBOR, which netsurgeon reads and does not change")]
+    #[error("the value is stored as CBOR, which netsurgeon can read but not change")]
     CborUnchanged,
     /// The value does not start like a value of an API server.
     #[error("the value is not a Kubernetes object: it starts with `{beginning}`")]

@@ -19,7 +19,7 @@ pub enum YamlError {
     #[error("its values are nested more than {DEEPEST} levels deep")]
     Deep,
     /// The text to replace does not occur literally, occurs more than once, or its replacement changes other values.
-    #[error("`{0}` cannot be replaced without another change of the text")]
+    #[error("`{0}` cannot be replaced without changing other parts of the text")]
     Written(String),
 }
 

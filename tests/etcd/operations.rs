@@ -173,6 +173,40 @@ async fn killed_rewrite_is_rolled_back() {
     }
 }
 
+/// Without an id, commands mean the only operation that has not ended; completion offers its id.
+#[tokio::test]
+async fn default_operation_is_the_one_under_way() {
+    let cluster = Drifted::start().await;
+    let none = cluster.netsurgeon("operation resume").expect(1);
+    assert!(none.err.contains("no operation is under way"), "{}", none.err);
+    cluster.killed_at(IS_RUNNING).await;
+    let (operation, _) = cluster.listed();
+    let table = cluster.netsurgeon("operation list").expect(0).out;
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].ends_with("AGE") && lines[1].trim_end().ends_with(" s"), "{table}");
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let plugin = folder.path().join("kubectl_complete-netsurgeon");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_netsurgeon"), &plugin).expect("a link");
+    let completed = Command::new(plugin)
+        .env_clear()
+        .env("ETCDCTL_ENDPOINTS", cluster.etcd.endpoint())
+        .args(["operation", "resume", ""])
+        .output()
+        .expect("it runs");
+    let completed = String::from_utf8_lossy(&completed.stdout).into_owned();
+    assert!(completed.starts_with(&format!("{operation}\trunning\n")), "{completed}");
+
+    assert_eq!(
+        cluster.netsurgeon("operation show -o json").expect(0).json()["operation"],
+        operation.as_str()
+    );
+    cluster.netsurgeon("operation resume --take-over").expect(0);
+    assert_eq!(cluster.listed().1, "done");
+    let none = cluster.netsurgeon("operation rollback --yes").expect(1);
+    assert!(none.err.contains("no operation is under way"), "{}", none.err);
+}
+
 /// An ended operation is not resumed, and the attempt leaves no trace; a second rollback writes nothing.
 #[tokio::test]
 async fn ended_operation_is_not_resumed() {

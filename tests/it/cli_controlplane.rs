@@ -211,9 +211,14 @@ fn set_dns_rejects_unusable_configuration_without_change() {
         ("kind: KubeletConfiguration\n", "--to 10.200.0.10", 1, "`config.yaml` has no `clusterDNS`"),
         ("clusterDNS: [\n", "--to 10.200.0.10", 1, "it is not valid YAML"),
         (KUBELETS[0], "--from 10.97.0.10 --to 10.200.0.10", 1, "has `10.96.0.10`, not `10.97.0.10`"),
-        ("clusterDNS: [10.96.0.10, 10.97.0.10]\n", "--to 10.200.0.10", 2, "give the old one with `--from`"),
-        (KUBELETS[0], "--to fd00::a", 2, "give the old one with `--from`"),
-        ("clusterDNS: [169.254.20.10]\n", "--to 10.200.0.10", 2, "a cache on the node"),
+        (
+            "clusterDNS: [10.96.0.10, 10.97.0.10]\n",
+            "--to 10.200.0.10",
+            2,
+            "give the old address with `--from`",
+        ),
+        (KUBELETS[0], "--to fd00::a", 2, "give the old address with `--from`"),
+        ("clusterDNS: [169.254.20.10]\n", "--to 10.200.0.10", 2, "a DNS cache on the node"),
         ("clusterDNS: [10.96.0.10, 10.200.0.10]\n", "--to 10.200.0.10", 1, "remove the old one by hand"),
     ] {
         let folder = tempfile::tempdir().unwrap();

@@ -111,7 +111,7 @@ fn unreadable_files_are_reported() {
     ");
     assert_snapshot!(check("short.db"), @r"
     --- stderr
-    error: snapshot `short.db` is truncated: its size is 50000 bytes; that of a database is a multiple of 512, and that of a snapshot has 32 bytes more, for the checksum
+    error: snapshot `short.db` is truncated: its size is 50000 bytes; a database is a multiple of 512 bytes, and a snapshot is 32 bytes larger because of its checksum
     hint: copy the file again, and compare its size with the original
     --- exit status 1
     ");

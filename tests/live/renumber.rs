@@ -311,7 +311,11 @@ async fn every_pause_names_the_command_that_continues() {
     assert!(soak.err.contains("to go back: `netsurgeon operation rollback "), "{}", soak.err);
     let operation = serving.journals().remove(0);
     let early = serving.netsurgeon(&format!("operation resume {operation} --confirm soak")).expect(0);
-    assert!(early.err.contains("`--confirm soak`: that manual step belongs to the end"), "{}", early.err);
+    assert!(
+        early.err.contains("`--confirm soak`: that manual step belongs to `renumber retire`"),
+        "{}",
+        early.err
+    );
     let mut retiring = serving.start_netsurgeon(&format!("{} --rate 2", named(&soak.err)));
     serving.wait_for_records(&mut retiring, "retire", 2).await;
     retiring.signal(Signal::INT);

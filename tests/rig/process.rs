@@ -77,6 +77,8 @@ impl Process {
             .arg(std::process::id().to_string())
             .arg(program)
             .args(arguments)
+            // Components written in Go live shortly here, and memory is not scarce: less of their time goes to garbage collection.
+            .env("GOGC", "400")
             .stdin(Stdio::null())
             .stdout(output.try_clone().expect("the log's handle can be cloned"))
             .stderr(output);

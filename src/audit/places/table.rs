@@ -19,26 +19,26 @@ places! {
         "the Service itself has an address of the old range",
         "move it: `netsurgeon renumber plan --to CIDR`, or `netsurgeon operation resume ID` if it was created meanwhile";
     EXTERNAL_IP = "service-external-ip", BreaksAtRetirement,
-        "an external IP of the old range: a hold of an old address, or set by hand",
-        "if `netsurgeon renumber verify` does not know it, remove it from the Service once it is unused";
+        "an external IP in the old range: it holds an old address, or was set by hand",
+        "if `netsurgeon renumber verify` does not recognize it, remove it from the Service once it is unused";
     EXTERNAL_NAME = "service-external-name", BreaksAtRetirement,
         "`spec.externalName` of the Service points to an old address",
         "set `spec.externalName` to the name of the other Service";
     LOAD_BALANCER = "service-load-balancer", BreaksAtRetirement,
         "a load balancer is configured with the old range: allowed sources, or its address",
-        "put the new range or address there";
+        "change it to the new range or address";
     PUBLISHED_STATUS = "published-status", BreaksAtRetirement,
         "a controller has published an old address as the entry point, and external DNS may have copied it",
         "check that the controller writes it again; restart it if it does not";
     ADDRESS_OBJECT = "ip-address-object", Cosmetic,
-        "the record that an address is allocated; it is deleted with the Service that has it",
-        "nothing, if its Service exists; `netsurgeon ranges check` finds those without one";
+        "the object that records the allocation of an address; it is deleted together with its Service",
+        "nothing, if its Service exists; `netsurgeon ranges check` finds objects without a Service";
     SERVICE_CIDR = "service-cidr", BreaksAtNextRestart,
-        "API servers allocate addresses of the old range",
-        "run `netsurgeon renumber retire`, which removes it; remove it by hand only if no Service has an address of it";
+        "API servers still allocate addresses from the old range",
+        "run `netsurgeon renumber retire`, which removes it; remove it by hand only if no Service has an address in this range";
     RANGE_ALLOCATION = "range-allocation", BreaksAtNextRestart,
-        "the bitmap of Kubernetes 1.33 and earlier is that of the old range; a leftover from 1.34 on",
-        "before 1.34: `netsurgeon ranges rewrite --to CIDR`; later it can stay or be deleted";
+        "the allocation bitmap (Kubernetes 1.33 and earlier) still covers the old range; from 1.34 on it is a leftover",
+        "before 1.34: `netsurgeon ranges rewrite --to CIDR`; from 1.34 on: keep it or delete it";
     KUBEADM_CONFIG = "kubeadm-config", BreaksAtNextRestart,
         "the next `kubeadm upgrade` gives API servers the old range again, and fails on the address of the cluster's DNS",
         "`kubectl -n kube-system edit configmap kubeadm-config`: `networking.serviceSubnet`, and `certSANs` once the old address is retired";
@@ -46,111 +46,111 @@ places! {
         "kubelets that join or are upgraded give Pods the old address of the cluster's DNS",
         "`kubectl -n kube-system edit configmap kubelet-config`: `clusterDNS`";
     COREFILE = "corefile", BreaksAtRetirement,
-        "a name server queries an old address, or answers reverse lookups of the old range only",
-        "put the new address, and the reverse zone of the new range, into the Corefile";
+        "a name server queries an old address, or answers reverse lookups only for the old range",
+        "add the new address and the reverse zone of the new range to the Corefile";
     NODE_LOCAL_DNS = "node-local-dns", BreaksAtRetirement,
         "NodeLocal DNSCache listens on, or queries, the old address of the cluster's DNS",
-        "put the new address beside the old one, and recreate its Pods; remove the old one before retirement only when no Pod uses it";
+        "add the new address next to the old one, and recreate its Pods; remove the old one before retirement only when no Pod uses it";
     KUBE_PROXY_CONFIG = "kube-proxy-config", BreaksAtNextRestart,
         "kube-proxy is configured with the old range (`ipvs.excludeCIDRs`, `clusterCIDR`)",
         "`kubectl -n kube-system edit configmap kube-proxy`, then restart its Pods";
     ANNOUNCED = "announced-range", BreaksAtRetirement,
-        "the old range is announced to routers; if it is the only one, clients outside cannot reach the new one",
-        "announce both until the old one is retired, then the new one";
+        "the old range is announced to routers; if no other range is announced, clients outside the cluster cannot reach the new range",
+        "announce both ranges until the old one is retired, then only the new one";
     NETWORK_CONFIG = "network-plugin", BreaksAtNextRestart,
         "the network plugin is configured with the old range: routes, masquerading or policies omit the new one",
-        "put the new range into its configuration and restart its Pods";
+        "add the new range to its configuration and restart its Pods";
     NO_PROXY = "no-proxy", BreaksAtRetirement,
-        "traffic to the old range bypasses the HTTP proxy; traffic to the new one does not, unless it is listed there, too",
-        "put the new range beside the old one and restart what has the variable";
+        "traffic to the old range bypasses the HTTP proxy; traffic to the new one does not, unless it is listed as well",
+        "add the new range next to the old one, and restart the programs that use the variable";
     RANGE_FLAG = "service-range-flag", BreaksAtNextRestart,
         "an API server or a controller manager has the old range in its flag",
         "`netsurgeon controlplane set-range CIDR` on its host";
     NETWORK_POLICY = "network-policy", BreaksAtRetirement,
-        "a policy names the old range, and not the new one",
-        "put the new range beside the old one, or select Pods";
+        "a policy contains the old range but not the new one",
+        "add the new range next to the old one, or use Pod selectors";
     WEBHOOK_URL = "webhook-url", BreaksAtRetirement,
-        "API servers call an old address; with `failurePolicy: Fail` they refuse writes when it stops answering",
-        "name the Service in `clientConfig.service`, or put the new address into the URL";
+        "API servers call an old address; with `failurePolicy: Fail` they reject writes when it stops answering",
+        "reference the Service in `clientConfig.service`, or use the new address in the URL";
     ENDPOINTS = "endpoints", BreaksAtRetirement,
         "a Service without a selector points to an old address",
-        "put the new address into the source of these endpoints";
+        "change the address at the source of these endpoints";
     HOST_ALIAS = "host-alias", BreaksAtRetirement,
-        "`/etc/hosts` of the containers has a name for an old address",
-        "put the new address there, or better, use the name of the Service";
+        "`/etc/hosts` in the containers maps a name to an old address",
+        "use the new address or, better, the name of the Service";
     DNS_CONFIG = "pod-dns-config", BreaksAtRetirement,
-        "the Pod queries an old address for names",
-        "put the new address of the cluster's DNS there, or set `dnsPolicy` to `ClusterFirst`";
+        "the Pod uses an old address as a name server",
+        "use the new address of the cluster's DNS, or set `dnsPolicy` to `ClusterFirst`";
     ARGUMENTS = "arguments", BreaksAtRetirement,
-        "a container has it in its arguments",
-        "put the name of the Service, or the new address, there";
+        "a container's arguments contain it",
+        "use the name of the Service, or the new address";
     ENVIRONMENT = "environment", BreaksAtRetirement,
-        "a container has it in its environment",
-        "put the name of the Service, or the new address, there";
+        "a container's environment contains it",
+        "use the name of the Service, or the new address";
     MESH_RANGES = "mesh-ranges", BreaksAtRetirement,
-        "the service mesh routes by the old range; traffic to the new one takes another path",
-        "put the new range beside the old one, and recreate the Pods";
+        "the service mesh routes traffic by the old range; traffic to the new one takes another path",
+        "add the new range next to the old one, and recreate the Pods";
     LAST_APPLIED_ADDRESS = "last-applied-address", BreaksAtNextRestart,
-        "the manifest of this Service requests its old address: applied again, it is refused, because the address of a Service cannot change",
-        "remove `clusterIP` and `clusterIPs` from the manifest, or put the new address there";
+        "the manifest of this Service requests the old address: the API server rejects it when it is applied again, because the address of a Service cannot change",
+        "remove `clusterIP` and `clusterIPs` from the manifest, or change them to the new address";
     LAST_APPLIED = "last-applied", BreaksAtNextRestart,
-        "the manifest of this object has it: applied again, it restores it",
+        "the manifest of this object contains it, and restores it when it is applied again",
         "change the manifest at its source";
     MANAGED_FIELDS = "managed-fields", Cosmetic,
-        "the record of field owners names it; no component acts on it",
+        "the record of field managers contains it; no component acts on it",
         "nothing";
     REVISION = "controller-revision", Cosmetic,
         "an earlier revision of a DaemonSet or StatefulSet, which a rollback would restore",
         "nothing, unless you use `kubectl rollout undo`";
     ANNOTATION = "annotation", BreaksAtRetirement,
-        "an annotation has it; its meaning depends on the reader of the annotation",
+        "an annotation contains it; what it means depends on the component that reads it",
         "find the source of the annotation, and change the address there";
     CONFIG_MAP = "config-map", BreaksAtRetirement,
-        "a program's configuration has it",
-        "put the name of the Service, or the new address, there, and restart what reads it";
+        "a program's configuration contains it",
+        "use the name of the Service, or the new address, and restart the programs that read it";
     SECRET = "secret", BreaksAtRetirement,
-        "a Secret has it (its content is not shown)",
-        "check that key: put the name of the Service, or the new address, there, and restart what reads it";
+        "a Secret contains it (its content is not shown)",
+        "check that key: use the name of the Service, or the new address, and restart the programs that read it";
     CUSTOM_RESOURCE = "custom-resource", BreaksAtRetirement,
-        "a custom resource has it; its meaning depends on its controller",
+        "a custom resource contains it; what it means depends on its controller",
         "find the source of the object, and change the address there";
     STATUS = "status", Cosmetic,
         "a controller reports it in a status",
-        "nothing, if the controller writes it again";
+        "nothing, if the controller updates the status";
     OTHER = "other", BreaksAtRetirement,
-        "an object has it",
-        "find out its purpose";
+        "an object contains it",
+        "find out what it is used for";
     STARTED_ENVIRONMENT = "started-before-the-move", BreaksAtRetirement,
-        "the environment of a container is created at its start, and this one started before the Service moved",
+        "the environment of a container is set when it starts, and this container started before the Service moved",
         "restart the Pod before the old addresses are retired";
     STARTED_RESOLVER = "resolver-before-the-move", BreaksAtRetirement,
-        "`resolv.conf` is created with the Pod, and this one was created before the cluster's DNS moved",
-        "delete the Pod, so that it is recreated, once its kubelet gives the new address";
+        "`resolv.conf` is created with the Pod, and this Pod was created before the cluster's DNS moved",
+        "once the kubelet has the new address, delete the Pod so that it is recreated";
     CNI_FILE = "cni-file", BreaksAtRetirement,
-        "the network plugin reaches the API by it: without it no Pod can start on this node",
-        "restart the plugin's DaemonSet after `default/kubernetes` has moved, and check that it wrote the file again";
+        "the network plugin uses it to reach the API; without it no Pod can start on this node",
+        "restart the plugin's DaemonSet after `default/kubernetes` has moved, and check that it rewrote the file";
     STATIC_POD = "static-pod", BreaksAtNextRestart,
-        "a static Pod has it in its manifest",
-        "`netsurgeon controlplane set-range CIDR` for the range; anything else by hand";
+        "the manifest of a static Pod contains it",
+        "`netsurgeon controlplane set-range CIDR` for the range; change anything else by hand";
     KUBECONFIG = "kubeconfig", BreaksAtRetirement,
-        "a component of this host reaches the API by it",
-        "put the address of the control plane there, not that of the Service";
+        "a component on this host uses it to reach the API",
+        "use the address of the control plane, not the address of the Service";
     KUBELET_FILE = "kubelet-file", BreaksAtRetirement,
         "the kubelet gives new Pods the old address of the cluster's DNS",
         "`netsurgeon controlplane set-dns ADDRESS`, then restart the kubelet";
     DISTRIBUTION_FILE = "distribution-file", BreaksAtNextRestart,
         "K3s or RKE2 starts its control plane with it",
-        "put the new range (`service-cidr`) and the new address (`cluster-dns`) there, the same on every server";
+        "set the new range (`service-cidr`) and the new address (`cluster-dns`), the same on every server";
     RESOLVER = "host-resolver", BreaksAtRetirement,
-        "this host queries an old address for names",
-        "put the new address of the cluster's DNS there";
+        "this host uses an old address as a name server",
+        "change it to the new address of the cluster's DNS";
     SANDBOX = "sandbox-resolver", BreaksAtRetirement,
-        "a running Pod queries an old address for names",
-        "delete the Pod, so that it is recreated, once its kubelet gives the new address";
+        "a running Pod uses an old address as a name server",
+        "once the kubelet has the new address, delete the Pod so that it is recreated";
     HOST_FILE = "host-file", BreaksAtRetirement,
-        "a file of this host has it",
-        "put the new address or range there, and restart what reads it";
+        "a file on this host contains it",
+        "use the new address or range, and restart the programs that read the file";
     PROCESS = "process-environment", BreaksAtRetirement,
-        "a running process has it in its environment, which stays as it was at its start",
+        "the environment of a running process contains it, and does not change until the process restarts",
         "restart its Pod or unit";
 }

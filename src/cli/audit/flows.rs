@@ -29,7 +29,7 @@ pub(super) struct FlowArgs {
     /// With --host: check the connections that this host tracks, instead of its files and processes
     #[arg(long, requires = "host")]
     flows: bool,
-    /// Listen for new connections for this many seconds, and record each one, however short it is
+    /// Listen for new connections for this many seconds, and record each one, even if it is very short
     #[arg(long = "for", value_name = "SECONDS", requires = "flows", default_value = "0", value_parser = clap::value_parser!(u64).range(..=604_800))]
     seconds: u64,
     /// With --flows: the Node's name, as in `kubectl get nodes` [default: this host's name]
@@ -85,7 +85,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
     looked.map_err(|error| {
         Failure::new(Kind::Refused, error)
             .hint("run it on a node, as root (CAP_NET_ADMIN), in the host's network namespace")
-            .hint("a kernel without `/proc/net/nf_conntrack` needs the program `conntrack`, also in the image of deploy/evidence.yaml")
+            .hint("if the kernel has no `/proc/net/nf_conntrack`, install the program `conntrack`, also in the image of deploy/evidence.yaml")
     })?;
     let found = last.ok_or_else(|| Failure::refused("no connections were checked"))?;
     context.output.data(&found, |_| Ok(text(&found)))?;

@@ -14,7 +14,7 @@ use crate::session::Failure;
 /// Whether to read the evidence that the nodes published.
 #[derive(Debug, Clone, Args)]
 pub(super) struct GatherArgs {
-    /// Print the connections that the nodes published (`deploy/evidence.yaml`), instead of a search
+    /// Print the connections that the nodes published (`deploy/evidence.yaml`), instead of searching
     #[arg(long, conflicts_with_all = ["host", "snapshot", "at_revision"])]
     pub(super) gather: bool,
     /// With --gather or --publish: the namespace of the nodes' ConfigMaps
@@ -38,7 +38,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, 
     if let Some(first) = found.missing.first() {
         let count = counted(found.missing.len(), "Node has", "Nodes have");
         context.output.warn(&format!(
-            "{count} published no evidence about this range in `{}`; the first is `{first}`: deploy/evidence.yaml",
+            "{count} published no evidence about this range in `{}`; the first is `{first}`; see deploy/evidence.yaml",
             args.gather.evidence_namespace
         ));
     }

@@ -27,7 +27,7 @@ pub(super) async fn expected(
             let ongoing = match opened {
                 Err(failure) if !is_open(&listed.summary) && is_of_another_version(&failure) => {
                     output::warn(&format!(
-                        "cannot tell which addresses `{}` gave up: {:#}; `netsurgeon operation forget {}` removes its journal",
+                        "cannot tell which old addresses `{}` replaced: {:#}; `netsurgeon operation forget {}` removes its journal",
                         listed.operation, failure.error, listed.operation
                     ));
                     continue;

@@ -49,7 +49,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: &Old) -> Resul
         Ok(expected) => expected,
         Err(failure) => {
             let (_, reason) = failure.lines().into_iter().next().unwrap_or((Kind::Error, String::new()));
-            context.output.warn(&format!("the audit is not complete: no journal can be read: {reason}"));
+            context.output.warn(&format!("the audit is not complete: the journals cannot be read: {reason}"));
             is_complete = false;
             Expected::default()
         }
@@ -96,7 +96,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: &Old) -> Resul
 fn not_read(error: StoreError, at: Option<Revision>) -> Failure {
     if at.is_none() && matches!(error, StoreError::Compacted { .. }) {
         return Failure::new(failure::Kind::Refused, error)
-            .context("etcd compacted the revision before all of it was read")
+            .context("etcd compacted the revision before it was completely read")
             .hint("read a snapshot: `etcdctl snapshot save FILE`, then this command with `--snapshot FILE`");
     }
     error.into()

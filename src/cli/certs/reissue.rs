@@ -52,7 +52,7 @@ Examples:
 pub(super) struct ReissueArgs {
     #[command(flatten)]
     files: FileArgs,
-    /// Add the first address of this Service range, that of `default/kubernetes`; can be repeated
+    /// Add the first address of this Service range (the address of `default/kubernetes`); can be repeated
     #[arg(long, value_name = "CIDR")]
     for_cidr: Vec<ServiceCidr>,
     /// Drop the first address of this Service range, which is no longer in use
@@ -79,7 +79,7 @@ pub(super) struct ReissueArgs {
     /// Write a signing request for a CA whose key is elsewhere, and change nothing; a new key is written beside it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cert_in", "days", "dry_run", "yes"])]
     csr_out: Option<PathBuf>,
-    /// Install this certificate: one that a CA signed, or an old one
+    /// Install this certificate, which a CA signed, or which was in use before
     #[arg(
         long, value_name = "FILE",
         conflicts_with_all = ["for_cidr", "drop_old", "add_ip", "add_dns", "drop_ip", "drop_dns", "days", "new_key"]
@@ -168,7 +168,7 @@ fn refuse_forged(loaded: &Loaded, authority: &Certificate) -> Result<(), Failure
     is_trusted(&own.der, &[], std::slice::from_ref(&authority.der), then).map_err(|error| {
         let (file, by) = (loaded.files.certificate.display(), loaded.files.authority.display());
         Failure::refused(format!("`{file}` was not signed by `{by}`, so it is not reissued: {error}"))
-            .hint("issue it with the tool that issued it first (`kubeadm init phase certs apiserver`), or restore the old one")
+            .hint("issue it with the tool that originally issued it (`kubeadm init phase certs apiserver`), or restore the old certificate")
     })
 }
 
@@ -185,7 +185,8 @@ fn install(loaded: &Loaded, prepared: Prepared) -> Result<Vec<PathBuf>, Failure>
     }
     let suffix = file_suffix();
     replace(&all, Some(Keep::Beside(&suffix))).map_err(|error| {
-        Failure::refused(error.to_string()).hint("run it again: it first removes the leftovers of this run")
+        Failure::refused(error.to_string())
+            .hint("run the command again: it first removes the files that this run left behind")
     })
 }
 
@@ -193,7 +194,7 @@ impl ReissueArgs {
     fn changes(&self) -> Result<Changes, Failure> {
         let first = |range: &ServiceCidr| {
             let first = range.first().map(Name::Address);
-            first.ok_or_else(|| Failure::usage(format!("`{range}` has no first address for a Service")))
+            first.ok_or_else(|| Failure::usage(format!("`{range}` has no usable first address")))
         };
         let named = |ranges: &[ServiceCidr], addresses: &[IpAddr], names: &[String]| {
             let mut all = ranges.iter().map(first).collect::<Result<Vec<_>, _>>()?;
@@ -218,7 +219,7 @@ impl ReissueArgs {
         let (now, file) = (now(), loaded.files.certificate.display());
         if changes.validity.is_none() && loaded.certificate.left(now).is_negative() {
             let text = format!("`{file}` has expired, and a new one would have the same validity");
-            return Err(Failure::refused(text).hint("give a validity: `--days 365`"));
+            return Err(Failure::refused(text).hint("set a validity: `--days 365`"));
         }
         let authority = self.files.authority(loaded, now)?;
         let new_key = self.new_key.then(|| loaded.new_key()).transpose()?;

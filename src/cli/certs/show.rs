@@ -41,7 +41,7 @@ pub(super) struct ShowArgs {
     /// Read the certificates of this server, as `HOST:PORT`; can be repeated
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     server: Vec<String>,
-    /// A Service range whose first address, that of `default/kubernetes`, every API server's certificate must cover;
+    /// A Service range whose first address, which `default/kubernetes` has, every API server's certificate must cover;
     /// can be repeated
     #[arg(long, value_name = "CIDR")]
     cidr: Vec<ServiceCidr>,
@@ -100,8 +100,9 @@ fn unreadable(file: &Path, reason: &str) -> Failure {
 fn nobody_serves(shown: &Shown, args: &ShowArgs) -> Option<Finding> {
     let there_is = shown.certificates.iter().any(|one| one.certificate.is_of_an_api_server());
     (!args.cidr.is_empty() && !there_is).then(|| {
-        Finding::error("certificate-not-found", "API server")
-            .says("none of these certificates is an API server's: none is valid for `kubernetes.default.svc`")
+        Finding::error("certificate-not-found", "API server").says(
+            "none of these certificates belongs to an API server: none is valid for `kubernetes.default.svc`",
+        )
     })
 }
 

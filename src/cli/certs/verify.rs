@@ -52,7 +52,7 @@ pub(super) struct VerifyArgs {
     /// A name or address that the certificate must cover
     #[arg(long, value_name = "NAME")]
     name: Vec<String>,
-    /// The CA that clients trust [default: that of the kubeconfig]
+    /// The CA that clients trust [default: the CA of the kubeconfig]
     #[arg(long, value_name = "FILE")]
     ca_cert: Option<PathBuf>,
     /// Report a certificate that expires within this many days

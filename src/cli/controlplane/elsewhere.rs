@@ -25,9 +25,9 @@ const DISTRIBUTIONS: [Distribution; 4] = [
     },
     Distribution {
         sign: "/opt/kops",
-        range: "kOps: `spec.serviceClusterIPRange: VALUE` by `kops edit cluster`, then `kops update cluster --yes` and a \
+        range: "kOps: `spec.serviceClusterIPRange: VALUE` with `kops edit cluster`, then `kops update cluster --yes` and a \
                 rolling update of the control plane",
-        dns: "kOps: `spec.kubeDNS.serverIP: VALUE` by `kops edit cluster`, then `kops update cluster --yes` and a rolling \
+        dns: "kOps: `spec.kubeDNS.serverIP: VALUE` with `kops edit cluster`, then `kops update cluster --yes` and a rolling \
               update",
     },
     Distribution {

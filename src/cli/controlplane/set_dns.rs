@@ -34,7 +34,7 @@ pub(super) struct SetDnsArgs {
     /// The new address
     #[arg(long, value_name = "ADDRESS")]
     to: IpAddr,
-    /// The old address [default: the only one of that family]
+    /// The old address [default: the only one of the same family]
     #[arg(long, value_name = "ADDRESS")]
     from: Option<IpAddr>,
     /// The kubelet's configuration file
@@ -95,7 +95,7 @@ impl SetDnsArgs {
             (..) if there.is_empty() => Err(Failure::refused(format!("`{path}` has no `clusterDNS`"))),
             ([], _, Some(from)) => Err(Failure::refused(format!("`{path}` has {all}, not `{from}`"))),
             (..) => Err(Failure::usage(format!("`{path}` has {all}"))
-                .hint("give the old one with `--from`; a link-local address is that of a cache on the node, and can stay")),
+                .hint("give the old address with `--from`; a link-local address belongs to a DNS cache on the node and can stay")),
         }
     }
 

@@ -14,8 +14,8 @@ use crate::wire::manifest::{flag, with_flag};
 /// Change the Service range in this host's static Pod manifests
 ///
 /// Changes the flag `--service-cluster-ip-range` of the API server, and of the controller manager if it has one; every
-/// other byte of the files stays the same. The old files are kept in a folder beside that of the manifests, where the
-/// kubelet does not read them. The kubelet then restarts the API server: change one host at a time, and wait for it
+/// other byte of the files stays the same. The old files are kept in a separate folder next to the manifests, which the
+/// kubelet does not read. The kubelet then restarts the API server: change one host at a time, and wait for it
 /// (`controlplane wait`). If the range is configured elsewhere (K3s, RKE2, kOps, systemd), prints what to change there.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -26,7 +26,7 @@ Examples:
   # dual-stack
   netsurgeon controlplane set-range --to 10.200.0.0/16,fd00:200::/112")]
 pub(super) struct SetRangeArgs {
-    /// The new range, or one of each address family, separated by a comma
+    /// The new range, or one per address family, separated by a comma
     #[arg(long, value_name = "CIDR")]
     to: Ranges,
     #[command(flatten)]
@@ -47,8 +47,8 @@ pub(super) fn run(context: &Context, args: &SetRangeArgs) -> Result<Outcome, Fai
         already: format!("the manifests in {} already have `{to}`", folder.display()),
         question: "Replace these files? The kubelet restarts their Pods.",
         next: format!(
-            "the kubelet restarts the API server; before the next host: `netsurgeon controlplane wait --range {to} \
-             --host`; after the last one without `--host`\n\
+            "the kubelet restarts the API server; before the next host, run `netsurgeon controlplane wait --range {to} \
+             --host`; after the last host, run it without `--host`\n\
              to undo: `netsurgeon controlplane set-range --to {before}`"
         ),
     };

@@ -19,8 +19,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Wait until every API server is healthy and has a Service range
 ///
-/// Every endpoint of `default/kubernetes` must report that it is ready. As many flags as there are API servers must be
-/// found, in Pods or in processes on this host, all with that range. Exit status 3 if this does not happen in time.
+/// Every endpoint of `default/kubernetes` must report that it is ready. The flag of every
+/// API server must be found, in a Pod or in a process on this host, with that range. Exit status 3 if this does not
+/// happen in time.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -29,13 +30,13 @@ Examples:
   # after the last one
   netsurgeon controlplane wait --range 10.200.0.0/16")]
 pub(super) struct WaitArgs {
-    /// The range, or one of each address family, separated by a comma [default: any range]
+    /// The range, or one per address family, separated by a comma [default: any range]
     #[arg(long, value_name = "CIDR")]
     range: Option<Ranges>,
     /// How long to wait, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "300")]
     timeout: u32,
-    /// Check only the flag of this host's API server: before you change the next one
+    /// Check only the flag of this host's API server, before you change the next host
     #[arg(long)]
     host: bool,
     #[command(flatten)]

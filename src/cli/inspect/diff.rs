@@ -24,9 +24,9 @@ use crate::wire::{WireError, objects};
 /// Compare two stores, or two revisions of one store
 ///
 /// Compares two snapshot files; one file and the live etcd; or one of them at two revisions. Values are compared, not
-/// revisions. For a Secret it shows that it differs, not how.
+/// revisions. For a Secret it shows only that it differs.
 ///
-/// Exit status 3 if anything differs, 0 if nothing does.
+/// Exit status 3 if anything differs; otherwise 0.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -43,10 +43,10 @@ pub(super) struct DiffArgs {
     /// The new snapshot file
     #[arg(value_name = "NEW")]
     new: Option<PathBuf>,
-    /// The revision of the old side [default: its newest]
+    /// The revision of the old side [default: the newest]
     #[arg(long, value_name = "REVISION", value_parser = clap::value_parser!(i64).range(1..))]
     from_revision: Option<i64>,
-    /// The revision of the new side [default: its newest]
+    /// The revision of the new side [default: the newest]
     #[arg(long, value_name = "REVISION", value_parser = clap::value_parser!(i64).range(1..))]
     to_revision: Option<i64>,
     /// Only keys with this prefix

@@ -69,7 +69,7 @@ impl HomeArgs {
         if !is_beside {
             return looked.await;
         }
-        let late = |_| Failure::refused(format!("the API does not answer within {} s", PATIENCE.as_secs()));
+        let late = |_| Failure::refused(format!("the API did not answer within {} s", PATIENCE.as_secs()));
         timeout(PATIENCE, looked).await.map_err(late)?
     }
 
@@ -93,7 +93,7 @@ impl HomeArgs {
         match (open.pop(), open.as_slice()) {
             (Some(one), []) => Ok(one),
             (None, _) => Err(Failure::refused("no operation is under way")
-                .hint("`netsurgeon operation list` lists those that have ended: give the id of one")),
+                .hint("`netsurgeon operation list` lists operations that have ended: give the id of one")),
             (Some(last), others) => {
                 let ids = others.iter().chain([&last]).map(|found| format!("`{}`", found.listed.operation));
                 let ids = ids.collect::<Vec<_>>().join(", ");

@@ -20,18 +20,18 @@ use crate::store::ReadStore;
 use crate::store::overlay::Overlay;
 use crate::survey::Survey;
 
-/// Rewrite the bits of a RangeAllocation from the Services, for its own or another range
+/// Rewrite the bits of a RangeAllocation from the Services, for its current or another range
 ///
-/// For clusters with an allocation bitmap (Kubernetes 1.33 and earlier). Shows the difference, asks, checks
-/// again, and writes by compare-and-swap: if the bitmap or the allocations of Services changed meanwhile,
+/// For clusters with an allocation bitmap (Kubernetes 1.33 and earlier). Shows the difference, asks for confirmation,
+/// checks again, and writes by compare-and-swap: if the bitmap or the allocations of Services changed meanwhile,
 /// nothing is written. The journal keeps the old value: `netsurgeon operation rollback` (or `--undo`) restores it.
 ///
-/// It is an operation like any other: it takes the operation lease, and is refused while another one has not ended.
-/// It needs only etcd; if an API server answers, it also takes the Lease that excludes operations of other kinds.
-/// `netsurgeon operation` lists, shows, resumes, rolls back, reports and forgets it.
+/// It is an operation like any other: it takes the operation lease, and is refused while another operation has not
+/// ended. It needs only etcd; if an API server answers, it also takes the Lease that excludes operations of other
+/// kinds. `netsurgeon operation` lists, shows, resumes, rolls back, reports and forgets it.
 ///
 /// The API server allocates an address a moment before it stores the Service. Bits are freed only if no
-/// Service had them in two checks some seconds apart. Still, let no client create Services meanwhile.
+/// Service had them in two checks some seconds apart. Still, make sure that no client creates Services meanwhile.
 ///
 /// API servers read the new value at their next allocation, without a restart. On 1.32 and earlier they also
 /// rewrite it themselves every three minutes, from their own `--service-cluster-ip-range`.
@@ -49,7 +49,7 @@ pub struct RewriteArgs {
     /// The RangeAllocation: serviceips, secondaryserviceips or servicenodeports
     #[arg(default_value = "serviceips", value_parser = ["serviceips", "secondaryserviceips", "servicenodeports"])]
     name: String,
-    /// The new range [default: its own]
+    /// The new range [default: the current range]
     #[arg(long, value_name = "CIDR")]
     to: Option<String>,
     /// Only show the difference

@@ -143,14 +143,14 @@ impl<'a> Rewrites<'a> {
         if let Some(stuck) = report.stuck.first() {
             let text = format!("the old value cannot be restored: {}", stuck.reason);
             return Err(Failure::of(Kind::Stuck, text)
-                .hint("addresses were allocated since, so the rewrite stays in effect; `netsurgeon ranges rewrite` plans again")
+                .hint("addresses were allocated after it, so the rewrite stays in effect; `netsurgeon ranges rewrite` creates a new plan")
                 .hint(format!("to remove this journal: `netsurgeon operation forget {operation}`")));
         }
         if self.context.output.is_structured() {
             show(self.context, &plan.work.inverse(), "undone", Some(operation))?;
         }
         let text =
-            if was_written { "the old value is restored" } else { "rolled back: nothing was written before" };
+            if was_written { "the old value is restored" } else { "rolled back: nothing had been written" };
         self.context.output.progress(text);
         Ok(Outcome::Done)
     }

@@ -18,8 +18,8 @@ use crate::survey::{Era, Survey, Usage};
 
 /// Show every Service range: its source, how full it is, and a picture of its use
 ///
-/// The counts come from the Services, in every storage era. The static band is the low end of a range, from
-/// which the allocator allocates no address at random.
+/// The counts come from the Services, in every storage era. The static band is the low end of a range; the
+/// allocator does not pick random addresses from it.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -22,10 +22,10 @@ use crate::survey::Survey;
 
 /// Move every Service of a live cluster to another range, and hold the old addresses
 ///
-/// Plans, or uses a saved plan that still matches the cluster; shows it and asks; takes the operation lease; takes a
-/// snapshot of etcd; then moves the Services batch by batch. Each old address answers until `renumber retire`.
-/// A signal stops it between two steps. However the process ends, `operation resume` continues the operation and
-/// `operation rollback` undoes it, from any machine.
+/// Plans, or uses a saved plan that still matches the cluster; shows it and asks for confirmation; takes the
+/// operation lease; takes a snapshot of etcd; then moves the Services batch by batch. Each old address answers until
+/// `renumber retire`. A signal stops it between two steps. However the process ends, `operation resume` continues the
+/// operation and `operation rollback` undoes it, from any machine.
 ///
 /// At a manual step (certificates, the API servers' flag) the operation asks you to do it. Without a terminal it
 /// pauses there, with exit status 6: do the step, then resume with `--confirm`.
@@ -63,7 +63,7 @@ pub struct ApplyArgs {
     /// Save a snapshot of etcd to this file before the first write
     #[arg(long, value_name = "FILE", conflicts_with = "no_snapshot")]
     snapshot_to: Option<PathBuf>,
-    /// Take no snapshot: you have another way to restore etcd
+    /// Do not take a snapshot, because you can restore etcd in another way
     #[arg(long)]
     no_snapshot: bool,
     #[command(flatten)]

@@ -16,12 +16,12 @@ use crate::renumber::run::{Ongoing, Options, again, left_alone};
 use crate::session::{Failure, Kind};
 use crate::session::{refuse_done, refuse_ended};
 
-/// Retire the old addresses: the end of a renumbering
+/// Retire the old addresses: the last step of a renumbering
 ///
-/// Refuses while `renumber verify` finds something wrong, a Service has an address of the old range, or a client may
-/// still use an old address. Every node must have recent evidence, over a long enough time, that no client used one
-/// (deploy/evidence.yaml, docs/audit.md), and this host must track no connection to one. After its first step no
-/// rollback is possible. Afterwards nothing managed by netsurgeon is left in the cluster.
+/// Refuses while `renumber verify` finds a problem, a Service has an address of the old range, or a client may still
+/// use an old address. Every node must have recent evidence, over a long enough time, that no client used an old
+/// address (deploy/evidence.yaml, docs/audit.md), and this host must not track a connection to one. After its first
+/// step no rollback is possible. Afterwards nothing managed by netsurgeon is left in the cluster.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -47,8 +47,8 @@ pub struct RetireArgs {
 
 /// Roll back a renumbering: every Service gets its old address back
 ///
-/// Possible at any point before the old addresses are retired. Works on the objects as they are now and keeps
-/// concurrent changes. A Service whose address another client changed is skipped and named, and the exit status
+/// Possible at any time before the old addresses are retired. Works on the objects as they are now and keeps
+/// concurrent changes. A Service whose address another client changed is skipped and listed, and the exit status
 /// is 5.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -72,7 +72,7 @@ pub struct RollbackArgs {
 #[derive(Debug, Clone, Args)]
 pub struct ApiLessArgs {
     /// While no API server answers: give every Service its old address in etcd only, with a pause of this many seconds
-    /// instead of each wait. The rest of the rollback needs the API, and another call
+    /// instead of each wait. The rest of the rollback needs the API, and a second run of this command
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(..=3600))]
     without_api: Option<u16>,
 }

@@ -15,8 +15,8 @@ pub struct EvidenceArgs {
     #[arg(long, conflicts_with = "evidence")]
     without_evidence: bool,
     /// Output of `audit --host --flows --for SECONDS -o json` on the nodes, or of `audit --gather -o json`: one file
-    /// for all, or one for each; can be repeated. Every Node must be included [default: the evidence that the nodes
-    /// publish, deploy/evidence.yaml]
+    /// for all nodes, or one per node; can be repeated. Every Node must be included [default: the evidence that the
+    /// nodes publish, deploy/evidence.yaml]
     #[arg(long, value_name = "FILE")]
     evidence: Vec<PathBuf>,
     /// A Node that cannot provide evidence, such as one that is switched off or runs Windows; can be repeated
@@ -28,7 +28,7 @@ pub struct EvidenceArgs {
     /// Maximum age of the evidence of a node, in seconds since it ended
     #[arg(long, value_name = "SECONDS", default_value_t = AGE)]
     evidence_age: u64,
-    /// In this many seconds before the evidence ended, no client may have used an old address
+    /// Number of seconds before the end of the evidence in which no client may have used an old address
     #[arg(long, value_name = "SECONDS", default_value_t = QUIET)]
     quiet_for: u64,
 }

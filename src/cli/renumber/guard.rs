@@ -17,13 +17,13 @@ use crate::session::Failure;
 
 /// Keep the old addresses held while they soak, whatever clients do to their Services
 ///
-/// A client that replaces a Service drops the old address that it holds. A client that deletes it leaves the
-/// address reserved without a Service. The guard checks every few seconds and repairs what it can, each in one
-/// transaction with its record in the journal. It names the objects that you must check. It takes no operation
-/// lease, and repairs nothing while another process runs an operation. Several guards do no harm; with `--lease`
+/// A client that replaces a Service drops the old address that it holds. A client that deletes it leaves the address
+/// reserved without a Service. The guard checks every few seconds and repairs what it can, each in one transaction
+/// with its record in the journal. It reports the objects that you must check. It takes no operation lease, and
+/// repairs nothing while another process runs an operation. Several guards can run at the same time; with `--lease`
 /// one of them repairs and the others watch. Without `--lease` the guard needs the API only where a shadow must
-/// follow its Service: the selector or ports, or the endpoints of a Service without a selector. It copies
-/// endpoints at any time.
+/// follow its Service: the selector or ports, or the endpoints of a Service without a selector. It copies endpoints
+/// at any time.
 ///
 /// Ends with the renumbering, or on SIGINT or SIGTERM. With `--once` the exit status is 3 if something is left to
 /// check, and 6 if another process runs an operation. For a soak of days run it in the cluster: deploy/guard.yaml
@@ -37,7 +37,7 @@ Examples:
   netsurgeon renumber guard --once --dry-run          # what would be repaired
   netsurgeon renumber guard -o json >> guard.log      # one JSON document a line
   netsurgeon renumber guard --metrics-listen 127.0.0.1:9464
-  # as in a Deployment: one of several guards repairs, none exits
+  # for a Deployment: one of several guards repairs, and none exits
   netsurgeon renumber guard --stay --lease")]
 pub struct GuardArgs {
     /// Id of the renumbering [default: the one under way]
@@ -53,7 +53,7 @@ pub struct GuardArgs {
     /// Repair nothing, only report what would be repaired
     #[arg(long)]
     dry_run: bool,
-    /// Wait while no renumbering is under way, and for the next one after one ends, until SIGINT or SIGTERM
+    /// Do not exit when there is no renumbering or when one ends: wait for the next one, until SIGINT or SIGTERM
     #[arg(long, conflicts_with_all = ["once", "operation"])]
     stay: bool,
     /// Serve `GET /metrics`, for Prometheus, and `GET /healthz` at this address; docs/metrics.md lists the metrics

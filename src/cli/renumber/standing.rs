@@ -42,8 +42,8 @@ pub struct StatusArgs {
 
 /// Check every Service against the journal
 ///
-/// Each moved Service must have its new address, its old one must be held, and no other Service may get either.
-/// Exit status 3 if something is wrong; docs/findings.md lists what to do about each finding.
+/// Each moved Service must have its new address, its old one must be held, and no other Service may have either
+/// address. Exit status 3 if something is wrong; docs/findings.md lists what to do about each finding.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -70,7 +70,7 @@ impl Looking {
         }
         Ok(Judged::fail(
             refused.join("; "),
-            "exempt the user of netsurgeon from that policy, or, if it forbids external IPs, `--hold shadow`",
+            "exempt the user of netsurgeon from that policy, or use `--hold shadow` if the policy forbids external IPs",
         ))
     }
 
@@ -168,7 +168,8 @@ pub(super) fn allocations(survey: &Survey) -> Judged {
         .iter()
         .filter(|finding| finding.severity != Severity::Info)
         .max_by_key(|finding| finding.severity);
-    let remedy = "`netsurgeon ranges check` lists everything, and docs/findings.md says what to do";
+    let remedy =
+        "`netsurgeon ranges check` lists all findings, and docs/findings.md describes how to repair them";
     match worst {
         None => Judged::pass(format!(
             "{} and the records of their addresses agree, era {}",

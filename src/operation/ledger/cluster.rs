@@ -402,7 +402,7 @@ struct NoStore;
 fn no_store() -> StoreError {
     StoreError::Configuration {
         what: "etcd".to_string(),
-        reason: "this operation is recorded in the cluster's API and cannot change keys".to_string(),
+        reason: "this operation is recorded in the cluster's API, so it cannot change etcd keys".to_string(),
     }
 }
 

@@ -123,13 +123,13 @@ impl Found {
                     counted(waiting.len(), "Pod waits", "Pods wait"),
                     first_few(waiting)
                 ),
-                "find out why (`kubectl describe pod`): while a node is drained, there is less room",
+                "find out why (`kubectl describe pod`): while a node is drained, the cluster has less capacity",
             );
         }
         let apart = match self.apart {
             0 => String::new(),
             count => format!(
-                "; {} by anti-affinity, while other replicas run",
+                "; {} because of anti-affinity, but other replicas run",
                 counted(count, "Pod fits on none of them", "Pods fit on none of them")
             ),
         };
@@ -387,7 +387,7 @@ mod tests {
         assert!(has_room(&of(&by_host, 2)), "one node is free");
         let all = of(&by_host, 3);
         assert!(
-            all.ends_with("; 3 Pods fit on none of them by anti-affinity, while other replicas run"),
+            all.ends_with("; 3 Pods fit on none of them because of anti-affinity, but other replicas run"),
             "{all}"
         );
         assert!(has_room(&of(&apart("kubernetes.io/hostname", json!({"matchLabels": {"app": "db"}})), 3)));
@@ -401,7 +401,7 @@ mod tests {
         let pods = [pod("one", "a1", "1", &by_zone), pod("two", "b1", "1", &by_zone)];
         let judged = judge(&nodes, &pods).observed;
         assert!(
-            judged.ends_with("; 1 Pod fits on none of them by anti-affinity, while other replicas run"),
+            judged.ends_with("; 1 Pod fits on none of them because of anti-affinity, but other replicas run"),
             "{judged}"
         );
         assert_eq!(judge(&nodes, &pods[..1]).verdict, Verdict::Pass);

@@ -81,7 +81,7 @@ const NEWCOMERS: [Newcomer; 4] = [
         own: (&[4240, 4244, 9878, 9879, 9890, 9891], &[]),
         optional: &[4250, 9901, 9962, 9963, 9964],
         between: "4240/TCP and ICMP (health checks), and its tunnel port, by default 8472/UDP",
-        said_in: "`tunnelPort` of its Helm chart, as 8473",
+        said_in: "`tunnelPort` of its Helm chart, for example 8473",
     },
     Newcomer {
         name: "calico",
@@ -152,15 +152,15 @@ pub fn wanted(to: Option<&str>, settings: &Settings, pods: &[Pod]) -> Judged {
     if !optional.is_empty() {
         return Judged::warn(
             format!(
-                "{who} needs ports that are in use, if configured to open them: {}",
+                "{who} needs ports that are in use, but only if configured to open them: {}",
                 first_few(&optional)
             ),
-            "do not enable these ports in the new CNI (such as for metrics), or configure others",
+            "do not enable the features that use these ports in the new CNI (such as metrics), or configure other ports",
         );
     }
     if settings.running.is_empty() && !settings.has_newcomer {
         return Judged::warn(
-            "the present CNI is unknown, and so is the port of its tunnel",
+            "the present CNI is unknown, and so is its tunnel port",
             format!(
                 "find out whether its tunnel uses {}/UDP; if so, give {who}'s tunnel another port ({})",
                 newcomer.tunnel, newcomer.said_in
@@ -276,7 +276,11 @@ mod tests {
             shared.observed,
             "Cilium needs ports that are in use: 8472/UDP is used by the tunnel of Flannel"
         );
-        assert!(shared.remedy.contains("`tunnelPort` of its Helm chart, as 8473"), "{}", shared.remedy);
+        assert!(
+            shared.remedy.contains("`tunnelPort` of its Helm chart, for example 8473"),
+            "{}",
+            shared.remedy
+        );
         assert_eq!(wanted(Some("calico"), &of("Flannel", 8472), &[]).verdict, Verdict::Pass);
         assert_eq!(wanted(Some("calico"), &of("Antrea", 4789), &[]).verdict, Verdict::Fail);
         assert_eq!(wanted(Some("cilium"), &of("Cilium", 8472), &[]).verdict, Verdict::Pass, "its own tunnel");

@@ -291,8 +291,9 @@ pub fn mtu(settings: &Settings) -> Judged {
     let told: Vec<String> = settings.mtus.iter().map(|(at, mtu)| format!("{mtu} ({at})")).collect();
     Judged::warn(
         format!("set by hand: {}", first_few(&told)),
-        "find out why (a tunnel or VPN below, jumbo frames), and configure the new CNI: the nodes' MTU less 50 for VXLAN and Geneve, 20 for \
-         IP-in-IP, 60 for WireGuard, and 20 more over IPv6; larger packets are dropped, so that large responses hang",
+        "find out why (an underlying tunnel or VPN, jumbo frames), and configure the new CNI: the nodes' \
+         MTU minus 50 for VXLAN and Geneve, 20 for IP-in-IP or 60 for WireGuard, and minus 20 more over \
+         IPv6; larger packets are dropped, so that large responses hang",
     )
 }
 

@@ -46,8 +46,9 @@ pub fn judge(services: &[Service], on_mirror: &[Service], templates: &[Template]
     }
     Judged::warn(
         format!("{} set explicitly: {}", shared.len(), first_few(&shared)),
-        "in one network, a load balancer's address and an external IP belong to one cluster only: give the mirror others; host ports must \
-         be free on its nodes, and clients must use the addresses of these nodes",
+        "in one network, a load balancer's address or an external IP can belong to only one cluster: give \
+         the mirror different addresses; host ports must be free on its nodes, and clients must use the \
+         addresses of these nodes",
     )
 }
 

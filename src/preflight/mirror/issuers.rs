@@ -113,7 +113,7 @@ fn told(count: usize, wrong: &[String], by_http: &[String], others: &Others) -> 
         remedy.push("make sure that the mirror has these issuers, and that they are ready");
     }
     if seen.is_empty() {
-        return Judged::pass(format!("all {count} that are needed can issue on the mirror"));
+        return Judged::pass(format!("all {count} that are needed can issue certificates on the mirror"));
     }
     Judged::warn(seen.join("; "), remedy.join("; "))
 }

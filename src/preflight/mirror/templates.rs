@@ -256,7 +256,7 @@ pub fn pull_secrets(pulling: &Pulling<'_>) -> Judged {
              '{\"imagePullSecrets\": [{\"name\": \"SECRET\"}]}'`",
         );
     }
-    Judged::pass(format!("all {} that are named are in the source", named.len()))
+    Judged::pass(format!("all {} that are referenced exist in the source", named.len()))
 }
 
 fn named_by(secrets: Option<&Vec<LocalObjectReference>>) -> impl Iterator<Item = &str> {

@@ -47,7 +47,7 @@ pub(in crate::renumber) fn behind(
 }
 
 fn follow(candidate: &Move, shadow: &ServiceRecord, found: &Value, wanted: &Value) -> Follow {
-    let says = format!("has another selector or other ports than its shadow `{}`", shadow.name);
+    let says = format!("does not have the same selector and ports as its shadow `{}`", shadow.name);
     let part = |spec: &Value, name: &str| spec.get(name).cloned().unwrap_or_default();
     let mut selector = part(wanted, "selector");
     if let (Some(new), Some(old)) = (selector.as_object_mut(), part(found, "selector").as_object()) {
@@ -81,8 +81,8 @@ fn follow(candidate: &Move, shadow: &ServiceRecord, found: &Value, wanted: &Valu
 pub(super) fn copies(candidate: &Move, service: Option<&ServiceRecord>) -> Option<Follow> {
     let has_none = service.is_some_and(|service| service.spec.selector.is_empty());
     let shadow = candidate.shadow.as_ref().filter(|shadow| has_none || shadow.has_copies())?;
-    let says = format!("has other endpoints than its shadow `{}`", shadow.hold_name);
-    let done = format!("the shadow `{}` was given its endpoints", shadow.hold_name);
+    let says = format!("does not have the same endpoints as its shadow `{}`", shadow.hold_name);
+    let done = format!("the endpoints of the shadow `{}` were updated", shadow.hold_name);
     Some(Follow {
         finding: Finding::error("shadow-behind", about(candidate)).says(says),
         namespace: candidate.namespace.to_string(),

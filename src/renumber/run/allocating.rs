@@ -22,7 +22,7 @@ impl RenumberSession {
             match gates.await {
                 Ok(gates) => all.push((server.to_string(), gates)),
                 Err(error) => self.voice.warn(&format!(
-                    "RangeAllocation `serviceips` is probably unused, but cannot tell whether API server {server} uses it: \
+                    "cannot tell whether API server {server} uses RangeAllocation `serviceips`, which is probably unused: \
                      {error}"
                 )),
             }

@@ -36,7 +36,7 @@ impl RenumberSession {
             let removed = Journal::remove_all(store, &self.id, &operation, &[lock.guard()]).await;
             release(lock, removed.map_err(Failure::from)).await?;
             self.voice
-                .progress(&format!("`{operation}` was retired before; the rest of its journal is removed"));
+                .progress(&format!("`{operation}` was already retired; the rest of its journal was removed"));
             last = Some(operation);
         }
         Ok(last)

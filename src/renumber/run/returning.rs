@@ -74,7 +74,7 @@ impl RenumberSession {
             && carried_by_all(cluster, address).await
         {
             self.voice.note(&format!(
-                "the API servers' certificates still have `{address}` besides the old address, which does no harm; to remove it: \
+                "the API servers' certificates still have `{address}` besides the old address, which is harmless; to remove it: \
                  `netsurgeon certs reissue --drop-ip {address}`"
             ));
         }
@@ -91,8 +91,8 @@ impl RenumberSession {
         let Some(first) = there.next() else { return };
         let count = there.count().saturating_add(1);
         self.voice.warn(&format!(
-            "{} an address of `{}`, allocated before the rollback; the first is `{}`. They keep it, and its ServiceCIDR \
-             remains until then: delete and create each of them again for an address of the old range",
+            "{} an address of `{}`, allocated before the rollback; the first is `{}`. The ServiceCIDR of this range \
+             remains until each of these Services is deleted and recreated with an address of the old range",
             counted(count, "Service has", "Services have"),
             work.to,
             first.subject()
@@ -120,7 +120,7 @@ fn rollback_plan(ongoing: &Ongoing, linger: Duration) -> Vec<String> {
         lines.push(format!("the new addresses answer for {seconds} s after the last move (`--linger`)"));
         if work.sweeps() > 0 && work.era != Era::Bitmap {
             lines.push(
-                "swept Services move back first: their new addresses answer for as long after the last of their moves"
+                "swept Services move back first: their new addresses answer for the same time after the last of their moves"
                     .to_string(),
             );
         }

@@ -23,8 +23,9 @@ impl RenumberSession {
         let by_external_ip = work.moves.iter().find(|candidate| candidate.hold == Hold::ExternalIp);
         let (Some(cluster), Some(first)) = (self.cluster(), by_external_ip) else { return Ok(()) };
         if matches!(self.choices.barrier, Reach::Wait(_)) {
-            self.voice
-                .note("not tested whether the nodes route external IPs: with `--barrier SECONDS` no node is queried");
+            self.voice.note(
+                "did not test whether the nodes route external IPs: `--barrier SECONDS` queries no node",
+            );
             return Ok(());
         }
         let trial = ExternalIpTrial {

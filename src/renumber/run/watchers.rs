@@ -73,7 +73,7 @@ impl Observer for Watchers<'_> {
             if let Some(asked) = self.asked {
                 let _ = write!(
                     text,
-                    "; not for {asked} s: in the bitmap era an API server frees an address that no Service uses after 6 minutes"
+                    "; {asked} s is too long: in the bitmap era an API server frees an unused address after 6 minutes"
                 );
             }
             self.voice.say(Said::Note, &text, &[("seconds", Value::from(seconds))]);

@@ -66,7 +66,7 @@ impl Query {
 fn judge(response: &Response, limits: Limits) -> Result<String, String> {
     let code = response.code;
     let answer: Value = serde_json::from_slice(&response.body)
-        .map_err(|_| format!("HTTP status {code} and not an answer of Prometheus"))?;
+        .map_err(|_| format!("HTTP status {code}, and the response is not from Prometheus"))?;
     let text = |name: &str| answer.get(name).and_then(Value::as_str).unwrap_or_default();
     if text("status") != "success" || !(200..300).contains(&code) {
         return Err(format!("HTTP status {code}: {} {}", text("errorType"), text("error"))
@@ -86,7 +86,7 @@ fn judge(response: &Response, limits: Limits) -> Result<String, String> {
         other => {
             return Err(format!(
                 "expected numbers, but the query returned a {}",
-                other.unwrap_or("result of no type")
+                other.unwrap_or("result without a type")
             ));
         }
     };

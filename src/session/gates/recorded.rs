@@ -48,8 +48,8 @@ impl GateSettings {
     pub fn report(&self, voice: &Voice, recorded: &Value) {
         match (self.words(), recorded.is_null()) {
             (Some(words), _) => voice.note(&format!(
-                "gates between batches: {words}; recorded with the operation: `operation resume` uses them too, unless it is given \
-                 others or `--no-gates`"
+                "gates between batches: {words}; recorded with the operation: `operation resume` uses them too, unless you give \
+                 other gates or `--no-gates`"
             )),
             (None, false) => voice.note("no gates between batches: the recorded ones are ignored"),
             (None, true) => {}

@@ -72,8 +72,8 @@ impl SnapshotFile {
             Some(0) => Ok(file),
             Some(32) => Ok(Self { has_checksum: true, ..file }),
             _ if file.all().get(16..20) == Some(&MAGIC) => Err(Fault::Truncated(format!(
-                "its size is {size} bytes; that of a database is a multiple of {SECTOR}, and that of a \
-                 snapshot has {CHECKSUM} bytes more, for the checksum"
+                "its size is {size} bytes; a database is a multiple of {SECTOR} bytes, and a snapshot is \
+                 {CHECKSUM} bytes larger because of its checksum"
             ))),
             _ => Err(Fault::NotASnapshot("it does not start with a bbolt meta page".to_string())),
         }

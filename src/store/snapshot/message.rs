@@ -31,7 +31,7 @@ impl<'m> KeyValue<'m> {
                 (4, 0) => parsed.version = cursor.signed()?,
                 (5, 2) => (_, parsed.value) = cursor.bytes()?,
                 (6, 0) => parsed.lease = cursor.signed()?,
-                (1..=6, _) => return Err("a field of its record has another type"),
+                (1..=6, _) => return Err("a field of its record has an unexpected type"),
                 (7.., 0) => _ = cursor.varint()?,
                 (7.., 1) => cursor.skip(8)?,
                 (7.., 2) => _ = cursor.bytes()?,
@@ -69,7 +69,7 @@ impl<'m> Cursor<'m> {
                 return Ok(number);
             }
         }
-        Err("a number of its record has more than ten bytes")
+        Err("a number in its record is longer than ten bytes")
     }
 
     /// Reads a protobuf `int64`: two's complement in a varint.
@@ -79,9 +79,9 @@ impl<'m> Cursor<'m> {
 
     /// Reads a length and as many bytes. Returns the position of the bytes, and the bytes.
     fn bytes(&mut self) -> Result<(usize, &'m [u8]), &'static str> {
-        let length = usize::try_from(self.varint()?).map_err(|_| "a field longer than memory")?;
+        let length = usize::try_from(self.varint()?).map_err(|_| "a field that does not fit in memory")?;
         let start = self.position;
-        let end = start.checked_add(length).ok_or("a field longer than memory")?;
+        let end = start.checked_add(length).ok_or("a field that does not fit in memory")?;
         let bytes = self.message.get(start..end).ok_or("a field of its record ends after the record")?;
         self.position = end;
         Ok((start, bytes))

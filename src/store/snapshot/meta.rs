@@ -131,11 +131,11 @@ impl Reason {
     fn text(self) -> String {
         match self {
             Self::NoMagic => format!("no magic number {MAGIC:#x}"),
-            Self::Short => "cut short".to_string(),
+            Self::Short => "truncated".to_string(),
             Self::Version(version) => format!("version {version}, expected {VERSION}"),
             Self::PageSize(size) => format!("a page size of {size}"),
             Self::Checksum { stored, computed } => {
-                format!("checksum {stored:016x}, its content gives {computed:016x}")
+                format!("stored checksum {stored:016x}, computed checksum {computed:016x}")
             }
         }
     }

@@ -119,10 +119,14 @@ impl<'m> Pages<'m> {
         }
         let span = u64::from(overflow).saturating_add(1);
         if span > self.meta.high_water.saturating_sub(id) {
-            return Fault::damaged(id, offset, format!("{overflow} overflow pages go past the last page"));
+            return Fault::damaged(
+                id,
+                offset,
+                format!("{overflow} overflow pages extend past the last page"),
+            );
         }
         let Some(bytes) = slice(self.content, offset, span.saturating_mul(self.meta.page_size)) else {
-            return Fault::damaged(id, offset, "the page ends after the file");
+            return Fault::damaged(id, offset, "the page extends past the end of the file");
         };
         let is_leaf = flags == LEAF;
         if count == 0 && !is_leaf {

@@ -19,9 +19,15 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
         if service.is_labelled_ours() && !ours.has(service) && !service.is_sentinel() {
             findings.push(
                 Finding::warning("labelled-stranger", subject())
-                    .says("has netsurgeon's label, but no unfinished operation has created it: it is treated as any other \
-                           Service".to_string())
-                    .values("app.kubernetes.io/managed-by: netsurgeon", "another label, or an operation"),
+                    .says(
+                        "has netsurgeon's label, but no unfinished operation created it: it is treated \
+                         like any other Service"
+                            .to_string(),
+                    )
+                    .values(
+                        "app.kubernetes.io/managed-by: netsurgeon",
+                        "another label, or an unfinished operation",
+                    ),
             );
         }
         deletion(service, ours, findings);
@@ -67,7 +73,7 @@ fn deletion(service: &ServiceRecord, ours: &Ours, findings: &mut Vec<Finding>) {
                 .says(format!(
                     "has the finalizer `{MOVING}`, but no operation moves it: its deletion cannot complete"
                 ))
-                .values(MOVING, "no such finalizer, or an operation"),
+                .values(MOVING, "no such finalizer, or an unfinished operation"),
         );
     }
     if service.is_left_over() {

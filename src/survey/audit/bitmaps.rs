@@ -46,7 +46,7 @@ pub(super) fn addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding
 pub(super) fn readable(bitmap: &BitmapRecord) -> Result<(ServiceCidr, Bitmap), String> {
     let items = Items::parse(&bitmap.range);
     let Some(items @ Items::Addresses(range)) = items else {
-        return Err(format!("`{}` is not a range of addresses that a bitmap can have", bitmap.range));
+        return Err(format!("`{}` is not an address range that a bitmap can represent", bitmap.range));
     };
     let bits = Bitmap::from_bytes(&bitmap.data, items.capacity()).map_err(|error| error.to_string())?;
     Ok((range, bits))
@@ -66,8 +66,8 @@ fn compare(
         findings.push(
             Finding::error("bitmap-range-differs", subject)
                 .says(
-                    "no ServiceCIDR has its range: every request of a specific address fails if API servers write it (gate \
-                     `DisableAllocatorDualWrite` off, as up to 1.33 by default)"
+                    "no ServiceCIDR has its range: every request for a specific address fails if API \
+                     servers write it (gate `DisableAllocatorDualWrite` off, the default up to 1.33)"
                         .to_string(),
                 )
                 .values(range, family.join(" or ")),

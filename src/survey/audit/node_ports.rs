@@ -27,8 +27,8 @@ pub(super) fn node_ports(survey: &Survey, findings: &mut Vec<Finding>) {
     let Some((items, bits)) = read(&record.range, &record.data) else {
         findings.push(
             Finding::error("bitmap-unreadable", "RangeAllocation servicenodeports")
-                .says(format!("`{}` and its bits do not match a range of ports", record.range))
-                .values(&record.range, "as in 30000-32767"),
+                .says(format!("`{}` is not a port range that matches its bits", record.range))
+                .values(&record.range, "a range such as 30000-32767"),
         );
         return;
     };

@@ -91,7 +91,7 @@ impl Difference {
             }
         }
         if self.new_key {
-            lines.push(output.paint(Tone::Careful, "~ private key: a new one"));
+            lines.push(output.paint(Tone::Careful, "~ private key: new"));
         } else {
             stays.push("private key".to_string());
         }

@@ -14,7 +14,7 @@ use crate::session::Failure;
 /// The files to use.
 #[derive(Debug, Clone, Args)]
 pub(super) struct FileArgs {
-    /// A folder with the layout of kubeadm, K3s, RKE2 or kOps [default: theirs, on this host]
+    /// A folder with the layout of kubeadm, K3s, RKE2 or kOps [default: the first such folder on this host]
     #[arg(long, value_name = "FOLDER", conflicts_with = "cert")]
     pki: Option<PathBuf>,
     /// The certificate
@@ -115,7 +115,7 @@ impl FileArgs {
         let key = PrivateKey::from_pem(&read(key_file)?, password).map_err(|error| {
             let failure = Failure::refused(format!("`{}`: {error}", key_file.display()));
             if password.is_none() {
-                failure.hint("if it is encrypted: `--ca-key-password-file`")
+                failure.hint("if the key is encrypted, give `--ca-key-password-file`")
             } else {
                 failure
             }

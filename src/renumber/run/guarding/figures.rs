@@ -165,7 +165,7 @@ impl Figures for Ledger {
         let what = "Repairs needed at the last check, counted before any was made.";
         page.gauge("netsurgeon_guard_pending_repairs", what, counts.pending);
         if !counts.findings.is_empty() {
-            let what = "Findings that people must check, by code.";
+            let what = "Findings that an operator must check, by code.";
             page.family("netsurgeon_guard_findings", "gauge", what);
             for (code, count) in &counts.findings {
                 page.sample("netsurgeon_guard_findings", &[("code", code)], count);
