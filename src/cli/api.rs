@@ -30,7 +30,12 @@ pub struct KubeArgs {
 impl KubeArgs {
     /// Connects to the API.
     pub async fn connect(&self) -> Result<Cluster, Failure> {
-        Ok(warned(Cluster::connect(&self.options()).await?))
+        Ok(warned(self.connect_silently().await?))
+    }
+
+    /// Connects to the API, and prints no warning.
+    pub async fn connect_silently(&self) -> Result<Cluster, Failure> {
+        Ok(Cluster::connect(&self.options()).await?)
     }
 
     /// Connects to the API. While the API server does not answer, for example during a restart, retries for up to `patience`.

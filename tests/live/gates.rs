@@ -125,6 +125,7 @@ macro_rules! cells {
 }
 
 cells! {
+    #[ignore = "a minute each, in `make soak`: needs `make rig` and root"]
     batch_of_external_ips_is_rolled_back: Objects Nftables "external-ip";
     batch_of_shadows_is_rolled_back: Objects Iptables "shadow";
     #[ignore = "a minute each, in `make soak`: needs `make rig` and root"]

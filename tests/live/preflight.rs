@@ -135,7 +135,7 @@ async fn api_server_with_other_flags_fails_the_checks() {
     assert!(found["observed"].as_str().unwrap().starts_with("an unknown user may "), "{found}");
     let found = failed("versions-tested");
     let seen = found["observed"].as_str().unwrap();
-    assert!(seen.starts_with("v1.32.2 with the gate `MultiCIDRServiceAllocator`"), "{found}");
+    assert!(seen.starts_with("v1.32.2 with the feature gate `MultiCIDRServiceAllocator`"), "{found}");
     assert!(found["remedy"].as_str().unwrap().starts_with("upgrade to 1.33.6"), "{found}");
 }
 

@@ -105,7 +105,11 @@ impl HomeArgs {
 
     /// Returns the operations that can be read in etcd and in the cluster, for completion. Prints nothing, not even for an error.
     pub(in crate::cli) async fn quietly(&self) -> Vec<Found> {
-        let (stored, in_cluster) = tokio::join!(self.in_etcd(), self.ask(true));
+        let in_cluster = async {
+            let api = self.kube.connect_silently().await?;
+            Home::Cluster(Box::new(api)).all().await
+        };
+        let (stored, in_cluster) = tokio::join!(self.in_etcd(), in_cluster);
         stored.unwrap_or_default().into_iter().chain(in_cluster.unwrap_or_default()).collect()
     }
 }

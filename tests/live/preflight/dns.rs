@@ -457,5 +457,5 @@ async fn with_servers_that_are_gone(stage: &mut Stage) {
     stage.zone.primary.stop();
     stage.comes_out("zone-updates", "fail", "127.0.0.53:53 cannot be reached").await;
     let by_resolver = format!("--zone {ZONE} --resolver {RESOLVER}");
-    stage.comes_out_with("zone-updates", &by_resolver, "unknown", "answers SERVFAIL").await;
+    stage.comes_out_with("zone-updates", &by_resolver, "unknown", "answered SERVFAIL").await;
 }
