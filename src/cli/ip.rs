@@ -32,7 +32,7 @@ enum IpCommand {
     },
     /// Print the address at an offset from the network address
     #[command(
-        after_long_help = "Example:\n  netsurgeon ip nth 10.96.0.0/16 10    # 10.96.0.10, by convention the cluster DNS"
+        after_long_help = "Example:\n  netsurgeon ip nth 10.96.0.0/16 10    # 10.96.0.10: the usual cluster DNS"
     )]
     Nth {
         /// The Service range

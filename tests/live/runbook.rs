@@ -67,7 +67,7 @@ const TROUBLE: [(&str, &[&str]); 21] = [
         "`ServiceCIDR ..., which has it, is being deleted`",
         &["corners::old_range_is_closed_after_the_flags_and_opened_by_a_rollback"],
     ),
-    ("`the Lease ... is lost`", &["lease::renumber_stops_when_another_operation_takes_the_lease"]),
+    ("`lost the Lease ...`", &["lease::renumber_stops_when_another_operation_takes_the_lease"]),
     (
         "An API server is down",
         &[
