@@ -292,6 +292,9 @@ fn file_suffix() -> String {
 }
 
 #[cfg(test)]
+mod hint_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

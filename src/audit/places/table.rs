@@ -65,7 +65,7 @@ places! {
         "add the new range next to the old one, and restart the programs that use the variable";
     RANGE_FLAG = "service-range-flag", BreaksAtNextRestart,
         "an API server or a controller manager has the old range in its flag",
-        "`netsurgeon controlplane set-range CIDR` on its host";
+        "`netsurgeon controlplane set-range --to CIDR` on its host";
     NETWORK_POLICY = "network-policy", BreaksAtRetirement,
         "a policy contains the old range but not the new one",
         "add the new range next to the old one, or use Pod selectors";
@@ -131,13 +131,13 @@ places! {
         "restart the plugin's DaemonSet after `default/kubernetes` has moved, and check that it rewrote the file";
     STATIC_POD = "static-pod", BreaksAtNextRestart,
         "the manifest of a static Pod contains it",
-        "`netsurgeon controlplane set-range CIDR` for the range; change anything else by hand";
+        "`netsurgeon controlplane set-range --to CIDR` for the range; change anything else by hand";
     KUBECONFIG = "kubeconfig", BreaksAtRetirement,
         "a component on this host uses it to reach the API",
         "use the address of the control plane, not the address of the Service";
     KUBELET_FILE = "kubelet-file", BreaksAtRetirement,
         "the kubelet gives new Pods the old address of the cluster's DNS",
-        "`netsurgeon controlplane set-dns ADDRESS`, then restart the kubelet";
+        "`netsurgeon controlplane set-dns --to ADDRESS`, then restart the kubelet";
     DISTRIBUTION_FILE = "distribution-file", BreaksAtNextRestart,
         "K3s or RKE2 starts its control plane with it",
         "set the new range (`service-cidr`) and the new address (`cluster-dns`), the same on every server";
