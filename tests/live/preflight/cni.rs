@@ -350,7 +350,7 @@ async fn with_workloads(cluster: &Cluster) {
     comes_out(cluster, "budgets", "pass", "all 1 with Pods allow an eviction").await;
 
     api.create(&deployment("cluster-autoscaler", 0)).await;
-    comes_out(cluster, "autoscalers", "pass", "none").await;
+    comes_out(cluster, "autoscalers", "pass", "no known autoscaler was found").await;
     api.merge(&object_path(&deployment("cluster-autoscaler", 0)), &json!({"spec": {"replicas": 1}})).await;
     comes_out(cluster, "autoscalers", "warn", "`default/cluster-autoscaler`").await;
     let container: Value = serde_json::from_str(CONTAINER).expect("JSON");
