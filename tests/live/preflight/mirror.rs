@@ -303,7 +303,7 @@ async fn without_secrets(pair: &Pair) {
     pair.source.api.delete(&path).await;
     pair.comes_out("pull-secrets", "fail", "`shop/registry` (Deployment `shop/web`)").await;
     pair.source.api.create(&secret()).await;
-    pair.comes_out("pull-secrets", "pass", "all 1 that are named").await;
+    pair.comes_out("pull-secrets", "pass", "all 1 that are referenced").await;
     // A workload without Pods, which gets its Secret from the ServiceAccount of every namespace.
     let mut idle = deployment();
     idle["metadata"]["name"] = json!("idle");
@@ -326,7 +326,7 @@ async fn without_secrets(pair: &Pair) {
     let lost = "a ServiceAccount `default` that is not copied: `shop/registry` (Deployment `shop/idle`)";
     pair.comes_out("pull-secrets", "warn", lost).await;
     pair.mirror.api.merge(account, &with(json!([{"name": "registry"}]))).await;
-    pair.comes_out("pull-secrets", "pass", "all 1 that are named").await;
+    pair.comes_out("pull-secrets", "pass", "all 1 that are referenced").await;
     pair.source.api.merge(account, &with(json!([]))).await;
     pair.source.api.delete(&object_path(&idle)).await;
 }
