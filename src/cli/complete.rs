@@ -29,7 +29,7 @@ const FILES: &str = ":0";
 
 /// Prints completions and ends the process, if the completion script called this program.
 pub fn answer() {
-    CompleteEnv::with_factory(|| command("netsurgeon")).var(ASKED).complete();
+    CompleteEnv::with_factory(|| with_candidates(command("netsurgeon"))).var(ASKED).complete();
 }
 
 /// Returns the completion script for a shell.
@@ -46,7 +46,8 @@ pub fn script(shell: &str) -> Result<Vec<u8>, Failure> {
 /// Prints completions for kubectl. Each line has a candidate, a tab and its description. The last line is a directive.
 pub fn answer_kubectl(arguments: Vec<OsString>) {
     let last = arguments.len().saturating_sub(1);
-    let found = complete(&mut command("kubectl netsurgeon"), arguments, last, None).unwrap_or_default();
+    let mut command = with_candidates(command("kubectl netsurgeon"));
+    let found = complete(&mut command, arguments, last, None).unwrap_or_default();
     let mut lines = Vec::new();
     for candidate in found.iter().filter(|candidate| !candidate.is_hide_set()) {
         let help = candidate.get_help().map(|help| format!("\t{help}")).unwrap_or_default();
@@ -58,7 +59,7 @@ pub fn answer_kubectl(arguments: Vec<OsString>) {
 }
 
 /// Adds completion candidates for option values to a command and all its subcommands.
-pub fn with_candidates(command: Command) -> Command {
+fn with_candidates(command: Command) -> Command {
     let checks = match command.get_name() {
         "renumber" => names(RENUMBER),
         "mirror" => names(MIRROR),
@@ -66,10 +67,7 @@ pub fn with_candidates(command: Command) -> Command {
         "cni" => names(CNI),
         _ => Vec::new(),
     };
-    let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_string()).collect();
-    let command =
-        names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_candidates));
-    command.mut_args(|arg| match arg.get_id().as_str() {
+    command.mut_subcommands(with_candidates).mut_args(|arg| match arg.get_id().as_str() {
         "operation" => arg.add(ArgValueCandidates::new(operations)),
         "confirm" => fixed(arg, MANUAL_STEPS.to_vec()),
         "only" | "skip" => fixed(arg, checks.clone()),

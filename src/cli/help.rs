@@ -25,9 +25,7 @@ const MORE: &str = "`--help` also shows examples, tuning, and every option in fu
 
 /// Arranges the options of a command and of all its subcommands in sections.
 pub fn arranged(command: Command) -> Command {
-    let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_string()).collect();
-    let command = names.into_iter().fold(command, |command, name| command.mut_subcommand(name, arranged));
-    let command = command.mut_args(|arg| {
+    let command = command.mut_subcommands(arranged).mut_args(|arg| {
         let is_advanced = ADVANCED.contains(&arg.get_id().as_str());
         let is_long_only = arg.get_help_heading().is_some_and(|heading| LONG_ONLY.contains(&heading));
         match () {
@@ -57,6 +55,17 @@ mod tests {
         let mut all = Vec::new();
         commands(&arranged(Cli::command()), &mut all);
         all
+    }
+
+    /// Every command has a long help with an example.
+    #[test]
+    fn every_command_has_an_example() {
+        for command in every_command() {
+            let name = command.get_name();
+            assert!(command.get_about().is_some(), "`{name}` has no help");
+            let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            assert!(command.has_subcommands() || help.contains("netsurgeon "), "`{name}` has no example");
+        }
     }
 
     #[test]

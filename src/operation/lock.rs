@@ -272,19 +272,19 @@ impl Keeper {
                 && !Guard::SameCreation(self.key.clone(), self.created).holds(entry.as_ref())
             {
                 let claim = entry.as_ref().and_then(|entry| parse(entry).ok());
-                return claim.map_or_else(|| NOBODY.to_string(), |claim| format!("{claim} holds it"));
+                return claim.map_or_else(|| NO_HOLDER.to_string(), |claim| format!("{claim} holds it"));
             }
         }
     }
 }
 
 /// Reason for the loss if the key of the operation lease is missing.
-const NOBODY: &str = "its lease has ended, and no process holds it";
+const NO_HOLDER: &str = "its lease has ended, and no process holds it";
 
 /// Returns the error for a write that was rejected because the operation lease is lost.
 pub(super) async fn lost_to(store: &dyn ReadStore, key: &Key) -> OperationError {
     let to = match store.get(key).await {
-        Ok(None) => NOBODY.to_string(),
+        Ok(None) => NO_HOLDER.to_string(),
         Ok(Some(entry)) => match parse(&entry) {
             Ok(claim) => format!("{claim} holds it"),
             Err(_) => format!("the record of its holder at `{key}` cannot be read"),

@@ -118,7 +118,7 @@ async fn lease_is_lost_when_its_key_is_deleted_by_hand() {
     let expected = Expected::At(entry.mod_revision);
     let change = Change { key: lock.key.clone(), expected, action: Action::Delete };
     store.commit(&Transaction { guards: Vec::new(), changes: vec![change] }).await.unwrap();
-    assert_eq!(lock.until_lost().await, NOBODY);
+    assert_eq!(lock.until_lost().await, NO_HOLDER);
 }
 
 #[tokio::test(start_paused = true)]

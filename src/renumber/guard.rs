@@ -32,7 +32,7 @@ use crate::survey::{Era, Finding, Layout, ServiceRecord, Survey};
 use crate::wire::Value;
 
 /// The codes of the repairs that [`watch`] returns.
-pub const MENDS: &[&str] =
+pub const REPAIRS: &[&str] =
     &["address-kept", "hold-put-back", "hold-by-name", "hold-given-up", "shadow-put-back", "shadow-follows"];
 
 /// Largest accepted clock skew, in seconds, of an API server ahead of this host. The creation timestamps of kept objects are

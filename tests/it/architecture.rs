@@ -126,8 +126,7 @@ impl Source {
 
 pub fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files = Vec::new();
-    collect(&root, &mut files);
+    let files = files_below(&root, &["rs"]);
     assert!(files.len() > 50, "the sources are found");
     let read = |file: &PathBuf| {
         let text = std::fs::read_to_string(file).expect("a source");
@@ -140,15 +139,22 @@ pub fn sources() -> Vec<Source> {
     files.iter().map(read).filter(|source| source.path != "wire/generated.rs" && !is_test(source)).collect()
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            collect(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
+/// Returns the files below a folder that have one of these extensions.
+pub fn files_below(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let extension = path.extension().and_then(|extension| extension.to_str());
+            if path.is_dir() {
+                folders.push(path);
+            } else if extension.is_some_and(|extension| extensions.contains(&extension)) {
+                found.push(path);
+            }
         }
     }
+    found
 }
 
 fn assert_none(faults: &[String]) {

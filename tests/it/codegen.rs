@@ -52,7 +52,7 @@ fn generated_code_is_up_to_date() {
 fn attributes(config: &mut Config, message: &protox_types::DescriptorProto) {
     for field in &message.field {
         let path = format!(".netsurgeon.stored.{}.{}", message.name(), field.name());
-        if camel_case(&snake_case(field.name())) != field.json_name() {
+        if !is_camel_case(field) {
             config.field_attribute(&path, format!("#[serde(rename = \"{}\")]", field.json_name()));
         }
         let reader = match field_type(message, field).as_str() {
@@ -68,28 +68,11 @@ fn attributes(config: &mut Config, message: &protox_types::DescriptorProto) {
     }
 }
 
-/// The name of a field in Rust, as prost writes it: `clusterIP` is `cluster_ip`.
-fn snake_case(name: &str) -> String {
-    let mut made = String::new();
-    let mut after_lowercase = false;
-    for letter in name.chars() {
-        if letter.is_ascii_uppercase() && after_lowercase {
-            made.push('_');
-        }
-        after_lowercase = letter.is_ascii_lowercase();
-        made.push(letter.to_ascii_lowercase());
-    }
-    made
-}
-
-/// The same as serde's `camelCase`.
-fn camel_case(name: &str) -> String {
-    let mut words = name.split('_');
-    let first = words.next().unwrap_or_default().to_owned();
-    words.fold(first, |made, word| {
-        let (head, tail) = word.split_at(word.len().min(1));
-        made + &head.to_ascii_uppercase() + tail
-    })
+/// Whether serde's `camelCase` turns prost's name of a field into its JSON name: not if two capitals follow each other, as in
+/// `clusterIP`, which is `cluster_ip` in Rust.
+fn is_camel_case(field: &protox_types::FieldDescriptorProto) -> bool {
+    let name = field.name().as_bytes();
+    field.name() == field.json_name() && !name.windows(2).any(|pair| pair.iter().all(u8::is_ascii_uppercase))
 }
 
 /// Writes the table of names: messages of the same name in several files are merged.

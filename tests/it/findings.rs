@@ -5,19 +5,16 @@ use std::path::Path;
 
 use netsurgeon::preflight::{CNI, DNS, MIRROR, RENUMBER};
 
+use crate::architecture::files_below;
+
 fn codes(folder: &Path, found: &mut BTreeSet<String>) {
-    for entry in std::fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            codes(&path, found);
-        } else if path.file_name().is_some_and(|name| name != "tests.rs") {
-            let text = std::fs::read_to_string(&path).expect("a source");
-            for call in ["Finding::error(", "Finding::warning(", "Finding::info(", "Finding::new("] {
-                for rest in text.split(call).skip(1) {
-                    let code = rest.split('"').nth(1).expect("a code in quotes");
-                    assert!(rest.trim_start().starts_with('"'), "a code must be a literal: {rest:.40}");
-                    found.insert(code.to_string());
-                }
+    for path in files_below(folder, &["rs"]).into_iter().filter(|path| !path.ends_with("tests.rs")) {
+        let text = std::fs::read_to_string(&path).expect("a source");
+        for call in ["Finding::error(", "Finding::warning(", "Finding::info(", "Finding::new("] {
+            for rest in text.split(call).skip(1) {
+                let code = rest.split('"').nth(1).expect("a code in quotes");
+                assert!(rest.trim_start().starts_with('"'), "a code must be a literal: {rest:.40}");
+                found.insert(code.to_string());
             }
         }
     }

@@ -36,6 +36,7 @@ mod gone;
 mod guarding;
 mod handing;
 mod harness;
+mod hints;
 mod lingering;
 mod logging;
 mod loops;

@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::architecture::files_below;
+
 /// Phrases, each with what to write instead.
 const BANNED: &[(&str, &str)] = &[
     ("whoever", "the owner, the holder, the client, you"),
@@ -49,22 +51,11 @@ fn files() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = vec![root.join("README.md"), root.join("SECURITY.md")];
     for folder in ["src", "docs", "deploy"] {
-        collect(&root.join(folder), &mut found);
+        found.extend(files_below(&root.join(folder), &["rs", "md", "yaml"]));
     }
+    found.retain(|path| !path.ends_with("wire/generated.rs"));
     assert!(found.len() > 100, "the files are found");
     found
-}
-
-fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        if path.is_dir() {
-            collect(&path, found);
-        } else if matches!(extension, Some("rs" | "md" | "yaml")) && !path.ends_with("wire/generated.rs") {
-            found.push(path);
-        }
-    }
 }
 
 /// The words of a line, in lower case, with one blank before and after each.

@@ -40,11 +40,11 @@ pub(super) struct Skipped {
 impl Skipped {
     /// Records a skipped subject. Returns `false` if the subject is new and `most` new subjects are skipped already.
     fn add<E: Effect>(&mut self, step: &Step<E>, before: Option<State>, most: usize) -> bool {
-        let is_fresh = before != Some(State::Failed);
-        if is_fresh && self.new >= most {
+        let is_new = before != Some(State::Failed);
+        if is_new && self.new >= most {
             return false;
         }
-        self.new = self.new.saturating_add(usize::from(is_fresh));
+        self.new = self.new.saturating_add(usize::from(is_new));
         self.subjects.insert(step.subject.clone())
     }
 }

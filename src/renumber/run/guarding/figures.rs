@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::keeper::Standing;
 use crate::operation::Status;
-use crate::renumber::guard::{MENDS, Watched};
+use crate::renumber::guard::{REPAIRS, Watched};
 use crate::session::metrics::{Figures, Page};
 
 /// Time without progress, in addition to the interval between checks, after which the guard counts as hanging. Every request to
@@ -70,7 +70,7 @@ impl Ledger {
             operation: None,
             status: None,
             looks: Looked::ALL.into_iter().map(|(looked, _)| (looked, 0)).collect(),
-            repairs: MENDS.iter().map(|code| ((*code).to_string(), 0)).collect(),
+            repairs: REPAIRS.iter().map(|code| ((*code).to_string(), 0)).collect(),
             held: 0,
             pending: 0,
             findings: BTreeMap::new(),

@@ -4,24 +4,16 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, Command, CommandFactory as _};
 
-use super::Cli;
+use netsurgeon::cli::Cli;
+
+use crate::architecture::files_below;
 
 /// Returns the sources and documents. A string that continues on the next line is joined into one line.
 fn texts() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut folders = vec![root.join("src"), root.join("docs")];
     let mut files = vec![root.join("README.md"), root.join("SECURITY.md")];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            match path {
-                _ if path.is_dir() => folders.push(path),
-                // Its wrong commands are wrong on purpose.
-                _ if path.ends_with(file!()) => {}
-                _ => files.push(path),
-            }
-        }
-    }
+    files.extend(files_below(&root.join("src"), &["rs"]));
+    files.extend(files_below(&root.join("docs"), &["md"]));
     let read = |path: PathBuf| {
         let text = std::fs::read_to_string(&path).unwrap();
         let lines = text.lines().map(|line| line.trim().trim_start_matches("///").trim_start_matches("//!"));
