@@ -6,9 +6,8 @@
 //! ```text
 //! main
 //! cli                    arguments, output, exit codes: one file per command, the only room that prints
-//! gather      report     reads the input of preflight · one HTML page of an operation
+//! preflight   report     checks whether a cluster is ready, one file for each check · one HTML page of an operation
 //! renumber, deploy_lock  compiles an intention into a plan, and runs it on a live cluster · locks deploy pipelines
-//! preflight              checks from observations whether a cluster is ready
 //! audit                  finds where an address of an old range is still recorded
 //! controlplane           the flags of API servers, as far as they can be observed
 //! session                an operation of any kind from start to end: connect, lock, ask, run, gates, progress, metrics
@@ -48,7 +47,6 @@ pub mod cli;
 pub mod controlplane;
 pub mod deploy_lock;
 pub mod encryption;
-pub mod gather;
 pub mod host;
 pub mod ip;
 pub mod kube_api;

@@ -12,6 +12,15 @@ pub fn and_more(count: usize) -> String {
     if count == 0 { String::new() } else { format!(", and {count} more") }
 }
 
+/// Number of items of a list that are shown.
+const FEW: usize = 3;
+
+/// Returns the first items of a list, and the number of the others: `a, b, c, and 2 more`.
+pub fn first_few(items: &[String]) -> String {
+    let shown = items.iter().take(FEW).cloned().collect::<Vec<_>>().join(", ");
+    shown + &and_more(items.len().saturating_sub(FEW))
+}
+
 /// Formats a time for people: `36 s`, `4 min 10 s`, `2 h 5 min`.
 pub fn in_words(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -27,4 +36,16 @@ pub fn in_words(time: Duration) -> String {
 /// Returns the title of a stage with its direction.
 pub fn titled(title: &str, back: bool) -> String {
     if back { format!("back: {title}") } else { title.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_are_truncated_after_three() {
+        let list: Vec<String> = (1..=5).map(|number| number.to_string()).collect();
+        assert_eq!(first_few(&list), "1, 2, 3, and 2 more");
+        assert_eq!(first_few(&list[..3]), "1, 2, 3");
+    }
 }

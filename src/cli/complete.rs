@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::operation::HomeArgs;
 use super::output::{Format, Output, When};
 use super::{Failure, command};
-use crate::preflight::{CNI, DNS, MIRROR, Named, RENUMBER};
+use crate::preflight::{Check, cni, dns, mirror, renumber};
 use crate::renumber::live::MANUAL_STEPS;
 
 /// Environment variable that the completion script sets when it calls this program.
@@ -61,10 +61,10 @@ pub fn answer_kubectl(arguments: Vec<OsString>) {
 /// Adds completion candidates for option values to a command and all its subcommands.
 fn with_candidates(command: Command) -> Command {
     let checks = match command.get_name() {
-        "renumber" => names(RENUMBER),
-        "mirror" => names(MIRROR),
-        "dns" => names(DNS),
-        "cni" => names(CNI),
+        "renumber" => names(renumber::CHECKS),
+        "mirror" => names(mirror::CHECKS),
+        "dns" => names(dns::CHECKS),
+        "cni" => names(cni::CHECKS),
         _ => Vec::new(),
     };
     command.mut_subcommands(with_candidates).mut_args(|arg| match arg.get_id().as_str() {
@@ -75,7 +75,7 @@ fn with_candidates(command: Command) -> Command {
     })
 }
 
-fn names<I>(checks: &[Named<I>]) -> Vec<&'static str> {
+fn names<C>(checks: &[Check<C>]) -> Vec<&'static str> {
     checks.iter().map(|check| check.name).collect()
 }
 

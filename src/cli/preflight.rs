@@ -15,12 +15,12 @@ use super::source::EtcdArgs;
 use super::target::TargetArgs;
 use super::tiers::TierArgs;
 use super::{Context, Outcome};
-use crate::gather::cni::Coming;
-use crate::gather::dns::Names;
-use crate::gather::{Reached, Selection, cni, dns, mirror, renumber};
 use crate::ip::ServiceCidr;
-use crate::preflight::cni::host_ports::newcomers;
-use crate::preflight::{CNI, Check, DNS, MIRROR, Named, RENUMBER, Verdict, any, junit};
+use crate::preflight::cni::{self, Cni, newcomers};
+use crate::preflight::dns::{self, Dns, Names};
+use crate::preflight::mirror::{self, Mirror};
+use crate::preflight::renumber::{self, Renumber};
+use crate::preflight::{self, Check, CheckResult, Reached, Selection, Verdict, any, junit};
 use crate::session::Failure;
 
 /// Check whether a cluster is ready: pass, warn or fail, why, and what to do
@@ -199,32 +199,16 @@ struct AskedArgs {
 struct Shown<'a> {
     version: u8,
     target: &'a str,
-    checks: &'a [Check],
+    checks: &'a [CheckResult],
 }
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &PreflightArgs) -> Result<Outcome, Failure> {
     let (target, asked, checks) = match &args.command {
-        PreflightCommand::Renumber(args) => {
-            args.asked.known(RENUMBER)?;
-            let (options, backup) = (args.target.resolve(&args.tiers)?, args.backup.clone());
-            let (reached, asking) = (reach(&args.etcd, &args.kube).await, args.asked.asking());
-            ("renumber", &args.asked, renumber::look(reached, options, backup, &asking).await)
-        }
-        PreflightCommand::Mirror(args) => {
-            args.asked.known(MIRROR)?;
-            ("mirror", &args.asked, look_at_mirror(args).await?)
-        }
-        PreflightCommand::Dns(args) => {
-            args.asked.known(DNS)?;
-            ("dns", &args.asked, look_at_names(args).await?)
-        }
-        PreflightCommand::Cni(args) => {
-            args.asked.known(CNI)?;
-            let coming = Coming { pod_cidr: &args.pod_cidr, to: args.to.as_deref() };
-            let (reached, asking) = (reach(&args.etcd, &args.kube).await, args.asked.asking());
-            ("cni", &args.asked, cni::look(reached, &coming, &asking).await)
-        }
+        PreflightCommand::Renumber(args) => ("renumber", &args.asked, Box::pin(check_renumber(args)).await?),
+        PreflightCommand::Mirror(args) => ("mirror", &args.asked, Box::pin(check_mirror(args)).await?),
+        PreflightCommand::Dns(args) => ("dns", &args.asked, Box::pin(check_dns(args)).await?),
+        PreflightCommand::Cni(args) => ("cni", &args.asked, Box::pin(check_cni(args)).await?),
     };
     context
         .output
@@ -246,16 +230,26 @@ async fn reach(etcd: &EtcdArgs, kube: &KubeArgs) -> Reached {
     Reached { store, cluster, layout: etcd.layout() }
 }
 
-async fn look_at_mirror(args: &MirrorArgs) -> Result<Vec<Check>, Failure> {
+async fn check_renumber(args: &RenumberArgs) -> Result<Vec<CheckResult>, Failure> {
+    let selection = args.asked.selection(renumber::CHECKS)?;
+    let (options, backup) = (args.target.resolve(&args.tiers)?, args.backup.clone());
+    let input = Renumber::new(reach(&args.etcd, &args.kube).await, options, backup).await;
+    Ok(preflight::run(renumber::CHECKS, &input, &selection).await)
+}
+
+async fn check_mirror(args: &MirrorArgs) -> Result<Vec<CheckResult>, Failure> {
+    let selection = args.asked.selection(mirror::CHECKS)?;
     let Some(of_mirror) = args.mirror.named(&args.kube) else {
         return Err(Failure::usage("no mirror is given")
             .hint("give `--mirror-kubeconfig FILE`, or `--mirror-context NAME` of the same kubeconfig"));
     };
     let both = tokio::join!(args.kube.connect(), of_mirror.connect());
-    Ok(mirror::look(both, args.namespace.clone(), &args.asked.asking()).await)
+    let input = Mirror::new(both, args.namespace.clone());
+    Ok(preflight::run(mirror::CHECKS, &input, &selection).await)
 }
 
-async fn look_at_names(args: &DnsArgs) -> Result<Vec<Check>, Failure> {
+async fn check_dns(args: &DnsArgs) -> Result<Vec<CheckResult>, Failure> {
+    let selection = args.asked.selection(dns::CHECKS)?;
     let names = Names {
         zone: args.zone.clone(),
         name: args.name.clone(),
@@ -269,32 +263,33 @@ async fn look_at_names(args: &DnsArgs) -> Result<Vec<Check>, Failure> {
         None => None,
     };
     let (cluster, mirror) = tokio::join!(args.kube.connect(), of_mirror());
-    Ok(dns::look(cluster, mirror, (&names, key), &args.asked.asking()).await)
+    let input = Dns::new(cluster, mirror, names, key).await;
+    Ok(preflight::run(dns::CHECKS, &input, &selection).await)
+}
+
+async fn check_cni(args: &CniArgs) -> Result<Vec<CheckResult>, Failure> {
+    let selection = args.asked.selection(cni::CHECKS)?;
+    let input = Cni::new(reach(&args.etcd, &args.kube).await, args.pod_cidr.clone(), args.to.clone()).await;
+    Ok(preflight::run(cni::CHECKS, &input, &selection).await)
 }
 
 impl AskedArgs {
-    /// Fails if the name of a check is unknown.
-    fn known<I>(&self, all: &[Named<I>]) -> Result<(), Failure> {
+    /// Returns the selection. Fails if the name of a check is unknown.
+    fn selection<C>(&self, all: &[Check<C>]) -> Result<Selection, Failure> {
         let is_known = |name: &&String| all.iter().any(|check| check.name == name.as_str());
-        match self.only.iter().chain(&self.skip).find(|name| !is_known(name)) {
-            None => Ok(()),
-            Some(name) => {
-                let names: Vec<&str> = all.iter().map(|check| check.name).collect();
-                Err(Failure::usage(format!("there is no check `{name}`"))
-                    .hint(format!("the checks are {}", names.join(", "))))
-            }
+        if let Some(name) = self.only.iter().chain(&self.skip).find(|name| !is_known(name)) {
+            let names: Vec<&str> = all.iter().map(|check| check.name).collect();
+            return Err(Failure::usage(format!("there is no check `{name}`"))
+                .hint(format!("the checks are {}", names.join(", "))));
         }
-    }
-
-    fn asking(&self) -> Selection {
         let (only, skip) = (self.only.clone(), self.skip.clone());
-        Selection { only, skip, within: Duration::from_secs(self.within) }
+        Ok(Selection { only, skip, within: Duration::from_secs(self.within) })
     }
 }
 
 /// Returns a table with a row for each check, and below it the remedies of the checks that did not pass.
-fn text(output: &Output, checks: &[Check]) -> String {
-    let verdict = |check: &Check| {
+fn text(output: &Output, checks: &[CheckResult]) -> String {
+    let verdict = |check: &CheckResult| {
         let tone = match check.verdict {
             Verdict::Pass => Tone::Good,
             Verdict::Warn => Tone::Careful,
@@ -307,7 +302,7 @@ fn text(output: &Output, checks: &[Check]) -> String {
     let rows = rows.map(|check| [check.name.to_string(), verdict(check), check.observed.clone()]);
     let mut parts = vec![table(["CHECK", "VERDICT", "OBSERVED"], rows)];
     parts.extend(not_run(checks));
-    let is_open = |check: &&Check| {
+    let is_open = |check: &&CheckResult| {
         !matches!(check.verdict, Verdict::Pass | Verdict::Skipped) && check.depends_on.is_none()
     };
     parts.extend(checks.iter().filter(is_open).map(|check| {
@@ -318,7 +313,7 @@ fn text(output: &Output, checks: &[Check]) -> String {
 }
 
 /// Lists the checks that were not run, grouped by the check that they depend on.
-fn not_run(checks: &[Check]) -> Option<String> {
+fn not_run(checks: &[CheckResult]) -> Option<String> {
     let mut lines: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for check in checks {
         if let Some(on) = check.depends_on {
@@ -329,7 +324,7 @@ fn not_run(checks: &[Check]) -> Option<String> {
     (!lines.is_empty()).then(|| lines.into_iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 
-fn summary(checks: &[Check]) -> String {
+fn summary(checks: &[CheckResult]) -> String {
     let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
     let all = [Verdict::Pass, Verdict::Warn, Verdict::Fail, Verdict::Unknown, Verdict::Skipped];
     let counts = all.into_iter().map(|verdict| (verdict, count(verdict))).filter(|(_, count)| *count > 0);

@@ -12,6 +12,7 @@
 //! `k8s-openapi`; objects that are written are JSON. Every request has a deadline and a descriptive error.
 
 mod access;
+pub mod accessors;
 mod allocator;
 mod answer;
 mod barrier;

@@ -3,6 +3,22 @@
 
 use super::Judged;
 
+/// Permissions: verbs, API group, and resource.
+pub type Rights = [(&'static [&'static str], (&'static str, &'static str))];
+
+/// The permissions that a check requests.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// Permissions to read.
+    pub reads: &'a Rights,
+    /// Permissions that the change needs in addition.
+    pub changes: &'a Rights,
+    pub need: Need,
+}
+
+/// What a user with only the read permissions can do.
+pub const READER: &str = "can read, and cannot change anything";
+
 /// A permission, and whether the user has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
@@ -53,7 +69,7 @@ mod tests {
 
     const NEED: Need = Need {
         operation: "a move",
-        reader: "can read, and cannot change anything",
+        reader: READER,
         read_role: "netsurgeon-preflight",
         remedy: "bind the other role",
     };

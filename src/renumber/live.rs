@@ -19,9 +19,9 @@ pub use self::shadows::delete_again;
 use super::effect::{Awaited, Effect};
 use super::intention::Renumbering;
 use super::steps::{FLAGS, OTHER_RANGES, Wait, routed};
+use crate::kube_api::accessors::subject;
 use crate::kube_api::{Barrier, BarrierError, Cluster, ClusterError, MANAGED_BY, ObjectRef, Reach};
 use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed};
-use crate::preflight::objects::subject;
 use crate::store::{Guard, ReadStore, Revision};
 
 /// Time limit of a wait. It is longer than a kube-proxy needs to reconnect after it has lost its API server: up to a minute

@@ -11,6 +11,7 @@ pub mod dates;
 pub mod effect;
 pub mod estimate;
 mod failure;
+pub mod feature_gates;
 pub mod guard;
 pub mod hold;
 mod index;

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmType};
 use netsurgeon::preflight::Verdict;
-use netsurgeon::preflight::etcd::{self, Moves};
+use netsurgeon::preflight::renumber::room::Moves;
+use netsurgeon::preflight::renumber::{etcd_leader, room};
+use netsurgeon::preflight::shared::{etcd_alarms, etcd_members, etcd_space, etcd_versions};
 use netsurgeon::store::etcd::{Alarm, EtcdOptions, EtcdStore, MemberStatus};
 use netsurgeon::store::{CommitError, KeyRange, ReadStore, WriteStore};
 
@@ -72,17 +74,17 @@ async fn each_member_reports_its_status() {
     let mut servers = Etcd::start(Servers { members: 3, ..Servers::default() }).await;
     let store = EtcdStore::connect(EtcdOptions::new([servers.endpoint()])).await.expect("a connection");
     let members = store.members().await.expect("members");
-    assert_eq!(etcd::members(&members).verdict, Verdict::Pass, "{members:?}");
-    assert_eq!(etcd::space(&members).verdict, Verdict::Pass);
-    assert_eq!(etcd::versions(&members).observed, "3.7.3");
+    assert_eq!(etcd_members::judge(&members).verdict, Verdict::Pass, "{members:?}");
+    assert_eq!(etcd_space::judge(&members).verdict, Verdict::Pass);
+    assert_eq!(etcd_versions::judge(&members).observed, "3.7.3");
     let moves = |shadows| Moves { shadows, ..Moves::default() };
-    assert_eq!(etcd::room(&members, &moves(100), None).verdict, Verdict::Pass);
+    assert_eq!(room::judge(&members, &moves(100), None).verdict, Verdict::Pass);
     assert_eq!(
-        etcd::room(&members, &moves(100_000), None).verdict,
+        room::judge(&members, &moves(100_000), None).verdict,
         Verdict::Fail,
         "about 3 GiB, and the quota is 2 GiB"
     );
-    assert_eq!(etcd::alarms(&members, &store.alarms().await.expect("alarms")).verdict, Verdict::Pass);
+    assert_eq!(etcd_alarms::judge(&members, &store.alarms().await.expect("alarms")).verdict, Verdict::Pass);
 
     let mut client = servers.client().await.maintenance_client();
     let mut options = etcd_client::AlarmOptions::new();
@@ -90,10 +92,10 @@ async fn each_member_reports_its_status() {
     client.alarm(AlarmAction::Activate, AlarmType::Nospace, Some(options)).await.expect("it is raised");
     let alarms = store.alarms().await.expect("alarms");
     assert_eq!(alarms, [(members[1].id, Alarm::NoSpace)]);
-    assert_eq!(etcd::alarms(&members, &alarms).observed, format!("NOSPACE on `{}`", members[1].name));
+    assert_eq!(etcd_alarms::judge(&members, &alarms).observed, format!("NOSPACE on `{}`", members[1].name));
 
     servers.kill_member(2);
-    let judged = etcd::members(&store.members().await.expect("two are the quorum"));
+    let judged = etcd_members::judge(&store.members().await.expect("two are the quorum"));
     assert_eq!(judged.verdict, Verdict::Fail);
     assert!(
         judged.observed.starts_with("2 of 3 voting members are healthy, quorum 2: none may fail; `rig-2`: "),
@@ -109,7 +111,7 @@ async fn change_of_leader_is_detected() {
     let store = EtcdStore::connect(EtcdOptions::new([servers.endpoint()])).await.expect("a connection");
     let first = store.members().await.expect("members");
     let mut rounds = vec![first, store.members().await.expect("members")];
-    let steady = etcd::leader(&rounds);
+    let steady = etcd_leader::judge(&rounds);
     assert_eq!(steady.verdict, Verdict::Pass, "{steady:?}");
     assert!(steady.observed.starts_with("`rig-"), "{}", steady.observed);
 
@@ -127,7 +129,7 @@ async fn change_of_leader_is_detected() {
         if led(&members) == [other; 3] { Ok(members) } else { Err(format!("{members:?}")) }
     });
     rounds.push(moved.await);
-    let judged = etcd::leader(&rounds);
+    let judged = etcd_leader::judge(&rounds);
     assert_eq!(judged.verdict, Verdict::Fail, "{judged:?}");
     assert!(judged.observed.contains("the leader changed during the check: "), "{}", judged.observed);
 }
@@ -144,7 +146,7 @@ async fn lagging_member_is_detected() {
     let [at_leader, at_late] = [leader, late].map(|number| servers.endpoints()[number].clone());
     let store = EtcdStore::connect(EtcdOptions::new([at_leader.clone()])).await.expect("a connection");
     let even = store.members().await.expect("members");
-    assert_eq!(etcd::leader(&[even.clone(), even]).verdict, Verdict::Pass);
+    assert_eq!(etcd_leader::judge(&[even.clone(), even]).verdict, Verdict::Pass);
 
     servers.pause_member(late);
     let mut client = etcd_client::Client::connect([at_leader], None).await.expect("a connection");
@@ -153,7 +155,7 @@ async fn lagging_member_is_detected() {
     }
     let before = store.members().await.expect("members");
     assert_eq!(
-        etcd::leader(std::slice::from_ref(&before)).verdict,
+        etcd_leader::judge(std::slice::from_ref(&before)).verdict,
         Verdict::Pass,
         "a silent member does not lag"
     );
@@ -171,7 +173,7 @@ async fn lagging_member_is_detected() {
         let heard = before.iter().find_map(|member| member.status.clone().ok()).expect("one answers");
         member.status = Ok(MemberStatus { index, ..heard });
     }
-    let judged = etcd::leader(&[before, now]);
+    let judged = etcd_leader::judge(&[before, now]);
     assert_eq!(judged.verdict, Verdict::Warn, "{judged:?}");
     let entries = furthest - nearest;
     assert!(
@@ -187,7 +189,7 @@ async fn lagging_member_is_detected() {
         // A member reports the term of the last entry that it has applied: a real cluster always has a next entry.
         client.put("/members/late", "more", None).await.map_err(|error| error.to_string())?;
         let members = store.members().await.map_err(|error| error.to_string())?;
-        let judged = etcd::leader(std::slice::from_ref(&members));
+        let judged = etcd_leader::judge(std::slice::from_ref(&members));
         if judged.verdict == Verdict::Pass { Ok(()) } else { Err(format!("{judged:?}: {members:?}")) }
     })
     .await;
@@ -208,8 +210,8 @@ async fn debian_etcd_reports_no_quota() {
     let servers = Etcd::start(Servers { version: EtcdVersion::Debian, ..Servers::default() }).await;
     let store = EtcdStore::connect(EtcdOptions::new([servers.endpoint()])).await.expect("a connection");
     let members = store.members().await.expect("members");
-    assert_eq!(etcd::members(&members).verdict, Verdict::Pass, "{members:?}");
-    let space = etcd::space(&members);
+    assert_eq!(etcd_members::judge(&members).verdict, Verdict::Pass, "{members:?}");
+    let space = etcd_space::judge(&members);
     assert!(
         space.verdict == Verdict::Pass && space.observed.contains("before 3.6 it does not report its own"),
         "{}",

@@ -10,7 +10,6 @@ const LADDER: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "gather",
             "report",
             "renumber",
             "deploy_lock",
@@ -31,10 +30,9 @@ const LADDER: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "gather",
+        "preflight",
         &[
             "renumber",
-            "preflight",
             "controlplane",
             "session",
             "operation",
@@ -46,13 +44,13 @@ const LADDER: &[(&str, &[&str])] = &[
             "wire",
             "certs",
             "ip",
+            "words",
         ],
     ),
     ("report", &["renumber", "session", "operation", "survey", "store", "ip"]),
     (
         "renumber",
         &[
-            "preflight",
             "audit",
             "controlplane",
             "session",
@@ -67,7 +65,6 @@ const LADDER: &[(&str, &[&str])] = &[
         ],
     ),
     ("deploy_lock", &["kube_api"]),
-    ("preflight", &["survey", "store", "nameserver", "wire", "ip", "words"]),
     ("audit", &["session", "survey", "store", "kube_api", "host", "wire", "ip"]),
     ("controlplane", &["session", "survey", "kube_api", "host", "wire", "ip"]),
     ("session", &["operation", "survey", "store", "kube_api", "host", "wire", "ip", "words"]),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use netsurgeon::preflight::{CNI, DNS, MIRROR, RENUMBER};
+use netsurgeon::preflight::{Check, cni, dns, mirror, renumber};
 
 use crate::architecture::files_below;
 
@@ -41,20 +41,53 @@ fn every_code_is_explained() {
     }
 }
 
+/// The names of the checks of each `preflight` command, in display order.
+fn checks() -> [(&'static str, Vec<&'static str>); 4] {
+    fn names<C>(checks: &[Check<C>]) -> Vec<&'static str> {
+        checks.iter().map(|check| check.name).collect()
+    }
+    [
+        ("renumber", names(renumber::CHECKS)),
+        ("cni", names(cni::CHECKS)),
+        ("mirror", names(mirror::CHECKS)),
+        ("dns", names(dns::CHECKS)),
+    ]
+}
+
 #[test]
 fn every_check_is_explained() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(root.join("docs/preflight.md")).expect("docs/preflight.md");
     let explained: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`')).collect();
-    let all = RENUMBER.iter().map(|check| check.name).chain(CNI.iter().map(|check| check.name));
-    let all = all.chain(MIRROR.iter().map(|check| check.name)).chain(DNS.iter().map(|check| check.name));
     let mut named: Vec<&str> = Vec::new();
-    for name in all {
-        // A check that runs before several commands is explained once.
+    for name in checks().into_iter().flat_map(|(_, names)| names) {
+        // A check that several commands share is explained once.
         if !named.contains(&name) {
             named.push(name);
         }
     }
     assert_eq!(explained, named);
+}
+
+#[test]
+fn every_check_has_its_own_file() {
+    let room = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/preflight");
+    let files = |folder: &str| -> BTreeSet<String> {
+        let entries = std::fs::read_dir(room.join(folder)).expect("a folder of checks");
+        let names = entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"));
+        let names = names.filter(|name| name != "mod.rs");
+        names.map(|name| name.trim_end_matches(".rs").replace('_', "-")).collect()
+    };
+    let mut shared = files("shared");
+    for (command, names) in checks() {
+        let own = files(command);
+        let listed: BTreeSet<String> = names.iter().map(ToString::to_string).collect();
+        assert!(own.is_subset(&listed), "files of {command} that are no listed checks: {own:?}");
+        for name in listed.difference(&own) {
+            assert!(files("shared").contains(name), "`{name}` of {command} has no file");
+            shared.remove(name);
+        }
+    }
+    assert!(shared.is_empty(), "shared checks that no command lists: {shared:?}");
 }

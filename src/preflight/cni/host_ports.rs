@@ -1,38 +1,26 @@
-//! Host ports that Pods use, and host ports that the agents of a CNI need.
-
-use std::collections::BTreeSet;
+//! `host-ports`: which Pods have a host port that the CNI maps.
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::super::objects::{is_alive, subject};
-use super::super::{Judged, first_few};
-use super::settings::{GENEVE, Settings, VXLAN, VXLAN_OF_LINUX};
+use super::Cni;
+use crate::kube_api::accessors::{is_alive, subject};
+use crate::preflight::facts::host_ports::ports;
+use crate::preflight::{Check, Judged, first_few};
 use crate::words::counted;
 
-/// A host port and its protocol.
-pub type Port<'p> = (u16, &'p str);
-
-/// Returns the host ports of a Pod. In the host network the API server sets a host port for each port that a container declares
-/// (`defaultHostNetworkPorts`, `pkg/apis/core/v1/defaults.go`, v1.36.3). Of init containers only sidecars count (`GetHostPorts`,
-/// `pkg/scheduler/util/utils.go`).
-pub fn ports(pod: &Pod) -> BTreeSet<Port<'_>> {
-    let Some(spec) = &pod.spec else { return BTreeSet::new() };
-    let beside = spec.init_containers.iter().flatten();
-    let beside = beside.filter(|one| one.restart_policy.as_deref() == Some("Always"));
-    let ports = spec.containers.iter().chain(beside).flat_map(|container| container.ports.iter().flatten());
-    let found = ports.filter_map(|one| {
-        let port = u16::try_from(one.host_port?).ok().filter(|port| *port > 0)?;
-        Some((port, one.protocol.as_deref().unwrap_or("TCP")))
-    });
-    found.collect()
-}
+/// The check.
+pub const CHECK: Check<Cni> = Check {
+    name: "host-ports",
+    why: "`hostPort` works only if the CNI plug-in implements it",
+    judge: |input| Box::pin(async { Ok(judge(input.read.pods().await?)) }),
+};
 
 fn is_on_the_host(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true)
 }
 
 /// Checks for Pods with a mapped host port. The CNI maps the port only if configured to.
-pub fn mapped(pods: &[Pod]) -> Judged {
+fn judge(pods: &[Pod]) -> Judged {
     let found = pods.iter().filter(|pod| is_alive(pod) && !is_on_the_host(pod));
     let found: Vec<String> = found
         .filter_map(|pod| {
@@ -49,154 +37,6 @@ pub fn mapped(pods: &[Pod]) -> Judged {
         "make sure that the new CNI maps them: with the plug-in `portmap` in its configuration (Calico's and Flannel's manifests have it), or \
          with Cilium's kube-proxy replacement",
     )
-}
-
-/// A CNI to install, and the ports that its agents need on each node.
-struct Newcomer {
-    name: &'static str,
-    whose: &'static str,
-    /// Container names in the CNI's Pods.
-    containers: &'static [&'static str],
-    /// Default UDP port of the tunnel.
-    tunnel: u16,
-    /// TCP and UDP ports on which the CNI's Pods in the host network listen.
-    own: (&'static [u16], &'static [u16]),
-    /// TCP ports on which these Pods listen if configured to.
-    optional: &'static [u16],
-    /// Traffic that must be allowed between nodes.
-    between: &'static str,
-    /// Setting that selects another tunnel port.
-    said_in: &'static str,
-}
-
-/// Ports of each CNI. Sources: Cilium, `Documentation/operations/system_requirements.rst`; Calico, the network requirements in
-/// its documentation, and the ports for health in its manifests (`manifests/calico-typha.yaml`, `felix/config/config_params.go`);
-/// Flannel, `Documentation/backends.md`; Antrea, `docs/network-requirements.md`.
-const NEWCOMERS: [Newcomer; 4] = [
-    Newcomer {
-        name: "cilium",
-        whose: "Cilium",
-        containers: &["cilium-agent", "cilium-operator", "cilium-envoy"],
-        tunnel: VXLAN_OF_LINUX,
-        own: (&[4240, 4244, 9878, 9879, 9890, 9891], &[]),
-        optional: &[4250, 9901, 9962, 9963, 9964],
-        between: "4240/TCP and ICMP (health checks), and its tunnel port, by default 8472/UDP",
-        said_in: "`tunnelPort` of its Helm chart, for example 8473",
-    },
-    Newcomer {
-        name: "calico",
-        whose: "Calico",
-        containers: &["calico-node", "calico-typha"],
-        tunnel: VXLAN,
-        own: (&[179, 5473, 9098, 9099], &[]),
-        optional: &[9091, 9093],
-        between: "5473/TCP (Typha), and by its IPPools: 179/TCP (BGP), IP protocol 4 (IP-in-IP), 4789/UDP (VXLAN)",
-        said_in: "`vxlanPort` of its FelixConfiguration",
-    },
-    Newcomer {
-        name: "flannel",
-        whose: "Flannel",
-        containers: &["kube-flannel"],
-        tunnel: VXLAN_OF_LINUX,
-        own: (&[], &[]),
-        optional: &[],
-        between: "8472/UDP (VXLAN)",
-        said_in: "`Backend.Port` of its `net-conf.json`",
-    },
-    Newcomer {
-        name: "antrea",
-        whose: "Antrea",
-        containers: &["antrea-agent", "antrea-controller"],
-        tunnel: GENEVE,
-        own: (&[10349, 10350, 10351], &[10351]),
-        optional: &[],
-        between: "10349-10351/TCP, 10351/UDP, and 6081/UDP (Geneve)",
-        said_in: "`tunnelPort` of `antrea-agent.conf`",
-    },
-];
-
-/// Returns the names of the CNIs whose ports are known.
-pub fn newcomers() -> impl Iterator<Item = &'static str> {
-    NEWCOMERS.iter().map(|one| one.name)
-}
-
-/// Returns the display name of one of the [`newcomers`].
-pub fn whose(name: &str) -> Option<&'static str> {
-    NEWCOMERS.iter().find(|one| one.name == name).map(|one| one.whose)
-}
-
-/// Checks whether a port that the new CNI (one of [`newcomers`]) needs on the nodes is in use.
-pub fn wanted(to: Option<&str>, settings: &Settings, pods: &[Pod]) -> Judged {
-    let Some(newcomer) = to.and_then(|to| NEWCOMERS.iter().find(|one| one.name == to)) else {
-        let known: Vec<&str> = newcomers().collect();
-        return Judged::skipped(format!("no new CNI given (`--to`, one of {})", known.join(", ")));
-    };
-    let tunnels =
-        settings.tunnels.iter().filter(|(whose, port)| *whose != newcomer.whose && *port == newcomer.tunnel);
-    let tunnels: Vec<String> =
-        tunnels.map(|(whose, port)| format!("{port}/UDP is used by the tunnel of {whose}")).collect();
-    let [own, optional] = newcomer.ports().map(|ports| newcomer.taken(&ports, pods));
-    let who = newcomer.whose;
-    if !tunnels.is_empty() || !own.is_empty() {
-        let met: Vec<String> = tunnels.iter().cloned().chain(own).collect();
-        let remedy = if tunnels.is_empty() {
-            "free the port, or configure another one in the new CNI".to_string()
-        } else {
-            let said_in = newcomer.said_in;
-            format!(
-                "give {who}'s tunnel another port ({said_in}): on a shared port each network receives the other's packets"
-            )
-        };
-        return Judged::fail(format!("{who} needs ports that are in use: {}", first_few(&met)), remedy);
-    }
-    if !optional.is_empty() {
-        return Judged::warn(
-            format!(
-                "{who} needs ports that are in use, but only if configured to open them: {}",
-                first_few(&optional)
-            ),
-            "do not enable the features that use these ports in the new CNI (such as metrics), or configure other ports",
-        );
-    }
-    if settings.running.is_empty() && !settings.has_newcomer {
-        return Judged::warn(
-            "the present CNI is unknown, and so is its tunnel port",
-            format!(
-                "find out whether its tunnel uses {}/UDP; if so, give {who}'s tunnel another port ({})",
-                newcomer.tunnel, newcomer.said_in
-            ),
-        );
-    }
-    Judged::pass(format!(
-        "no Pod or tunnel uses a port of {who}; traffic to allow between nodes (firewalls and security groups are not checked): \
-         {}",
-        newcomer.between
-    ))
-}
-
-impl Newcomer {
-    /// Returns whether a Pod belongs to this CNI.
-    fn has(&self, pod: &Pod) -> bool {
-        let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-        containers.any(|one| self.containers.contains(&one.name.as_str()))
-    }
-
-    /// Returns the required ports of the CNI, and the ports that it opens if configured to.
-    fn ports(&self) -> [BTreeSet<Port<'static>>; 2] {
-        let of = |ports: &'static [u16], protocol| ports.iter().map(move |port| (*port, protocol));
-        let own = of(self.own.0, "TCP").chain(of(self.own.1, "UDP")).chain([(self.tunnel, "UDP")]);
-        [own.collect(), of(self.optional, "TCP").collect()]
-    }
-
-    /// Returns the wanted ports that Pods of other components use, each with the Pod.
-    fn taken(&self, wanted: &BTreeSet<Port<'_>>, pods: &[Pod]) -> Vec<String> {
-        let others = pods.iter().filter(|pod| is_alive(pod) && !self.has(pod));
-        let found = others.flat_map(|pod| {
-            let both: Vec<_> = ports(pod).intersection(wanted).copied().collect();
-            both.into_iter().map(|(port, protocol)| format!("{port}/{protocol} is used by {}", subject(pod)))
-        });
-        found.collect::<BTreeSet<String>>().into_iter().collect()
-    }
 }
 
 #[cfg(test)]
@@ -218,71 +58,12 @@ mod tests {
 
     #[test]
     fn mapped_host_port_is_a_warning() {
-        assert_eq!(mapped(&[pod("agent", true, 80, "TCP")]).verdict, Verdict::Pass, "the node's own network");
-        let judged = mapped(&[pod("web", false, 80, "TCP"), pod("dns", false, 53, "UDP")]);
+        assert_eq!(judge(&[pod("agent", true, 80, "TCP")]).verdict, Verdict::Pass, "the node's own network");
+        let judged = judge(&[pod("web", false, 80, "TCP"), pod("dns", false, 53, "UDP")]);
         assert_eq!(judged.verdict, Verdict::Warn);
         assert_eq!(judged.observed, "2 Pods use `hostPort`: `shop/web` (80/TCP), `shop/dns` (53/UDP)");
         let mut ended = pod("job", false, 80, "TCP");
         ended.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
-        assert_eq!(mapped(&[ended]).verdict, Verdict::Pass);
-    }
-
-    #[test]
-    fn port_in_use_by_another_pod_fails() {
-        let settings = Settings { running: ["kindnet"].into(), ..Settings::default() };
-        assert_eq!(wanted(None, &settings, &[]).verdict, Verdict::Skipped);
-        assert_eq!(
-            wanted(Some("cilium"), &Settings::default(), &[]).verdict,
-            Verdict::Warn,
-            "the present CNI is unknown"
-        );
-        for name in newcomers() {
-            let judged = wanted(Some(name), &settings, &[pod("web", true, 443, "TCP")]);
-            assert_eq!(judged.verdict, Verdict::Pass, "{}", judged.observed);
-        }
-        let taken = wanted(Some("cilium"), &settings, &[pod("web", true, 4244, "TCP")]);
-        assert_eq!(taken.verdict, Verdict::Fail);
-        assert_eq!(taken.observed, "Cilium needs ports that are in use: 4244/TCP is used by `shop/web`");
-        assert_eq!(
-            wanted(Some("cilium"), &settings, &[pod("web", true, 4244, "UDP")]).verdict,
-            Verdict::Pass
-        );
-        assert_eq!(
-            wanted(Some("cilium"), &settings, &[pod("cilium-agent", true, 4244, "TCP")]).verdict,
-            Verdict::Pass
-        );
-    }
-
-    #[test]
-    fn optional_port_in_use_is_a_warning() {
-        let settings = Settings { running: ["Flannel"].into(), ..Settings::default() };
-        let judged = wanted(Some("cilium"), &settings, &[pod("envoy", true, 9901, "TCP")]);
-        assert_eq!(judged.verdict, Verdict::Warn);
-        assert!(
-            judged.observed.ends_with("if configured to open them: 9901/TCP is used by `shop/envoy`"),
-            "{judged:?}"
-        );
-    }
-
-    #[test]
-    fn shared_tunnel_port_fails() {
-        let of = |whose, port| Settings {
-            tunnels: vec![(whose, port)],
-            running: [whose].into(),
-            ..Settings::default()
-        };
-        let shared = wanted(Some("cilium"), &of("Flannel", 8472), &[]);
-        assert_eq!(
-            shared.observed,
-            "Cilium needs ports that are in use: 8472/UDP is used by the tunnel of Flannel"
-        );
-        assert!(
-            shared.remedy.contains("`tunnelPort` of its Helm chart, for example 8473"),
-            "{}",
-            shared.remedy
-        );
-        assert_eq!(wanted(Some("calico"), &of("Flannel", 8472), &[]).verdict, Verdict::Pass);
-        assert_eq!(wanted(Some("calico"), &of("Antrea", 4789), &[]).verdict, Verdict::Fail);
-        assert_eq!(wanted(Some("cilium"), &of("Cilium", 8472), &[]).verdict, Verdict::Pass, "its own tunnel");
+        assert_eq!(judge(&[ended]).verdict, Verdict::Pass);
     }
 }

@@ -1,29 +1,28 @@
-//! Checks whether the mirror has room for the copied workloads, by requests for CPU, memory, Pods and other resources.
+//! `capacity`: whether the mirror has room for the copied workloads, by requests for CPU, memory, Pods and other resources.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 
-use super::super::objects::{has_condition, is_alive, name, namespace};
-use super::super::placing::{takes, wish, would_take};
-use super::super::room::{CLOSE, Room, requested};
-use super::super::{Judged, first_few};
-use super::templates::{Template, is_of_copy, is_of_daemon_set};
+use super::Mirror;
+use crate::kube_api::accessors::{controller, has_condition, is_alive, name, namespace};
+use crate::preflight::facts::placing::{takes, wish, would_take};
+use crate::preflight::facts::room::{CLOSE, Room, requested};
+use crate::preflight::facts::templates::Template;
+use crate::preflight::{Check, Judged, Read, first_few};
 use crate::words::counted;
 
-/// Workloads and nodes to compare.
-#[derive(Debug, Clone, Copy)]
-pub struct Compared<'a> {
-    /// Mirrored namespaces.
-    pub namespaces: &'a [String],
-    /// Pods of these namespaces in the source.
-    pub pods: &'a [Pod],
-    /// Templates of copied Pods. A DaemonSet has a Pod on every node that it selects.
-    pub templates: &'a [Template],
-    /// Nodes of the mirror.
-    pub nodes: &'a [Node],
-    /// Pods of the mirror, in all namespaces.
-    pub taken: &'a [Pod],
+/// The check.
+pub const CHECK: Check<Mirror> = Check {
+    name: "capacity",
+    why: "Pods without enough resources stay Pending",
+    judge: |input| Box::pin(read(input)),
+};
+
+async fn read(input: &Mirror) -> Read<Judged> {
+    let (pods, nodes, on_mirror) =
+        tokio::try_join!(input.chosen(), input.target.nodes(), input.target.pods())?;
+    Ok(judge(&input.names().await?, &pods, input.templates().await?, nodes, on_mirror))
 }
 
 /// A node, its free resources, and the requests of copied DaemonSets on it.
@@ -36,11 +35,20 @@ struct Place<'a> {
 /// Compares the requests with the free resources of the mirror's nodes. A node counts if it is ready and schedulable, and accepts
 /// one of the copied Pods. A DaemonSet counts once for each of these nodes that it selects. It must have room on every node that
 /// it selects.
-pub fn judge(compared: &Compared<'_>) -> Judged {
+///
+/// `pods`: Pods of the mirrored namespaces in the source. `on_mirror`: Pods of the mirror, in all namespaces.
+fn judge(
+    namespaces: &[String],
+    pods: &[Pod],
+    templates: &[Template],
+    nodes: &[Node],
+    on_mirror: &[Pod],
+) -> Judged {
     let moved: Vec<&PodSpec> =
-        compared.pods.iter().filter(|pod| is_of_copy(pod)).filter_map(|pod| pod.spec.as_ref()).collect();
-    let sets: Vec<&Template> = compared.templates.iter().filter(|one| one.kind == "DaemonSet").collect();
-    let (ready, taken) = (compared.nodes.iter().filter(|node| has_condition(node, "Ready")), taken(compared));
+        pods.iter().filter(|pod| is_of_copy(pod)).filter_map(|pod| pod.spec.as_ref()).collect();
+    let sets: Vec<&Template> = templates.iter().filter(|one| one.kind == "DaemonSet").collect();
+    let (ready, taken) =
+        (nodes.iter().filter(|node| has_condition(node, "Ready")), taken(namespaces, on_mirror));
     let places: Vec<Place<'_>> = ready.map(|node| place(node, &sets, &taken)).collect();
     let wishes: Vec<&PodSpec> = if moved.is_empty() {
         sets.iter().map(|one| &one.spec).collect()
@@ -73,13 +81,12 @@ pub fn judge(compared: &Compared<'_>) -> Judged {
 
 /// Returns the requests on each node of the mirror, without Pods of an earlier copy. These Pods already count as requests of the
 /// source.
-fn taken<'a>(compared: &Compared<'a>) -> BTreeMap<&'a str, Room> {
+fn taken<'a>(namespaces: &[String], on_mirror: &'a [Pod]) -> BTreeMap<&'a str, Room> {
     let is_copy = |pod: &Pod| {
-        compared.namespaces.iter().any(|chosen| chosen == namespace(pod))
-            && (is_of_copy(pod) || is_of_daemon_set(pod))
+        namespaces.iter().any(|chosen| chosen == namespace(pod)) && (is_of_copy(pod) || is_of_daemon_set(pod))
     };
     let mut taken: BTreeMap<&str, Room> = BTreeMap::new();
-    let staying = compared.taken.iter().filter(|pod| is_alive(pod) && !is_copy(pod));
+    let staying = on_mirror.iter().filter(|pod| is_alive(pod) && !is_copy(pod));
     for spec in staying.filter_map(|pod| pod.spec.as_ref()) {
         let room = taken.entry(spec.node_name.as_deref().unwrap_or_default()).or_default();
         *room = std::mem::take(room).plus(&requested(spec));
@@ -129,19 +136,30 @@ fn told(wanted: &Room, left: &Room, nodes: usize) -> Judged {
     }
 }
 
+/// Returns the kind of a Pod's controller; empty if it has none.
+fn maker(pod: &Pod) -> &str {
+    controller(pod).map(|owner| owner.kind.as_str()).unwrap_or_default()
+}
+
+/// Returns whether a Pod belongs to a DaemonSet.
+fn is_of_daemon_set(pod: &Pod) -> bool {
+    maker(pod) == "DaemonSet"
+}
+
+/// Returns whether a copied object other than a DaemonSet recreates the Pod.
+fn is_of_copy(pod: &Pod) -> bool {
+    is_alive(pod) && !matches!(maker(pod), "" | "Node" | "DaemonSet" | "StatefulSet")
+}
+
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::apps::v1::DaemonSet;
-    use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
-    use super::super::templates::templates;
     use super::*;
     use crate::preflight::Verdict;
-
-    fn typed<K: DeserializeOwned>(object: Value) -> K {
-        serde_json::from_value(object).unwrap()
-    }
+    use crate::preflight::facts::templates::templates;
+    use crate::preflight::facts::templates::testing::typed;
 
     fn container(cpu: &str, memory: &str) -> Value {
         json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}})
@@ -179,8 +197,7 @@ mod tests {
     }
 
     fn of(pods: &[Pod], agents: &[Template], nodes: &[Node], taken: &[Pod]) -> Judged {
-        let namespaces = ["shop".to_string()];
-        judge(&Compared { namespaces: &namespaces, pods, templates: agents, nodes, taken })
+        judge(&["shop".to_string()], pods, agents, nodes, taken)
     }
 
     fn agent(cpu: &str, more: &[(&str, Value)]) -> Vec<Template> {
@@ -288,5 +305,16 @@ mod tests {
         );
         give(&mut large, "nvidia.com/gpu", "4");
         assert_eq!(of(&[wants], &[], &[large], &[]).verdict, Verdict::Pass);
+    }
+
+    #[test]
+    fn only_pods_that_a_copy_recreates_count() {
+        let pod = |kind: &str, phase: &str| {
+            let owners = json!([{"kind": kind, "controller": true}]);
+            typed(json!({"metadata": {"ownerReferences": owners}, "status": {"phase": phase}}))
+        };
+        assert!(is_of_copy(&pod("ReplicaSet", "Running")) && is_of_copy(&pod("Job", "Pending")));
+        assert!(!is_of_copy(&pod("Job", "Succeeded")) && !is_of_copy(&pod("StatefulSet", "Running")));
+        assert!(!is_of_copy(&pod("DaemonSet", "Running")) && !is_of_copy(&Pod::default()));
     }
 }

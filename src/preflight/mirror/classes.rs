@@ -1,17 +1,42 @@
-//! Classes that objects refer to, such as an IngressClass. Classes are cluster-scoped and not copied, so they must exist on the
-//! mirror.
+//! `classes`: whether the mirror has the classes that objects refer to, such as an IngressClass. Classes are cluster-scoped and
+//! not copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{Metadata, Resource};
 
-use super::super::objects::{annotation, name, subject};
-use super::super::{Judged, first_few};
-use super::templates::Template;
+use super::Mirror;
+use crate::kube_api::accessors::{annotation, name, subject};
+use crate::preflight::facts::templates::Template;
+use crate::preflight::{Check, Judged, Read, first_few};
+
+/// The check.
+pub const CHECK: Check<Mirror> = Check {
+    name: "classes",
+    why: "an object that names a missing class is rejected, or never becomes ready",
+    judge: |input| Box::pin(read(input)),
+};
+
+async fn read(input: &Mirror) -> Read<Judged> {
+    let (ingresses, sets, claims) = tokio::try_join!(input.chosen(), input.chosen(), input.chosen())?;
+    let templates = input.templates().await?;
+    let source = Classes::default().with::<IngressClass>(&input.source.objects().await?);
+    let (ingress, priority, runtime, storage) = tokio::try_join!(
+        input.target.objects::<IngressClass>(),
+        input.target.objects::<PriorityClass>(),
+        input.target.objects::<RuntimeClass>(),
+        input.target.objects::<StorageClass>()
+    )?;
+    let there = Classes::default().with(&ingress).with(&priority).with(&runtime).with(&storage);
+    Ok(judge(&ingresses, templates, &sets, &claims, &source, &there))
+}
 
 /// Annotation that marks the default IngressClass (`AnnotationIsDefaultIngressClass`,
 /// `k8s.io/api/networking/v1/well_known_annotations.go`, v1.36.3).
@@ -26,22 +51,9 @@ type Class = (&'static str, String);
 /// Objects that refer to each class.
 type Uses = BTreeMap<Class, BTreeSet<String>>;
 
-/// Objects of the source that refer to classes.
-#[derive(Debug, Clone, Copy)]
-pub struct Users<'a> {
-    /// Ingresses.
-    pub ingresses: &'a [Ingress],
-    /// Templates of copied Pods.
-    pub templates: &'a [Template],
-    /// StatefulSets, which are not copied.
-    pub sets: &'a [StatefulSet],
-    /// PersistentVolumeClaims, which are not copied.
-    pub claims: &'a [PersistentVolumeClaim],
-}
-
 /// Existing classes.
 #[derive(Debug, Clone, Default)]
-pub struct Classes {
+struct Classes {
     all: BTreeSet<Class>,
     /// Whether one of the classes is the default IngressClass.
     has_default: bool,
@@ -50,7 +62,7 @@ pub struct Classes {
 impl Classes {
     /// Adds the classes of one kind.
     #[must_use]
-    pub fn with<K: Metadata<Ty = ObjectMeta>>(mut self, classes: &[K]) -> Self {
+    fn with<K: Metadata<Ty = ObjectMeta>>(mut self, classes: &[K]) -> Self {
         self.all.extend(classes.iter().map(|one| (K::KIND, name(one).to_string())));
         self.has_default |=
             K::KIND == IngressClass::KIND && classes.iter().any(|one| annotation(one, IS_DEFAULT) == "true");
@@ -66,9 +78,9 @@ fn note(asked: &mut Uses, kind: &'static str, class: Option<&str>, who: &str) {
 
 /// Returns the classes that copied objects refer to: in fields, and in the old annotation. Also returns the Ingresses without a
 /// class.
-fn named(users: &Users<'_>) -> (Uses, Uses, Vec<String>) {
+fn named(ingresses: &[Ingress], templates: &[Template]) -> (Uses, Uses, Vec<String>) {
     let (mut asked, mut of_old, mut without) = (Uses::new(), Uses::new(), Vec::new());
-    for ingress in users.ingresses {
+    for ingress in ingresses {
         let who = format!("Ingress {}", subject(ingress));
         let class = ingress.spec.as_ref().and_then(|spec| spec.ingress_class_name.as_deref());
         match (class.unwrap_or_default(), annotation(ingress, OF_OLD)) {
@@ -77,7 +89,7 @@ fn named(users: &Users<'_>) -> (Uses, Uses, Vec<String>) {
             (class, _) => note(&mut asked, "IngressClass", Some(class), &who),
         }
     }
-    for template in users.templates {
+    for template in templates {
         note(&mut asked, "PriorityClass", template.spec.priority_class_name.as_deref(), &template.of);
         note(&mut asked, "RuntimeClass", template.spec.runtime_class_name.as_deref(), &template.of);
         let ephemeral = template.volumes().filter_map(|volume| volume.ephemeral.as_ref());
@@ -89,13 +101,13 @@ fn named(users: &Users<'_>) -> (Uses, Uses, Vec<String>) {
 }
 
 /// Returns the classes that claims and StatefulSets refer to. Neither is copied, but each needs its class if it moves.
-fn named_by_data(users: &Users<'_>) -> Uses {
+fn named_by_data(sets: &[StatefulSet], claims: &[PersistentVolumeClaim]) -> Uses {
     let mut asked = Uses::new();
-    for claim in users.claims {
+    for claim in claims {
         let who = format!("PersistentVolumeClaim {}", subject(claim));
         note(&mut asked, "StorageClass", storage_class(claim), &who);
     }
-    for set in users.sets {
+    for set in sets {
         let claims = set.spec.iter().flat_map(|spec| spec.volume_claim_templates.iter().flatten());
         let who = format!("StatefulSet {}", subject(set));
         claims.for_each(|claim| note(&mut asked, "StorageClass", storage_class(claim), &who));
@@ -115,8 +127,15 @@ fn missing(asked: &Uses, classes: &Classes) -> Vec<String> {
 
 /// Checks whether the mirror has every class that objects refer to. A controller can serve a class of the old annotation without
 /// an object. So the mirror needs the object of such a class only if the source has it.
-pub fn judge(users: &Users<'_>, source: &Classes, mirror: &Classes) -> Judged {
-    let (mut asked, of_old, without) = named(users);
+fn judge(
+    ingresses: &[Ingress],
+    templates: &[Template],
+    sets: &[StatefulSet],
+    claims: &[PersistentVolumeClaim],
+    source: &Classes,
+    mirror: &Classes,
+) -> Judged {
+    let (mut asked, of_old, without) = named(ingresses, templates);
     let (as_objects, as_words): (Uses, Uses) =
         of_old.into_iter().partition(|(class, _)| source.all.contains(class));
     for (class, who) in as_objects {
@@ -126,7 +145,7 @@ pub fn judge(users: &Users<'_>, source: &Classes, mirror: &Classes) -> Judged {
     if !without.is_empty() && source.has_default && !mirror.has_default {
         wrong.push(format!("a default IngressClass ({})", first_few(&without)));
     }
-    let unsure = [missing(&as_words, mirror), missing(&named_by_data(users), mirror)].concat();
+    let unsure = [missing(&as_words, mirror), missing(&named_by_data(sets, claims), mirror)].concat();
     if !wrong.is_empty() {
         return Judged::fail(
             format!("not on the mirror: {}", first_few(&wrong)),
@@ -146,19 +165,13 @@ pub fn judge(users: &Users<'_>, source: &Classes, mirror: &Classes) -> Judged {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::apps::v1::Deployment;
-    use k8s_openapi::api::node::v1::RuntimeClass;
-    use k8s_openapi::api::scheduling::v1::PriorityClass;
-    use k8s_openapi::api::storage::v1::StorageClass;
     use serde::de::DeserializeOwned;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
-    use super::super::templates::templates;
     use super::*;
     use crate::preflight::Verdict;
-
-    fn typed<K: DeserializeOwned>(object: Value) -> K {
-        serde_json::from_value(object).unwrap()
-    }
+    use crate::preflight::facts::templates::templates;
+    use crate::preflight::facts::templates::testing::typed;
 
     fn of_ingress(name: &str, is_default: bool) -> Classes {
         let class = json!({"metadata": {"name": name, "annotations": {IS_DEFAULT: is_default.to_string()}}});
@@ -185,10 +198,8 @@ mod tests {
     fn missing_ingress_class_fails() {
         let (there, by_default) = (of_ingress("nginx", false), of_ingress("nginx", true));
         let none = Classes::default();
-        let of = |one: Ingress, source: &Classes, mirror: &Classes| {
-            let users = Users { ingresses: &[one], templates: &[], sets: &[], claims: &[] };
-            judge(&users, source, mirror)
-        };
+        let of =
+            |one: Ingress, source: &Classes, mirror: &Classes| judge(&[one], &[], &[], &[], source, mirror);
         assert_eq!(of(ingress("nginx", ""), &there, &there).verdict, Verdict::Pass);
         let gone = of(ingress("nginx", ""), &there, &none);
         assert_eq!(gone.observed, "not on the mirror: IngressClass `nginx` (Ingress `shop/web`)");
@@ -212,13 +223,13 @@ mod tests {
         let object =
             json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"template": {"spec": spec}}});
         let templates = templates::<Deployment>(vec![typed(object)]);
-        let users = Users { ingresses: &[], templates: &templates, sets: &[], claims: &[] };
+        let judged = |mirror: &Classes| judge(&[], &templates, &[], &[], &Classes::default(), mirror);
         let none = Classes::default();
         let high = Classes::default().with::<PriorityClass>(&[class("high")]);
         let all =
             high.clone().with::<RuntimeClass>(&[class("gvisor")]).with::<StorageClass>(&[class("fast")]);
-        assert_eq!(judge(&users, &none, &all).observed, "all 3 that are named exist on the mirror");
-        let gone = judge(&users, &none, &high);
+        assert_eq!(judged(&all).observed, "all 3 that are named exist on the mirror");
+        let gone = judged(&high);
         assert_eq!(
             gone.observed,
             "not on the mirror: RuntimeClass `gvisor` (Deployment `shop/web`), StorageClass `fast` (Deployment `shop/web`)"
@@ -226,8 +237,7 @@ mod tests {
         let claim =
             json!({"metadata": {"namespace": "shop", "name": "data"}, "spec": {"storageClassName": "fast"}});
         let set = json!({"metadata": {"namespace": "shop", "name": "db"}, "spec": {"volumeClaimTemplates": [claim]}});
-        let of_data = Users { ingresses: &[], templates: &[], sets: &[typed(set)], claims: &[typed(claim)] };
-        let warned = judge(&of_data, &none, &none);
+        let warned = judge(&[], &[], &[typed(set)], &[typed(claim)], &none, &none);
         assert_eq!(warned.verdict, Verdict::Warn, "neither is copied");
         assert_eq!(
             warned.observed,

@@ -1,16 +1,50 @@
-//! Checks whether the mirror has the issuers of cert-manager's certificates before DNS points there.
+//! `issuers`: whether the mirror has the issuers of cert-manager's certificates before DNS points there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::networking::v1::Ingress;
 use serde_json::Value;
 
-use super::super::objects::{self, annotation, namespace};
-use super::super::{Judged, first_few, subject, text};
+use super::Mirror;
+use crate::kube_api::accessors::{self, annotation, namespace};
+use crate::kube_api::{Cluster, Collection};
+use crate::preflight::reading::{listed, unread};
+use crate::preflight::{Check, Judged, Read, first_few, subject, text};
 use crate::words::counted;
 
+/// The check.
+pub const CHECK: Check<Mirror> = Check {
+    name: "issuers",
+    why: "without a certificate, clients do not trust the mirror",
+    judge: |input| Box::pin(read(input)),
+};
+
 /// API group of cert-manager, and the default of `issuerRef.group`.
-pub const GROUP: &str = "cert-manager.io";
+const GROUP: &str = "cert-manager.io";
+/// API version of the checked kinds.
+const CERT_MANAGER: &str = "cert-manager.io/v1";
+
+async fn read(input: &Mirror) -> Read<Judged> {
+    let cluster = input.source.cluster()?;
+    let has_group = cluster.groups().await.map_err(unread)?.contains(GROUP);
+    let is_served = Collection::new(CERT_MANAGER, "Certificate", None);
+    let (certificates, of_source) = if cluster.serves(&is_served).await.map_err(unread)? {
+        (Some(chosen(input, "Certificate").await?), chosen(input, "Issuer").await?)
+    } else {
+        (None, Vec::new())
+    };
+    let ingresses = input.chosen::<Ingress>().await?;
+    let of_mirror = input.target.list_if_served(CERT_MANAGER, "ClusterIssuer").await?;
+    Ok(judge(certificates.as_deref(), has_group, &ingresses, &of_source, of_mirror.as_deref()))
+}
+
+/// Reads the objects of one kind of cert-manager in the chosen namespaces of the source.
+async fn chosen(input: &Mirror, kind: &str) -> Read<Vec<Value>> {
+    let read = async |cluster: &Cluster, namespace: Option<&str>| {
+        listed(cluster, &Collection::new(CERT_MANAGER, kind, namespace)).await
+    };
+    input.within(input.source.cluster()?, |one| text(one, "/metadata/namespace"), read).await
+}
 
 /// Issuers by namespace and name, each with the objects that refer to it. Namespace `None`: a ClusterIssuer.
 type Asked = BTreeMap<(Option<String>, String), BTreeSet<String>>;
@@ -18,30 +52,21 @@ type Asked = BTreeMap<(Option<String>, String), BTreeSet<String>>;
 /// Issuers of other API groups as text, each with the objects that refer to it.
 type Others = BTreeMap<String, BTreeSet<String>>;
 
-/// Certificates, and the Ingresses for which cert-manager creates Certificates.
-#[derive(Debug, Clone, Copy)]
-pub struct Asking<'a> {
-    /// Certificates of the chosen namespaces. `None` if the source does not serve them in `v1`.
-    pub certificates: Option<&'a [Value]>,
-    /// Whether the source serves the API group of cert-manager, in any version.
-    pub has_group: bool,
-    /// Ingresses of the chosen namespaces.
-    pub ingresses: &'a [Ingress],
-}
-
-/// Existing issuers.
-#[derive(Debug, Clone, Copy)]
-pub struct Issuers<'a> {
-    /// Issuers in the chosen namespaces of the source. They are copied.
-    pub of_source: &'a [Value],
-    /// ClusterIssuers of the mirror. `None` if the mirror does not serve this kind.
-    pub of_mirror: Option<&'a [Value]>,
-}
-
-/// Checks the issuers that objects refer to. Issuers of other API groups are reported as not checked.
-pub fn judge(asking: &Asking<'_>, issuers: &Issuers<'_>) -> Judged {
-    let Some(certificates) = asking.certificates else {
-        if !asking.has_group {
+/// Checks the issuers that Certificates and Ingresses of the chosen namespaces refer to. Issuers of other API groups are reported
+/// as not checked.
+///
+/// `certificates`: `None` if the source does not serve them in `v1`. `has_group`: whether it serves the API group in any version.
+/// `of_source`: Issuers in the chosen namespaces, which are copied. `of_mirror`: ClusterIssuers of the mirror; `None` if it does
+/// not serve this kind.
+fn judge(
+    certificates: Option<&[Value]>,
+    has_group: bool,
+    ingresses: &[Ingress],
+    of_source: &[Value],
+    of_mirror: Option<&[Value]>,
+) -> Judged {
+    let Some(certificates) = certificates else {
+        if !has_group {
             return Judged::pass("the source has no cert-manager");
         }
         return Judged::unknown(
@@ -49,8 +74,8 @@ pub fn judge(asking: &Asking<'_>, issuers: &Issuers<'_>) -> Judged {
             "upgrade cert-manager in the source to 1.0 or later, or check `kubectl api-resources --api-group cert-manager.io` there",
         );
     };
-    let (asked, others) = asked(certificates, asking.ingresses);
-    let Some(of_mirror) = issuers.of_mirror else {
+    let (asked, others) = asked(certificates, ingresses);
+    let Some(of_mirror) = of_mirror else {
         if asked.is_empty() && others.is_empty() {
             return Judged::pass("no certificate is requested");
         }
@@ -74,7 +99,7 @@ pub fn judge(asking: &Asking<'_>, issuers: &Issuers<'_>) -> Judged {
             text(one, "/metadata/name") == name
                 && namespace.as_ref().is_none_or(|namespace| text(one, "/metadata/namespace") == namespace)
         };
-        let list = if namespace.is_some() { issuers.of_source } else { of_mirror };
+        let list = if namespace.is_some() { of_source } else { of_mirror };
         match list.iter().find(is_it) {
             None if namespace.is_some() => wrong.push(format!("{words} is not in the source ({users})")),
             None => wrong.push(format!("{words} is not on the mirror ({users})")),
@@ -143,7 +168,7 @@ fn asked(certificates: &[Value], ingresses: &[Ingress]) -> (Asked, Others) {
         let issuer = (of("issuer-group"), of("issuer-kind"), of("issuer"));
         let of_cluster = ("", "ClusterIssuer", of("cluster-issuer"));
         for issuer in [issuer, of_cluster].into_iter().filter(|(_, _, name)| !name.is_empty()) {
-            ask(namespace(ingress), issuer, format!("Ingress {}", objects::subject(ingress)));
+            ask(namespace(ingress), issuer, format!("Ingress {}", accessors::subject(ingress)));
         }
     }
     (asked, others)
@@ -188,8 +213,7 @@ mod tests {
     }
 
     fn of(certificate: Value, of_source: &[Value], of_mirror: Option<&[Value]>) -> Judged {
-        let asking = Asking { certificates: Some(&[certificate]), has_group: true, ingresses: &[] };
-        judge(&asking, &Issuers { of_source, of_mirror })
+        judge(Some(&[certificate]), true, &[], of_source, of_mirror)
     }
 
     #[test]
@@ -225,11 +249,9 @@ mod tests {
         assert_eq!(of(other(), &[], None).verdict, Verdict::Fail, "the mirror has no cert-manager");
         let annotations =
             json!({"cert-manager.io/issuer": "acme", "cert-manager.io/issuer-group": "pki.example.com"});
-        let ingress = ingress(&annotations);
-        let asking = Asking { certificates: Some(&[]), has_group: true, ingresses: &[ingress] };
-        let issuers = Issuers { of_source: &[], of_mirror: Some(&[]) };
-        assert_eq!(judge(&asking, &issuers).verdict, Verdict::Warn);
-        let older = judge(&Asking { certificates: None, ..asking }, &issuers);
+        let ingresses = [ingress(&annotations)];
+        assert_eq!(judge(Some(&[]), true, &ingresses, &[], Some(&[])).verdict, Verdict::Warn);
+        let older = judge(None, true, &ingresses, &[], Some(&[]));
         assert_eq!(
             (older.verdict, older.observed.as_str()),
             (Verdict::Unknown, "the source serves `cert-manager.io`, but no Certificates in v1")
@@ -257,9 +279,7 @@ mod tests {
         let annotations = json!({"cert-manager.io/cluster-issuer": "acme"});
         let ingress = ingress(&annotations);
         let with = |certificates: Option<&'static [Value]>| {
-            let has_group = certificates.is_some();
-            let asking = Asking { certificates, has_group, ingresses: std::slice::from_ref(&ingress) };
-            judge(&asking, &Issuers { of_source: &[], of_mirror: Some(&[]) })
+            judge(certificates, certificates.is_some(), std::slice::from_ref(&ingress), &[], Some(&[]))
         };
         assert_eq!(
             with(Some(&[])).observed,

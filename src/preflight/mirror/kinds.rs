@@ -1,29 +1,104 @@
-//! The kinds of objects that the mirror must serve, including custom resources.
+//! `kinds`: whether the mirror serves every kind of which the source has objects, including custom resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures_util::StreamExt as _;
+use futures_util::stream;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::super::objects::name;
-use super::super::{Judged, first_few};
+use super::{Mirror, OWN_NAMESPACES, place};
+use crate::kube_api::accessors::name;
+use crate::kube_api::{Cluster, ServedKind, ServedKinds};
+use crate::preflight::facts::copied::is_made_anew;
+use crate::preflight::reading::{AT_ONCE, unread};
+use crate::preflight::{Check, Judged, Read, first_few};
 use crate::words::counted;
+
+/// The check.
+pub const CHECK: Check<Mirror> = Check {
+    name: "kinds",
+    why: "objects of a kind that the mirror does not serve cannot be created there",
+    judge: |input| Box::pin(read(input)),
+};
+
+async fn read(input: &Mirror) -> Read<Judged> {
+    let (source, mirror) = (input.source.cluster()?, input.target.cluster()?);
+    let (of_source, of_mirror) =
+        tokio::try_join!(source.served_kinds(), mirror.served_kinds()).map_err(unread)?;
+    let used = used(input, &of_source.kinds).await?;
+    let definitions = definitions(mirror).await?;
+    Ok(judge(&used, &by_place(of_source), &by_place(of_mirror), &definitions))
+}
+
+/// Returns the kinds that have objects to copy, including custom resources.
+async fn used(input: &Mirror, served: &[ServedKind]) -> Read<Used> {
+    let (cluster, places) = (input.source.cluster()?, input.places().await?);
+    let without: &[&str] = if input.named.is_empty() { &OWN_NAMESPACES } else { &[] };
+    let mut seen = BTreeSet::new();
+    // The preferred version of each kind comes first in the list.
+    let asked = served.iter().filter(|kind| {
+        let can_be = kind.is_namespaced && is_copied(&kind.group, &kind.plural, &kind.verbs);
+        can_be && seen.insert((&kind.group, &kind.plural))
+    });
+    let asked: Vec<&ServedKind> = asked.collect();
+    let questions = asked.iter().flat_map(|kind| places.iter().map(move |place| (*kind, place.as_deref())));
+    let questions: Vec<_> = questions.collect();
+    let answers = questions.into_iter().map(async |(kind, place)| {
+        let is_wanted = |one: &ObjectMeta| !is_made_anew(&kind.kind, one);
+        (kind, cluster.first_of(kind, place, without, is_wanted).await)
+    });
+    let answers: Vec<_> = stream::iter(answers).buffered(AT_ONCE).collect().await;
+    let mut used = Used::new();
+    for (kind, answer) in answers {
+        let of = (kind.group.clone(), kind.plural.clone());
+        match answer {
+            Ok(None) => {}
+            Ok(Some(one)) => {
+                let (namespace, name) = place(&one);
+                used.insert(of, Ok(format!("{namespace}/{name}")));
+            }
+            Err(error) => {
+                used.entry(of).or_insert_with(|| Err(error.to_string()));
+            }
+        }
+    }
+    Ok(used)
+}
+
+/// Reads the CustomResourceDefinitions without their schemas.
+async fn definitions(cluster: &Cluster) -> Read<Vec<CustomResourceDefinition>> {
+    let keep = |CustomResourceDefinition { metadata, status, .. }| {
+        Some(CustomResourceDefinition { metadata, status, ..CustomResourceDefinition::default() })
+    };
+    cluster.objects_as(None, &keep).await.map_err(unread)
+}
+
+fn by_place(served: ServedKinds) -> Kinds {
+    let mut all: BTreeMap<(String, String), Kind> = BTreeMap::new();
+    for one in served.kinds {
+        let fresh = || Kind { kind: one.kind, versions: Vec::new() };
+        all.entry((one.group, one.plural)).or_insert_with(fresh).versions.push(one.version);
+    }
+    Kinds { all, silent: served.silent.into_iter().collect() }
+}
 
 /// A kind that a cluster serves, with all its versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kind {
+struct Kind {
     /// Name of the kind, as in `Deployment`.
-    pub kind: String,
+    kind: String,
     /// Served versions, the preferred version first.
-    pub versions: Vec<String>,
+    versions: Vec<String>,
 }
 
 /// Kinds that a cluster serves, by API group and resource, as in `apps` and `deployments`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Kinds {
+struct Kinds {
     /// All served kinds.
-    pub all: BTreeMap<(String, String), Kind>,
+    all: BTreeMap<(String, String), Kind>,
     /// API groups whose discovery failed, each with the reason.
-    pub silent: BTreeMap<String, String>,
+    silent: BTreeMap<String, String>,
 }
 
 /// Kinds that are not copied: the cluster creates these objects itself, or controllers create them from copied objects.
@@ -43,7 +118,7 @@ const NOT_COPIED: [(&str, &str); 11] = [
 
 /// Returns whether objects of a kind are copied, by group, resource and verbs. The kind must support `list` and `create`. Kinds
 /// without `create`, such as OLM's PackageManifest, are computed by their API server. Metrics are not stored objects.
-pub fn is_copied(group: &str, resource: &str, verbs: &BTreeSet<String>) -> bool {
+fn is_copied(group: &str, resource: &str, verbs: &BTreeSet<String>) -> bool {
     let can = ["list", "create"].iter().all(|verb| verbs.contains(*verb));
     can && !NOT_COPIED.contains(&(group, resource)) && !is_of_metrics(group)
 }
@@ -55,15 +130,10 @@ fn is_of_metrics(group: &str) -> bool {
 
 /// Kinds with objects in the chosen namespaces. Each comes with an example (`shop/web`), or with the reason why it cannot be
 /// listed.
-pub type Used = BTreeMap<(String, String), Result<String, String>>;
+type Used = BTreeMap<(String, String), Result<String, String>>;
 
 /// Checks whether the mirror serves every kind that has objects. `definitions`: CustomResourceDefinitions of the mirror.
-pub fn judge(
-    used: &Used,
-    source: &Kinds,
-    mirror: &Kinds,
-    definitions: &[CustomResourceDefinition],
-) -> Judged {
+fn judge(used: &Used, source: &Kinds, mirror: &Kinds, definitions: &[CustomResourceDefinition]) -> Judged {
     let (mut missing, mut other, mut unseen) = (Vec::new(), Vec::new(), Vec::new());
     for (place, found) in used {
         let (Some(kind), (group, _)) = (source.all.get(place), place) else { continue };

@@ -1,15 +1,23 @@
-//! Checks whether every Pod template matches a node of the mirror, by node selectors, required affinity and taints.
+//! `placement`: whether every Pod template matches a node of the mirror, by node selectors, required affinity and taints.
 
 use k8s_openapi::api::core::v1::{Node, PodSpec};
 
-use super::super::objects::name;
-use super::super::placing::{is_closed, is_wanted, required, takes, untolerated};
-use super::super::{Judged, first_few};
-use super::templates::Template;
+use super::Mirror;
+use crate::kube_api::accessors::name;
+use crate::preflight::facts::placing::{is_closed, is_wanted, required, takes, untolerated};
+use crate::preflight::facts::templates::Template;
+use crate::preflight::{Check, Judged, first_few};
 use crate::words::counted;
 
+/// The check.
+pub const CHECK: Check<Mirror> = Check {
+    name: "placement",
+    why: "an unschedulable Pod stays Pending",
+    judge: |input| Box::pin(async { Ok(judge(input.templates().await?, input.target.nodes().await?)) }),
+};
+
 /// Checks whether every template matches a schedulable node. Templates without Pods in the source are skipped.
-pub fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
+fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
     let idle = templates.iter().filter(|one| one.is_idle).count();
     let templates: Vec<&Template> = templates.iter().filter(|one| !one.is_idle).collect();
     let open: Vec<&Node> = nodes.iter().filter(|node| !is_closed(node)).collect();
@@ -71,17 +79,13 @@ fn wish(spec: &PodSpec) -> String {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::apps::v1::Deployment;
-    use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
-    use super::super::templates::templates;
     use super::*;
+    use crate::kube_api::accessors::Labels;
     use crate::preflight::Verdict;
-    use crate::preflight::selectors::Labels;
-
-    fn typed<K: DeserializeOwned>(object: Value) -> K {
-        serde_json::from_value(object).unwrap()
-    }
+    use crate::preflight::facts::templates::templates;
+    use crate::preflight::facts::templates::testing::typed;
 
     fn node(labels: &Value, taints: &Value) -> Node {
         typed(json!({"metadata": {"name": "a", "labels": labels}, "spec": {"taints": taints}}))

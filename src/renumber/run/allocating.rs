@@ -2,8 +2,8 @@
 //! RangeAllocation. So API servers that still use the RangeAllocation would keep the old range.
 
 use super::RenumberSession;
-use crate::preflight::flags::as_stored;
 use crate::renumber::Renumbering;
+use crate::renumber::feature_gates::not_as_stored;
 use crate::session::Failure;
 use crate::survey::{Era, Survey};
 
@@ -27,8 +27,8 @@ impl RenumberSession {
                 )),
             }
         }
-        as_stored(&all, work.era).map_or(Ok(()), |judged| {
-            Err(Failure::refused(format!("{}; {}", judged.observed, survey.era.because)).hint(judged.remedy))
+        not_as_stored(&all, work.era).map_or(Ok(()), |(observed, remedy)| {
+            Err(Failure::refused(format!("{observed}; {}", survey.era.because)).hint(remedy))
         })
     }
 }

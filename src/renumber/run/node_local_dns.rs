@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 
+use crate::kube_api::accessors::{containers, name, words};
 use crate::kube_api::{Cluster, ClusterError, Typed};
-use crate::preflight::objects::{containers, name, words};
 use crate::session::counted;
 
 const NAMESPACE: &str = "kube-system";

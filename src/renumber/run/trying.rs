@@ -8,13 +8,10 @@ use super::RenumberSession;
 use crate::kube_api::{ExternalIpTrial, ExternalIpsTried, Reach, SilentNode};
 use crate::renumber::Renumbering;
 use crate::renumber::hold::Hold;
-use crate::session::{Failure, and_more, counted};
+use crate::session::{Failure, counted, first_few};
 
 /// Time limit for a kube-proxy to apply the test Services. By default, a kube-proxy applies them within a second.
 const DEADLINE: Duration = Duration::from_secs(30);
-
-/// Maximum number of nodes that a message names.
-const FEW: usize = 3;
 
 impl RenumberSession {
     /// Tests an address of the new range, and the addresses of the nodes, as external IPs. Refuses if a node does not route these
@@ -53,7 +50,7 @@ fn refused(tried: &ExternalIpsTried, work: &Renumbering) -> Failure {
         "kube-proxy on {} does not route external IPs: {}; with this plan the old addresses would not answer there; no Service \
          has moved",
         counted(count, "node", "nodes"),
-        few(tried.not_routing.iter().map(|node| format!("`{node}`")).collect()),
+        first_few(&tried.not_routing.iter().map(|node| format!("`{node}`")).collect::<Vec<_>>()),
     );
     Failure::refused(text)
         .hint(format!(
@@ -71,17 +68,11 @@ fn words(tried: &ExternalIpsTried) -> String {
         text = "this node routes external IPs (checked with a test Service)".to_string();
     }
     if !tried.unknown.is_empty() {
-        let few = few(tried.unknown.iter().map(SilentNode::to_string).collect());
+        let few = first_few(&tried.unknown.iter().map(SilentNode::to_string).collect::<Vec<_>>());
         let count = counted(tried.unknown.len(), "node", "nodes");
         let _ = write!(text, "; {count} cannot be checked from this host: {few}");
     }
     text
-}
-
-fn few(all: Vec<String>) -> String {
-    let more = all.len().saturating_sub(FEW);
-    let named = all.into_iter().take(FEW).collect::<Vec<_>>().join(", ");
-    named + &and_more(more)
 }
 
 #[cfg(test)]

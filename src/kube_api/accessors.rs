@@ -1,0 +1,92 @@
+//! Accessors for objects of several types: names, labels, annotations and controllers, the state of Pods and Nodes, and
+//! containers with their command lines.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::Metadata;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Container, Node, NodeSystemInfo, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+/// The labels of an object.
+pub type Labels = BTreeMap<String, String>;
+
+/// Returns the name of an object.
+pub fn name(object: &impl Metadata<Ty = ObjectMeta>) -> &str {
+    object.metadata().name.as_deref().unwrap_or_default()
+}
+
+/// Returns the namespace of an object; empty if it has none.
+pub fn namespace(object: &impl Metadata<Ty = ObjectMeta>) -> &str {
+    object.metadata().namespace.as_deref().unwrap_or_default()
+}
+
+/// Returns namespace and name of an object, as text.
+pub fn subject(object: &impl Metadata<Ty = ObjectMeta>) -> String {
+    format!("`{}/{}`", namespace(object), name(object))
+}
+
+/// Returns the value of a label.
+pub fn label<'o>(object: &'o impl Metadata<Ty = ObjectMeta>, name: &str) -> Option<&'o str> {
+    object.metadata().labels.as_ref()?.get(name).map(String::as_str)
+}
+
+/// Returns the containers of a DaemonSet's Pods.
+pub fn containers(daemon_set: &DaemonSet) -> &[Container] {
+    let template = daemon_set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    template.map(|spec| spec.containers.as_slice()).unwrap_or_default()
+}
+
+/// Returns the command and the arguments of a container.
+pub fn words(container: &Container) -> impl Iterator<Item = &str> {
+    container.command.iter().chain(&container.args).flatten().map(String::as_str)
+}
+
+/// Returns whether a Pod has not ended.
+pub fn is_alive(pod: &Pod) -> bool {
+    !matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+/// Returns the phase of a Pod, as in `Running`; empty if it has none.
+pub fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// Returns the labels of an object.
+pub fn labels(object: &impl Metadata<Ty = ObjectMeta>) -> &Labels {
+    static NONE: Labels = Labels::new();
+    object.metadata().labels.as_ref().unwrap_or(&NONE)
+}
+
+/// Returns the value of an annotation; empty if it does not exist.
+pub fn annotation<'o>(object: &'o impl Metadata<Ty = ObjectMeta>, name: &str) -> &'o str {
+    let all = object.metadata().annotations.as_ref();
+    all.and_then(|all| all.get(name)).map(String::as_str).unwrap_or_default()
+}
+
+/// Returns the owner that is the controller of an object.
+pub fn controller(object: &impl Metadata<Ty = ObjectMeta>) -> Option<&OwnerReference> {
+    object.metadata().owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+/// Returns whether a condition of a Node is true.
+pub fn has_condition(node: &Node, of: &str) -> bool {
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|one| one.type_ == of && one.status == "True")
+}
+
+/// Returns the `nodeInfo` that the kubelet of a Node reports.
+pub fn node_info(node: &Node) -> Option<&NodeSystemInfo> {
+    node.status.as_ref()?.node_info.as_ref()
+}
+
+/// Returns the name of a Pod's node; empty if the Pod is not scheduled.
+pub fn node_of(pod: &Pod) -> &str {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
+}
+
+/// Returns whether a Pod is ready.
+pub fn is_ready(pod: &Pod) -> bool {
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|one| one.type_ == "Ready" && one.status == "True")
+}

@@ -1,0 +1,38 @@
+//! `drain-rights`: whether the user has the permissions to drain nodes and to replace the network.
+
+use super::Cni;
+use crate::preflight::Check;
+use crate::preflight::rights::{Asked, Need, READER};
+
+/// The check.
+pub const CHECK: Check<Cni> = Check {
+    name: "drain-rights",
+    why: "a missing permission stops the change half way",
+    judge: |input| Box::pin(input.read.rights(&RIGHTS)),
+};
+
+/// Permissions to drain every node and to replace the network.
+const RIGHTS: Asked<'static> = Asked {
+    reads: &[
+        (&["get", "list"], ("", "nodes")),
+        (&["get", "list"], ("", "pods")),
+        (&["list"], ("policy", "poddisruptionbudgets")),
+        (&["get", "list"], ("apps", "daemonsets")),
+        (&["get"], ("", "configmaps")),
+    ],
+    changes: &[
+        (&["patch"], ("", "nodes")),
+        (&["delete"], ("", "pods")),
+        (&["create"], ("", "pods/eviction")),
+        (&["create", "patch", "delete"], ("apps", "daemonsets")),
+        (&["create", "patch", "delete"], ("", "configmaps")),
+    ],
+    need: Need {
+        operation: "the change",
+        reader: READER,
+        read_role: "netsurgeon-cni",
+        remedy: "no role of deploy/rbac.yaml has the others, because no command of netsurgeon makes this \
+                 change: the user who drains the nodes needs them, such as the user of \
+                 `/etc/kubernetes/admin.conf` on a control-plane host",
+    },
+};

@@ -1,0 +1,12 @@
+//! A node with its running Pods and its free resources.
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+
+use crate::preflight::facts::room::Room;
+
+/// A node with the free resources on it, and its Pods that have not ended.
+pub(super) struct Place<'a> {
+    pub(super) node: &'a Node,
+    pub(super) left: Room,
+    pub(super) pods: Vec<&'a Pod>,
+}

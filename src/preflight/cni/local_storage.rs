@@ -1,0 +1,77 @@
+//! `local-storage`: which Pods and volumes have data on one node.
+
+use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
+
+use super::Cni;
+use crate::kube_api::accessors::{name, subject};
+use crate::preflight::facts::drain::is_drained;
+use crate::preflight::{Check, Judged, first_few};
+use crate::words::counted;
+
+/// The check.
+pub const CHECK: Check<Cni> = Check {
+    name: "local-storage",
+    why: "data on a node is lost, or unreachable, when the node is drained",
+    judge: |input| Box::pin(async { Ok(judge(input.read.pods().await?, &input.read.objects().await?)) }),
+};
+
+/// Checks for Pods with data on their node, and volumes on one node. `kubectl drain` stops at every `emptyDir`, in memory or not
+/// (`localStorageFilter`, `k8s.io/kubectl/pkg/drain/filters.go`, v0.36.3).
+fn judge(pods: &[Pod], volumes: &[PersistentVolume]) -> Judged {
+    let keeps = |pod: &&Pod| {
+        let mut list = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        is_drained(pod) && list.any(|volume| volume.empty_dir.is_some())
+    };
+    let is_local = |volume: &&PersistentVolume| {
+        let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+        let is_on_one =
+            volume.spec.as_ref().is_some_and(|spec| spec.local.is_some() || spec.host_path.is_some());
+        is_on_one && phase == Some("Bound")
+    };
+    let pods: Vec<String> = pods.iter().filter(keeps).map(subject).collect();
+    let bound = volumes.iter().filter(is_local).map(|volume| format!("`{}`", name(volume)));
+    let bound: Vec<String> = bound.collect();
+    let (mut seen, mut remedy) = (Vec::new(), Vec::new());
+    if !bound.is_empty() {
+        let volumes = counted(bound.len(), "PersistentVolume is", "PersistentVolumes are");
+        seen.push(format!("{volumes} on one node: {}", first_few(&bound)));
+        remedy.push("Pods that use these volumes cannot run elsewhere: back the volumes up, and schedule the drain of their nodes");
+    }
+    if !pods.is_empty() {
+        let with = counted(pods.len(), "Pod has", "Pods have");
+        seen.push(format!("{with} an `emptyDir`, which is lost: {}", first_few(&pods)));
+        remedy.push("make sure that each `emptyDir` has only temporary data; a drain needs `--delete-emptydir-data` for these Pods");
+    }
+    if seen.is_empty() {
+        return Judged::pass("no Pod stores data on its node");
+    }
+    Judged::warn(seen.join("; "), remedy.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::preflight::Verdict;
+    use crate::preflight::cni::testing::{owned, pod, typed};
+
+    #[test]
+    fn data_on_a_node_is_a_warning() {
+        let (disk, secret) = (json!({"emptyDir": {"medium": "Memory"}}), json!({"secret": {}}));
+        assert_eq!(judge(&[pod(&owned("ReplicaSet"), &disk)], &[]).verdict, Verdict::Warn);
+        assert_eq!(judge(&[pod(&owned("ReplicaSet"), &secret)], &[]).verdict, Verdict::Pass);
+        assert_eq!(judge(&[pod(&owned("DaemonSet"), &disk)], &[]).verdict, Verdict::Pass, "it stays");
+        let volume = |phase: &str| {
+            typed(
+                &json!({"metadata": {"name": "disk"}, "spec": {"local": {"path": "/x"}}, "status": {"phase": phase}}),
+            )
+        };
+        assert_eq!(judge(&[], &[volume("Available")]).verdict, Verdict::Pass);
+        let both = judge(&[pod(&owned("ReplicaSet"), &disk)], &[volume("Bound")]);
+        assert!(
+            both.observed.starts_with("1 PersistentVolume is on one node: `disk`; 1 Pod has"),
+            "{both:?}"
+        );
+    }
+}

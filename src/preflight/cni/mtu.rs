@@ -1,0 +1,27 @@
+//! `mtu`: whether an MTU is set by hand.
+
+use super::Cni;
+use crate::preflight::facts::cni_settings::Settings;
+use crate::preflight::{Check, Judged, first_few};
+
+/// The check.
+pub const CHECK: Check<Cni> = Check {
+    name: "mtu",
+    why: "packets larger than the path MTU are dropped, so that large responses hang",
+    judge: |input| Box::pin(async { Ok(judge(input.settings().await?)) }),
+};
+
+/// Checks whether an MTU is set by hand. The overhead of tunnels is that of RFC 7348, section 4, over IPv4. Options of Geneve and
+/// encryption add to it.
+fn judge(settings: &Settings) -> Judged {
+    if settings.mtus.is_empty() {
+        return Judged::pass("none is set by hand: the CNI detects it from the nodes' interfaces");
+    }
+    let told: Vec<String> = settings.mtus.iter().map(|(at, mtu)| format!("{mtu} ({at})")).collect();
+    Judged::warn(
+        format!("set by hand: {}", first_few(&told)),
+        "find out why (an underlying tunnel or VPN, jumbo frames), and configure the new CNI: the nodes' \
+         MTU minus 50 for VXLAN and Geneve, 20 for IP-in-IP or 60 for WireGuard, and minus 20 more over \
+         IPv6; larger packets are dropped, so that large responses hang",
+    )
+}

@@ -1,0 +1,74 @@
+//! `network-policies`: which policies are enforced now.
+
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+
+use super::Cni;
+use crate::preflight::{Check, Judged, Read};
+use crate::words::counted;
+
+/// The check.
+pub const CHECK: Check<Cni> = Check {
+    name: "network-policies",
+    why: "the new network does not enforce policies of a kind that it does not support",
+    judge: |input| Box::pin(read(input)),
+};
+
+/// Kinds of policies that not every CNI supports: API version, kind, and the CNI that enforces them.
+const OWN_POLICIES: [(&str, &str, &str); 8] = [
+    ("crd.projectcalico.org/v1", "NetworkPolicy", "Calico's"),
+    ("crd.projectcalico.org/v1", "GlobalNetworkPolicy", "Calico's"),
+    ("cilium.io/v2", "CiliumNetworkPolicy", "Cilium's"),
+    ("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "Cilium's"),
+    ("crd.antrea.io/v1beta1", "NetworkPolicy", "Antrea's"),
+    ("crd.antrea.io/v1beta1", "ClusterNetworkPolicy", "Antrea's"),
+    ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolicy", "some CNIs'"),
+    ("policy.networking.k8s.io/v1alpha1", "BaselineAdminNetworkPolicy", "some CNIs'"),
+];
+
+async fn read(input: &Cni) -> Read<Judged> {
+    let standard = input.read.objects::<NetworkPolicy>().await?.len();
+    let mut own = Vec::new();
+    for (api_version, kind, whose) in OWN_POLICIES {
+        if let Some(found) = input.read.list_if_served(api_version, kind).await? {
+            own.push((kind, whose, found.len()));
+        }
+    }
+    Ok(judge(standard, &own))
+}
+
+/// Checks the policies that are enforced now. `own`: kinds that only some CNIs support, the CNI, and the number of policies.
+fn judge(standard: usize, own: &[(&str, &str, usize)]) -> Judged {
+    let own: Vec<String> = own
+        .iter()
+        .filter(|(.., count)| *count > 0)
+        .map(|(kind, whose, count)| format!("{count} {kind}, {whose}"))
+        .collect();
+    if !own.is_empty() {
+        return Judged::warn(
+            format!("{}; {}", counted(standard, "NetworkPolicy", "NetworkPolicies"), own.join(", ")),
+            "another CNI does not enforce them: create equivalent NetworkPolicies, or policies of the new CNI's kind, before the change",
+        );
+    }
+    match standard {
+        0 => Judged::pass("no NetworkPolicies"),
+        count => Judged::pass(format!(
+            "{}: the new CNI must enforce them, too (Flannel alone does not)",
+            counted(count, "NetworkPolicy", "NetworkPolicies")
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+
+    #[test]
+    fn policies_of_one_cni_are_a_warning() {
+        assert_eq!(judge(0, &[]).verdict, Verdict::Pass);
+        assert_eq!(judge(3, &[("CiliumNetworkPolicy", "Cilium's", 0)]).verdict, Verdict::Pass);
+        let own = judge(3, &[("CiliumNetworkPolicy", "Cilium's", 2)]);
+        assert_eq!(own.verdict, Verdict::Warn);
+        assert_eq!(own.observed, "3 NetworkPolicies; 2 CiliumNetworkPolicy, Cilium's");
+    }
+}

@@ -1,0 +1,77 @@
+//! `external-dns`: whether an ExternalDNS of the cluster or of its mirror reverts changes.
+
+use super::{Dns, controllers};
+use crate::preflight::facts::external_dns::Controller;
+use crate::preflight::{Check, Judged, Read, first_few};
+
+/// The check.
+pub const CHECK: Check<Dns> = Check {
+    name: "external-dns",
+    why: "ExternalDNS reverts or deletes records that it manages",
+    judge: |dns| Box::pin(read(dns)),
+};
+
+async fn read(dns: &Dns) -> Read<Judged> {
+    let of_mirror = match dns.mirror_if_given()? {
+        Some(mirror) => controllers(mirror).await?,
+        None => Vec::new(),
+    };
+    Ok(judge(dns.controllers().await?, &of_mirror))
+}
+
+/// Checks the running ExternalDNS instances of the cluster and of its mirror. Each reverts changes of the records that it
+/// manages.
+fn judge(own: &[Controller], mirror: &[Controller]) -> Judged {
+    let runs = |list: &[Controller]| list.iter().filter(|one| one.runs).cloned().collect::<Vec<_>>();
+    let (own, mirror) = (runs(own), runs(mirror));
+    let told = |one: &Controller| {
+        let owner = one.owner.as_deref().unwrap_or("unknown");
+        format!("{} (owner `{owner}`, policy `{}`, provider `{}`)", one.subject, one.policy, one.provider)
+    };
+    for one in own.iter().filter(|one| one.owner.is_some()) {
+        if let Some(other) = mirror.iter().find(|other| other.owner == one.owner) {
+            return Judged::fail(
+                format!(
+                    "{} here and {} on the mirror have the same owner: each reverts the other's records",
+                    told(one),
+                    told(other)
+                ),
+                "give the one on the mirror another `--txt-owner-id`, or scale it to 0 until the cutover",
+            );
+        }
+    }
+    // Only the policy `create-only` leaves existing records of its owner unchanged (`plan/policy.go`).
+    let keeping: Vec<String> = own.iter().filter(|one| one.policy != "create-only").map(told).collect();
+    if !keeping.is_empty() {
+        return Judged::warn(
+            format!("manages records by the objects of this cluster: {}", first_few(&keeping)),
+            "scale it to 0 before the names change (`kubectl scale deployment NAME --replicas 0`): otherwise it reverts them, and with the \
+             policy `sync` deletes records that no object of this cluster names",
+        );
+    }
+    match own.as_slice() {
+        [] => Judged::pass("no ExternalDNS runs in this cluster"),
+        some => Judged::pass(some.iter().map(told).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+    use crate::preflight::facts::external_dns::testing::controller;
+
+    #[test]
+    fn same_owner_on_both_clusters_fails() {
+        let (blue, green) = (controller("blue", &["--policy=create-only"]), controller("green", &[]));
+        let (blue, green) = ([blue], [green]);
+        assert_eq!(judge(&blue, &green).verdict, Verdict::Pass);
+        assert_eq!(judge(&green, &[]).verdict, Verdict::Warn);
+        let upsert = [controller("blue", &["--policy=upsert-only"])];
+        assert_eq!(judge(&upsert, &[]).verdict, Verdict::Warn, "it reverts its own records");
+        let untold = [controller("$(CLUSTER)", &["--policy=create-only"])];
+        assert_eq!(judge(&untold, &untold).verdict, Verdict::Pass, "their owners may differ");
+        assert_eq!(judge(&blue, &blue).verdict, Verdict::Fail);
+        assert_eq!(judge(&[], &blue).verdict, Verdict::Pass);
+    }
+}

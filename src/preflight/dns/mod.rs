@@ -1,0 +1,421 @@
+//! Checks before DNS names are pointed from a cluster to its mirror.
+
+mod dns_rights;
+mod external_dns;
+mod names;
+mod owners;
+mod served_certificates;
+mod targets;
+mod ttls;
+mod twin_zones;
+mod zone_servers;
+mod zone_share;
+mod zone_transfer;
+mod zone_updates;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use futures_util::{StreamExt as _, stream};
+use tokio::sync::OnceCell;
+
+use crate::host::resolver::nameservers;
+use crate::kube_api::Cluster;
+use crate::nameserver::{Key, Kind, NameserverError, Record, Server, Soa, canonical, is_name};
+use crate::preflight::facts::exposed::{Exposed, exposed, is_in};
+use crate::preflight::facts::external_dns::{Controller, annotations};
+use crate::preflight::reading::{Reading, unread};
+use crate::preflight::{Check, Judged, Read, shared};
+use crate::session::Failure;
+
+/// The checks in display order.
+pub const CHECKS: &[Check<Dns>] = &[
+    zone_servers::CHECK,
+    zone_updates::CHECK,
+    zone_transfer::CHECK,
+    twin_zones::CHECK,
+    names::CHECK,
+    ttls::CHECK,
+    zone_share::CHECK,
+    external_dns::CHECK,
+    owners::CHECK,
+    targets::CHECK,
+    served_certificates::CHECK,
+    shared::gitops::check("a GitOps controller restores the old hosts and annotations"),
+    dns_rights::CHECK,
+];
+
+/// The port of name servers (RFC 1035, section 4.2).
+const PORT: u16 = 53;
+
+/// Number of concurrent queries. Each query needs a connection, and BIND accepts 150 connections (`tcp-clients`).
+const AT_ONCE: usize = 8;
+
+/// The record types that change when a name points to the mirror.
+const LEADING: [Kind; 3] = [Kind::A, Kind::Aaaa, Kind::Cname];
+
+/// The names that will point to the mirror, and the servers of their zone.
+#[derive(Debug, Clone)]
+pub struct Names {
+    /// Zone of the names.
+    pub zone: String,
+    /// Selected names. If empty, every host in the zone that an object of the cluster names.
+    pub name: Vec<String>,
+    /// The server that accepts updates of the zone, with or without a port.
+    pub server: Option<String>,
+    /// The file with the key that signs updates.
+    pub tsig_key_file: Option<PathBuf>,
+    /// A resolver that clients use, with or without a port.
+    pub resolver: Option<String>,
+}
+
+impl Names {
+    /// Validates the arguments as far as this needs no network. Returns the key that signs updates, if one is given.
+    pub fn check(&self) -> Result<Option<Key>, Failure> {
+        let key = self.tsig_key_file.as_deref().map(read_key).transpose()?;
+        let zone = canonical(&self.zone);
+        let Some(name) = self.name.iter().find(|name| !is_in(&zone, &canonical(name))) else {
+            return Ok(key);
+        };
+        Err(Failure::usage(format!("`{name}` is not in the zone `{zone}`"))
+            .hint("give the zone of this name: `--zone`"))
+    }
+}
+
+fn read_key(path: &Path) -> Result<Key, Failure> {
+    let doing = || format!("cannot use the key in `{}`", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::from(error).context(doing()))?;
+    let text = zeroize::Zeroizing::new(text);
+    Key::parse(&text).map_err(|error| {
+        let hint = error.hint().unwrap_or_default();
+        Failure::refused(error.to_string()).context(doing()).hint(hint)
+    })
+}
+
+/// Input of the checks of `preflight dns`.
+pub struct Dns {
+    names: Names,
+    zone: String,
+    key: Option<Key>,
+    read: Reading,
+    mirror: Read<Option<Reading>>,
+    resolver: Read<Server>,
+    primary: OnceCell<Read<Server>>,
+    records: OnceCell<Result<Vec<Record>, NameserverError>>,
+    entries: OnceCell<Read<Vec<Entry>>>,
+    controllers: OnceCell<Read<Vec<Controller>>>,
+    exposed: OnceCell<Read<Vec<Exposed>>>,
+}
+
+/// A name that will point to the mirror, with its present records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    /// The name.
+    name: String,
+    /// Objects that contain the name, as text.
+    by: Vec<String>,
+    /// A, AAAA and CNAME records of the name.
+    records: Vec<Record>,
+    /// Whether the name has no records of its own, and a wildcard answers.
+    is_wild: bool,
+    /// Delegated child zone that contains the name, if there is one.
+    below: Option<String>,
+    /// Whether the name is served over TLS.
+    has_tls: bool,
+}
+
+/// SOA and name servers of a zone, as one server or resolver returns them.
+type Seen = (Option<Soa>, BTreeSet<String>);
+
+impl AsRef<Reading> for Dns {
+    fn as_ref(&self) -> &Reading {
+        &self.read
+    }
+}
+
+impl Dns {
+    /// Creates the input. The caller has validated the names and the key with [`Names::check`].
+    pub async fn new(
+        cluster: Result<Cluster, Failure>,
+        mirror: Option<Result<Cluster, Failure>>,
+        names: Names,
+        key: Option<Key>,
+    ) -> Self {
+        let read = Reading::of_api(cluster, "the API");
+        let mirror = mirror.map(|mirror| Reading::of_api(mirror, "the API of the mirror"));
+        let mirror = another(&read, mirror).await;
+        Self {
+            zone: canonical(&names.zone),
+            key,
+            read,
+            mirror,
+            resolver: resolver(names.resolver.as_deref()),
+            primary: OnceCell::new(),
+            records: OnceCell::new(),
+            entries: OnceCell::new(),
+            controllers: OnceCell::new(),
+            exposed: OnceCell::new(),
+            names,
+        }
+    }
+
+    fn resolver(&self) -> Read<&Server> {
+        self.resolver.as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns the server that accepts updates: the given server, or the primary that the resolver finds for the zone.
+    async fn primary(&self) -> Read<&Server> {
+        let find = async || {
+            let (host, port) = if let Some(named) = self.names.server.as_deref() {
+                if let Some(at) = address(named) {
+                    return Ok(Server::new(at, self.key.clone()));
+                }
+                with_port(named)
+            } else {
+                let start = self.start(self.resolver()?, true).await?.0;
+                (start.map(|soa| soa.primary).unwrap_or_default(), PORT)
+            };
+            if host.is_empty() {
+                let seen = format!("the resolver finds no zone `{}`", self.zone);
+                return Err(Judged::fail(
+                    seen,
+                    "give the server that accepts updates of the zone: `--server`",
+                ));
+            }
+            Ok(Server::new(SocketAddr::new(self.find(&host).await?, port), self.key.clone()))
+        };
+        self.primary.get_or_init(find).await.as_ref().map_err(Clone::clone)
+    }
+
+    /// Resolves a host to one of its addresses.
+    async fn find(&self, host: &str) -> Read<IpAddr> {
+        for kind in [Kind::A, Kind::Aaaa] {
+            let answer = self.resolver()?.resolve(host, kind).await.map_err(|error| unanswered(&error))?;
+            if let Some(Ok(found)) = answer.of(kind).first().map(|text| text.parse()) {
+                return Ok(found);
+            }
+        }
+        Err(Judged::fail(
+            format!("the resolver finds no address for the name server `{host}`"),
+            "repair its record, or give the address of the server that accepts updates: `--server`",
+        ))
+    }
+
+    /// Reads the SOA and the name servers of the zone, from a name server or a resolver.
+    async fn start(&self, server: &Server, by_resolver: bool) -> Read<Seen> {
+        let ask = async |kind| {
+            let asked = if by_resolver {
+                server.resolve(&self.zone, kind).await
+            } else {
+                server.ask(&self.zone, kind).await
+            };
+            asked.map_err(|error| unanswered(&error))
+        };
+        let servers = ask(Kind::Ns).await?;
+        let servers = servers.of(Kind::Ns).into_iter().map(canonical).collect();
+        Ok((ask(Kind::Soa).await?.records.iter().find_map(Soa::of), servers))
+    }
+
+    /// Returns the record sets to change, by name and type.
+    async fn sets(&self) -> Read<BTreeSet<(&str, Kind)>> {
+        let entries = self.entries().await?.iter().filter(|entry| entry.below.is_none());
+        let of = |entry: &'_ Entry| entry.records.iter().map(|record| record.kind).collect::<BTreeSet<_>>();
+        Ok(entries.flat_map(|entry| of(entry).into_iter().map(|kind| (entry.name.as_str(), kind))).collect())
+    }
+
+    async fn records(&self) -> Read<&Result<Vec<Record>, NameserverError>> {
+        let primary = self.primary().await?;
+        Ok(self.records.get_or_init(async || primary.transfer(&self.zone).await).await)
+    }
+
+    async fn controllers(&self) -> Read<&Vec<Controller>> {
+        let read = async || controllers(&self.read).await;
+        self.controllers.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns the names to change: the given names, or the hosts in the zone that objects of the cluster name.
+    async fn entries(&self) -> Read<&Vec<Entry>> {
+        let read = async || {
+            let mut names: BTreeMap<String, (Vec<String>, bool)> = BTreeMap::new();
+            for name in &self.names.name {
+                names.insert(canonical(name), (vec!["--name".to_string()], false));
+            }
+            let is_chosen = |name: &str| self.names.name.is_empty() && is_in(&self.zone, name);
+            for one in exposed_by(&self.read, self.controllers().await?).await? {
+                if is_chosen(&one.name) {
+                    names.entry(one.name.clone()).or_default().0.push(one.by);
+                }
+                if let Some((_, has_tls)) = names.get_mut(&one.name) {
+                    *has_tls |= one.has_tls;
+                }
+            }
+            let asked =
+                names.into_iter().map(async |(name, (by, has_tls))| self.entry(name, by, has_tls).await);
+            stream::iter(asked).buffered(AT_ONCE).collect::<Vec<_>>().await.into_iter().collect()
+        };
+        self.entries.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    /// Reads the records of a name.
+    async fn entry(&self, name: String, by: Vec<String>, has_tls: bool) -> Read<Entry> {
+        let primary = self.primary().await?;
+        if !is_name(&name) {
+            return Ok(Entry { name, by, records: Vec::new(), is_wild: false, below: None, has_tls });
+        }
+        let below = self.below(&name).await?;
+        let mut records = Vec::new();
+        for kind in LEADING {
+            let answer = primary.ask(&name, kind).await.map_err(|error| unanswered(&error))?;
+            records.extend(answer.records_of(kind).filter(|record| record.name == name).cloned());
+        }
+        let is_wild = match self.records().await? {
+            Ok(zone) => !zone.iter().any(|record| record.name == name) && !records.is_empty(),
+            Err(_) => self.answers_for_nobody(&name, &records).await?,
+        };
+        Ok(Entry { name, by, records, is_wild, below, has_tls })
+    }
+
+    /// Returns the delegated child zone that contains a name, if there is one. Such a zone has its own NS records.
+    async fn below(&self, name: &str) -> Read<Option<String>> {
+        let (primary, mut path, mut rest) = (self.primary().await?, Vec::new(), name);
+        while rest != self.zone {
+            path.push(rest);
+            rest = rest.split_once('.').map(|(_, parent)| parent).unwrap_or_default();
+        }
+        for at in path.into_iter().rev() {
+            let answer = primary.ask(at, Kind::Ns).await.map_err(|error| unanswered(&error))?;
+            // If another server has the child zone, the answer is a referral.
+            let is_elsewhere = answer.exists && !answer.is_authoritative;
+            if is_elsewhere || answer.records_of(Kind::Ns).any(|one| one.name == at) {
+                return Ok(Some(at.to_string()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns whether an unused sibling name has the same records. If so, a wildcard may answer for both names.
+    async fn answers_for_nobody(&self, name: &str, records: &[Record]) -> Read<bool> {
+        let parent = name.split_once('.').map(|(_, parent)| parent).unwrap_or_default();
+        if !is_in(&self.zone, parent) {
+            return Ok(false);
+        }
+        let (primary, sibling) = (self.primary().await?, format!("netsurgeon-preflight-nobody.{parent}"));
+        for record in records {
+            let other = primary.ask(&sibling, record.kind).await.map_err(|error| unanswered(&error))?;
+            if other.of(record.kind).contains(&record.data.as_str()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns the mirror, if one is given.
+    fn mirror_if_given(&self) -> Read<Option<&Reading>> {
+        self.mirror.as_ref().map(Option::as_ref).map_err(Clone::clone)
+    }
+
+    fn mirror(&self) -> Read<&Reading> {
+        self.mirror_if_given()?.ok_or_else(|| {
+            Judged::unknown(
+                "no mirror given",
+                "select it (`--mirror-kubeconfig`, `--mirror-context`), or skip the checks that need it: `--skip targets,served-certificates`",
+            )
+        })
+    }
+
+    async fn on_the_mirror(&self) -> Read<&Vec<Exposed>> {
+        let read = async || {
+            let mirror = self.mirror()?;
+            exposed_by(mirror, &controllers(mirror).await?).await
+        };
+        self.exposed.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+}
+
+/// Returns the mirror; fails if the mirror is this cluster.
+async fn another(own: &Reading, mirror: Option<Reading>) -> Read<Option<Reading>> {
+    let Some(mirror) = mirror else { return Ok(None) };
+    let (Ok(this), Ok(other)) = (own.cluster(), mirror.cluster()) else { return Ok(Some(mirror)) };
+    match (this.identity().await, other.identity().await) {
+        (Ok(this), Ok(other)) if this == other => Err(Judged::fail(
+            "the given mirror is this cluster itself",
+            "give the kubeconfig or the context of the other cluster: `--mirror-kubeconfig`, `--mirror-context`",
+        )),
+        _ => Ok(Some(mirror)),
+    }
+}
+
+/// Returns the given resolver; without one, the first resolver of this host.
+fn resolver(named: Option<&str>) -> Read<Server> {
+    if let Some(named) = named {
+        let at = address(named).ok_or_else(|| {
+            Judged::unknown(
+                format!("`{named}` is not an address"),
+                "give `--resolver ADDRESS` or `ADDRESS:PORT`",
+            )
+        })?;
+        return Ok(Server::new(at, None));
+    }
+    let found =
+        nameservers().map_err(|error| unread(format!("cannot read the resolvers of this host: {error}")))?;
+    let first = found.first().ok_or_else(|| {
+        Judged::unknown("`/etc/resolv.conf` of this host lists no resolver", "give one: `--resolver`")
+    })?;
+    Ok(Server::new(SocketAddr::new(*first, PORT), None))
+}
+
+/// Parses an address with or without a port.
+fn address(text: &str) -> Option<SocketAddr> {
+    text.parse().ok().or_else(|| Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, PORT)))
+}
+
+/// Splits a text into host and port. The port can be missing.
+fn with_port(text: &str) -> (String, u16) {
+    let split = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let (host, port) = split.unwrap_or((text, PORT));
+    (canonical(host), port)
+}
+
+fn unanswered(error: &NameserverError) -> Judged {
+    Judged::unknown(error.to_string(), error.hint().unwrap_or_default())
+}
+
+async fn controllers(read: &Reading) -> Read<Vec<Controller>> {
+    Ok(Controller::all(&read.objects().await?))
+}
+
+/// Returns the external names of a cluster.
+async fn exposed_by(read: &Reading, controllers: &[Controller]) -> Read<Vec<Exposed>> {
+    let gateway = "gateway.networking.k8s.io/v1";
+    let (ingresses, services) = (read.objects().await?, read.objects().await?);
+    let routes = read.list_if_served(gateway, "HTTPRoute").await?.unwrap_or_default();
+    let gateways = read.list_if_served(gateway, "Gateway").await?.unwrap_or_default();
+    Ok(exposed(&ingresses, &services, &routes, &gateways, &annotations(controllers)))
+}
+
+#[cfg(test)]
+mod testing {
+    //! Names and records for tests.
+
+    use super::*;
+
+    pub fn record(name: &str, kind: Kind, ttl: u32, data: &str) -> Record {
+        Record { name: name.into(), kind, ttl, data: data.into() }
+    }
+
+    pub fn entry(name: &str, records: Vec<Record>) -> Entry {
+        Entry {
+            name: name.into(),
+            by: vec!["Ingress `shop/web`".into()],
+            records,
+            is_wild: false,
+            below: None,
+            has_tls: true,
+        }
+    }
+
+    pub fn www() -> Entry {
+        entry("www.example.com", vec![record("www.example.com", Kind::A, 60, "192.0.2.1")])
+    }
+}

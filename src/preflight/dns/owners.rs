@@ -1,0 +1,157 @@
+//! `owners`: whether another cluster's ExternalDNS owns a name to change.
+//!
+//! Names of ownership records: ExternalDNS v0.22, `registry/txt`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::{StreamExt as _, stream};
+
+use super::{AT_ONCE, Dns, LEADING, unanswered};
+use crate::nameserver::{Kind, is_name};
+use crate::preflight::facts::exposed::is_in;
+use crate::preflight::facts::external_dns::{Controller, owner};
+use crate::preflight::{Check, Judged, Read, first_few};
+
+/// The check.
+pub const CHECK: Check<Dns> = Check {
+    name: "owners",
+    why: "another cluster's ExternalDNS owns this name",
+    judge: |dns| Box::pin(read(dns)),
+};
+
+async fn read(dns: &Dns) -> Read<Judged> {
+    let (primary, own) = (dns.primary().await?, dns.controllers().await?);
+    let entries = dns.entries().await?;
+    let mut found: BTreeMap<String, BTreeSet<String>> =
+        entries.iter().map(|entry| (entry.name.clone(), BTreeSet::new())).collect();
+    // Query the ownership records of every type. A Route 53 alias is an A record, but ExternalDNS once recorded it as a
+    // CNAME.
+    let asked = entries.iter().flat_map(|entry| {
+        let names = LEADING.iter().flat_map(|kind| ownership_names(&entry.name, *kind, own));
+        let names: BTreeSet<String> = names.filter(|name| is_in(&dns.zone, name) && is_name(name)).collect();
+        names.into_iter().map(|name| (entry.name.clone(), name))
+    });
+    let asked = asked.map(async |(of, name)| {
+        let answer = primary.ask(&name, Kind::Txt).await;
+        answer.map(|answer| (of, name, answer))
+    });
+    for answer in stream::iter(asked).buffered(AT_ONCE).collect::<Vec<_>>().await {
+        let (of, name, answer) = answer.map_err(|error| unanswered(&error))?;
+        // If the name is a CNAME, the TXT records belong to its target.
+        let texts = answer.records_of(Kind::Txt).filter(|record| record.name == name);
+        let owners = texts.filter_map(|record| owner(&record.data)).map(str::to_string);
+        found.entry(of).or_default().extend(owners);
+    }
+    Ok(judge(&found, own))
+}
+
+/// Returns the names of the TXT records in which ExternalDNS can record the owner of a name and record type. Includes names with
+/// the affixes of these controllers and without, and with the type before the name and without (before v0.18).
+fn ownership_names(name: &str, kind: Kind, controllers: &[Controller]) -> BTreeSet<String> {
+    let plain = (String::new(), String::new(), "*".to_string());
+    let affixes: BTreeSet<_> = controllers.iter().map(|one| &one.affixes).chain([&plain]).collect();
+    let kind = kind.to_string().to_lowercase();
+    let (label, rest) = name.split_once('.').unwrap_or((name, ""));
+    let mut found = BTreeSet::new();
+    for (prefix, suffix, asterisk) in affixes {
+        let label = if label == "*" { asterisk } else { label };
+        let filled = |affix: &str| affix.replace("%{record_type}", &kind);
+        let has_kind = format!("{prefix}{suffix}").contains("%{record_type}");
+        let labels = if has_kind {
+            vec![label.to_string()]
+        } else {
+            vec![format!("{kind}-{label}"), label.to_string()]
+        };
+        found
+            .extend(labels.iter().map(|label| format!("{}{label}{}.{rest}", filled(prefix), filled(suffix))));
+    }
+    found
+}
+
+/// Checks the owners of names. `found`: names, each with the owners in its ownership records. `own`: ExternalDNS instances of
+/// this cluster.
+fn judge(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) -> Judged {
+    if let Some(one) = own.iter().find(|one| one.registry != "txt") {
+        return Judged::unknown(
+            format!(
+                "{} does not record the owners of names in the zone (`--registry={}`)",
+                one.subject, one.registry
+            ),
+            "check the owners of the names in that registry",
+        );
+    }
+    let ours: BTreeSet<&str> = own.iter().filter_map(|one| one.owner.as_deref()).collect();
+    let (mut foreign, mut owned) = (Vec::new(), 0_usize);
+    for (name, owners) in found {
+        let others = owners.iter().filter(|owner| !ours.contains(owner.as_str()));
+        let others: Vec<String> = others.map(|owner| format!("`{owner}`")).collect();
+        if !others.is_empty() {
+            foreign.push(format!("`{name}` (owner {})", others.join(" and ")));
+        } else if !owners.is_empty() {
+            owned = owned.saturating_add(1);
+        }
+    }
+    if let (Some(one), false) = (own.iter().find(|one| one.owner.is_none()), foreign.is_empty()) {
+        return Judged::unknown(
+            format!(
+                "{}, which may be {}: its Deployment does not show its owner",
+                first_few(&foreign),
+                one.subject
+            ),
+            "check `--txt-owner-id` in the ConfigMap or Secret that sets its environment",
+        );
+    }
+    if !foreign.is_empty() {
+        return Judged::fail(
+            format!("another cluster's ExternalDNS owns {}", first_few(&foreign)),
+            "find it, and make it release these names first: otherwise it reverts the change, or deletes the records",
+        );
+    }
+    let free = found.len().saturating_sub(owned);
+    Judged::pass(match (owned, free) {
+        (0, free) => format!("no ExternalDNS owns any of the names ({free} checked)"),
+        (owned, 0) => format!("this cluster's ExternalDNS owns all {owned}"),
+        (owned, free) => format!("owned by this cluster's ExternalDNS: {owned}, without an owner: {free}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+    use crate::preflight::facts::external_dns::testing::controller;
+
+    #[test]
+    fn ownership_names_include_affixes_and_record_types() {
+        let plain = ownership_names("www.example.com", Kind::A, &[]);
+        assert_eq!(plain, BTreeSet::from(["a-www.example.com".to_string(), "www.example.com".to_string()]));
+        let affixed = [controller("blue", &["--txt-prefix=%{record_type}-own.", "--txt-suffix=-x"])];
+        let names = ownership_names("www.example.com", Kind::Cname, &affixed);
+        assert!(names.contains("cname-own.www-x.example.com"), "{names:?}");
+        assert_eq!(
+            owner("heritage=external-dns,external-dns/owner=blue,external-dns/resource=x"),
+            Some("blue")
+        );
+        assert_eq!(owner("v=spf1 -all"), None);
+        let replaced = [controller("blue", &["--txt-wildcard-replacement=any"])];
+        assert!(ownership_names("*.example.com", Kind::A, &replaced).contains("a-any.example.com"));
+        assert!(ownership_names("*.example.com", Kind::A, &[]).contains("a-*.example.com"));
+    }
+
+    #[test]
+    fn owner_of_another_cluster_fails() {
+        let own = [controller("blue", &[])];
+        let of = |owners: &[&str]| {
+            let owners = owners.iter().map(ToString::to_string).collect();
+            BTreeMap::from([("www.example.com".to_string(), owners)])
+        };
+        assert_eq!(judge(&of(&["blue"]), &own).observed, "this cluster's ExternalDNS owns all 1");
+        assert_eq!(judge(&of(&[]), &own).verdict, Verdict::Pass);
+        let elsewhere = [controller("blue", &["--registry=dynamodb"])];
+        assert_eq!(judge(&of(&[]), &elsewhere).verdict, Verdict::Unknown);
+        assert_eq!(judge(&of(&["red"]), &[controller("$(X)", &[])]).verdict, Verdict::Unknown);
+        let both = judge(&of(&["blue", "green"]), &own);
+        assert_eq!(both.verdict, Verdict::Fail);
+        assert!(both.observed.ends_with("`www.example.com` (owner `green`)"), "{both:?}");
+    }
+}

@@ -1,0 +1,130 @@
+//! `served-certificates`: whether the mirror presents a valid certificate for every name with TLS.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use futures_util::{StreamExt as _, stream};
+use time::OffsetDateTime;
+
+use super::{AT_ONCE, Dns};
+use crate::certs::Certificate;
+use crate::kube_api::served;
+use crate::preflight::facts::exposed::{Exposed, covers};
+use crate::preflight::{Check, Judged, Read, first_few};
+
+/// The check.
+pub const CHECK: Check<Dns> = Check {
+    name: "served-certificates",
+    why: "clients reject a certificate that does not cover the host name",
+    judge: |dns| Box::pin(read(dns)),
+};
+
+/// A day in seconds.
+const DAY: i64 = 24 * 60 * 60;
+
+/// The port of TLS servers.
+const TLS_PORT: u16 = 443;
+
+/// Checks the certificates of the mirror: each name with TLS, at each of its addresses. A name has TLS if an object of either
+/// cluster declares it.
+async fn read(dns: &Dns) -> Read<Judged> {
+    let (mut asked, mut plain) = (BTreeSet::new(), 0_usize);
+    for entry in dns.entries().await? {
+        let serving = dns.on_the_mirror().await?.iter().filter(|one| covers(&one.name, &entry.name));
+        let serving: Vec<&Exposed> = serving.filter(|one| one.has_tls || entry.has_tls).collect();
+        if serving.is_empty() {
+            plain = plain.saturating_add(1);
+        }
+        let at = serving.into_iter().flat_map(|one| &one.at);
+        asked.extend(at.map(|at| (entry.name.clone(), at.clone())));
+    }
+    let presented = asked.into_iter().map(async |(name, at)| {
+        let presented = present(&name, &at).await;
+        (name, at, presented)
+    });
+    let presented: Vec<_> = stream::iter(presented).buffered(AT_ONCE).collect().await;
+    Ok(judge(&presented, plain))
+}
+
+/// Returns the certificate that a server presents for a name. `at`: the address of the server, or the name of its load balancer.
+async fn present(name: &str, at: &str) -> Presented {
+    let at = match at.parse::<IpAddr>() {
+        Ok(address) => SocketAddr::new(address, TLS_PORT).to_string(),
+        Err(_) => format!("{at}:{TLS_PORT}"),
+    };
+    // Clients send a host name that the wildcard covers, not the asterisk.
+    let asked = name.strip_prefix('*').map(|rest| format!("netsurgeon-preflight{rest}"));
+    let chain = served(&at, Some(asked.as_deref().unwrap_or(name))).await?;
+    let first = chain.into_iter().next().ok_or("the server presents no certificate")?;
+    let certificate = Certificate::from_der(first)?;
+    let now = OffsetDateTime::now_utc();
+    if now < certificate.not_before {
+        return Err(format!("the certificate is not valid before {}", certificate.not_before));
+    }
+    let days = certificate.left(now).whole_seconds().div_euclid(DAY);
+    Ok((certificate.dns_names, days))
+}
+
+/// The certificate that a server presents for a name: the covered names, and the days until it expires, rounded down. If there is
+/// none, the reason.
+type Presented = Result<(Vec<String>, i64), String>;
+
+/// Checks the certificates that the mirror presents, by name and address. `plain`: number of names for which no object declares
+/// TLS.
+fn judge(presented: &[(String, String, Presented)], plain: usize) -> Judged {
+    let (mut bad, mut soon) = (Vec::new(), Vec::new());
+    for (name, at, presented) in presented {
+        match presented {
+            Err(reason) => bad.push(format!("`{name}` at {at}: {reason}")),
+            Ok((_, days)) if *days < 0 => bad.push(format!("`{name}` at {at}: the certificate has expired")),
+            Ok((names, _)) if !names.iter().any(|one| covers(&one.to_ascii_lowercase(), name)) => {
+                let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+                bad.push(format!("`{name}` at {at}: the certificate covers only {}", first_few(&names)));
+            }
+            Ok((_, days)) if *days < 7 => soon.push(format!("`{name}` at {at} (days left: {days})")),
+            Ok(_) => {}
+        }
+    }
+    if !bad.is_empty() {
+        return Judged::fail(
+            first_few(&bad),
+            "issue a certificate for the name on the mirror before DNS points there: add the host to the Certificate, and wait until it is Ready",
+        );
+    }
+    if !soon.is_empty() {
+        return Judged::warn(
+            format!("expires soon: {}", first_few(&soon)),
+            "renew the certificate on the mirror first",
+        );
+    }
+    match presented.len() {
+        0 => Judged::pass(format!(
+            "no object declares TLS, so no certificate was checked; names without TLS: {plain}"
+        )),
+        count => Judged::pass(format!(
+            "certificates presented by the mirror: {count}, all valid; names without TLS: {plain}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+
+    #[test]
+    fn certificate_must_cover_the_name_and_be_valid() {
+        let judged =
+            |presented: Presented| judge(&[("www.example.com".into(), "192.0.2.9".into(), presented)], 0);
+        let names = |name: &str| vec![name.to_string()];
+        assert_eq!(judged(Ok((names("*.example.com"), 60))).verdict, Verdict::Pass);
+        assert_eq!(judged(Ok((names("*.example.com"), 3))).verdict, Verdict::Warn);
+        assert!(judged(Ok((names("*.example.com"), -1))).observed.contains("has expired"));
+        assert_eq!(
+            judged(Ok((names("ingress.local"), 60))).observed,
+            "`www.example.com` at 192.0.2.9: the certificate covers only `ingress.local`"
+        );
+        assert_eq!(judged(Err("connection refused".into())).verdict, Verdict::Fail);
+        assert_eq!(judge(&[], 1).verdict, Verdict::Pass);
+    }
+}

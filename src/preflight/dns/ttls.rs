@@ -1,0 +1,54 @@
+//! `ttls`: how long resolvers cache the old records.
+
+use super::{Dns, Entry};
+use crate::preflight::{Check, Judged, first_few};
+
+/// The check.
+pub const CHECK: Check<Dns> = Check {
+    name: "ttls",
+    why: "resolvers cache the old record for its TTL, after a cutover and after a rollback",
+    judge: |dns| Box::pin(async { Ok(judge(dns.entries().await?)) }),
+};
+
+/// Longest accepted TTL in seconds. Five minutes fit into a maintenance window; an hour does not.
+const LONGEST_TTL: u32 = 300;
+
+/// Checks how long resolvers cache the old records.
+fn judge(entries: &[Entry]) -> Judged {
+    let longest = |entry: &Entry| entry.records.iter().map(|record| record.ttl).max().unwrap_or_default();
+    let long: Vec<String> = entries
+        .iter()
+        .filter(|entry| longest(entry) > LONGEST_TTL)
+        .map(|entry| format!("`{}` ({} s)", entry.name, longest(entry)))
+        .collect();
+    let all = entries.iter().map(longest).max().unwrap_or_default();
+    if long.is_empty() {
+        return Judged::pass(format!(
+            "the longest is {all} s: for that time after a cutover or a rollback, both clusters must serve"
+        ));
+    }
+    Judged::warn(
+        format!("TTL longer than {LONGEST_TTL} s: {}", first_few(&long)),
+        format!(
+            "set it to 60 s at least {all} s before the change (with ExternalDNS: the annotation `external-dns.kubernetes.io/ttl`): otherwise \
+             a rollback takes that long"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nameserver::Kind;
+    use crate::preflight::Verdict;
+    use crate::preflight::dns::testing::{entry, record, www};
+
+    #[test]
+    fn long_ttl_is_a_warning() {
+        assert_eq!(judge(&[www()]).verdict, Verdict::Pass);
+        let long = entry("api.example.com", vec![record("api.example.com", Kind::A, 3600, "192.0.2.1")]);
+        let judged = judge(&[www(), long]);
+        assert_eq!(judged.observed, "TTL longer than 300 s: `api.example.com` (3600 s)");
+        assert!(judged.remedy.contains("at least 3600 s before"), "{judged:?}");
+    }
+}

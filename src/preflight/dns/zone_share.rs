@@ -1,0 +1,57 @@
+//! `zone-share`: which share of the zone changes.
+
+use std::collections::BTreeSet;
+
+use super::{Dns, Entry, unanswered};
+use crate::preflight::facts::external_dns::owner;
+use crate::preflight::{Check, Judged, Read};
+
+/// The check.
+pub const CHECK: Check<Dns> = Check {
+    name: "zone-share",
+    why: "a change of a large part of a zone is often a mistake",
+    judge: |dns| Box::pin(read(dns)),
+};
+
+async fn read(dns: &Dns) -> Read<Judged> {
+    let records = dns.records().await?.as_ref().map_err(unanswered)?;
+    // Ownership records of ExternalDNS do not count as names.
+    let names = records.iter().filter(|record| owner(&record.data).is_none());
+    Ok(judge(dns.entries().await?, &names.map(|record| record.name.as_str()).collect()))
+}
+
+/// In zones with at least this many names, a change of more than [`MUCH`] percent of them is a warning, as in octoDNS
+/// (`octodns/provider/plan.py`).
+const FEW_NAMES: usize = 10;
+const MUCH: usize = 30;
+
+/// Checks which share of a zone changes. `zone`: all names of the zone.
+fn judge(entries: &[Entry], zone: &BTreeSet<&str>) -> Judged {
+    let (changed, all) = (entries.len(), zone.len());
+    let percent = changed.saturating_mul(100).checked_div(all).unwrap_or_default();
+    let seen = format!("{changed} of the zone's {all} names");
+    if all >= FEW_NAMES && percent > MUCH {
+        return Judged::warn(
+            format!("{seen}, more than {MUCH} %"),
+            "check that all these names must change, and change them in stages: `--name` selects them",
+        );
+    }
+    Judged::pass(seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+    use crate::preflight::dns::testing::www;
+
+    #[test]
+    fn changing_over_thirty_percent_of_a_zone_is_a_warning() {
+        let zone: Vec<String> = (0..10).map(|number| format!("n{number}.example.com")).collect();
+        let zone: BTreeSet<&str> = zone.iter().map(String::as_str).collect();
+        let some = |count: usize| vec![www(); count];
+        assert_eq!(judge(&some(3), &zone).verdict, Verdict::Pass);
+        assert_eq!(judge(&some(4), &zone).verdict, Verdict::Warn);
+        assert_eq!(judge(&some(2), &zone.iter().take(3).copied().collect()).verdict, Verdict::Pass);
+    }
+}

@@ -1,0 +1,36 @@
+//! The agents of CNIs, by the DaemonSets that run them.
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+
+use crate::kube_api::accessors::containers;
+
+/// Names of agent containers in the CNIs' own DaemonSets, each with the CNI.
+const AGENTS: [(&str, &str); 11] = [
+    ("calico-node", "Calico"),
+    ("cilium-agent", "Cilium"),
+    ("kube-flannel", "Flannel"),
+    ("weave", "Weave Net"),
+    ("antrea-agent", "Antrea"),
+    ("kube-router", "kube-router"),
+    ("aws-node", "Amazon VPC CNI"),
+    ("ovn-controller", "OVN-Kubernetes"),
+    ("cni-server", "Kube-OVN"),
+    ("kindnet-cni", "kindnet"),
+    ("cns-container", "Azure CNI"),
+];
+
+/// Returns on how many nodes a DaemonSet should run.
+pub fn wanted(daemon_set: &DaemonSet) -> i32 {
+    daemon_set.status.as_ref().map_or(0, |status| status.desired_number_scheduled)
+}
+
+/// Returns the CNI whose agent a DaemonSet runs, and the image of the agent.
+pub fn agent(daemon_set: &DaemonSet) -> Option<(&'static str, &str)> {
+    let mut agents = containers(daemon_set).iter().filter_map(|container| {
+        let (_, whose) = AGENTS.iter().find(|(agent, _)| container.name == *agent)?;
+        Some((*whose, container.image.as_deref().unwrap_or_default()))
+    });
+    let (whose, image) = agents.next()?;
+    // Calico's policies on Flannel's network are one CNI (Canal), in one DaemonSet.
+    Some((if agents.any(|(other, _)| other != whose) { "Canal" } else { whose }, image))
+}

@@ -1,0 +1,191 @@
+//! External names of a cluster, the objects that contain them, and the addresses of these objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::Metadata;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use crate::kube_api::accessors;
+use crate::nameserver::canonical;
+use crate::preflight::{list, subject, text};
+
+/// An external name of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exposed {
+    /// The name; it may start with `*.`.
+    pub name: String,
+    /// The object that contains the name, as text.
+    pub by: String,
+    /// Whether the name is served over TLS.
+    pub has_tls: bool,
+    /// Addresses of the object, or the names of its load balancers.
+    pub at: BTreeSet<String>,
+}
+
+/// Returns the external names of the objects. A route has the addresses of its Gateways. `annotations`: keys of annotations that
+/// contain host names.
+pub fn exposed(
+    ingresses: &[Ingress],
+    services: &[Service],
+    routes: &[Value],
+    gateways: &[Value],
+    annotations: &BTreeSet<String>,
+) -> Vec<Exposed> {
+    let mut found = Vec::new();
+    for ingress in ingresses {
+        found.extend(of_ingress(ingress, annotations));
+    }
+    for service in services {
+        let by = format!("Service {}", accessors::subject(service));
+        let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+        let at = balancer.into_iter().flat_map(|balancer| balancer.ingress.iter().flatten());
+        let at = addresses(at.map(|one| (&one.ip, &one.hostname)));
+        found.extend(annotated(service, annotations).map(|name| Exposed {
+            name,
+            by: by.clone(),
+            has_tls: false,
+            at: at.clone(),
+        }));
+    }
+    let gateways: BTreeMap<String, &Value> = gateways.iter().map(|one| (subject(one), one)).collect();
+    for route in routes {
+        found.extend(of_route(route, &gateways));
+    }
+    found
+}
+
+fn of_ingress(ingress: &Ingress, annotations: &BTreeSet<String>) -> Vec<Exposed> {
+    let spec = || ingress.spec.iter();
+    let with_tls = spec().flat_map(|spec| spec.tls.iter().flatten());
+    let with_tls: BTreeSet<String> =
+        with_tls.flat_map(|tls| tls.hosts.iter().flatten()).map(|host| canonical(host)).collect();
+    let hosts = spec().flat_map(|spec| spec.rules.iter().flatten());
+    let hosts = hosts.filter_map(|rule| rule.host.as_deref()).map(canonical);
+    let names: BTreeSet<String> =
+        hosts.filter(|host| !host.is_empty()).chain(annotated(ingress, annotations)).collect();
+    let balancer = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let at = balancer.into_iter().flat_map(|balancer| balancer.ingress.iter().flatten());
+    let at = addresses(at.map(|one| (&one.ip, &one.hostname)));
+    let by = format!("Ingress {}", accessors::subject(ingress));
+    let exposed = |name: String| {
+        let has_tls = with_tls.iter().any(|host| covers(host, &name));
+        Exposed { name, by: by.clone(), has_tls, at: at.clone() }
+    };
+    names.into_iter().map(exposed).collect()
+}
+
+fn of_route(route: &Value, gateways: &BTreeMap<String, &Value>) -> Vec<Exposed> {
+    let own = text(route, "/metadata/namespace");
+    let (mut at, mut has_tls, mut listened) = (BTreeSet::new(), false, BTreeSet::new());
+    for parent in list(route, "/spec/parentRefs") {
+        let namespace = parent.get("namespace").and_then(Value::as_str).unwrap_or(own);
+        let Some(gateway) = gateways.get(&format!("`{namespace}/{}`", text(parent, "/name"))) else {
+            continue;
+        };
+        at.extend(list(gateway, "/status/addresses").iter().map(|one| canonical(text(one, "/value"))));
+        let section = text(parent, "/sectionName");
+        let is_meant = |one: &&Value| section.is_empty() || text(one, "/name") == section;
+        for listener in list(gateway, "/spec/listeners").iter().filter(is_meant) {
+            has_tls |= text(listener, "/protocol") == "HTTPS";
+            listened.insert(canonical(text(listener, "/hostname")));
+        }
+    }
+    let by = format!("HTTPRoute {}", subject(route));
+    let mut names: BTreeSet<String> =
+        list(route, "/spec/hostnames").iter().filter_map(Value::as_str).map(canonical).collect();
+    // A route without hosts has the hosts of its listeners (Gateway API, `HTTPRouteSpec.hostnames`).
+    if names.is_empty() {
+        names = listened;
+    }
+    let names = names.into_iter().filter(|name| !name.is_empty());
+    names.map(|name| Exposed { name, by: by.clone(), has_tls, at: at.clone() }).collect()
+}
+
+fn annotated(
+    object: &impl Metadata<Ty = ObjectMeta>,
+    annotations: &BTreeSet<String>,
+) -> impl Iterator<Item = String> {
+    let found = object.metadata().annotations.iter().flatten();
+    let found = found.filter(|(key, _)| annotations.contains(*key));
+    found
+        .flat_map(|(_, value)| value.split(','))
+        .map(|name| canonical(name.trim()))
+        .filter(|name| !name.is_empty())
+}
+
+/// Returns the addresses or names of load balancers.
+fn addresses<'o>(found: impl Iterator<Item = (&'o Option<String>, &'o Option<String>)>) -> BTreeSet<String> {
+    let given = found.filter_map(|(ip, hostname)| {
+        [ip, hostname].into_iter().flatten().find(|text| !text.is_empty()).map(|text| canonical(text))
+    });
+    given.filter(|at| !at.is_empty()).collect()
+}
+
+/// Returns whether a name, which may start with `*.`, covers another name (RFC 6125, section 6.4.3: one label).
+pub fn covers(pattern: &str, name: &str) -> bool {
+    match pattern.strip_prefix("*.") {
+        Some(rest) => name == pattern || name.split_once('.').is_some_and(|(_, parent)| parent == rest),
+        None => pattern == name,
+    }
+}
+
+/// Returns whether a name is in a zone.
+pub fn is_in(zone: &str, name: &str) -> bool {
+    name == zone || name.strip_suffix(zone).is_some_and(|rest| rest.ends_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::preflight::facts::external_dns::annotations;
+
+    #[test]
+    fn names_come_from_rules_annotations_and_routes() {
+        let metadata = |name: &str| json!({"namespace": "shop", "name": name});
+        let ingress = json!({
+            "metadata": metadata("web"),
+            "spec": {"rules": [{"host": "WWW.example.com"}, {}], "tls": [{"hosts": ["*.example.com"]}]},
+            "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}, {"hostname": "lb.example.net."}]}},
+        });
+        let mut service = json!({"metadata": metadata("mail")});
+        service["metadata"]["annotations"] =
+            json!({"external-dns.alpha.kubernetes.io/hostname": "mail.example.com, smtp.example.com"});
+        let route = json!({
+            "metadata": metadata("api"),
+            "spec": {"hostnames": ["api.example.com"], "parentRefs": [{"name": "edge", "namespace": "infra"}]},
+        });
+        let gateway = json!({
+            "metadata": {"namespace": "infra", "name": "edge"}, "spec": {"listeners": [{"protocol": "HTTPS", "hostname": "by-listener.example.com"}]},
+            "status": {"addresses": [{"value": "192.0.2.8"}]},
+        });
+        let mut without = route.clone();
+        without["spec"]["hostnames"] = json!(null);
+        let gateways = [gateway];
+        let listened = exposed(&[], &[], &[without], &gateways, &BTreeSet::new());
+        assert_eq!(listened[0].name, "by-listener.example.com");
+        let (ingress, service) =
+            (serde_json::from_value(ingress).unwrap(), serde_json::from_value(service).unwrap());
+        let found = exposed(&[ingress], &[service], &[route], &gateways, &annotations(&[]));
+        let told: Vec<_> = found.iter().map(|one| (one.name.as_str(), one.has_tls, one.at.len())).collect();
+        let expected = [
+            ("www.example.com", true, 2),
+            ("mail.example.com", false, 0),
+            ("smtp.example.com", false, 0),
+            ("api.example.com", true, 1),
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(found[3].by, "HTTPRoute `shop/api`");
+    }
+
+    #[test]
+    fn wildcard_covers_one_label() {
+        assert!(covers("*.example.com", "www.example.com") && !covers("*.example.com", "a.b.example.com"));
+        assert!(covers("www.example.com", "www.example.com") && !covers("*.example.com", "example.com"));
+        assert!(is_in("example.com", "a.example.com") && !is_in("example.com", "an-example.com"));
+    }
+}

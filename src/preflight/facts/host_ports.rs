@@ -1,0 +1,23 @@
+//! Host ports that Pods use.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+
+/// A host port and its protocol.
+pub type Port<'p> = (u16, &'p str);
+
+/// Returns the host ports of a Pod. In the host network the API server sets a host port for each port that a container declares
+/// (`defaultHostNetworkPorts`, `pkg/apis/core/v1/defaults.go`, v1.36.3). Of init containers only sidecars count (`GetHostPorts`,
+/// `pkg/scheduler/util/utils.go`).
+pub fn ports(pod: &Pod) -> BTreeSet<Port<'_>> {
+    let Some(spec) = &pod.spec else { return BTreeSet::new() };
+    let beside = spec.init_containers.iter().flatten();
+    let beside = beside.filter(|one| one.restart_policy.as_deref() == Some("Always"));
+    let ports = spec.containers.iter().chain(beside).flat_map(|container| container.ports.iter().flatten());
+    let found = ports.filter_map(|one| {
+        let port = u16::try_from(one.host_port?).ok().filter(|port| *port > 0)?;
+        Some((port, one.protocol.as_deref().unwrap_or("TCP")))
+    });
+    found.collect()
+}

@@ -1,0 +1,20 @@
+//! What several checks read from objects: which node takes a Pod, what fits on it, which webhooks are called.
+
+pub mod cni_agents;
+pub mod cni_settings;
+pub mod copied;
+pub mod drain;
+pub mod etcd_host;
+pub mod etcd_members;
+pub mod exposed;
+pub mod external_dns;
+pub mod host_ports;
+pub mod kept;
+pub mod nodes;
+pub mod placing;
+pub mod quantity;
+pub mod room;
+pub mod selectors;
+pub mod templates;
+pub mod version;
+pub mod webhooks;

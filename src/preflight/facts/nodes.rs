@@ -1,0 +1,61 @@
+//! Whether nodes can take Pods.
+
+use k8s_openapi::api::core::v1::Node;
+
+use super::placing::is_closed;
+use crate::kube_api::accessors::{has_condition, name};
+use crate::preflight::{Judged, first_few};
+
+/// Checks the Nodes: each must be ready, without pressure, and schedulable.
+pub fn judge(nodes: &[Node]) -> Judged {
+    let unready = nodes.iter().filter(|node| !has_condition(node, "Ready"));
+    let unready: Vec<String> = unready.map(|node| format!("`{}`", name(node))).collect();
+    if nodes.is_empty() {
+        return Judged::fail("there are no Nodes", "is this the right cluster?");
+    }
+    if !unready.is_empty() {
+        return Judged::fail(
+            format!("{} of {} are not ready: {}", unready.len(), nodes.len(), first_few(&unready)),
+            "repair them, or delete Nodes that no longer exist, before the change",
+        );
+    }
+    let troubled = nodes.iter().filter_map(|node| {
+        let list = ["MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"];
+        let trouble = list.into_iter().find(|of| has_condition(node, of));
+        Some(format!("`{}` ({})", name(node), trouble.or(is_closed(node).then_some("cordoned"))?))
+    });
+    let troubled: Vec<String> = troubled.collect();
+    if troubled.is_empty() {
+        return Judged::pass(format!("all {} are ready", nodes.len()));
+    }
+    Judged::warn(
+        format!("{} of {}: {}", troubled.len(), nodes.len(), first_few(&troubled)),
+        "find out why, and `kubectl uncordon` Nodes that should run Pods: Pods of a drained node must run elsewhere",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::preflight::Verdict;
+
+    #[test]
+    fn nodes_must_be_ready_and_schedulable() {
+        let node = |ready: &str, pressure: &str, closed: bool| {
+            serde_json::from_value(json!({
+                "metadata": {"name": "a"}, "spec": {"unschedulable": closed},
+                "status": {"conditions": [
+                    {"type": "Ready", "status": ready}, {"type": "DiskPressure", "status": pressure},
+                ]},
+            }))
+            .unwrap()
+        };
+        assert_eq!(judge(&[node("True", "False", false)]).verdict, Verdict::Pass);
+        assert_eq!(judge(&[node("Unknown", "False", false)]).verdict, Verdict::Fail);
+        assert_eq!(judge(&[node("True", "True", false)]).observed, "1 of 1: `a` (DiskPressure)");
+        assert_eq!(judge(&[node("True", "False", true)]).observed, "1 of 1: `a` (cordoned)");
+        assert_eq!(judge(&[]).verdict, Verdict::Fail);
+    }
+}

@@ -1,0 +1,25 @@
+//! `mirror-nodes`: whether the Nodes of the mirror can take Pods.
+
+use k8s_openapi::api::core::v1::Node;
+
+use super::Mirror;
+use crate::preflight::facts::nodes;
+use crate::preflight::{Check, Judged};
+
+/// The check.
+pub const CHECK: Check<Mirror> = Check {
+    name: "mirror-nodes",
+    why: "the copied workloads run on these nodes",
+    judge: |input| Box::pin(async { Ok(judge(input.target.nodes().await?)) }),
+};
+
+/// Checks the mirror's Nodes, as the check `nodes` of `preflight cni` does.
+fn judge(found: &[Node]) -> Judged {
+    let mut judged = nodes::judge(found);
+    if !judged.remedy.is_empty() {
+        judged.remedy =
+            "repair them, `kubectl uncordon` Nodes that should run Pods, and delete Nodes that no longer exist"
+                .to_string();
+    }
+    judged
+}

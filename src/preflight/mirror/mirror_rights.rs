@@ -1,0 +1,34 @@
+//! `mirror-rights`: the permissions to create the copied objects and their namespaces on the mirror.
+
+use super::Mirror;
+use crate::preflight::facts::copied::{COPIED, NAMESPACES, READS, SECRETS};
+use crate::preflight::rights::{Asked, Need, READER};
+use crate::preflight::{Check, Judged, Read};
+
+/// The check.
+pub const CHECK: Check<Mirror> = Check {
+    name: "mirror-rights",
+    why: "a missing permission stops the copy half way",
+    judge: |input| Box::pin(read(input)),
+};
+
+/// Verbs to create namespaces and objects of each copied kind.
+const CHANGES: &[&str] = &["create", "patch", "delete"];
+
+/// Reads the permissions. The permission to read Secrets on the mirror is not checked.
+async fn read(input: &Mirror) -> Read<Judged> {
+    let kinds = || COPIED.iter().map(|kind| kind.resource).chain([NAMESPACES]);
+    let reads: Vec<_> = kinds().filter(|kind| *kind != SECRETS).map(|kind| (READS, kind)).collect();
+    let changes: Vec<_> = kinds().map(|kind| (CHANGES, kind)).collect();
+    input.target.rights(&Asked { reads: &reads, changes: &changes, need: NEED }).await
+}
+
+/// Permissions to create objects on the mirror.
+const NEED: Need = Need {
+    operation: "copying into the mirror",
+    reader: READER,
+    read_role: "netsurgeon-mirror",
+    remedy: "no role of deploy/rbac.yaml has the others, because no command of netsurgeon makes this \
+             change: the user who copies the objects needs them, such as the user of \
+             `/etc/kubernetes/admin.conf` on a control-plane host of the mirror",
+};

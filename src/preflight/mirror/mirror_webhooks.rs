@@ -1,0 +1,113 @@
+//! `mirror-webhooks`: whether the webhooks of the mirror can admit the copied objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::Mirror;
+use crate::kube_api::accessors::{labels, name};
+use crate::preflight::facts::copied::without_secrets;
+use crate::preflight::facts::templates::Template;
+use crate::preflight::facts::webhooks::{Admitted, Backends, Called, Written, dead};
+use crate::preflight::{Check, Judged, Read, first_few};
+
+/// The check.
+pub const CHECK: Check<Mirror> = Check {
+    name: "mirror-webhooks",
+    why: "an unavailable webhook rejects the copied objects",
+    judge: |input| Box::pin(read(input)),
+};
+
+/// Reads the mirror's webhooks for the copied objects, for their namespaces, and for the Pods that workloads create.
+async fn read(input: &Mirror) -> Read<Judged> {
+    let made = input.namespaces().await?;
+    let namespaces: BTreeMap<String, _> =
+        made.iter().map(|one| (name(one).to_string(), labels(one).clone())).collect();
+    let found = input.copied().await?;
+    let copied =
+        found.objects.iter().filter_map(|(copied, object)| Written::of(copied.admitted, object, &namespaces));
+    let made = made.iter().filter_map(|one| Written::of(Admitted::Namespace, &one.metadata, &namespaces));
+    let pod = |template: &Template| {
+        let (namespace, labels) = (Some(template.namespace.clone()), Some(template.labels.clone()));
+        let metadata = ObjectMeta { namespace, labels, ..ObjectMeta::default() };
+        Written::of(Admitted::Pod, &metadata, &namespaces)
+    };
+    let pods = input.templates().await?.iter().filter_map(pod);
+    let written: Vec<Written> = copied.chain(pods).chain(made).collect::<BTreeSet<_>>().into_iter().collect();
+    let webhooks = input.target.called(&written).await?;
+    let judged = judge(&webhooks, &input.target.backends(&webhooks).await?);
+    Ok(if found.is_without_secrets { without_secrets(judged) } else { judged })
+}
+
+/// Checks the mirror's webhooks that must admit copied objects. A webhook with a URL is not tested.
+fn judge(webhooks: &[Called], backends: &Backends) -> Judged {
+    let dead = dead(webhooks, backends);
+    if !dead.is_empty() {
+        return Judged::fail(
+            first_few(&dead),
+            "start the webhook's backend on the mirror, or delete its configuration there until then: without the backend the API server rejects \
+             the copied objects",
+        );
+    }
+    let (by_service, by_url): (Vec<&Called>, Vec<&Called>) =
+        webhooks.iter().filter(|webhook| webhook.is_needed()).partition(|webhook| webhook.service.is_some());
+    let can = format!("webhooks that must admit copied objects: {}, all ready", by_service.len());
+    if by_url.is_empty() {
+        return Judged::pass(can);
+    }
+    let told =
+        by_url.iter().map(|one| format!("{} at {}", one.told(), one.url.as_deref().unwrap_or("no URL")));
+    Judged::warn(
+        format!(
+            "{can}; {} more with a URL, not tested: {}",
+            by_url.len(),
+            first_few(&told.collect::<Vec<_>>())
+        ),
+        "make sure that the mirror's API servers reach it, by its name and with its `caBundle`: test it there with `kubectl create \
+         --dry-run=server` of an object that its rules match",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+
+    #[test]
+    fn webhook_without_a_ready_backend_on_the_mirror_fails() {
+        let called = |service: Option<(String, String)>, refuses: bool| Called {
+            name: "ValidatingWebhookConfiguration `x`, webhook `x`".into(),
+            asked: ["Services"].into(),
+            is_left_out: false,
+            has_conditions: false,
+            refuses,
+            service,
+            url: None,
+        };
+        let place = || ("shop".to_string(), "hook".to_string());
+        let of = |refuses: bool, ready: Option<usize>| {
+            judge(&[called(Some(place()), refuses)], &BTreeMap::from([(place(), ready)]))
+        };
+        assert_eq!(of(true, Some(1)).observed, "webhooks that must admit copied objects: 1, all ready");
+        assert_eq!(of(false, None).verdict, Verdict::Pass, "its failure is ignored");
+        assert!(
+            of(true, Some(0))
+                .observed
+                .ends_with("(on Services) needs Service `shop/hook`, which has no ready endpoint")
+        );
+        assert_eq!(of(true, None).verdict, Verdict::Fail);
+        let outside = Called { url: Some("https://policy.example.com/check".into()), ..called(None, true) };
+        let judged = judge(std::slice::from_ref(&outside), &BTreeMap::new());
+        assert_eq!(judged.verdict, Verdict::Warn, "it is not tested");
+        assert!(
+            judged
+                .observed
+                .starts_with("webhooks that must admit copied objects: 0, all ready; 1 more with a URL")
+                && judged.observed.ends_with("(on Services) at https://policy.example.com/check"),
+            "{}",
+            judged.observed
+        );
+        let ignored = Called { refuses: false, ..outside };
+        assert_eq!(judge(&[ignored], &BTreeMap::new()).verdict, Verdict::Pass);
+    }
+}

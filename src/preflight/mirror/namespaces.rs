@@ -1,0 +1,88 @@
+//! `namespaces`: whether the namespaces exist in the source, and which of their objects are on the mirror already.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{Mirror, found, place};
+use crate::kube_api::accessors::name;
+use crate::preflight::facts::copied::{Copied, without_secrets};
+use crate::preflight::{Check, Judged, Read, first_few};
+use crate::words::counted;
+
+/// The check.
+pub const CHECK: Check<Mirror> = Check {
+    name: "namespaces",
+    why: "a missing namespace is not copied, and existing objects would be overwritten",
+    judge: |input| Box::pin(read(input)),
+};
+
+async fn read(input: &Mirror) -> Read<Judged> {
+    let (names, cluster) = (input.names().await?, input.target.cluster()?);
+    let missing: Vec<String> = input.named.iter().filter(|name| !names.contains(name)).cloned().collect();
+    let there = input.target.objects::<Namespace>().await?;
+    let both = there.iter().map(|one| name(one).to_string()).filter(|name| names.contains(name));
+    let there = found(cluster, &both.collect::<Vec<_>>(), true).await?;
+    let on_mirror: BTreeSet<_> = there.objects.iter().map(told).collect();
+    let copied = input.copied().await?;
+    let taken = copied.objects.iter().map(told).filter(|one| on_mirror.contains(one));
+    let judged = judge(&names, &missing, &taken.collect::<Vec<_>>());
+    let is_partial = there.is_without_secrets || copied.is_without_secrets;
+    Ok(if is_partial { without_secrets(judged) } else { judged })
+}
+
+/// Returns kind, namespace and name of an object, as text.
+fn told((copied, object): &(&Copied, ObjectMeta)) -> String {
+    let (namespace, name) = place(object);
+    format!("{} `{namespace}/{name}`", copied.kind.1)
+}
+
+/// Checks the mirrored namespaces. `chosen`: namespaces that exist in the source. `missing`: named namespaces that do not exist
+/// in the source. `there`: objects on the mirror that a copy would overwrite, as text.
+fn judge(chosen: &[String], missing: &[String], there: &[String]) -> Judged {
+    let names: Vec<String> = chosen.iter().map(|name| format!("`{name}`")).collect();
+    if !missing.is_empty() {
+        let missing: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
+        return Judged::fail(
+            format!("not in the source: {}", missing.join(", ")),
+            "name namespaces of the source (`kubectl get namespaces`): `--namespace`",
+        );
+    }
+    if !there.is_empty() {
+        return Judged::warn(
+            format!(
+                "{} on the mirror already: {}",
+                counted(there.len(), "object is", "objects are"),
+                first_few(there)
+            ),
+            "check their owners: delete them, or accept that they differ from the source; objects of an earlier copy are listed as well",
+        );
+    }
+    Judged::pass(format!(
+        "{} to mirror, none of their objects are on the mirror: {}",
+        chosen.len(),
+        first_few(&names)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+
+    #[test]
+    fn namespaces_must_be_in_the_source_and_empty_on_the_mirror() {
+        let shop = ["shop".to_string()];
+        assert_eq!(
+            judge(&shop, &[], &[]).observed,
+            "1 to mirror, none of their objects are on the mirror: `shop`"
+        );
+        assert_eq!(judge(&shop, &["till".into()], &[]).observed, "not in the source: `till`");
+        let there = judge(&shop, &[], &["Service `shop/web`".into()]);
+        assert_eq!(
+            (there.verdict, there.observed.as_str()),
+            (Verdict::Warn, "1 object is on the mirror already: Service `shop/web`")
+        );
+    }
+}

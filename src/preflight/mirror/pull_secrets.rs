@@ -1,0 +1,184 @@
+//! `pull-secrets`: whether the Secrets for image registries exist that objects refer to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{LocalObjectReference, ServiceAccount};
+
+use super::{Mirror, metadata, place};
+use crate::kube_api::accessors::{name, namespace, subject};
+use crate::preflight::facts::copied::SECRETS_ROLE;
+use crate::preflight::facts::templates::Template;
+use crate::preflight::reading::objects;
+use crate::preflight::{Check, Judged, Read, first_few};
+use crate::words::counted;
+
+/// The check.
+pub const CHECK: Check<Mirror> = Check {
+    name: "pull-secrets",
+    why: "the mirror pulls every image with the copied credentials",
+    judge: |input| Box::pin(read(input)),
+};
+
+async fn read(input: &Mirror) -> Read<Judged> {
+    let accounts = input.chosen::<ServiceAccount>().await?;
+    let (cluster, names) = (input.source.cluster()?, input.names().await?);
+    let on_mirror = input.within(input.target.cluster()?, namespace, objects).await?;
+    let secrets = metadata(cluster, ("v1", "Secret"), &names, input.is_named())
+        .await
+        .map_err(|judged| if judged.denied.is_some() { no_secrets() } else { judged })?;
+    let secrets = secrets.iter().map(place);
+    let secrets = secrets.map(|(namespace, name)| (namespace.to_string(), name.to_string())).collect();
+    Ok(judge(input.templates().await?, &accounts, &on_mirror, &secrets))
+}
+
+/// Returns the result if the user has no permission to list Secrets.
+fn no_secrets() -> Judged {
+    Judged::unknown(
+        "Secrets of the source are not checked: the user has no permission to list them",
+        format!("{SECRETS_ROLE}; or skip this check: `--skip pull-secrets`"),
+    )
+}
+
+/// Checks the Secrets for image registries to which objects refer. Each must exist in the source. If only the ServiceAccount
+/// `default`, which is not copied, refers to the Secret, this is a warning. `secrets`: namespace and name of each Secret in the
+/// source.
+fn judge(
+    templates: &[Template],
+    accounts: &[ServiceAccount],
+    on_mirror: &[ServiceAccount],
+    secrets: &BTreeSet<(String, String)>,
+) -> Judged {
+    let mut named: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    let mut name = |namespace: &str, secret: &str, who: &str| {
+        named.entry((namespace.to_string(), secret.to_string())).or_default().insert(who.to_string());
+    };
+    for template in templates {
+        for secret in named_by(template.spec.image_pull_secrets.as_ref()) {
+            name(&template.namespace, secret, &template.of);
+        }
+    }
+    for account in accounts {
+        let who = format!("ServiceAccount {}", subject(account));
+        for secret in named_by(account.image_pull_secrets.as_ref()) {
+            name(namespace(account), secret, &who);
+        }
+    }
+    let missing = named.iter().filter(|(secret, _)| !secrets.contains(secret));
+    let missing: Vec<String> = missing
+        .map(|((namespace, name), who)| {
+            format!("`{namespace}/{name}` ({})", first_few(&who.iter().cloned().collect::<Vec<_>>()))
+        })
+        .collect();
+    if !missing.is_empty() {
+        return Judged::fail(
+            format!(
+                "{} named but missing in the source: {}",
+                counted(missing.len(), "Secret is", "Secrets are"),
+                first_few(&missing)
+            ),
+            "create them (`kubectl create secret docker-registry`), or remove the references: the mirror pulls every image",
+        );
+    }
+    let lost = lost(templates, accounts, on_mirror);
+    if !lost.is_empty() {
+        return Judged::warn(
+            format!("named by a ServiceAccount `default` that is not copied: {}", first_few(&lost)),
+            "name them in the templates (`imagePullSecrets`), or in the mirror's ServiceAccount: `kubectl patch serviceaccount default -n NAMESPACE -p \
+             '{\"imagePullSecrets\": [{\"name\": \"SECRET\"}]}'`",
+        );
+    }
+    Judged::pass(format!("all {} that are referenced exist in the source", named.len()))
+}
+
+fn named_by(secrets: Option<&Vec<LocalObjectReference>>) -> impl Iterator<Item = &str> {
+    secrets.into_iter().flatten().map(|secret| secret.name.as_str()).filter(|name| !name.is_empty())
+}
+
+/// Returns the Secrets to which only the source's ServiceAccount `default` refers, with the templates that need them. These
+/// templates name no Secret themselves (`Admit`, `plugin/pkg/admission/serviceaccount/admission.go`, v1.36.3).
+fn lost(templates: &[Template], accounts: &[ServiceAccount], on_mirror: &[ServiceAccount]) -> Vec<String> {
+    let of_default = |list: &[ServiceAccount], place: &str| -> BTreeSet<String> {
+        let its = list.iter().filter(|one| name(*one) == DEFAULT && namespace(*one) == place);
+        its.flat_map(|one| named_by(one.image_pull_secrets.as_ref())).map(str::to_string).collect()
+    };
+    let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for template in templates {
+        let spec = &template.spec;
+        let mut named = [&spec.service_account_name, &spec.service_account].into_iter().flatten();
+        let is_of_another = named.find(|name| !name.is_empty()).is_some_and(|name| name != DEFAULT);
+        if is_of_another || spec.image_pull_secrets.as_ref().is_some_and(|secrets| !secrets.is_empty()) {
+            continue;
+        }
+        let there = of_default(on_mirror, &template.namespace);
+        for secret in of_default(accounts, &template.namespace).difference(&there) {
+            let place = format!("`{}/{secret}`", template.namespace);
+            users.entry(place).or_default().push(template.of.clone());
+        }
+    }
+    users.into_iter().map(|(secret, who)| format!("{secret} ({})", first_few(&who))).collect()
+}
+
+/// The ServiceAccount that every namespace has, and that Pods use by default.
+const DEFAULT: &str = "default";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::preflight::Verdict;
+    use crate::preflight::facts::templates::testing::{deployed, typed};
+
+    fn account(name: &str) -> ServiceAccount {
+        typed(
+            json!({"metadata": {"namespace": "shop", "name": name}, "imagePullSecrets": [{"name": "registry"}]}),
+        )
+    }
+
+    #[test]
+    fn pull_secret_must_be_in_the_source() {
+        let of = deployed(&json!({"imagePullSecrets": [{"name": "registry"}]}));
+        let there = BTreeSet::from([("shop".to_string(), "registry".to_string())]);
+        assert_eq!(judge(&of, &[], &[], &there).verdict, Verdict::Pass);
+        let elsewhere = BTreeSet::from([("till".to_string(), "registry".to_string())]);
+        let judged = judge(&of, &[account("ci")], &[], &elsewhere);
+        assert_eq!(
+            judged.observed,
+            "1 Secret is named but missing in the source: `shop/registry` (Deployment `shop/web`, ServiceAccount `shop/ci`)"
+        );
+    }
+
+    /// The mirror's ServiceAccount `default` refers to no Secret unless it was patched.
+    #[test]
+    fn pull_secret_of_the_default_account_is_a_warning() {
+        let there = BTreeSet::from([("shop".to_string(), "registry".to_string())]);
+        let of = |spec: Value, accounts: &[ServiceAccount], on_mirror: &[ServiceAccount]| {
+            judge(&deployed(&spec), accounts, on_mirror, &there)
+        };
+        let bare = typed(json!({"metadata": {"namespace": "shop", "name": "default"}}));
+        let lost = of(json!({}), &[account("default")], &[bare]);
+        assert_eq!(
+            (lost.verdict, lost.observed.as_str()),
+            (
+                Verdict::Warn,
+                "named by a ServiceAccount `default` that is not copied: `shop/registry` (Deployment `shop/web`)"
+            )
+        );
+        let deprecated = json!({"serviceAccount": "default"});
+        assert_eq!(of(deprecated, &[account("default")], &[]).verdict, Verdict::Warn);
+        assert_eq!(of(json!({}), &[account("default")], &[account("default")]).verdict, Verdict::Pass);
+        let own = json!({"imagePullSecrets": [{"name": "registry"}]});
+        assert_eq!(of(own, &[account("default")], &[]).verdict, Verdict::Pass, "it names the Secret itself");
+        let other = json!({"serviceAccountName": "ci"});
+        assert_eq!(
+            of(other, &[account("default"), account("ci")], &[]).verdict,
+            Verdict::Pass,
+            "the account is copied"
+        );
+    }
+
+    #[test]
+    fn check_without_permission_can_be_skipped() {
+        assert!(no_secrets().remedy.ends_with("`--skip pull-secrets`"));
+    }
+}

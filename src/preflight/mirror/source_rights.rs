@@ -1,0 +1,36 @@
+//! `source-rights`: the permissions to read the copied objects, in all namespaces or in the named ones.
+
+use super::Mirror;
+use crate::preflight::facts::copied::{COPIED, NAMESPACES, READS, SECRETS};
+use crate::preflight::rights::{Asked, Need};
+use crate::preflight::{Check, Judged, Read};
+
+/// The check.
+pub const CHECK: Check<Mirror> = Check {
+    name: "source-rights",
+    why: "objects that cannot be read are not copied",
+    judge: |input| Box::pin(read(input)),
+};
+
+async fn read(input: &Mirror) -> Read<Judged> {
+    let of_all = Asked { reads: &[(READS, NAMESPACES)], changes: &[], need: NEED };
+    let copied = COPIED.iter().map(|kind| kind.resource).filter(|resource| *resource != SECRETS);
+    let copied: Vec<_> = copied.map(|resource| (READS, resource)).collect();
+    let asked = Asked { reads: &copied, changes: &[(READS, SECRETS)], need: NEED };
+    let mut judged = input.source.rights(&of_all).await?;
+    for place in input.places().await? {
+        if judged.remedy.is_empty() {
+            judged = input.source.rights_in(&asked, place.as_deref()).await?;
+        }
+    }
+    Ok(judged)
+}
+
+/// Permissions to read the source. Secrets are optional: without this permission `preflight` reports that Secrets are not
+/// checked.
+const NEED: Need = Need {
+    operation: "copying from the source",
+    reader: "can read everything but Secrets, which would not be copied",
+    read_role: "netsurgeon-mirror-source",
+    remedy: "bind the optional ClusterRole `netsurgeon-mirror-secrets` of deploy/rbac.yaml to this user; its comment describes the permission",
+};

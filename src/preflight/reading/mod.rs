@@ -1,0 +1,287 @@
+//! Reads the data that several checks need, each part once: etcd, the API, and this host.
+
+mod servers;
+mod webhooks;
+
+use std::any::Any;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use k8s_openapi::Metadata;
+use k8s_openapi::api::core::v1;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+pub use self::servers::ServerState;
+use super::facts::etcd_host::without_etcd;
+use super::facts::kept::kept;
+use super::rights::{self, Asked, Granted, Rights};
+use super::{Judged, Read};
+use crate::controlplane::flags_in_pods;
+use crate::host::routes::routes;
+use crate::ip::ServiceCidr;
+use crate::kube_api::{ApiServer, Cluster, ClusterError, Collection, Typed};
+use crate::session::failure::permission_hint;
+use crate::session::{Failure, LiveEtcd};
+use crate::store::etcd::Member;
+use crate::store::{KeyRange, ReadStore as _, Record, StoreError};
+use crate::survey::{Layout, Survey};
+
+/// Number of concurrent requests to nodes and for lists.
+pub const AT_ONCE: usize = 64;
+
+/// The connections to etcd and the API, or why a connection failed.
+pub struct Reached {
+    /// Connection to etcd, or why it failed.
+    pub store: Result<Arc<LiveEtcd>, Failure>,
+    /// Connection to the API, or why it failed.
+    pub cluster: Result<Cluster, Failure>,
+    /// Layout of the API server's keys in etcd.
+    pub layout: Layout,
+}
+
+/// Data that checks need. Each part is read on first use.
+pub struct Reading {
+    store: Read<Arc<LiveEtcd>>,
+    cluster: Read<Cluster>,
+    pub layout: Layout,
+    members: OnceCell<Read<Vec<Member>>>,
+    servers: OnceCell<Read<Vec<ApiServer>>>,
+    states: OnceCell<Read<Vec<ServerState>>>,
+    pods: OnceCell<Read<Vec<v1::Pod>>>,
+    services: OnceCell<Read<Vec<v1::Service>>>,
+    nodes: OnceCell<Read<Vec<v1::Node>>>,
+}
+
+fn unusable(what: &str, failure: &Failure) -> Judged {
+    Judged::fail(format!("{what} cannot be used: {:#}", failure.error), failure.hints.join("; "))
+}
+
+/// Converts a read error to the result of a check.
+pub fn unread(error: impl std::fmt::Display + 'static) -> Judged {
+    let seen = error.to_string();
+    let error = &error as &dyn Any;
+    if let Some(ClusterError::Forbidden { verb, subject, .. }) = error.downcast_ref() {
+        return Judged::denied(seen, format!("{verb} {subject}"));
+    }
+    match error.downcast_ref() {
+        Some(StoreError::PermissionDenied { access, .. }) => Judged::unknown(seen, permission_hint(access)),
+        _ => Judged::unknown(seen, ""),
+    }
+}
+
+/// Converts the failure of another command to the result of a check.
+pub fn unread_by(failure: &Failure) -> Judged {
+    let seen = format!("{:#}", failure.error);
+    match failure.error.downcast_ref::<ClusterError>() {
+        Some(ClusterError::Forbidden { verb, subject, .. }) => {
+            Judged::denied(seen, format!("{verb} {subject}"))
+        }
+        _ => Judged::unknown(seen, ""),
+    }
+}
+
+impl Reading {
+    /// Creates the reader with connections to etcd and the API. Each connection can be missing.
+    pub async fn begin(reached: Reached) -> Self {
+        let Reached { store, cluster, layout } = reached;
+        let store = store.map_err(|failure| unusable("etcd", &failure));
+        let mut reading = Self::with(store, cluster, "the API", layout);
+        reading.of_one_cluster().await;
+        reading.explain().await;
+        reading
+    }
+
+    /// Creates the reader with a connection to the API only. `what`: name of the API, as in `the API of the mirror`.
+    pub fn of_api(cluster: Result<Cluster, Failure>, what: &str) -> Self {
+        let store = Err(Judged::unknown("etcd is not read", ""));
+        Self::with(store, cluster, what, Layout::default())
+    }
+
+    fn with(
+        store: Read<Arc<LiveEtcd>>,
+        cluster: Result<Cluster, Failure>,
+        what: &str,
+        layout: Layout,
+    ) -> Self {
+        Self {
+            store,
+            cluster: cluster.map_err(|failure| unusable(what, &failure)),
+            layout,
+            members: OnceCell::new(),
+            servers: OnceCell::new(),
+            states: OnceCell::new(),
+            pods: OnceCell::new(),
+            services: OnceCell::new(),
+            nodes: OnceCell::new(),
+        }
+    }
+
+    /// Replaces the API connection by a failure if the API and etcd belong to different clusters.
+    async fn of_one_cluster(&mut self) {
+        let (Ok(store), Ok(cluster)) = (&self.store, &self.cluster) else { return };
+        let stored = Survey::identity(store.as_ref(), &self.layout).await;
+        let (Ok(Some(stored)), Ok(served)) = (stored, cluster.identity().await) else { return };
+        if stored != served {
+            let seen = "the kubeconfig and etcd belong to different clusters: their namespaces `kube-system` have different uids";
+            self.cluster =
+                Err(Judged::fail(seen, "give the kubeconfig of this cluster: `--kubeconfig`, `--context`"));
+        }
+    }
+
+    /// Adds why etcd is not reachable, if the Nodes show the reason.
+    async fn explain(&mut self) {
+        let (Err(judged), Ok(cluster)) = (&self.store, &self.cluster) else { return };
+        let nodes: Vec<v1::Node> = cluster.objects(None, None).await.unwrap_or_default();
+        if let Some((reason, remedy)) = without_etcd(&nodes) {
+            self.store = Err(Judged::fail(format!("{reason}; {}", judged.observed), remedy));
+        }
+    }
+
+    pub fn store(&self) -> Read<&LiveEtcd> {
+        self.store.as_deref().map_err(Clone::clone)
+    }
+
+    pub fn cluster(&self) -> Read<&Cluster> {
+        self.cluster.as_ref().map_err(Clone::clone)
+    }
+
+    pub async fn members(&self) -> Read<&Vec<Member>> {
+        let members =
+            self.members.get_or_init(async || self.store()?.bare().members().await.map_err(unread)).await;
+        members.as_ref().map_err(Clone::clone)
+    }
+
+    pub async fn servers(&self) -> Read<&Vec<ApiServer>> {
+        let judged = |error: ClusterError| match error {
+            error @ ClusterError::Forbidden { .. } => unread(error),
+            other => Judged::fail(other.to_string(), other.hint().unwrap_or_default()),
+        };
+        let listed = async || self.cluster()?.api_servers().await.map_err(judged);
+        self.servers.get_or_init(listed).await.as_ref().map_err(Clone::clone)
+    }
+
+    pub async fn server_states(&self) -> Read<&Vec<ServerState>> {
+        let asked = async || {
+            let cluster = self.cluster()?;
+            Ok(join_all(self.servers().await?.iter().map(|server| servers::inspect(cluster, *server))).await)
+        };
+        self.states.get_or_init(asked).await.as_ref().map_err(Clone::clone)
+    }
+
+    /// Checks whether the user has the permissions in all namespaces.
+    pub async fn rights(&self, asked: &Asked<'_>) -> Read<Judged> {
+        self.rights_in(asked, None).await
+    }
+
+    /// Checks whether the user has the permissions in one namespace, or in all.
+    pub async fn rights_in(&self, asked: &Asked<'_>, namespace: Option<&str>) -> Read<Judged> {
+        let (reading, changing) =
+            tokio::try_join!(self.granted(asked.reads, namespace), self.granted(asked.changes, namespace))?;
+        Ok(rights::judge(&reading, &changing, &asked.need, namespace))
+    }
+
+    /// Requests from the API server whether the user has each permission, as in `get services`.
+    async fn granted(&self, rights: &Rights, namespace: Option<&str>) -> Read<Vec<Granted>> {
+        let cluster = self.cluster()?;
+        let each = rights.iter().flat_map(|(verbs, kind)| verbs.iter().map(move |verb| (*verb, *kind)));
+        let answers = each.map(async |(verb, kind)| {
+            let is_granted = cluster.may(verb, kind, namespace).await.map_err(unread)?;
+            Ok(Granted { permission: format!("{verb} {}", kind.1), is_granted })
+        });
+        join_all(answers).await.into_iter().collect()
+    }
+
+    /// Reads the objects of a type in all namespaces, without parts that no check reads.
+    pub async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(&self) -> Read<Vec<K>> {
+        objects(self.cluster()?, None).await.map_err(unread)
+    }
+
+    pub async fn nodes(&self) -> Read<&Vec<v1::Node>> {
+        let read = async || self.objects().await;
+        self.nodes.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    pub async fn pods(&self) -> Read<&Vec<v1::Pod>> {
+        let read = async || self.objects().await;
+        self.pods.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    pub async fn services(&self) -> Read<&Vec<v1::Service>> {
+        let read = async || self.objects().await;
+        self.services.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    /// Reads the stored Secrets from etcd. This needs no API permission, and decrypts no Secret.
+    pub async fn each_secret(&self, mut take: impl FnMut(Record<'_>) + Send) -> Read<()> {
+        let range = KeyRange::prefix(self.layout.secrets());
+        let mut visitor = |record: Record<'_>| {
+            take(record);
+            ControlFlow::Continue(())
+        };
+        self.store()?.bare().scan(&[range], None, &mut visitor).await.map_err(unread)?;
+        Ok(())
+    }
+
+    /// Lists the objects of an optional kind; `None` if this cluster does not serve the kind.
+    pub async fn list_if_served(&self, api_version: &str, kind: &str) -> Read<Option<Vec<Value>>> {
+        let collection = Collection::new(api_version, kind, None);
+        if !self.cluster()?.serves(&collection).await.map_err(unread)? {
+            return Ok(None);
+        }
+        listed(self.cluster()?, &collection).await.map_err(unread).map(Some)
+    }
+
+    /// Returns the ranges in a flag of a control-plane component, read from its Pods. Each range comes with the name of its Pod.
+    pub async fn ranges_told(&self, component: &str, flag: &'static str) -> Read<Vec<(String, ServiceCidr)>> {
+        let found = flags_in_pods(self.cluster()?, component, &[flag]).await;
+        let found = found.map_err(|failure| unread_by(&failure))?;
+        let mut ranges = Vec::new();
+        for (at, flags) in found {
+            let told = flags.get(flag).map(String::as_str).unwrap_or_default().split(',');
+            let told = told.filter_map(|text| text.trim().parse().ok());
+            ranges.extend(told.map(|range| (format!("`--{flag}` of {at}"), range)));
+        }
+        Ok(ranges)
+    }
+}
+
+/// Reads the objects of a type in one namespace or in all, without parts that no check reads.
+pub async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(
+    cluster: &Cluster,
+    namespace: Option<&str>,
+) -> Result<Vec<K>, ClusterError> {
+    cluster.objects_as(namespace, &|object| Some(kept(object))).await
+}
+
+/// Reads the objects of a kind that has no Rust type. `managedFields` is omitted.
+pub async fn listed(cluster: &Cluster, collection: &Collection<'_>) -> Result<Vec<Value>, ClusterError> {
+    let keep = |mut object: Value| {
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        Some(object)
+    };
+    cluster.list_as(collection, &keep).await
+}
+
+/// A route of this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Destination of the route.
+    pub range: ServiceCidr,
+    /// Network device of the route.
+    pub device: String,
+}
+
+/// Returns the routes of this host.
+pub fn own_routes() -> Read<Vec<Route>> {
+    let route = |route: crate::host::routes::Route| {
+        let range = format!("{}/{}", route.network, route.prefix_len).parse().ok()?;
+        Some(Route { range, device: route.device })
+    };
+    let found = routes().map_err(|error| unread(format!("cannot read the routes of this host: {error}")))?;
+    Ok(found.into_iter().filter_map(route).collect())
+}

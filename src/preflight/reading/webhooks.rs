@@ -1,0 +1,57 @@
+//! Reads the webhooks of a cluster, and the Services that serve them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Service;
+
+use super::{Reading, unread};
+use crate::kube_api::Node;
+use crate::preflight::Read;
+use crate::preflight::facts::webhooks::{Backends, Called, Written, called, ready};
+
+/// Namespace and name of a Service.
+pub(crate) type Of = (String, String);
+
+impl Reading {
+    /// Returns the webhooks, each with the kinds of objects in `written` for which it is called.
+    pub async fn called(&self, written: &[Written]) -> Read<Vec<Called>> {
+        Ok(called(self.objects().await?, self.objects().await?, written))
+    }
+
+    /// Returns the number of ready endpoints of each Service that serves a required webhook.
+    pub async fn backends(&self, webhooks: &[Called]) -> Read<Backends> {
+        let (cluster, mut backends) = (self.cluster()?, BTreeMap::new());
+        for (namespace, name) in needed(webhooks) {
+            let service = cluster.object::<Service>(Some(&namespace), &name).await.map_err(unread)?;
+            let count = match service {
+                None => None,
+                Some(_) => Some(ready(&cluster.endpoint_slices(&namespace, &name).await.map_err(unread)?)),
+            };
+            backends.insert((namespace, name), count);
+        }
+        Ok(backends)
+    }
+
+    /// Returns the Services whose endpoints are all addresses of nodes.
+    pub async fn on_the_host(&self, webhooks: &[Called]) -> Read<BTreeSet<Of>> {
+        let cluster = self.cluster()?;
+        let nodes = self.nodes().await?.iter().map(Node::of);
+        let of_nodes: BTreeSet<String> =
+            nodes.flat_map(|node| node.internal_ips).map(|address| address.to_string()).collect();
+        let mut found = BTreeSet::new();
+        for (namespace, name) in needed(webhooks) {
+            let slices = cluster.endpoint_slices(&namespace, &name).await.map_err(unread)?;
+            let endpoints = slices.iter().flat_map(|slice| slice.endpoints.iter().flatten());
+            let mut addresses = endpoints.flat_map(|one| &one.addresses).peekable();
+            if addresses.peek().is_some() && addresses.all(|address| of_nodes.contains(address)) {
+                found.insert((namespace, name));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Returns the Services that serve required webhooks.
+fn needed(webhooks: &[Called]) -> BTreeSet<Of> {
+    webhooks.iter().filter(|one| one.is_needed()).filter_map(|one| one.service.clone()).collect()
+}

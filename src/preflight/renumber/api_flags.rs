@@ -1,0 +1,46 @@
+//! `api-flags`: whether all API servers have the same Service range flag.
+
+use std::collections::BTreeSet;
+
+use super::Renumber;
+use crate::controlplane::{API_SERVER, Seen, in_pods};
+use crate::preflight::reading::unread_by;
+use crate::preflight::{Check, Judged, Read};
+use crate::words::counted;
+
+/// The check.
+pub const CHECK: Check<Renumber> = Check {
+    name: "api-flags",
+    why: "API servers with different Service ranges overwrite each other's allocations",
+    judge: |input| Box::pin(read(input)),
+};
+
+/// Reads the Service ranges in the flags of API servers from their Pods.
+async fn read(input: &Renumber) -> Read<Judged> {
+    let (cluster, servers) = (input.read.cluster()?, input.read.servers().await?);
+    let mut seen = in_pods(cluster).await.map_err(|failure| unread_by(&failure))?;
+    seen.retain(|one| one.component == API_SERVER);
+    Ok(judge(&seen, servers.len()))
+}
+
+/// Checks whether the flags of all API servers have the same Service range. `of`: number of API servers.
+fn judge(seen: &[Seen], of: usize) -> Judged {
+    let words = |range: &Option<String>| range.clone().unwrap_or_else(|| "no range".to_string());
+    let ranges: BTreeSet<String> = seen.iter().map(|one| words(&one.range)).collect();
+    if ranges.len() > 1 {
+        let each: Vec<String> =
+            seen.iter().map(|one| format!("{}: `{}`", one.at, words(&one.range))).collect();
+        return Judged::fail(
+            each.join(", "),
+            "give them one range: `netsurgeon controlplane set-range` on each host",
+        );
+    }
+    if seen.len() < of {
+        return Judged::unknown(
+            format!("flags read from {} of {}", seen.len(), counted(of, "API server", "API servers")),
+            "on each control-plane host: `netsurgeon controlplane show`",
+        );
+    }
+    let ranges: Vec<String> = ranges.into_iter().collect();
+    Judged::pass(format!("{} with `{}`", counted(seen.len(), "API server", "API servers"), ranges.join(", ")))
+}

@@ -1,0 +1,162 @@
+//! Checks before a renumbering.
+
+mod advertised;
+mod allocations;
+mod api_flags;
+mod api_gates;
+mod backup;
+mod certificates;
+mod encryption;
+pub mod etcd_leader;
+mod etcd_overrides;
+mod kube_proxy;
+mod kubeadm_config;
+mod overlaps;
+mod pinned;
+mod plan;
+mod policies;
+mod rights;
+pub mod room;
+mod versions_tested;
+mod webhooks;
+mod windows;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use tokio::sync::OnceCell;
+
+use crate::controlplane::{API_SERVER, flags_in_pods};
+use crate::ip::ServiceCidr;
+use crate::operation::Plan;
+use crate::preflight::reading::{Reading, unread_by};
+use crate::preflight::{Check, Judged, Reached, Read, shared};
+use crate::renumber::{self, PlanOptions, Renumbering};
+use crate::session::Failure;
+use crate::survey::Survey;
+
+/// Checks before a renumbering, in display order. Checks on which others depend come first.
+pub const CHECKS: &[Check<Renumber>] = &[
+    shared::api::check(),
+    shared::etcd_members::check("writes need a quorum, and etcd must keep it if one more member fails"),
+    shared::etcd_alarms::check("an etcd with an alarm rejects writes, or its data is corrupt"),
+    shared::etcd_space::check(
+        "a renumbering writes each Service several times, and a full etcd rejects writes",
+    ),
+    shared::etcd_versions::check("different minor versions mean that an upgrade of etcd is in progress"),
+    etcd_leader::CHECK,
+    shared::zones::check("if one zone fails, the members in the others must still have a quorum"),
+    room::CHECK,
+    encryption::CHECK,
+    backup::CHECK,
+    shared::api_servers::check("before a Service moves, every API server must have read what was written"),
+    shared::api_versions::check(
+        "API servers of different minor versions may store and repair addresses differently",
+    ),
+    versions_tested::CHECK,
+    api_flags::CHECK,
+    api_gates::CHECK,
+    etcd_overrides::CHECK,
+    shared::clocks::check(
+        "repair loops skip new IPAddresses for a time, and a fast clock makes them look old",
+    ),
+    allocations::CHECK,
+    plan::CHECK,
+    kube_proxy::CHECK,
+    windows::CHECK,
+    overlaps::CHECK,
+    advertised::CHECK,
+    kubeadm_config::CHECK,
+    pinned::CHECK,
+    shared::gitops::check("a GitOps controller that reverts Services undoes moves and removes holds"),
+    webhooks::CHECK,
+    certificates::CHECK,
+    policies::CHECK,
+    rights::CHECK,
+    shared::secrets_at_rest::check("a snapshot of etcd contains every Secret"),
+    shared::authorization::check("users who are allowed to change Services can undo a move"),
+    shared::ssh::check("a login on a control-plane host gives access to the keys of etcd, without any role"),
+    shared::images::check("Pods that restart to use the new addresses must be able to pull their images"),
+];
+
+/// Input of the checks.
+pub struct Renumber {
+    read: Reading,
+    options: PlanOptions,
+    backup: Option<PathBuf>,
+    server_flags: OnceCell<Read<Vec<ServerFlags>>>,
+    survey: OnceCell<Read<Survey>>,
+    plan: OnceCell<Read<Plan<Renumbering>>>,
+}
+
+impl AsRef<Reading> for Renumber {
+    fn as_ref(&self) -> &Reading {
+        &self.read
+    }
+}
+
+/// Pod and node of an API server, and its flags of [`LOOKED_AT`] that are set.
+type ServerFlags = (String, BTreeMap<&'static str, String>);
+
+/// Flags that are read.
+const LOOKED_AT: [&str; 4] =
+    ["etcd-servers-overrides", "etcd-prefix", "storage-media-type", "runtime-config"];
+/// What to do if the flags of an API server cannot be read.
+const CHECK_MANIFESTS: &str = "on each control-plane host, check the flags in the manifest of its API server";
+
+fn failed(failure: &Failure) -> Judged {
+    Judged::fail(format!("{:#}", failure.error), failure.hints.join("; "))
+}
+
+impl Renumber {
+    /// Creates the input, with connections to etcd and the API. `backup`: file of a snapshot of etcd.
+    pub async fn new(reached: Reached, options: PlanOptions, backup: Option<PathBuf>) -> Self {
+        Self {
+            read: Reading::begin(reached).await,
+            options,
+            backup,
+            server_flags: OnceCell::new(),
+            survey: OnceCell::new(),
+            plan: OnceCell::new(),
+        }
+    }
+
+    /// Returns the flags [`LOOKED_AT`] of the API servers, read from their Pods.
+    async fn server_flags(&self) -> Read<&Vec<ServerFlags>> {
+        let read = async || {
+            let found = flags_in_pods(self.read.cluster()?, API_SERVER, &LOOKED_AT).await;
+            found.map_err(|failure| unread_by(&failure))
+        };
+        self.server_flags.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    async fn survey(&self) -> Read<&Survey> {
+        let read = async || {
+            let survey = Survey::read(self.read.store()?, &self.read.layout, None).await;
+            survey.map_err(|error| failed(&Failure::from(error)))
+        };
+        self.survey.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns the ranges from which Services move away; none after the renumbering.
+    fn left(&self, survey: &Survey) -> Vec<ServiceCidr> {
+        let to = self.options.to;
+        let mut ranges = survey.service_ranges();
+        ranges.retain(|range| *range != to && range.family() == to.family());
+        ranges
+    }
+
+    async fn plan(&self) -> Read<&Plan<Renumbering>> {
+        let planned = async || {
+            let survey = self.survey().await?;
+            if self.left(survey).is_empty() {
+                return Err(Judged::pass(format!(
+                    "no Service would move: the cluster's range is {}",
+                    self.options.to
+                )));
+            }
+            renumber::plan(survey, &self.options).map_err(|error| failed(&Failure::from(error)))
+        };
+        self.plan.get_or_init(planned).await.as_ref().map_err(Clone::clone)
+    }
+}

@@ -1,0 +1,74 @@
+//! `overlaps`: whether Pods or hosts use addresses of the new range. Planning checks the other uses.
+
+use super::Renumber;
+use crate::controlplane::CONTROLLER_MANAGER;
+use crate::ip::ServiceCidr;
+use crate::preflight::reading::{Route, own_routes};
+use crate::preflight::{Check, Judged, Read, first_few};
+
+/// The check.
+pub const CHECK: Check<Renumber> = Check {
+    name: "overlaps",
+    why: "hosts that use addresses of the new range become unreachable",
+    judge: |input| Box::pin(read(input)),
+};
+
+/// Checks uses of the new range that planning does not check: Pod ranges of controller managers, and routes of this host.
+async fn read(input: &Renumber) -> Read<Judged> {
+    let to = &input.options.to;
+    let pods = input.read.ranges_told(CONTROLLER_MANAGER, "cluster-cidr").await?;
+    let mut services = input.survey().await?.service_ranges();
+    services.retain(|range| range != to);
+    Ok(judge(to, &services, &pods, &own_routes()?))
+}
+
+/// Checks for other uses of the new range. `old`: ranges from which Services move away. `pods`: ranges for Pods, each with its
+/// source. `routes`: routes of this host. A route that covers both the old and the new range, such as the default route, is
+/// ignored.
+fn judge(to: &ServiceCidr, old: &[ServiceCidr], pods: &[(String, ServiceCidr)], routes: &[Route]) -> Judged {
+    if let Some((who, range)) = pods.iter().find(|(_, range)| range.overlaps(to)) {
+        return Judged::fail(format!("Pods get addresses of `{range}` ({who})"), "choose another range");
+    }
+    let is_new = |route: &&Route| {
+        let is_wider = route.range.prefix_len() < to.prefix_len();
+        route.range.overlaps(to) && !(is_wider && old.iter().any(|old| route.range.overlaps(old)))
+    };
+    let found: Vec<&Route> = routes.iter().filter(is_new).collect();
+    let words = |route: &&Route| format!("`{}` by `{}`", route.range, route.device);
+    let seen = first_few(&found.iter().map(words).collect::<Vec<_>>());
+    if found.iter().any(|route| route.range.prefix_len() >= to.prefix_len()) {
+        return Judged::fail(
+            format!("this host has a route into the new range: {seen}"),
+            "choose another range, or stop the use of those addresses",
+        );
+    }
+    if !found.is_empty() {
+        return Judged::warn(
+            format!("this host has a route that covers the new range and not the old one: {seen}"),
+            "make sure that no host behind it uses addresses of the new range: nodes will no longer reach it",
+        );
+    }
+    Judged::pass("no other use of the new range was found")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+
+    #[test]
+    fn routes_and_pods_must_not_use_the_new_range() {
+        let range = |text: &str| -> ServiceCidr { text.parse().unwrap() };
+        let (to, old) = (range("10.200.0.0/16"), [range("10.96.0.0/16")]);
+        let by = |text: &str| {
+            judge(&to, &old, &[], &[Route { range: range(text), device: "eth0".into() }]).verdict
+        };
+        assert_eq!(by("10.200.3.0/24"), Verdict::Fail);
+        assert_eq!(by("10.200.0.0/16"), Verdict::Fail);
+        assert_eq!(by("10.192.0.0/10"), Verdict::Warn, "it covers the new range, and not the old one");
+        assert_eq!(by("10.0.0.0/8"), Verdict::Pass, "it covers both ranges");
+        assert_eq!(by("192.0.2.0/24"), Verdict::Pass);
+        let pods = [("`--cluster-cidr`".to_string(), range("10.200.128.0/17"))];
+        assert_eq!(judge(&to, &old, &pods, &[]).verdict, Verdict::Fail);
+    }
+}

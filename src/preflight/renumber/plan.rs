@@ -1,0 +1,45 @@
+//! `plan`: whether the renumbering can be planned.
+
+use super::Renumber;
+use crate::operation::Plan;
+use crate::preflight::{Check, Judged};
+use crate::renumber::Renumbering;
+use crate::renumber::hold::Hold;
+use crate::words::counted;
+
+/// The check.
+pub const CHECK: Check<Renumber> = Check {
+    name: "plan",
+    why: "without a valid plan, `renumber apply` refuses to start",
+    judge: |input| Box::pin(async { input.plan().await.map(judge) }),
+};
+
+fn judge(plan: &Plan<Renumbering>) -> Judged {
+    let work = &plan.work;
+    let shadows = work.moves.iter().filter(|candidate| candidate.hold == Hold::Shadow).count();
+    let copied = work.moves.iter().filter(|candidate| candidate.has_copies());
+    let seen = format!(
+        "{} to {}, {} held by shadows",
+        counted(work.moves.len(), "Service moves", "Services move"),
+        work.to,
+        shadows,
+    );
+    if let Some(gap) = &work.gap {
+        let remedy = "give kube-proxy's own configuration: `--kube-proxy-config FILE`";
+        let seen = format!("{seen}; cannot tell whether every node can hold old addresses: {gap}");
+        return if work.gap_accepted { Judged::warn(seen, remedy) } else { Judged::unknown(seen, remedy) };
+    }
+    if let Some(unread) = work.unread.first() {
+        return Judged::warn(
+            format!("{seen}; not read: {unread}"),
+            "update it by hand if it records the range",
+        );
+    }
+    match copied.count() {
+        0 => Judged::pass(seen),
+        copied => Judged::warn(
+            format!("{seen}, {copied} of them with copies of endpoints"),
+            "run `netsurgeon renumber guard` from before the first batch until the end: it keeps the copies up to date",
+        ),
+    }
+}

@@ -1,0 +1,51 @@
+//! `rights`: whether the user has the permissions of a renumbering.
+
+use super::Renumber;
+use crate::preflight::reading::unread;
+use crate::preflight::rights::{Asked, Need, READER};
+use crate::preflight::{Check, Judged, Read};
+
+/// The check.
+pub const CHECK: Check<Renumber> = Check {
+    name: "rights",
+    why: "a missing permission stops the renumbering half way",
+    judge: |input| Box::pin(read(input)),
+};
+
+/// Permissions of a renumbering, in all namespaces. `get nodes/proxy` is checked separately: it is not needed if nodes are
+/// reachable directly.
+const ASKED: Asked<'static> = Asked {
+    reads: &[
+        (&["get", "list"], ("", "services")),
+        (&["list"], ("", "nodes")),
+        (&["get", "list"], ("", "pods")),
+        (&["get", "list"], ("", "namespaces")),
+        (&["list"], ("discovery.k8s.io", "endpointslices")),
+        (&["get", "list"], ("networking.k8s.io", "servicecidrs")),
+        (&["get"], ("networking.k8s.io", "ipaddresses")),
+    ],
+    changes: &[
+        (&["create", "delete"], ("", "services")),
+        (&["create", "update", "delete"], ("discovery.k8s.io", "endpointslices")),
+        (&["create", "delete"], ("networking.k8s.io", "servicecidrs")),
+        (&["create"], ("events.k8s.io", "events")),
+    ],
+    need: Need {
+        operation: "a move",
+        reader: READER,
+        read_role: "netsurgeon-preflight",
+        remedy: "bind the ClusterRole `netsurgeon-renumber` of deploy/rbac.yaml to the user who runs `renumber apply`, and run this check \
+               again as that user",
+    },
+};
+
+/// Checks the API permissions of a renumbering. `nodes/proxy` is optional: it is not needed if nodes are reachable directly.
+async fn read(input: &Renumber) -> Read<Judged> {
+    let mut judged = input.read.rights(&ASKED).await?;
+    if !input.read.cluster()?.may("get", ("", "nodes/proxy"), None).await.map_err(unread)? {
+        judged
+            .observed
+            .push_str("; without `get nodes/proxy` nodes are asked directly, and kubelets are not");
+    }
+    Ok(judged)
+}

@@ -1,0 +1,56 @@
+//! `windows`: whether Nodes run Windows.
+
+use k8s_openapi::api::core::v1::Node;
+
+use super::Renumber;
+use crate::kube_api::accessors::{label, name, node_info};
+use crate::preflight::{Check, Judged, first_few};
+use crate::words::counted;
+
+/// The check.
+pub const CHECK: Check<Renumber> = Check {
+    name: "windows",
+    why: "renumbering is not tested with kube-proxy on Windows",
+    judge: |input| Box::pin(async { Ok(judge(input.read.nodes().await?, input.options.accept_gap)) }),
+};
+
+/// Checks for Windows nodes: renumbering is not tested with their kube-proxy. `accepted`: whether `--accept-gap` is given.
+fn judge(nodes: &[Node], accepted: bool) -> Judged {
+    let is_one = |node: &&Node| {
+        let said = node_info(node).map(|info| info.operating_system.as_str());
+        [label(*node, "kubernetes.io/os"), said].contains(&Some("windows"))
+    };
+    let found: Vec<String> = nodes.iter().filter(is_one).map(|node| format!("`{}`", name(node))).collect();
+    if found.is_empty() {
+        return Judged::pass(format!("none of {} runs Windows", counted(nodes.len(), "Node", "Nodes")));
+    }
+    let seen = format!(
+        "{}: holding old addresses is not tested with their kube-proxy (winkernel)",
+        first_few(&found)
+    );
+    let remedy = "drain and remove them for the renumbering, or accept that their connections may fail: `--accept-gap`";
+    if accepted { Judged::warn(seen, remedy) } else { Judged::fail(seen, remedy) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::preflight::Verdict;
+
+    fn node(object: Value) -> Node {
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn windows_nodes_are_recognized_by_label_and_node_info() {
+        let plain = node(json!({"metadata": {"name": "a", "labels": {"kubernetes.io/os": "linux"}}}));
+        let labelled = node(json!({"metadata": {"name": "b", "labels": {"kubernetes.io/os": "windows"}}}));
+        let said =
+            node(json!({"metadata": {"name": "c"}, "status": {"nodeInfo": {"operatingSystem": "windows"}}}));
+        assert_eq!(judge(std::slice::from_ref(&plain), false).verdict, Verdict::Pass);
+        assert_eq!(judge(&[plain.clone(), labelled], false).verdict, Verdict::Fail);
+        assert_eq!(judge(&[plain, said], true).verdict, Verdict::Warn);
+    }
+}

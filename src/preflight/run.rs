@@ -1,0 +1,178 @@
+//! Runs checks concurrently, and reports each reason once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde::Serialize;
+use tokio::time::timeout;
+
+use super::shared::api;
+use super::{Check, Judged, Verdict};
+
+/// Selection of the checks to run.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// Names of the only checks to run; empty to run all.
+    pub only: Vec<String>,
+    /// Names of the checks to skip.
+    pub skip: Vec<String>,
+    /// Time limit of one check.
+    pub within: Duration,
+}
+
+impl Selection {
+    fn wants(&self, name: &str) -> bool {
+        let is_in = |list: &[String]| list.iter().any(|one| one == name);
+        if self.only.is_empty() { !is_in(&self.skip) } else { is_in(&self.only) }
+    }
+}
+
+/// The result of a check that was run or skipped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CheckResult {
+    /// Name of the check.
+    pub name: &'static str,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// What the check observed.
+    pub observed: String,
+    /// Why the check matters.
+    pub why: &'static str,
+    /// What to do; omitted if there is nothing to do.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub remedy: String,
+    /// Link to the documentation of the check.
+    pub link: String,
+    /// Check whose failure prevents this check; omitted if this check was run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depends_on: Option<&'static str>,
+    /// The missing permission that the check needs.
+    #[serde(skip)]
+    denied: Option<String>,
+}
+
+impl CheckResult {
+    /// Returns the result of a check with this name.
+    pub fn of(name: &'static str, why: &'static str, judged: Judged) -> Self {
+        let Judged { verdict, observed, remedy, denied } = judged;
+        let link = format!("docs/preflight.md#{name}");
+        Self { name, verdict, observed, why, remedy, link, depends_on: None, denied }
+    }
+
+    /// Returns the check as not run, because the check `on` failed.
+    fn depending(self, on: &'static str) -> Self {
+        let (observed, remedy) = (format!("not run: depends on `{on}`"), format!("repair `{on}` first"));
+        Self { verdict: Verdict::Unknown, observed, remedy, depends_on: Some(on), ..self }
+    }
+}
+
+/// Runs the checks concurrently, each with a time limit. `input`: the input of the checks.
+pub async fn run<C>(checks: &[Check<C>], input: &C, selection: &Selection) -> Vec<CheckResult> {
+    let results = checks.iter().map(async |check| {
+        if !selection.wants(check.name) {
+            return CheckResult::of(check.name, check.why, Judged::skipped("not run"));
+        }
+        let judged = timeout(selection.within, (check.judge)(input)).await;
+        let late = || {
+            let seconds = selection.within.as_secs();
+            Judged::unknown(format!("no answer within {seconds} s"), "allow more time: `--within SECONDS`")
+        };
+        let judged = judged.map_or_else(|_| late(), |judged| judged.unwrap_or_else(|judged| judged));
+        CheckResult::of(check.name, check.why, judged)
+    });
+    once(denied_by_api(join_all(results).await))
+}
+
+/// If the user lacks permissions, the check `api` lists them, and the checks that need them depend on `api`. If `api` is not
+/// selected, each check keeps its own reason.
+fn denied_by_api(mut results: Vec<CheckResult>) -> Vec<CheckResult> {
+    let denied: BTreeSet<String> = results.iter().filter_map(|result| result.denied.clone()).collect();
+    let is_selected =
+        |result: &&mut CheckResult| result.name == api::NAME && result.verdict != Verdict::Skipped;
+    let Some(of_api) = results.iter_mut().find(is_selected).filter(|_| !denied.is_empty()) else {
+        return results;
+    };
+    if of_api.verdict == Verdict::Pass {
+        let missing = denied.into_iter().collect::<Vec<_>>().join(", ");
+        let remedy = "give the kubeconfig of a user with these permissions, such as `/etc/kubernetes/admin.conf` on a control-plane host";
+        let judged = Judged::fail(format!("{}; missing permissions: {missing}", of_api.observed), remedy);
+        *of_api = CheckResult::of(of_api.name, of_api.why, judged);
+    }
+    let depending = |result: CheckResult| match result.denied {
+        Some(_) => result.depending(api::NAME),
+        None => result,
+    };
+    results.into_iter().map(depending).collect()
+}
+
+/// Reports each reason only once. If several checks fail for the same reason, such as an unreachable etcd, only the first check
+/// shows it.
+fn once(results: Vec<CheckResult>) -> Vec<CheckResult> {
+    let mut reported: BTreeMap<String, &'static str> = BTreeMap::new();
+    let is_open = |result: &CheckResult| matches!(result.verdict, Verdict::Fail | Verdict::Unknown);
+    let each = results.into_iter().map(|result| {
+        if !is_open(&result) || result.depends_on.is_some() {
+            return result;
+        }
+        if let Some(first) = reported.get(&result.observed) {
+            return result.depending(first);
+        }
+        reported.insert(result.observed.clone(), result.name);
+        result
+    });
+    each.collect()
+}
+
+/// Returns whether one of the results has this verdict.
+pub fn any(results: &[CheckResult], verdict: Verdict) -> bool {
+    results.iter().any(|result| result.verdict == verdict)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: [&str; 5] = ["api", "nodes", "pods", "room", "webhooks"];
+
+    fn results(judged: impl IntoIterator<Item = Judged>) -> Vec<CheckResult> {
+        NAMES
+            .into_iter()
+            .zip(judged)
+            .map(|(name, judged)| CheckResult::of(name, "it matters", judged))
+            .collect()
+    }
+
+    #[test]
+    fn shared_reason_is_reported_once() {
+        let down = || Judged::fail("etcd cannot be used", "start it");
+        let found = once(results([down(), Judged::pass("fine"), down(), down()]));
+        let verdicts: Vec<Verdict> = found.iter().map(|result| result.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Fail, Verdict::Pass, Verdict::Unknown, Verdict::Unknown]);
+        assert_eq!(found[0].observed, "etcd cannot be used");
+        assert_eq!(found[3].observed, "not run: depends on `api`");
+        assert_eq!(found[3].depends_on, Some("api"));
+        let twice = once(results([Judged::pass("v1"), Judged::pass("v1")]));
+        assert!(!any(&twice, Verdict::Unknown), "passing checks may observe the same");
+    }
+
+    #[test]
+    fn missing_permissions_are_listed_by_the_check_api() {
+        let denied = |permission: &str| Judged::denied(format!("no permission to {permission}"), permission);
+        let judged = |api: Judged| {
+            let rest = [denied("list Node"), denied("list Pod"), denied("list Node"), Judged::pass("fine")];
+            once(denied_by_api(results([api].into_iter().chain(rest))))
+        };
+        let found = judged(Judged::pass("https://api answers"));
+        assert_eq!(found[0].verdict, Verdict::Fail);
+        assert_eq!(found[0].observed, "https://api answers; missing permissions: list Node, list Pod");
+        for result in &found[1..4] {
+            assert_eq!((result.verdict, result.depends_on), (Verdict::Unknown, Some("api")), "{result:?}");
+        }
+        assert_eq!(found[4].verdict, Verdict::Pass);
+        let without = judged(Judged::skipped("not run"));
+        assert!(without[1].observed.starts_with("no permission to"), "each check keeps its reason");
+        let broken = judged(Judged::fail("the API cannot be used", "x"));
+        assert_eq!(broken[0].observed, "the API cannot be used");
+    }
+}

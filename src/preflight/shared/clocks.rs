@@ -1,0 +1,57 @@
+//! `clocks`: whether the clock of each API server agrees with this host's.
+
+use crate::preflight::reading::{Reading, ServerState};
+use crate::preflight::{Check, Judged};
+
+/// Returns the check. `why`: why it matters before this change.
+pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
+    Check {
+        name: "clocks",
+        why,
+        judge: |input| Box::pin(async move { Ok(judge(input.as_ref().server_states().await?)) }),
+    }
+}
+
+/// Largest accepted clock difference in milliseconds. The repair loop deletes orphaned addresses that are 5 s old (`repairip.go`,
+/// v1.36.3), and in tests a difference of 10 s was too large.
+const MOST_SKEW: i64 = 1000;
+
+/// Checks the clocks: the difference from this host's clock must be at most a second.
+fn judge(states: &[ServerState]) -> Judged {
+    let silent: Vec<&str> =
+        states.iter().filter(|one| one.skew.is_none()).map(|one| one.at.as_str()).collect();
+    if !silent.is_empty() || states.is_empty() {
+        return Judged::unknown(
+            format!("API servers that do not report their time: {}", silent.join(", ")),
+            "`kubectl get --raw /version` must succeed on each of them: the `Date` header of this response has the time",
+        );
+    }
+    let off = |one: &ServerState| {
+        one.skew.filter(|skew| skew.abs() > MOST_SKEW).map(|skew| format!("{}: {} ms", one.at, skew))
+    };
+    let wrong: Vec<String> = states.iter().filter_map(off).collect();
+    if wrong.is_empty() {
+        let most = states.iter().filter_map(|one| one.skew.map(i64::abs)).max().unwrap_or_default();
+        return Judged::pass(format!(
+            "the clock of each API server is within {most} ms of this host's clock (± 1 s)"
+        ));
+    }
+    Judged::fail(
+        format!("clocks differ from this host's clock: {}", wrong.join(", ")),
+        "synchronise this host's clock, or theirs (NTP): netsurgeon sets the creation time of addresses from this host's clock",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+
+    #[test]
+    fn clocks_must_be_within_a_second() {
+        let state = |skew| ServerState { at: String::new(), version: Ok("v1.36.3".into()), skew };
+        assert_eq!(judge(&[state(Some(900))]).verdict, Verdict::Pass);
+        assert_eq!(judge(&[state(Some(0)), state(Some(-1001))]).verdict, Verdict::Fail);
+        assert_eq!(judge(&[state(None)]).verdict, Verdict::Unknown);
+    }
+}

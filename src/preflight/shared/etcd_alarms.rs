@@ -1,0 +1,52 @@
+//! `etcd-alarms`: whether etcd has raised an alarm.
+
+use crate::preflight::facts::etcd_members::name;
+use crate::preflight::reading::{Reading, unread};
+use crate::preflight::{Check, Judged, Read};
+use crate::store::etcd::{Alarm, Member};
+
+/// Returns the check. `why`: why it matters before this change.
+pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
+    Check { name: "etcd-alarms", why, judge: |input| Box::pin(read(input.as_ref())) }
+}
+
+async fn read(reading: &Reading) -> Read<Judged> {
+    let raised = reading.store()?.bare().alarms().await.map_err(unread)?;
+    Ok(judge(reading.members().await?, &raised))
+}
+
+/// Checks the alarms. Every alarm is a failure.
+pub fn judge(members: &[Member], alarms: &[(u64, Alarm)]) -> Judged {
+    let of =
+        |id: &u64| members.iter().find(|member| member.id == *id).map_or_else(|| format!("{id:x}"), name);
+    let Some((_, kind)) = alarms.first() else { return Judged::pass("no alarms") };
+    let words = |(id, kind): &(u64, Alarm)| match kind {
+        Alarm::NoSpace => format!("NOSPACE on `{}`", of(id)),
+        Alarm::Corrupt => format!("CORRUPT on `{}`", of(id)),
+    };
+    let seen: Vec<String> = alarms.iter().map(words).collect();
+    let remedy = match kind {
+        Alarm::NoSpace => {
+            "make room: `etcdctl compact REVISION`, `etcdctl defrag --cluster`, or a larger `--quota-backend-bytes`; then \
+             `etcdctl alarm disarm`"
+        }
+        Alarm::Corrupt => "replace that member: remove it, delete its data, add it again",
+    };
+    Judged::fail(seen.join(", "), remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+    use crate::preflight::facts::etcd_members::testing::member;
+
+    #[test]
+    fn alarms_are_reported_with_their_members() {
+        assert_eq!(judge(&[member(1)], &[]).verdict, Verdict::Pass);
+        let found = judge(&[member(1)], &[(1, Alarm::NoSpace), (2, Alarm::Corrupt)]);
+        assert_eq!(found.verdict, Verdict::Fail);
+        assert_eq!(found.observed, "NOSPACE on `etcd-1`, CORRUPT on `2`");
+        assert!(found.remedy.contains("alarm disarm"));
+    }
+}

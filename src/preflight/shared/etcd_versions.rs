@@ -1,0 +1,42 @@
+//! `etcd-versions`: whether all etcd members have the same minor version.
+
+use crate::preflight::facts::etcd_members::statuses;
+use crate::preflight::reading::Reading;
+use crate::preflight::{Check, Judged, one_minor};
+use crate::store::etcd::Member;
+
+/// Returns the check. `why`: why it matters before this change.
+pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
+    Check {
+        name: "etcd-versions",
+        why,
+        judge: |input| Box::pin(async move { Ok(judge(input.as_ref().members().await?)) }),
+    }
+}
+
+/// Checks whether all members have the same minor version.
+pub fn judge(members: &[Member]) -> Judged {
+    one_minor(
+        "member",
+        statuses(members).map(|status| status.version.as_str()),
+        "finish the upgrade of etcd first",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+    use crate::preflight::facts::etcd_members::testing::member;
+
+    #[test]
+    fn versions_must_have_one_minor_version() {
+        let with = |version: &str| {
+            let mut found = member(1);
+            found.status.as_mut().unwrap().version = version.to_string();
+            found
+        };
+        assert_eq!(judge(&[with("3.6.16"), with("3.6.14")]).verdict, Verdict::Pass);
+        assert_eq!(judge(&[with("3.6.16"), with("3.5.21")]).verdict, Verdict::Fail);
+    }
+}

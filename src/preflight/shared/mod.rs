@@ -1,0 +1,16 @@
+//! Checks that several commands share. Why such a check matters differs between the commands.
+
+pub mod api;
+pub mod api_servers;
+pub mod api_versions;
+pub mod authorization;
+pub mod clocks;
+pub mod etcd_alarms;
+pub mod etcd_members;
+pub mod etcd_space;
+pub mod etcd_versions;
+pub mod gitops;
+pub mod images;
+pub mod secrets_at_rest;
+pub mod ssh;
+pub mod zones;

@@ -1,0 +1,67 @@
+//! `secrets-at-rest`: whether the Secrets in etcd are encrypted.
+
+use crate::preflight::reading::Reading;
+use crate::preflight::{Check, Judged, Read};
+use crate::wire::Envelope;
+
+/// Returns the check. `why`: why it matters before this change.
+pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
+    Check { name: "secrets-at-rest", why, judge: |input| Box::pin(read(input.as_ref())) }
+}
+
+async fn read(reading: &Reading) -> Read<Judged> {
+    let mut found = Secrets::default();
+    reading.each_secret(|record| found.take(record.value)).await?;
+    Ok(judge(found))
+}
+
+/// Number of stored Secrets, by encryption.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Secrets {
+    /// Number of encrypted Secrets.
+    encrypted: usize,
+    /// Number of unencrypted Secrets.
+    plain: usize,
+}
+
+impl Secrets {
+    /// Counts a stored Secret.
+    fn take(&mut self, value: &[u8]) {
+        let is_encrypted = matches!(Envelope::of(value), Ok(Envelope::Encrypted { .. }));
+        let count = if is_encrypted { &mut self.encrypted } else { &mut self.plain };
+        *count = count.saturating_add(1);
+    }
+}
+
+/// Checks for unencrypted Secrets: every snapshot contains them, too.
+fn judge(found: Secrets) -> Judged {
+    let Secrets { encrypted, plain } = found;
+    let all = encrypted.saturating_add(plain);
+    match plain {
+        0 if all == 0 => Judged::pass("no Secrets"),
+        0 => Judged::pass(format!("all {all} are encrypted")),
+        plain => Judged::warn(
+            format!("{plain} of {all} are stored unencrypted, also in every snapshot"),
+            "give every API server an `--encryption-provider-config`, then rewrite them: `kubectl get secrets -A -o json | \
+             kubectl replace -f -` (docs/encryption.md); until then restrict access to snapshots",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Verdict;
+
+    #[test]
+    fn unencrypted_secret_is_a_warning() {
+        let mut found = Secrets::default();
+        assert_eq!(judge(found).verdict, Verdict::Pass);
+        found.take(b"k8s:enc:secretbox:v1:key1:xx");
+        assert_eq!(judge(found), Judged::pass("all 1 are encrypted"));
+        found.take(b"k8s\0");
+        let judged = judge(found);
+        assert_eq!(judged.verdict, Verdict::Warn);
+        assert!(judged.observed.starts_with("1 of 2 are stored unencrypted"), "{judged:?}");
+    }
+}
