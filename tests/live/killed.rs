@@ -321,6 +321,7 @@ async fn killed(era: Era, when: When, enough: usize) {
         settled(&lab, &start).await;
         forget(&lab).await;
         rounds += 1;
+        println!("{era:?}: killed {} of {enough} times", killer.kills);
     }
     println!("{era:?}: killed {} times in {rounds} rounds forward and back", killer.kills);
     assert!(killer.kills >= enough, "killed {} times", killer.kills);
