@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1;
 use serde::Deserialize;
 
+use super::accessors::{has_condition, name};
 use super::node_proxy::node_proxy_refusal;
 use super::{Cluster, ClusterError};
 
@@ -29,13 +30,10 @@ impl Node {
         let status = object.status.as_ref();
         let addresses = status.into_iter().flat_map(|status| status.addresses.iter().flatten());
         let internal = addresses.filter(|address| address.type_ == "InternalIP");
-        let conditions = status.into_iter().flat_map(|status| status.conditions.iter().flatten());
-        let is_ready =
-            |condition: &v1::NodeCondition| condition.type_ == "Ready" && condition.status == "True";
         Self {
-            name: object.metadata.name.clone().unwrap_or_default(),
+            name: name(object).to_string(),
             internal_ips: internal.filter_map(|address| address.address.parse().ok()).collect(),
-            ready: conditions.into_iter().any(is_ready),
+            ready: has_condition(object, "Ready"),
         }
     }
 }

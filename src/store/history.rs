@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::{Entry, Key, KeyRange, Revision};
+use super::{CommitError, Entry, Key, KeyRange, Revision, Transaction};
 
 /// The version of a key at one revision.
 #[derive(Debug, Clone)]
@@ -25,6 +25,35 @@ impl History {
     /// Adds a version of a key, which must be newer than the earlier versions.
     pub(super) fn push(&mut self, key: Key, revision: Revision, entry: Option<Entry>) {
         self.keys.entry(key).or_default().push(Version { revision, entry: entry.map(Arc::new) });
+    }
+
+    /// Executes a transaction at the revision after `newest`, and returns this revision. Fails before any change if a condition
+    /// does not hold. `base` returns the entry of a key that has no version here. A created key gets the lease (0 for none).
+    pub(super) fn commit<'b>(
+        &mut self,
+        transaction: &Transaction,
+        newest: Revision,
+        base: impl Fn(&Key) -> Option<&'b Entry>,
+        lease: i64,
+    ) -> Result<Revision, CommitError> {
+        if let Some(conflict) = transaction.first_conflict(|key| self.current(key, newest, &base)) {
+            return Err(conflict);
+        }
+        let revision = Revision(newest.0.saturating_add(1));
+        for change in &transaction.changes {
+            let entry = change.outcome(self.current(&change.key, newest, &base), revision, lease);
+            self.push(change.key.clone(), revision, entry);
+        }
+        Ok(revision)
+    }
+
+    fn current<'h, 'b: 'h>(
+        &'h self,
+        key: &Key,
+        newest: Revision,
+        base: &impl Fn(&Key) -> Option<&'b Entry>,
+    ) -> Option<&'h Entry> {
+        self.version_at(key, newest).map_or_else(|| base(key), |version| version.entry.as_deref())
     }
 
     /// Returns the version of a key at a revision; `None` if the key has no version up to this revision.

@@ -12,10 +12,9 @@ use async_trait::async_trait;
 
 use super::history::History;
 use super::lease::{Granted, LeaseId, LeaseStore};
-use super::transaction::KeyState;
 use super::{
     Action, Change, CommitError, Entry, Expected, Key, KeyRange, ReadStore, Revision, StoreError,
-    Transaction, Visitor, WriteStore,
+    Transaction, Visitor, WriteStore, readable,
 };
 
 /// A store in memory. See the module documentation.
@@ -109,15 +108,7 @@ impl MemoryStore {
 
 impl State {
     fn readable(&self, at: Option<Revision>) -> Result<Revision, StoreError> {
-        let Some(asked) = at else { return Ok(self.newest) };
-        let oldest = self.compacted.max(Revision(1));
-        if asked < oldest {
-            Err(StoreError::Compacted { asked, oldest })
-        } else if asked > self.newest {
-            Err(StoreError::FutureRevision { asked, newest: self.newest })
-        } else {
-            Ok(asked)
-        }
+        readable(at, self.compacted.max(Revision(1)), self.newest)
     }
 
     fn live(&self, key: &Key) -> Option<&Entry> {
@@ -145,20 +136,9 @@ impl State {
         if lease.is_some_and(|lease| !self.leases.contains_key(&lease)) {
             return Err(CommitError::Refused { reason: "the lease does not exist".to_string() });
         }
-        if let Some(conflict) = transaction.first_conflict(|key| self.live(key).map(KeyState::from)) {
-            return Err(conflict);
-        }
-        let revision = Revision(self.newest.0.saturating_add(1));
-        for change in &transaction.changes {
-            let before = self.live(&change.key).map(KeyState::from);
-            let mut entry = change.outcome(before, revision);
-            if let (Some(entry), Some(lease), None) = (&mut entry, lease, before) {
-                entry.lease = lease.0;
-            }
-            self.history.push(change.key.clone(), revision, entry);
-        }
-        self.newest = revision;
-        Ok(revision)
+        let lease = lease.map_or(0, |lease| lease.0);
+        self.newest = self.history.commit(transaction, self.newest, |_| None, lease)?;
+        Ok(self.newest)
     }
 }
 

@@ -142,10 +142,35 @@ pub trait ReadStore: Send + Sync {
         visitor: &mut Visitor<'_>,
     ) -> Result<Revision, StoreError>;
 
+    /// Returns the entries that [`Self::scan`] visits, and the revision. Holds all of them in memory, so use it for few keys.
+    async fn entries(
+        &self,
+        ranges: &[KeyRange],
+        at: Option<Revision>,
+    ) -> Result<(Revision, Vec<Entry>), StoreError> {
+        let mut entries = Vec::new();
+        let mut visitor = |record: Record<'_>| {
+            entries.push(record.to_entry());
+            ControlFlow::Continue(())
+        };
+        let revision = self.scan(ranges, at, &mut visitor).await?;
+        Ok((revision, entries))
+    }
+
     /// Returns the approximate number of keys in a range, to allocate memory before a scan. `None` if the store cannot estimate
     /// the number without reading.
     fn count_hint(&self, _range: &KeyRange) -> Option<usize> {
         None
+    }
+}
+
+/// Returns the revision to read: `at`, or the newest revision. Fails like [`ReadStore::scan`].
+fn readable(at: Option<Revision>, oldest: Revision, newest: Revision) -> Result<Revision, StoreError> {
+    match at {
+        Some(asked) if asked < oldest => Err(StoreError::Compacted { asked, oldest }),
+        Some(asked) if asked > newest => Err(StoreError::FutureRevision { asked, newest }),
+        Some(asked) => Ok(asked),
+        None => Ok(newest),
     }
 }
 

@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 
 use super::history::{History, Version};
-use super::transaction::KeyState;
 use super::{
     CommitError, Entry, Key, KeyRange, ReadStore, Record, Revision, StoreError, Transaction, Visit, Visitor,
     WriteStore,
@@ -56,13 +55,8 @@ impl Overlay {
         self.base_revision
     }
 
-    /// Returns the keys that were written or deleted in the overlay, in key order. Includes keys that have their old content
-    /// again.
-    pub fn changed_keys(&self) -> Vec<Key> {
-        self.changes().into_iter().map(|change| change.key).collect()
-    }
-
-    /// Returns all changed keys with their current content, in key order.
+    /// Returns the keys that were written or deleted in the overlay with their current content, in key order. Includes keys that
+    /// have their old content again.
     pub fn changes(&self) -> Vec<OverlayChange> {
         let state = self.lock();
         let everything = KeyRange::everything();
@@ -80,26 +74,11 @@ impl Overlay {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn base_get(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
-        let mut found = None;
-        let mut visitor = |record: Record<'_>| {
-            found = Some(record.to_entry());
-            ControlFlow::Break(())
-        };
-        self.base.scan(&[KeyRange::exact(key)], Some(self.base_revision), &mut visitor).await?;
-        Ok(found)
-    }
-
     /// Reads the keys of the conditions in one scan. For keys outside its scope, a snapshot scans its whole file on every read.
-    async fn base_states(&self, keys: &[&Key]) -> Result<HashMap<Key, KeyState>, StoreError> {
-        let mut states = HashMap::with_capacity(keys.len());
+    async fn base_entries(&self, keys: &[&Key]) -> Result<HashMap<Key, Entry>, StoreError> {
         let ranges: Vec<_> = keys.iter().map(|key| KeyRange::exact(key)).collect();
-        let mut visitor = |record: Record<'_>| {
-            states.insert(Key::from(record.key), KeyState::from(record));
-            ControlFlow::Continue(())
-        };
-        self.base.scan(&ranges, Some(self.base_revision), &mut visitor).await?;
-        Ok(states)
+        let (_, entries) = self.base.entries(&ranges, Some(self.base_revision)).await?;
+        Ok(entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect())
     }
 
     /// Visits one range of the merged keys of base and overlay. The overlay's keys are copied first, so that no lock is held
@@ -170,10 +149,11 @@ impl ReadStore for Overlay {
             let state = self.lock();
             state.history.version_at(key, state.newest).map(|version| version.entry.clone())
         };
-        match own {
-            Some(entry) => Ok(entry.map(|entry| (*entry).clone())),
-            None => self.base_get(key).await,
+        if let Some(entry) = own {
+            return Ok(entry.map(|entry| (*entry).clone()));
         }
+        let (_, mut entries) = self.base.entries(&[KeyRange::exact(key)], Some(self.base_revision)).await?;
+        Ok(entries.pop())
     }
 
     /// Scans like [`ReadStore::scan`]. The overlay has all revisions from its base revision on. An older revision is read from
@@ -206,22 +186,11 @@ impl WriteStore for Overlay {
     async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError> {
         transaction.validate()?;
         // The base is read at a fixed revision, so it can be read before the lock is taken.
-        let base = self.base_states(&transaction.condition_keys()).await?;
+        let base = self.base_entries(&transaction.condition_keys()).await?;
         let mut state = self.lock();
-        let revision = Revision(state.newest.0.saturating_add(1));
-        let before = |state: &State, key: &Key| match state.history.version_at(key, state.newest) {
-            Some(version) => version.entry.as_deref().map(KeyState::from),
-            None => base.get(key).copied(),
-        };
-        if let Some(conflict) = transaction.first_conflict(|key| before(&state, key)) {
-            return Err(conflict);
-        }
-        for change in &transaction.changes {
-            let entry = change.outcome(before(&state, &change.key), revision);
-            state.history.push(change.key.clone(), revision, entry);
-        }
-        state.newest = revision;
-        Ok(revision)
+        let newest = state.newest;
+        state.newest = state.history.commit(transaction, newest, |key| base.get(key), 0)?;
+        Ok(state.newest)
     }
 }
 

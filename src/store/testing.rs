@@ -1,13 +1,10 @@
 //! Generates random transactions for the property tests of the memory store and the overlay.
 
 use std::future::Future;
-use std::ops::ControlFlow;
 
 use proptest::prelude::*;
 
-use super::{
-    Action, Change, Entry, Expected, Guard, Key, KeyRange, ReadStore, Record, Revision, Transaction,
-};
+use super::{Action, Change, Entry, Expected, Guard, Key, KeyRange, ReadStore, Revision, Transaction};
 
 /// A planned change of one of a few keys. When the transaction is built, the change expects the current state of the key. Only
 /// changes that must fail expect another state.
@@ -60,13 +57,7 @@ pub(super) fn build(wishes: &[Wish], now: impl Fn(&Key) -> Option<Entry>) -> Tra
 
 /// Returns all keys of a store at a revision.
 pub(super) async fn everything(store: &dyn ReadStore, at: Revision) -> Vec<Entry> {
-    let mut entries = Vec::new();
-    let mut visitor = |record: Record<'_>| {
-        entries.push(record.to_entry());
-        ControlFlow::Continue(())
-    };
-    store.scan(&[KeyRange::everything()], Some(at), &mut visitor).await.unwrap();
-    entries
+    store.entries(&[KeyRange::everything()], Some(at)).await.unwrap().1
 }
 
 /// Runs a future that does not wait for I/O or timers.

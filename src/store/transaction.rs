@@ -6,34 +6,14 @@
 
 use std::collections::HashSet;
 
-use super::{Action, Change, CommitError, Entry, Expected, Guard, Key, Record, Revision, Transaction};
+use super::{Action, Change, CommitError, Entry, Expected, Guard, Key, Revision, Transaction};
 
-/// The fields of a key that conditions check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct KeyState {
-    /// Revision of the key's creation.
-    pub create_revision: Revision,
-    /// Revision of the last change of the key.
-    pub mod_revision: Revision,
-    /// Number of writes since the creation of the key.
-    pub version: i64,
-    /// Lease id of the key; 0 without a lease.
-    pub lease: i64,
-}
-
-impl From<&Entry> for KeyState {
-    fn from(entry: &Entry) -> Self {
-        Self::from(entry.as_record())
-    }
-}
-
-impl From<Record<'_>> for KeyState {
-    fn from(record: Record<'_>) -> Self {
-        Self {
-            create_revision: record.create_revision,
-            mod_revision: record.mod_revision,
-            version: record.version,
-            lease: record.lease,
+impl Expected {
+    /// Whether the key has the expected state. `found` is the compared revision; `None` if the key does not exist.
+    fn holds(self, found: Option<Revision>) -> bool {
+        match self {
+            Self::Absent => found.is_none(),
+            Self::At(revision) => found == Some(revision),
         }
     }
 }
@@ -48,11 +28,7 @@ impl Guard {
 
     /// Whether the precondition holds. `entry` is the current entry of its key; `None` if the key does not exist.
     pub fn holds(&self, entry: Option<&Entry>) -> bool {
-        let found = self.found(entry.map(KeyState::from));
-        match self.expected() {
-            Expected::Absent => found.is_none(),
-            Expected::At(revision) => found == Some(revision),
-        }
+        self.expected().holds(self.found(entry))
     }
 
     /// Returns the expected state of the precondition's key.
@@ -64,10 +40,10 @@ impl Guard {
     }
 
     /// Returns the revision that the precondition compares: the creation or the last change.
-    fn found(&self, state: Option<KeyState>) -> Option<Revision> {
+    fn found(&self, entry: Option<&Entry>) -> Option<Revision> {
         match self {
-            Self::SameCreation(..) => state.map(|state| state.create_revision),
-            Self::Unchanged(..) | Self::Absent(_) => state.map(|state| state.mod_revision),
+            Self::SameCreation(..) => entry.map(|entry| entry.create_revision),
+            Self::Unchanged(..) | Self::Absent(_) => entry.map(|entry| entry.mod_revision),
         }
     }
 }
@@ -114,36 +90,37 @@ impl Transaction {
         self.conditions().map(|(key, _, _)| key).filter(|key| seen.insert(*key)).collect()
     }
 
-    /// Returns a conflict for the first condition that does not hold. Preconditions are checked first.
-    pub(super) fn first_conflict(&self, state: impl Fn(&Key) -> Option<KeyState>) -> Option<CommitError> {
+    /// Returns a conflict for the first condition that does not hold. Preconditions are checked first. `current` returns the
+    /// current entry of a key.
+    pub(super) fn first_conflict<'e>(
+        &self,
+        current: impl Fn(&Key) -> Option<&'e Entry>,
+    ) -> Option<CommitError> {
         self.conditions().find_map(|(key, expected, guard)| {
-            let state = state(key);
+            let entry = current(key);
             let found =
-                guard.map_or_else(|| state.map(|state| state.mod_revision), |guard| guard.found(state));
-            let holds = match expected {
-                Expected::Absent => found.is_none(),
-                Expected::At(revision) => found == Some(revision),
-            };
-            (!holds).then(|| CommitError::Conflict { key: key.clone(), expected, found })
+                guard.map_or_else(|| entry.map(|entry| entry.mod_revision), |guard| guard.found(entry));
+            (!expected.holds(found)).then(|| CommitError::Conflict { key: key.clone(), expected, found })
         })
     }
 }
 
 impl Change {
-    /// Returns the entry after the change at this revision; `None` if the change deletes the key.
+    /// Returns the entry after the change at this revision; `None` if the change deletes the key. A created key gets the lease (0
+    /// for none).
     ///
     /// The rules are the same as in etcd's `storeTxnWrite.put` (server/storage/mvcc/kvstore_txn.go, v3.6.16). A creation starts
     /// at version 1 with its own revision. An update keeps the creation revision and increments the version. An update also keeps
     /// the lease of the key (`ignore_lease` of etcd's `PutRequest`), so that an update of an object does not change its expiry.
-    pub(super) fn outcome(&self, before: Option<KeyState>, revision: Revision) -> Option<Entry> {
+    pub(super) fn outcome(&self, before: Option<&Entry>, revision: Revision, lease: i64) -> Option<Entry> {
         let Action::Put(value) = &self.action else { return None };
         Some(Entry {
             key: self.key.clone(),
             value: value.clone(),
-            create_revision: before.map_or(revision, |state| state.create_revision),
+            create_revision: before.map_or(revision, |entry| entry.create_revision),
             mod_revision: revision,
-            version: before.map_or(1, |state| state.version.saturating_add(1)),
-            lease: before.map_or(0, |state| state.lease),
+            version: before.map_or(1, |entry| entry.version.saturating_add(1)),
+            lease: before.map_or(lease, |entry| entry.lease),
         })
     }
 }

@@ -6,12 +6,11 @@
 //! Services.
 
 use std::net::Ipv4Addr;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use etcd_client::{Client, Txn, TxnOp};
 use netsurgeon::store::snapshot::SnapshotStore;
-use netsurgeon::store::{Entry, ReadStore, Record};
+use netsurgeon::store::{Entry, ReadStore};
 use netsurgeon::survey::Layout;
 use netsurgeon::wire::FieldEdit;
 use netsurgeon::wire::edit::{self, FieldChange};
@@ -82,13 +81,7 @@ async fn make(count: usize, file: &Path) {
 /// Returns what a survey reads from the fixture.
 async fn copied(fixture: &Path, layout: &Layout) -> Vec<Entry> {
     let store = SnapshotStore::open(fixture, &layout.surveyed()).expect("the fixture");
-    let mut entries = Vec::new();
-    let mut visitor = |record: Record<'_>| {
-        entries.push(record.to_entry());
-        ControlFlow::Continue(())
-    };
-    store.scan(&layout.surveyed(), None, &mut visitor).await.expect("the fixture");
-    entries
+    store.entries(&layout.surveyed(), None).await.expect("the fixture").1
 }
 
 fn widen(pairs: &mut [Entry], layout: &Layout) {

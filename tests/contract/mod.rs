@@ -38,13 +38,7 @@ pub async fn scan(
     ranges: &[KeyRange],
     at: Option<Revision>,
 ) -> Result<(Revision, Vec<Entry>), StoreError> {
-    let mut entries = Vec::new();
-    let mut visitor = |record: Record<'_>| {
-        entries.push(record.to_entry());
-        ControlFlow::Continue(())
-    };
-    let revision = store.scan(ranges, at, &mut visitor).await?;
-    Ok((revision, entries))
+    store.entries(ranges, at).await
 }
 
 /// Every key of the store.

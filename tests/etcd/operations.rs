@@ -1,14 +1,13 @@
 //! `netsurgeon ranges rewrite` and `netsurgeon operation` on a real etcd that holds what a real API server has stored; no API
 //! server runs.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use netsurgeon::operation::{LeaseHolder, Lock};
 use netsurgeon::store::snapshot::SnapshotStore;
-use netsurgeon::store::{KeyRange, ReadStore as _, Record};
+use netsurgeon::store::{KeyRange, ReadStore as _};
 use netsurgeon::survey::{Layout, Survey};
 use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::{Field, FieldEdit};
@@ -38,12 +37,8 @@ impl Drifted {
         let etcd = plain(EtcdVersion::Current).await;
         let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/dualwrite.snapshot.db");
         let fixture = SnapshotStore::open(&file, &[KeyRange::everything()]).expect("a fixture");
-        let mut entries = Vec::new();
-        let mut visitor = |record: Record<'_>| {
-            entries.push(record.to_entry());
-            ControlFlow::Continue(())
-        };
-        fixture.scan(&[KeyRange::everything()], None, &mut visitor).await.expect("a fixture can be read");
+        let (_, entries) =
+            fixture.entries(&[KeyRange::everything()], None).await.expect("a fixture can be read");
         for entry in entries {
             etcd.put(&entry.key.to_string(), entry.value).await;
         }

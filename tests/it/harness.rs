@@ -103,13 +103,7 @@ pub fn fixture_file(name: &str) -> PathBuf {
 pub async fn entries(name: &str) -> Vec<Entry> {
     let everything = [KeyRange::everything()];
     let store = SnapshotStore::open(&fixture_file(name), &everything).expect("a fixture");
-    let mut entries = Vec::new();
-    let mut visitor = |record: Record<'_>| {
-        entries.push(record.to_entry());
-        ControlFlow::Continue(())
-    };
-    store.scan(&everything, None, &mut visitor).await.expect("a fixture can be read");
-    entries
+    store.entries(&everything, None).await.expect("a fixture can be read").1
 }
 
 impl Bench {

@@ -24,7 +24,7 @@ Examples:
       | netsurgeon inspect decode
   etcdctl get /registry/ranges/serviceips -w json | jq -r '.kvs[0].value' |
     netsurgeon inspect decode --input base64")]
-pub(super) struct DecodeArgs {
+pub struct DecodeArgs {
     /// The file, or `-` for stdin
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
@@ -60,7 +60,7 @@ pub(super) fn run(context: &Context, args: &DecodeArgs) -> Result<Outcome, Failu
         context.output.yaml(&object)?;
     } else {
         let shown = Shown { version: 1, encoding: view::encoding(&value), size: value.len(), object };
-        context.output.data(&shown, |_| Ok(String::new()))?;
+        context.output.data(&shown, |_| String::new())?;
     }
     Ok(Outcome::Done)
 }

@@ -36,7 +36,7 @@ Examples:
   # the live etcd, then and now
   netsurgeon inspect diff --from-revision 12000
   netsurgeon inspect diff before.db after.db --under /registry/services/specs/")]
-pub(super) struct DiffArgs {
+pub struct DiffArgs {
     /// The old snapshot file
     #[arg(value_name = "OLD")]
     old: Option<PathBuf>,
@@ -104,7 +104,7 @@ pub(super) async fn run(context: &Context, args: &DiffArgs) -> Result<Outcome, F
         (old_reader.finish(), new_reader.finish())
     });
     (found.old.revision, found.new.revision) = (merged.0?, merged.1?);
-    context.output.data(&found, |output| Ok(found.text(output)))?;
+    context.output.data(&found, |output| found.text(output))?;
     let (only_old, only_new, changed) = (found.only_old.len(), found.only_new.len(), found.changed.len());
     context.output.progress(&format!(
         "old: {}, revision {}\nnew: {}, revision {}\n{only_old} only in old, {only_new} only in new, \

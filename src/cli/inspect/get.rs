@@ -29,7 +29,7 @@ Examples:
   netsurgeon inspect get node n1 --at-revision 12345
   netsurgeon inspect get /registry/services/specs/default/kubernetes \\
       --raw > value.bin")]
-pub(super) struct GetArgs {
+pub struct GetArgs {
     /// A key, or a resource: service, ipaddress, servicecidr, range, node, pod, ...
     #[arg(value_name = "KEY|RESOURCE")]
     resource: String,
@@ -109,19 +109,14 @@ pub(super) async fn run(context: &Context, args: &GetArgs) -> Result<Outcome, Fa
         context.output.yaml(&object)?;
     } else {
         let shown = Shown { version: 1, store: opened.store.describe(), record, object };
-        context.output.data(&shown, |_| Ok(String::new()))?;
+        context.output.data(&shown, |_| String::new())?;
     }
     Ok(Outcome::Done)
 }
 
 async fn read(opened: &Opened, key: &Key) -> Result<Option<Entry>, Failure> {
-    let mut found = None;
-    let mut visitor = |record: Record<'_>| {
-        found = Some(record.to_entry());
-        ControlFlow::Break(())
-    };
-    opened.store.scan(&[KeyRange::exact(key)], opened.at, &mut visitor).await?;
-    Ok(found)
+    let (_, mut entries) = opened.store.entries(&[KeyRange::exact(key)], opened.at).await?;
+    Ok(entries.pop())
 }
 
 fn refuse_secret(opened: &Opened, entry: &Entry) -> Result<(), Failure> {

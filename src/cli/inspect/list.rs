@@ -23,7 +23,7 @@ Examples:
   netsurgeon inspect list --summary
   netsurgeon inspect list --kind Service --snapshot backup.db
   netsurgeon inspect list /registry/ranges/ -o json")]
-pub(super) struct ListArgs {
+pub struct ListArgs {
     /// Only keys with this prefix [default: the API server's prefix]
     #[arg(value_name = "PREFIX")]
     prefix: Option<String>,
@@ -153,7 +153,7 @@ struct Printer {
 
 impl Printer {
     fn new(format: Format, quiet: bool) -> Self {
-        Self { lines: Lines::new(), format, quiet }
+        Self { lines: Lines::default(), format, quiet }
     }
 
     fn begin(&mut self, store: &str) -> Result<(), Failure> {
@@ -211,6 +211,6 @@ fn summary(
             let kind = if count.kind.is_empty() { "-" } else { &count.kind };
             [kind.to_string(), count.encoding.to_string(), count.count.to_string(), count.size.to_string()]
         });
-        Ok(table(["KIND", "ENCODING", "COUNT", "BYTES"], rows))
+        table(["KIND", "ENCODING", "COUNT", "BYTES"], rows)
     })
 }

@@ -25,17 +25,10 @@ pub enum State {
     Reset,
 }
 
+/// Formats the name of the state, as in the journal.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Started => "started",
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::UndoStarted => "undo-started",
-            Self::UndoDone => "undo-done",
-            Self::UndoFailed => "undo-failed",
-            Self::Reset => "reset",
-        })
+        self.serialize(f)
     }
 }
 

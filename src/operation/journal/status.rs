@@ -126,20 +126,8 @@ mod tests {
     #[test]
     fn statuses_of_older_journals_are_read() {
         let named = |name: &str| serde_json::from_str::<Status>(&format!("\"{name}\"")).unwrap();
-        let older = [
-            ("running", Status::Running),
-            ("paused", Status::Paused),
-            ("held", Status::Soaking),
-            ("stopped", Status::Stopped),
-            ("failed", Status::Stopped),
-            ("stuck", Status::Stuck),
-            ("done", Status::Done),
-            ("rolled-back", Status::RolledBack),
-            ("removing", Status::Removing),
-        ];
-        for (name, status) in older {
-            assert_eq!(named(name), status, "{name}");
-        }
+        assert_eq!(named("held"), Status::Soaking);
+        assert_eq!(named("failed"), Status::Stopped);
     }
 
     #[test]

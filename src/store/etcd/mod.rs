@@ -27,7 +27,6 @@ pub use self::options::EtcdOptions;
 use self::connection::{Connection, Request};
 use self::failure::{Failure, Kind};
 use super::lease::LeaseId;
-use super::transaction::KeyState;
 use super::{
     Access, Action, CommitError, Entry, Expected, Guard, Key, KeyRange, ReadStore, Record, Revision,
     StoreError, Transaction, Visitor, WriteStore,
@@ -242,9 +241,9 @@ impl EtcdStore {
             TxnOpResponse::Get(found) => found.kvs(),
             _ => &[],
         });
-        let states: HashMap<&[u8], KeyState> =
-            found.map(|found| (found.key(), KeyState::from(record(found)))).collect();
-        let conflict = transaction.first_conflict(|key| states.get(key.as_bytes()).copied());
+        let entries: HashMap<&[u8], Entry> =
+            found.map(|found| (found.key(), record(found).to_entry())).collect();
+        let conflict = transaction.first_conflict(|key| entries.get(key.as_bytes()));
         conflict.unwrap_or_else(|| {
             let reason = "it refused a transaction although all its conditions hold".to_string();
             CommitError::Store(StoreError::Server { endpoints: self.connection.endpoints(), reason })

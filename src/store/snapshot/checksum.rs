@@ -2,8 +2,7 @@
 //! for the result only at the end.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, LazyLock};
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
@@ -12,12 +11,11 @@ use super::fault::Fault;
 use super::file::SnapshotFile;
 use crate::store::StoreError;
 
-/// The verification of a checksum, in progress or finished.
+/// The verification of a checksum, in progress or finished. The first reader waits for its thread.
 #[derive(Debug)]
-pub(super) struct Checksum {
-    running: Mutex<Option<JoinHandle<Outcome>>>,
-    outcome: OnceLock<Outcome>,
-}
+pub(super) struct Checksum(LazyLock<Outcome, Join>);
+
+type Join = Box<dyn FnOnce() -> Outcome + Send>;
 
 /// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,20 +32,24 @@ impl Checksum {
     /// Starts to check the checksum of a file, if the file has a checksum.
     pub(super) fn begin(file: &Arc<SnapshotFile>, path: &Path) -> Self {
         if !file.has_checksum() {
-            return Self { running: Mutex::new(None), outcome: OnceLock::from(Outcome::Passed) };
+            return Self(LazyLock::new(Box::new(|| Outcome::Passed)));
         }
         let own = Arc::clone(file);
         let thread = std::thread::Builder::new().name(format!("sha256 {}", path.display()));
-        match thread.spawn(move || compare(&own)) {
-            Ok(handle) => Self { running: Mutex::new(Some(handle)), outcome: OnceLock::new() },
+        let join: Join = if let Ok(handle) = thread.spawn(move || compare(&own)) {
+            let failed = "the thread that computes the checksum failed";
+            Box::new(move || handle.join().unwrap_or_else(|_| Outcome::Failed(failed.to_string())))
+        } else {
             // The thread could not be started, so the checksum is computed in this thread.
-            Err(_) => Self { running: Mutex::new(None), outcome: OnceLock::from(compare(file)) },
-        }
+            let outcome = compare(file);
+            Box::new(move || outcome)
+        };
+        Self(LazyLock::new(join))
     }
 
     /// Waits for the result of the check. Fails with [`StoreError::Checksum`] if the checksum is wrong.
     pub(super) fn check(&self, path: &Path) -> Result<(), StoreError> {
-        match self.outcome.get_or_init(|| self.join()) {
+        match &*self.0 {
             Outcome::Passed => Ok(()),
             Outcome::Differs { computed, stored } => Err(StoreError::Checksum {
                 path: path.to_path_buf(),
@@ -68,15 +70,6 @@ impl Checksum {
         match (&fault, self.check(path)) {
             (Fault::Damaged { .. }, Err(error)) => error,
             _ => fault.at(path),
-        }
-    }
-
-    fn join(&self) -> Outcome {
-        let handle = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let joined = handle.map(JoinHandle::join);
-        match joined {
-            Some(Ok(outcome)) => outcome,
-            _ => Outcome::Failed("the thread that computes the checksum failed".to_string()),
         }
     }
 }

@@ -4,43 +4,33 @@
 //! 5, lease 6. The wire format is protobuf (protobuf.dev, "Encoding"). The parser is written by hand because records must borrow
 //! from the memory map: a generated message would copy every value.
 
-/// A parsed record that borrows from the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct KeyValue<'m> {
-    pub key: &'m [u8],
-    /// Offset of the key from the start of the message, in bytes.
-    pub key_offset: usize,
-    pub create_revision: i64,
-    pub mod_revision: i64,
-    pub version: i64,
-    pub value: &'m [u8],
-    pub lease: i64,
-}
+use crate::store::{Record, Revision};
 
-impl<'m> KeyValue<'m> {
-    /// Parses a whole message. Skips unknown fields. If a field is repeated, its last value counts.
-    pub(super) fn parse(message: &'m [u8]) -> Result<Self, &'static str> {
-        let mut cursor = Cursor { message, position: 0 };
-        let mut parsed = Self::default();
-        while cursor.position < message.len() {
-            let tag = cursor.varint()?;
-            match (tag >> 3, tag & 7) {
-                (1, 2) => (parsed.key_offset, parsed.key) = cursor.bytes()?,
-                (2, 0) => parsed.create_revision = cursor.signed()?,
-                (3, 0) => parsed.mod_revision = cursor.signed()?,
-                (4, 0) => parsed.version = cursor.signed()?,
-                (5, 2) => (_, parsed.value) = cursor.bytes()?,
-                (6, 0) => parsed.lease = cursor.signed()?,
-                (1..=6, _) => return Err("a field of its record has an unexpected type"),
-                (7.., 0) => _ = cursor.varint()?,
-                (7.., 1) => cursor.skip(8)?,
-                (7.., 2) => _ = cursor.bytes()?,
-                (7.., 5) => cursor.skip(4)?,
-                _ => return Err("its record is not a protobuf message"),
-            }
+/// Parses a whole message. Skips unknown fields. If a field is repeated, its last value counts. Returns the record, which borrows
+/// from the file, and the offset of its key from the start of the message, in bytes.
+pub(super) fn parse(message: &[u8]) -> Result<(Record<'_>, usize), &'static str> {
+    let mut cursor = Cursor { message, position: 0 };
+    let (create_revision, mod_revision) = (Revision(0), Revision(0));
+    let mut record = Record { key: &[], value: &[], create_revision, mod_revision, version: 0, lease: 0 };
+    let mut key_offset = 0;
+    while cursor.position < message.len() {
+        let tag = cursor.varint()?;
+        match (tag >> 3, tag & 7) {
+            (1, 2) => (key_offset, record.key) = cursor.bytes()?,
+            (2, 0) => record.create_revision = Revision(cursor.signed()?),
+            (3, 0) => record.mod_revision = Revision(cursor.signed()?),
+            (4, 0) => record.version = cursor.signed()?,
+            (5, 2) => (_, record.value) = cursor.bytes()?,
+            (6, 0) => record.lease = cursor.signed()?,
+            (1..=6, _) => return Err("a field of its record has an unexpected type"),
+            (7.., 0) => _ = cursor.varint()?,
+            (7.., 1) => cursor.skip(8)?,
+            (7.., 2) => _ = cursor.bytes()?,
+            (7.., 5) => cursor.skip(4)?,
+            _ => return Err("its record is not a protobuf message"),
         }
-        Ok(parsed)
     }
+    Ok((record, key_offset))
 }
 
 struct Cursor<'m> {

@@ -29,11 +29,10 @@ use async_trait::async_trait;
 
 use self::checksum::Checksum;
 use self::file::SnapshotFile;
-use self::message::KeyValue;
 use self::meta::Meta;
 use self::pages::Pages;
 use self::revisions::{Extent, Index};
-use super::{Entry, Key, KeyRange, ReadStore, Record, Revision, StoreError, Visitor};
+use super::{Entry, Key, KeyRange, ReadStore, Record, Revision, StoreError, Visitor, readable};
 
 /// A snapshot file, open for reading. See the module documentation.
 #[derive(Debug)]
@@ -137,16 +136,6 @@ impl SnapshotStore {
         self.index.len()
     }
 
-    fn readable(&self, at: Option<Revision>) -> Result<Revision, StoreError> {
-        let (oldest, newest) = (self.oldest_revision(), self.newest_revision());
-        match at {
-            Some(asked) if asked < oldest => Err(StoreError::Compacted { asked, oldest }),
-            Some(asked) if asked > newest => Err(StoreError::FutureRevision { asked, newest }),
-            Some(asked) => Ok(asked),
-            None => Ok(newest),
-        }
-    }
-
     fn in_scope(&self, range: &KeyRange) -> bool {
         self.scope.iter().any(|scope| {
             let ends_before = match (range.end(), scope.end()) {
@@ -165,7 +154,7 @@ impl SnapshotStore {
         at: Option<Revision>,
         mut visitor: impl FnMut(Record<'_>) -> ControlFlow<()>,
     ) -> Result<Revision, StoreError> {
-        let at = self.readable(at)?;
+        let at = readable(at, self.oldest_revision(), self.newest_revision())?;
         let content = self.file.content();
         let indexed = at == self.newest_revision() && ranges.iter().all(|range| self.in_scope(range));
         let passed = if indexed {
@@ -177,25 +166,14 @@ impl SnapshotStore {
         };
         let index = passed.as_ref().unwrap_or(&self.index);
         for range in ranges {
-            let visited = index
-                .visit(content, self.meta.page_size, range, |found| visitor(record(found)).is_continue());
+            let visited =
+                index.visit(content, self.meta.page_size, range, |record| visitor(record).is_continue());
             if !visited.map_err(|fault| self.checksum.explain(fault, &self.path))? {
                 break;
             }
         }
         self.checksum.check(&self.path)?;
         Ok(at)
-    }
-}
-
-fn record<'m>(found: &KeyValue<'m>) -> Record<'m> {
-    Record {
-        key: found.key,
-        value: found.value,
-        create_revision: Revision(found.create_revision),
-        mod_revision: Revision(found.mod_revision),
-        version: found.version,
-        lease: found.lease,
     }
 }
 

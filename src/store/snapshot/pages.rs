@@ -9,6 +9,8 @@
 //! (`InBucket`). A page header has 16 bytes: id u64, flags u16, count u16, overflow u32 (number of following pages that belong to
 //! the page). An element has 16 bytes. The position in an element counts from the start of this element.
 
+use bitvec::vec::BitVec;
+
 use super::bytes::{slice, u16_at, u32_at, u64_at};
 use super::fault::Fault;
 use super::meta::Meta;
@@ -72,11 +74,11 @@ impl<'m> Pages<'m> {
 
     /// Returns a walk over a tree, starting at its root page.
     fn walk(self, root: u64) -> Result<Walk<'m>, Fault> {
-        let words = usize::try_from(self.meta.high_water.div_ceil(64)).unwrap_or(usize::MAX);
+        let pages = usize::try_from(self.meta.high_water).unwrap_or(usize::MAX);
         let mut walk = Walk {
             pages: self,
             stack: Vec::with_capacity(DEEPEST),
-            visited: vec![0; words],
+            visited: BitVec::repeat(false, pages),
             last_key: None,
             over: false,
         };
@@ -95,7 +97,7 @@ impl<'m> Pages<'m> {
         }
         let page = Page { id: bucket.page, offset, bytes, is_leaf: true, count: u64::from(count) };
         let stack = vec![Position::start_of(page)];
-        Ok(Walk { pages: self, stack, visited: Vec::new(), last_key: None, over: false })
+        Ok(Walk { pages: self, stack, visited: BitVec::new(), last_key: None, over: false })
     }
 
     /// Reads a page. The page `parent` refers to it at offset `reference`, in bytes from the start of the file.
@@ -229,7 +231,7 @@ pub(super) struct Walk<'m> {
     pages: Pages<'m>,
     stack: Vec<Position<'m>>,
     /// One bit per page, set when the walk enters the page.
-    visited: Vec<u64>,
+    visited: BitVec,
     last_key: Option<&'m [u8]>,
     over: bool,
 }
@@ -241,10 +243,8 @@ impl<'m> Walk<'m> {
         }
         let (page, span) = self.pages.page(id, parent, reference)?;
         for used in id..id.saturating_add(span) {
-            let word = usize::try_from(used / 64).ok().and_then(|word| self.visited.get_mut(word));
-            let bit = 1_u64.wrapping_shl(u32::try_from(used % 64).unwrap_or_default());
-            match word {
-                Some(word) if *word & bit == 0 => *word |= bit,
+            match usize::try_from(used).ok().and_then(|used| self.visited.get_mut(used)) {
+                Some(mut visited) if !*visited => *visited = true,
                 _ => return Fault::damaged(parent, reference, format!("page {used} is used twice")),
             }
         }

@@ -10,9 +10,9 @@ use std::cmp::Ordering;
 
 use super::bytes::{i64_big_endian_at, slice};
 use super::fault::Fault;
-use super::message::KeyValue;
+use super::message;
 use super::pages::{Leaf, Pages};
-use crate::store::{Key, KeyRange};
+use crate::store::{Key, KeyRange, Record};
 
 /// Number of records that are prefetched together. With one or two kilobytes each, the records fit into the smallest cache.
 const AHEAD: usize = 16;
@@ -101,13 +101,13 @@ impl Index {
         content: &'m [u8],
         page_size: u64,
         range: &KeyRange,
-        mut visitor: impl FnMut(&KeyValue<'m>) -> bool,
+        mut visitor: impl FnMut(Record<'m>) -> bool,
     ) -> Result<bool, Fault> {
         for entries in self.stretch(content, range).chunks(AHEAD) {
             bring_near(entries.iter().map(|entry| entry.message(content)));
             for entry in entries {
-                match KeyValue::parse(entry.message(content)) {
-                    Ok(key_value) if !visitor(&key_value) => return Ok(false),
+                match message::parse(entry.message(content)) {
+                    Ok((record, _)) if !visitor(record) => return Ok(false),
                     Ok(_) => {}
                     Err(reason) => {
                         let page = entry.offset.checked_div(page_size).unwrap_or_default();
@@ -263,20 +263,20 @@ fn locate(leaf: &Leaf<'_>, revision: BucketKey, scope: &Scope<'_>) -> Result<Opt
         offset: leaf.value_offset,
         reason: format!("revision {}: {reason}", revision.main),
     };
-    let message = KeyValue::parse(leaf.value).map_err(fault)?;
-    if message.key.is_empty() {
+    let (record, key_offset) = message::parse(leaf.value).map_err(fault)?;
+    if record.key.is_empty() {
         return Err(fault("a record without a key"));
     }
-    if !revision.removed && message.mod_revision != revision.main {
-        return Err(fault(&format!("its record has revision {}", message.mod_revision)));
+    if !revision.removed && record.mod_revision.0 != revision.main {
+        return Err(fault(&format!("its record has revision {}", record.mod_revision)));
     }
-    let Some(head) = scope.head(message.key) else { return Ok(None) };
+    let Some(head) = scope.head(record.key) else { return Ok(None) };
     let small = |number: usize| u32::try_from(number).map_err(|_| fault("a record of 4 GiB"));
     let located = Located {
         offset: leaf.value_offset,
         length: small(leaf.value.len())?,
-        key_offset: small(message.key_offset)?,
-        key_length: small(message.key.len())?,
+        key_offset: small(key_offset)?,
+        key_length: small(record.key.len())?,
         removed: revision.removed,
     };
     Ok(Some((head, located)))
