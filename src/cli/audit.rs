@@ -76,7 +76,7 @@ pub async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, Failure
     if args.gather.gather {
         return gathered::run(context, args).await;
     }
-    if args.flows.are_asked_for() {
+    if args.flows.flows {
         return flows::run(context, args, old).await;
     }
     if args.host { here::run(context, args, old).await } else { stored::run(context, args, &old).await }

@@ -6,30 +6,23 @@ mod show;
 mod verify;
 mod words;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use time::OffsetDateTime;
 
 use super::{Context, Outcome};
 use crate::operation::{Ambient as _, SystemAmbient};
 use crate::session::Failure;
 
-/// Show, reissue and verify the certificates of a control plane
-#[derive(Debug, Args)]
-pub struct CertsArgs {
-    #[command(subcommand)]
-    command: CertsCommand,
-}
-
 #[derive(Debug, Subcommand)]
-enum CertsCommand {
+pub enum CertsCommand {
     Show(show::ShowArgs),
     Reissue(reissue::ReissueArgs),
     Verify(verify::VerifyArgs),
 }
 
 /// Runs the command.
-pub async fn run(context: &Context, args: &CertsArgs) -> Result<Outcome, Failure> {
-    match &args.command {
+pub async fn run(context: &Context, command: &CertsCommand) -> Result<Outcome, Failure> {
+    match command {
         CertsCommand::Show(args) => show::run(context, args).await,
         CertsCommand::Reissue(args) => reissue::run(context, args),
         CertsCommand::Verify(args) => verify::run(context, args).await,

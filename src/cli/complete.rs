@@ -9,7 +9,7 @@ use clap_complete::engine::{ArgValueCandidates, CompletionCandidate, complete};
 use clap_complete::env::{CompleteEnv, Shells};
 use tokio::time::timeout;
 
-use super::operation::HomeArgs;
+use super::homes::HomeArgs;
 use super::output::{Format, Output, When};
 use super::{Failure, command};
 use crate::preflight::{Check, cni, dns, mirror, renumber};

@@ -38,11 +38,6 @@ pub struct ManArgs {
     directory: Option<PathBuf>,
 }
 
-/// Print the version
-#[derive(Debug, Args)]
-#[command(after_long_help = "Example:\n  netsurgeon version -o json")]
-pub struct VersionArgs {}
-
 /// The output of `version -o json`.
 #[derive(Serialize)]
 struct Version {
@@ -75,6 +70,6 @@ pub fn man(context: &Context, args: &ManArgs) -> Result<Outcome, Failure> {
 /// Prints the version.
 pub fn version(context: &Context) -> Result<Outcome, Failure> {
     let value = Version { version: 1, netsurgeon: env!("CARGO_PKG_VERSION") };
-    context.output.data(&value, |_| Ok(format!("netsurgeon {}", value.netsurgeon)))?;
+    context.output.data(&value, |_| format!("netsurgeon {}", value.netsurgeon))?;
     Ok(Outcome::Done)
 }

@@ -17,15 +17,8 @@ use crate::controlplane::folder_of_manifests;
 use crate::ip::{ServiceCidr, as_flag};
 use crate::session::Failure;
 
-/// Show and change the Service range of API servers and the DNS address of kubelets
-#[derive(Debug, Args)]
-pub struct ControlPlaneArgs {
-    #[command(subcommand)]
-    command: ControlPlaneCommand,
-}
-
 #[derive(Debug, Subcommand)]
-enum ControlPlaneCommand {
+pub enum ControlPlaneCommand {
     Show(show::ShowArgs),
     SetRange(set_range::SetRangeArgs),
     SetDns(set_dns::SetDnsArgs),
@@ -33,8 +26,8 @@ enum ControlPlaneCommand {
 }
 
 /// Runs the command.
-pub async fn run(context: &Context, args: &ControlPlaneArgs) -> Result<Outcome, Failure> {
-    match &args.command {
+pub async fn run(context: &Context, command: &ControlPlaneCommand) -> Result<Outcome, Failure> {
+    match command {
         ControlPlaneCommand::Show(args) => show::run(context, args).await,
         ControlPlaneCommand::SetRange(args) => set_range::run(context, args),
         ControlPlaneCommand::SetDns(args) => set_dns::run(context, args),
@@ -57,26 +50,13 @@ impl ManifestArgs {
     }
 }
 
-/// One range, or one range of each address family, as in the flag.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Ranges(Vec<ServiceCidr>);
-
-impl std::str::FromStr for Ranges {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let ranges = text.split(',').map(|range| range.trim().parse::<ServiceCidr>());
-        let ranges: Vec<ServiceCidr> = ranges.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
-        match ranges.as_slice() {
-            [_] => Ok(Self(ranges)),
-            [one, other] if one.network().is_ipv4() != other.network().is_ipv4() => Ok(Self(ranges)),
-            _ => Err("give one range, or one per address family separated by a comma".to_string()),
-        }
-    }
-}
-
-impl std::fmt::Display for Ranges {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&as_flag(&self.0))
+/// Parses one range, or one range of each address family. Returns them as in the flag.
+fn ranges(text: &str) -> Result<String, String> {
+    let ranges = text.split(',').map(|range| range.trim().parse::<ServiceCidr>());
+    let ranges: Vec<ServiceCidr> = ranges.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+    match ranges.as_slice() {
+        [_] => Ok(as_flag(&ranges)),
+        [one, other] if one.network().is_ipv4() != other.network().is_ipv4() => Ok(as_flag(&ranges)),
+        _ => Err("give one range, or one per address family separated by a comma".to_string()),
     }
 }

@@ -1,5 +1,6 @@
 //! Reads and writes files at paths that the user gives. Another user of the folder cannot redirect a write.
 
+use std::fmt::Display;
 use std::fs::{self, OpenOptions};
 use std::io::{Error, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -48,6 +49,11 @@ pub fn create_file(path: &Path, content: &[u8], readers: Readers) -> Result<(), 
     let mut file = OpenOptions::new().write(true).create_new(true).mode(readers.mode()).open(path)?;
     file.write_all(content)?;
     file.sync_all()
+}
+
+/// Returns a function that adds the path of a file to its error.
+pub fn at<E: Display>(path: &Path) -> impl Fn(E) -> Failure {
+    move |error| Failure::refused(format!("`{}`: {error}", path.display()))
 }
 
 /// Reads a text file that the user gives.

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args};
+use time::OffsetDateTime;
 
-use crate::session::gates::until::{self, Until};
-use crate::session::gates::{GateSettings, OnFailure};
+use crate::session::gates::{GateSettings, OnFailure, until};
 
 /// Gates between two batches.
 #[derive(Debug, Clone, Default, Args)]
@@ -18,8 +18,8 @@ pub struct GateArgs {
     pause: Option<u64>,
     /// Pause at this time, before the next batch: RFC 3339, `HH:MM` (its next occurrence in UTC), or relative to now,
     /// as in `+90m`, `+1h30m`
-    #[arg(long, value_name = "TIME", value_parser = until::parse, allow_hyphen_values = true)]
-    until: Option<Until>,
+    #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true)]
+    until: Option<OffsetDateTime>,
     /// Between batches run this program: an exit status other than 0 closes the gate, with the last line of its stderr
     /// as the reason. Its environment contains NETSURGEON_OPERATION and NETSURGEON_BATCH: the number of the next
     /// batch, counted from 1, or empty after the last
@@ -53,6 +53,10 @@ pub struct GateArgs {
     /// [default: pause]
     #[arg(long, value_name = "WHAT", value_parser = on_failure())]
     on_gate_failure: Option<OnFailure>,
+}
+
+fn moment(text: &str) -> Result<OffsetDateTime, String> {
+    until::parse(text, OffsetDateTime::now_utc())
 }
 
 fn limit(text: &str) -> Result<f64, String> {

@@ -19,19 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where operations are recorded: etcd, or the cluster. One of them is sufficient.
 #[derive(Debug, Clone, Args)]
-pub(in crate::cli) struct HomeArgs {
+pub(super) struct HomeArgs {
     #[command(flatten)]
-    etcd: EtcdArgs,
+    pub(super) etcd: EtcdArgs,
     #[command(flatten)]
-    kube: KubeArgs,
+    pub(super) kube: KubeArgs,
 }
 
 impl HomeArgs {
-    /// Returns the etcd and API options of a command with more options.
-    pub(super) fn of(etcd: &EtcdArgs, kube: &KubeArgs) -> Self {
-        Self { etcd: etcd.clone(), kube: kube.clone() }
-    }
-
     /// Returns the operations that are recorded in etcd and in the cluster. If etcd is available, a failed request to the API
     /// causes only a warning.
     pub(super) async fn list(&self, context: &Context) -> Result<Vec<Found>, Failure> {
@@ -104,7 +99,7 @@ impl HomeArgs {
     }
 
     /// Returns the operations that can be read in etcd and in the cluster, for completion. Prints nothing, not even for an error.
-    pub(in crate::cli) async fn quietly(&self) -> Vec<Found> {
+    pub(super) async fn quietly(&self) -> Vec<Found> {
         let in_cluster = async {
             let api = self.kube.connect_silently().await?;
             Home::Cluster(Box::new(api)).all().await

@@ -10,20 +10,13 @@ mod name;
 mod tree_diff;
 mod view;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
 use super::{Context, Outcome};
 use crate::session::Failure;
 
-/// Show, list, decode and compare stored objects
-#[derive(Debug, Args)]
-pub struct InspectArgs {
-    #[command(subcommand)]
-    command: InspectCommand,
-}
-
 #[derive(Debug, Subcommand)]
-enum InspectCommand {
+pub enum InspectCommand {
     Get(get::GetArgs),
     List(list::ListArgs),
     Decode(decode::DecodeArgs),
@@ -31,8 +24,8 @@ enum InspectCommand {
 }
 
 /// Runs the command.
-pub async fn run(context: &Context, args: &InspectArgs) -> Result<Outcome, Failure> {
-    match &args.command {
+pub async fn run(context: &Context, command: &InspectCommand) -> Result<Outcome, Failure> {
+    match command {
         InspectCommand::Get(args) => get::run(context, args).await,
         InspectCommand::List(args) => list::run(context, args).await,
         InspectCommand::Decode(args) => decode::run(context, args),

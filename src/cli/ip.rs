@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde::Serialize;
 
 use super::output::table;
@@ -12,15 +12,8 @@ use crate::ip::ServiceCidr;
 use crate::ip::remap::{Rank, Wanted, remap};
 use crate::session::Failure;
 
-/// Arithmetic on Service ranges, for scripts
-#[derive(Debug, Args)]
-pub struct IpArgs {
-    #[command(subcommand)]
-    command: IpCommand,
-}
-
 #[derive(Debug, Subcommand)]
-enum IpCommand {
+pub enum IpCommand {
     /// Print the first address of a range: the address of the Service `default/kubernetes`
     ///
     /// The API server's certificate must cover this address.
@@ -85,8 +78,8 @@ struct Pair {
 }
 
 /// Runs the command.
-pub fn run(context: &Context, args: &IpArgs) -> Result<Outcome, Failure> {
-    match &args.command {
+pub fn run(context: &Context, command: &IpCommand) -> Result<Outcome, Failure> {
+    match command {
         IpCommand::First { range } => nth(context, range, 1)?,
         IpCommand::Nth { range, offset } => nth(context, range, *offset)?,
         IpCommand::Map { from, to, addresses } => map(context, *from, *to, addresses)?,
@@ -100,7 +93,7 @@ fn nth(context: &Context, range: &ServiceCidr, offset: u128) -> Result<(), Failu
             .hint(format!("the highest is {}", range.size().saturating_sub(1)))
     })?;
     let value = Answer { version: 1, range: *range, address };
-    context.output.data(&value, |_| Ok(address.to_string()))
+    context.output.data(&value, |_| address.to_string())
 }
 
 fn map(context: &Context, from: ServiceCidr, to: ServiceCidr, addresses: &[IpAddr]) -> Result<(), Failure> {
@@ -120,6 +113,6 @@ fn map(context: &Context, from: ServiceCidr, to: ServiceCidr, addresses: &[IpAdd
     let value = Mapping { version: 1, from, to, addresses: pairs };
     context.output.data(&value, |_| {
         let rows = value.addresses.iter().map(|pair| [pair.old.to_string(), pair.new.to_string()]);
-        Ok(table(["OLD", "NEW"], rows))
+        table(["OLD", "NEW"], rows)
     })
 }

@@ -7,8 +7,7 @@ use clap::Args;
 use tokio::time::timeout;
 
 use super::Context;
-use super::api::KubeArgs;
-use super::source::EtcdArgs;
+use super::homes::HomeArgs;
 use crate::kube_api::Reach;
 use crate::renumber::live::LINGER;
 use crate::renumber::run::{Choices, RenumberSession};
@@ -44,7 +43,7 @@ pub struct LiveArgs {
     parallel: u8,
     /// Maximum writes per second
     #[arg(long, value_name = "N")]
-    rate: Option<NonZeroU32>,
+    pub(super) rate: Option<NonZeroU32>,
     /// How many Services may be skipped because they changed or were deleted concurrently; one more stops the operation
     #[arg(long, value_name = "N", default_value = "0")]
     max_failures: u32,
@@ -63,10 +62,10 @@ pub struct LiveArgs {
     /// Confirm by name that a manual step is complete: `flags`, `soak`, ... Refused while an API server has a
     /// different flag value
     #[arg(long, value_name = "WHAT")]
-    confirm: Vec<String>,
+    pub(super) confirm: Vec<String>,
     /// Do not ask for confirmation before the start
     #[arg(short, long)]
-    yes: bool,
+    pub(super) yes: bool,
     #[command(flatten)]
     pub(super) lock: LockArgs,
     /// Serve `GET /metrics` at this address, for Prometheus, while it runs; docs/metrics.md lists the metrics
@@ -76,9 +75,7 @@ pub struct LiveArgs {
     #[arg(long)]
     no_events: bool,
     #[command(flatten)]
-    pub(super) etcd: EtcdArgs,
-    #[command(flatten)]
-    pub(super) kube: KubeArgs,
+    pub(super) home: HomeArgs,
 }
 
 fn parse_reach(text: &str) -> Result<Reach, String> {
@@ -96,8 +93,8 @@ fn parse_reach(text: &str) -> Result<Reach, String> {
 impl LiveArgs {
     /// Connects to etcd and the API, which must belong to the same cluster.
     pub async fn open(&self, context: &Context) -> Result<RenumberSession, Failure> {
-        let etcd = (self.etcd.connect().await?, self.etcd.layout());
-        let cluster = self.kube.connect().await?;
+        let etcd = (self.home.etcd.connect().await?, self.home.etcd.layout());
+        let cluster = self.home.kube.connect().await?;
         let session = Session::open(context.voice(), etcd, cluster, self.settings()).await?;
         Ok(RenumberSession::new(session, self.choices()))
     }
@@ -108,7 +105,7 @@ impl LiveArgs {
         context: &Context,
         pause: Duration,
     ) -> Result<RenumberSession, Failure> {
-        let etcd = (self.etcd.connect().await?, self.etcd.layout());
+        let etcd = (self.home.etcd.connect().await?, self.home.etcd.layout());
         let answers = timeout(PATIENCE, self.answering()).await.ok().flatten();
         let (voice, settings) = (context.voice(), self.settings());
         let session = Session::open_without_api(voice, etcd, answers, pause, settings).await?;
@@ -117,7 +114,7 @@ impl LiveArgs {
 
     /// Returns the URL of an API server that answers.
     async fn answering(&self) -> Option<String> {
-        let cluster = self.kube.connect().await.ok()?;
+        let cluster = self.home.kube.connect().await.ok()?;
         cluster.identity().await.ok().map(|_| cluster.server().to_string())
     }
 
@@ -140,20 +137,5 @@ impl LiveArgs {
             without_api_servers: self.without_api_server.iter().cloned().collect(),
             events: !self.no_events,
         }
-    }
-
-    /// Returns the manual steps that the user confirmed.
-    pub fn confirmed(&self) -> &[String] {
-        &self.confirm
-    }
-
-    /// Returns whether to skip questions.
-    pub fn is_agreed(&self) -> bool {
-        self.yes
-    }
-
-    /// Returns the maximum number of writes per second.
-    pub fn rate(&self) -> Option<NonZeroU32> {
-        self.rate
     }
 }

@@ -192,7 +192,7 @@ struct Shown<'a> {
 
 impl Shown<'_> {
     fn print(&self, context: &Context) -> Result<(), Failure> {
-        context.output.data(self, |_| Ok(self.text()))
+        context.output.data(self, |_| self.text())
     }
 
     fn text(&self) -> String {
@@ -243,10 +243,6 @@ fn shown<'a>(
 }
 
 impl ReachArgs {
-    async fn connect(&self) -> Result<Cluster, Failure> {
-        self.kube.connect().await
-    }
-
     fn freezer<'a>(&self, cluster: &'a Cluster) -> Freezer<'a> {
         Freezer { cluster, deadline: Duration::from_secs(self.deadline), each: !self.through_kubeconfig }
     }
@@ -261,7 +257,7 @@ pub async fn lock(context: &Context, args: &LockArgs) -> Result<Outcome, Failure
 }
 
 async fn make(context: &Context, args: &MakeArgs) -> Result<Outcome, Failure> {
-    let cluster = args.reach.connect().await?;
+    let cluster = args.reach.kube.connect().await?;
     let freezer = args.reach.freezer(&cluster);
     let mut freeze = args.freeze(&freezer).await?;
     if args.dry_run {
@@ -341,7 +337,7 @@ impl MakeArgs {
 fn print_manifests(output: &Output, manifests: &[Value]) -> Result<Outcome, Failure> {
     if output.is_structured() {
         let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": manifests});
-        output.data(&list, |_| Ok(String::new()))?;
+        output.data(&list, |_| String::new())?;
         return Ok(Outcome::Done);
     }
     for manifest in manifests {
@@ -357,7 +353,7 @@ fn held_by_another(present: &Freeze, word: &str) -> Failure {
 }
 
 async fn status(context: &Context, args: &StatusArgs) -> Result<Outcome, Failure> {
-    let cluster = args.reach.connect().await?;
+    let cluster = args.reach.kube.connect().await?;
     let standing = args.reach.freezer(&cluster).find().await?;
     let status = match (standing.objects.is_empty(), standing.is_complete()) {
         (true, _) => "unlocked",
@@ -381,7 +377,7 @@ async fn status(context: &Context, args: &StatusArgs) -> Result<Outcome, Failure
 
 /// Runs `unlock`.
 pub async fn unlock(context: &Context, args: &UnlockArgs) -> Result<Outcome, Failure> {
-    let cluster = args.reach.connect().await?;
+    let cluster = args.reach.kube.connect().await?;
     let freezer = args.reach.freezer(&cluster);
     let standing = freezer.find().await?;
     let Some(present) = standing.freeze().cloned() else {

@@ -21,6 +21,7 @@ mod file;
 mod findings;
 mod gates;
 mod help;
+mod homes;
 mod inspect;
 mod ip;
 mod live;
@@ -94,21 +95,38 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Rehearse(rehearse::RehearseArgs),
-    Preflight(preflight::PreflightArgs),
-    Renumber(renumber::RenumberArgs),
-    Operation(operation::OperationArgs),
+    /// Check whether a cluster is ready: pass, warn or fail, why, and what to do
+    #[command(subcommand)]
+    Preflight(preflight::PreflightCommand),
+    /// Move every Service to another Service range
+    #[command(subcommand)]
+    Renumber(renumber::RenumberCommand),
+    /// List, show, report, resume and undo operations
+    #[command(subcommand)]
+    Operation(operation::OperationCommand),
     Lock(lock::LockArgs),
     Unlock(lock::UnlockArgs),
     Audit(audit::AuditArgs),
-    Ranges(ranges::RangesArgs),
-    Inspect(inspect::InspectArgs),
-    Certs(certs::CertsArgs),
-    #[command(name = "controlplane")]
-    ControlPlane(controlplane::ControlPlaneArgs),
-    Ip(ip::IpArgs),
+    /// The Service ranges: how full they are, and what is wrong with them
+    #[command(subcommand)]
+    Ranges(ranges::RangesCommand),
+    /// Show, list, decode and compare stored objects
+    #[command(subcommand)]
+    Inspect(inspect::InspectCommand),
+    /// Show, reissue and verify the certificates of a control plane
+    #[command(subcommand)]
+    Certs(certs::CertsCommand),
+    /// Show and change the Service range of API servers and the DNS address of kubelets
+    #[command(subcommand, name = "controlplane")]
+    ControlPlane(controlplane::ControlPlaneCommand),
+    /// Arithmetic on Service ranges, for scripts
+    #[command(subcommand)]
+    Ip(ip::IpCommand),
     Completions(completions::CompletionsArgs),
     Man(completions::ManArgs),
-    Version(completions::VersionArgs),
+    /// Print the version
+    #[command(after_long_help = "Example:\n  netsurgeon version -o json")]
+    Version,
 }
 
 /// The context of a command.
@@ -269,20 +287,20 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failure> {
     match command {
         Command::Rehearse(args) => rehearse::run(context, args).await,
-        Command::Preflight(args) => preflight::run(context, args).await,
-        Command::Renumber(args) => renumber::run(context, args).await,
-        Command::Operation(args) => operation::run(context, args).await,
+        Command::Preflight(command) => preflight::run(context, command).await,
+        Command::Renumber(command) => renumber::run(context, command).await,
+        Command::Operation(command) => operation::run(context, command).await,
         Command::Lock(args) => lock::lock(context, args).await,
         Command::Unlock(args) => lock::unlock(context, args).await,
         Command::Audit(args) => audit::run(context, args).await,
-        Command::Ranges(args) => ranges::run(context, args).await,
-        Command::Inspect(args) => inspect::run(context, args).await,
-        Command::Certs(args) => certs::run(context, args).await,
-        Command::ControlPlane(args) => controlplane::run(context, args).await,
-        Command::Ip(args) => ip::run(context, args),
+        Command::Ranges(command) => ranges::run(context, command).await,
+        Command::Inspect(command) => inspect::run(context, command).await,
+        Command::Certs(command) => certs::run(context, command).await,
+        Command::ControlPlane(command) => controlplane::run(context, command).await,
+        Command::Ip(command) => ip::run(context, command),
         Command::Completions(args) => completions::completions(context, args),
         Command::Man(args) => completions::man(context, args),
-        Command::Version(_) => completions::version(context),
+        Command::Version => completions::version(context),
     }
 }
 

@@ -1,6 +1,5 @@
 //! `netsurgeon operation`: commands for operations of any kind ([`kinds`]) and their journals.
 
-mod homes;
 mod kinds;
 mod of_kind;
 mod renumbering;
@@ -11,8 +10,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-pub(super) use self::homes::HomeArgs;
 use super::gates::GateArgs;
+use super::homes::HomeArgs;
 use super::output::{counted, table};
 use super::renumber::ApiLessArgs;
 use super::report::ReportArgs;
@@ -27,21 +26,14 @@ use crate::renumber::plan;
 use crate::renumber::run::situation::Situation;
 use crate::renumber::run::{is_open, open_operation};
 use crate::session::Failure;
-use crate::session::homes::{self as recorded, Found, Home};
+use crate::session::homes::{Found, Home};
 use crate::session::{in_words, lock_cluster, release};
 
 /// How long the operation lease of `forget` outlives a killed process.
 const LEASE: Duration = Duration::from_mins(1);
 
-/// List, show, report, resume and undo operations
-#[derive(Debug, Args)]
-pub struct OperationArgs {
-    #[command(subcommand)]
-    command: OperationCommand,
-}
-
 #[derive(Debug, Subcommand)]
-enum OperationCommand {
+pub enum OperationCommand {
     List(ListArgs),
     Show(ShowArgs),
     Report(ReportArgs),
@@ -57,7 +49,7 @@ Examples:
   netsurgeon operation list
   netsurgeon operation list -o json \\
       | jq -r '.operations[] | select(.status == \"interrupted\").operation'")]
-struct ListArgs {
+pub struct ListArgs {
     #[command(flatten)]
     homes: HomeArgs,
 }
@@ -69,7 +61,7 @@ Examples:
   netsurgeon operation show renumber-20261121T083915Z-3f2a
   netsurgeon operation show renumber-20261121T083915Z-3f2a -o json \\
       | jq '.steps[] | select(.error)'")]
-struct ShowArgs {
+pub struct ShowArgs {
     /// Id of the operation [default: the one under way]
     #[arg(value_name = "ID")]
     operation: Option<String>,
@@ -93,7 +85,7 @@ Examples:
   netsurgeon operation resume renumber-20261121T083915Z-3f2a --until +90m \\
       --gate-http http://127.0.0.1:8080/healthy
   netsurgeon operation resume renumber-20261121T083915Z-3f2a --no-gates")]
-struct ResumeArgs {
+pub struct ResumeArgs {
     /// Id of the operation [default: the one under way]
     #[arg(value_name = "ID")]
     operation: Option<String>,
@@ -118,7 +110,7 @@ Examples:
   netsurgeon operation rollback renumber-20261121T083915Z-3f2a
   netsurgeon operation rollback renumber-20261121T083915Z-3f2a --yes \\
       --confirm flags")]
-struct UndoArgs {
+pub struct UndoArgs {
     /// Id of the operation [default: the one under way]
     #[arg(value_name = "ID")]
     operation: Option<String>,
@@ -137,7 +129,7 @@ struct UndoArgs {
 Examples:
   netsurgeon operation report renumber-20261121T083915Z-3f2a --html report.html
   netsurgeon operation forget renumber-20261121T083915Z-3f2a")]
-struct ForgetArgs {
+pub struct ForgetArgs {
     /// Id of the operation
     #[arg(value_name = "ID")]
     operation: String,
@@ -146,23 +138,20 @@ struct ForgetArgs {
 }
 
 /// Runs the command.
-pub async fn run(context: &Context, args: &OperationArgs) -> Result<Outcome, Failure> {
-    match &args.command {
+pub async fn run(context: &Context, command: &OperationCommand) -> Result<Outcome, Failure> {
+    match command {
         OperationCommand::List(args) => list(context, args).await,
         OperationCommand::Show(args) => show(context, args).await,
         OperationCommand::Report(args) => {
-            let homes = HomeArgs::of(&args.etcd, &args.kube);
-            let found = homes.find(context, args.operation.as_deref()).await?.listed;
+            let found = args.homes.find(context, args.operation.as_deref()).await?.listed;
             kinds::of(&found)?.report(context, &found.operation, args).await
         }
         OperationCommand::Resume(args) => {
-            let homes = HomeArgs::of(&args.live.etcd, &args.live.kube);
-            let found = homes.find(context, args.operation.as_deref()).await?.listed;
+            let found = args.live.home.find(context, args.operation.as_deref()).await?.listed;
             kinds::to_resume(&found)?.resume(context, &found.operation, args).await
         }
         OperationCommand::Rollback(args) => {
-            let homes = HomeArgs::of(&args.live.etcd, &args.live.kube);
-            let found = homes.find(context, args.operation.as_deref()).await?.listed;
+            let found = args.live.home.find(context, args.operation.as_deref()).await?.listed;
             kinds::of(&found)?.roll_back(context, &found.operation, args).await
         }
         OperationCommand::Forget(args) => forget(context, args).await,
@@ -181,7 +170,7 @@ struct Line {
     operation: String,
     kind: String,
     /// Where the operation is recorded.
-    ledger: recorded::Ledger,
+    ledger: &'static str,
     status: Status,
     /// The manual step that the operation waits for.
     manual_step: Option<String>,
@@ -212,7 +201,7 @@ async fn list(context: &Context, args: &ListArgs) -> Result<Outcome, Failure> {
             })
             .collect();
         let heading = ["OPERATION", "KIND", "STATUS", "STEPS STARTED", "AGE"];
-        Ok(if rows.is_empty() { String::new() } else { table(heading, rows) })
+        if rows.is_empty() { String::new() } else { table(heading, rows) }
     })?;
     context.output.progress(&counted(listing.operations.len(), "operation", "operations"));
     Ok(Outcome::Done)
@@ -289,7 +278,7 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
         let rows = shown.steps.iter().map(|step| {
             [step.step.to_string(), step.state.to_string(), step.error.clone().unwrap_or_default()]
         });
-        Ok(table(["STEP", "STATE", "ERROR"], rows))
+        table(["STEP", "STATE", "ERROR"], rows)
     })?;
     context.output.progress(&format!(
         "{}: {}, {} started",

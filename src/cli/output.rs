@@ -110,13 +110,9 @@ impl Output {
     }
 
     /// Prints data: `text` for people, or the value as JSON or YAML.
-    pub fn data<T: Serialize>(
-        &self,
-        value: &T,
-        text: impl FnOnce(&Self) -> Result<String, Failure>,
-    ) -> Result<(), Failure> {
+    pub fn data<T: Serialize>(&self, value: &T, text: impl FnOnce(&Self) -> String) -> Result<(), Failure> {
         match self.format {
-            Format::Table => self.text(&text(self)?),
+            Format::Table => self.text(&text(self)),
             Format::Json => self.json(value),
             Format::Yaml => self.yaml(value),
         }
@@ -273,14 +269,9 @@ fn colours_talk() -> bool {
 }
 
 /// A printer of single lines to stdout, without colours. It is for data that is printed while it is read.
-pub struct Lines(std::io::BufWriter<std::io::Stdout>);
+pub struct Lines(BufWriter<std::io::Stdout>);
 
 impl Lines {
-    /// Returns an empty buffer.
-    pub fn new() -> Self {
-        Self(std::io::BufWriter::new(std::io::stdout()))
-    }
-
     /// Prints one line.
     pub fn line(&mut self, text: &str) -> Result<(), Failure> {
         Ok(writeln!(self.0, "{}", neutral(text, false))?)
@@ -299,7 +290,7 @@ impl Lines {
 
 impl Default for Lines {
     fn default() -> Self {
-        Self::new()
+        Self(BufWriter::new(std::io::stdout()))
     }
 }
 

@@ -23,15 +23,8 @@ use crate::preflight::renumber::{self, Renumber};
 use crate::preflight::{self, Check, CheckResult, Reached, Selection, Verdict, any, junit};
 use crate::session::Failure;
 
-/// Check whether a cluster is ready: pass, warn or fail, why, and what to do
-#[derive(Debug, Args)]
-pub struct PreflightArgs {
-    #[command(subcommand)]
-    command: PreflightCommand,
-}
-
 #[derive(Debug, Subcommand)]
-enum PreflightCommand {
+pub enum PreflightCommand {
     Renumber(Box<RenumberArgs>),
     Mirror(Box<MirrorArgs>),
     Dns(Box<DnsArgs>),
@@ -54,7 +47,7 @@ Examples:
       --junit preflight.xml
   netsurgeon preflight renumber --to 10.200.0.0/16 -o json \\
       | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
-struct RenumberArgs {
+pub struct RenumberArgs {
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
@@ -88,7 +81,7 @@ Examples:
       --only names,ttls
   netsurgeon preflight dns --zone example.com -o json \\
       | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
-struct DnsArgs {
+pub struct DnsArgs {
     /// The zone whose names will point to the mirror
     #[arg(long, value_name = "ZONE")]
     zone: String,
@@ -130,7 +123,7 @@ Examples:
   netsurgeon preflight cni --skip etcd-members,images
   netsurgeon preflight cni -o json \\
       | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
-struct CniArgs {
+pub struct CniArgs {
     /// A Pod range of the new network; repeat it for the other address family
     #[arg(long, value_name = "CIDR")]
     pod_cidr: Vec<ServiceCidr>,
@@ -161,7 +154,7 @@ Examples:
   netsurgeon preflight mirror --context blue --mirror-context green --strict
   netsurgeon preflight mirror --mirror-context green -o json \\
       | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
-struct MirrorArgs {
+pub struct MirrorArgs {
     /// A namespace to mirror; can be repeated, or several separated by commas [default: all but kube-system,
     /// kube-public and kube-node-lease]
     #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
@@ -203,16 +196,14 @@ struct Shown<'a> {
 }
 
 /// Runs the command.
-pub async fn run(context: &Context, args: &PreflightArgs) -> Result<Outcome, Failure> {
-    let (target, asked, checks) = match &args.command {
+pub async fn run(context: &Context, command: &PreflightCommand) -> Result<Outcome, Failure> {
+    let (target, asked, checks) = match command {
         PreflightCommand::Renumber(args) => ("renumber", &args.asked, Box::pin(check_renumber(args)).await?),
         PreflightCommand::Mirror(args) => ("mirror", &args.asked, Box::pin(check_mirror(args)).await?),
         PreflightCommand::Dns(args) => ("dns", &args.asked, Box::pin(check_dns(args)).await?),
         PreflightCommand::Cni(args) => ("cni", &args.asked, Box::pin(check_cni(args)).await?),
     };
-    context
-        .output
-        .data(&Shown { version: 1, target, checks: &checks }, |output| Ok(text(output, &checks)))?;
+    context.output.data(&Shown { version: 1, target, checks: &checks }, |output| text(output, &checks))?;
     if let Some(path) = &asked.junit {
         let suite = format!("netsurgeon preflight {target}");
         write_file(path, junit::file(&suite, &checks, asked.strict).as_bytes(), Readers::All)?;

@@ -13,7 +13,7 @@ use super::neutral::neutral_line;
 use super::output::{self, Output};
 use crate::operation::{Event, Observer};
 use crate::session::progress::{Progress as Figures, SharedProgress};
-use crate::session::{self, in_words, titled};
+use crate::session::{Countdown, in_words, titled};
 
 /// How often a bar is drawn, with or without events.
 const TICK: Duration = Duration::from_millis(250);
@@ -72,37 +72,23 @@ impl Observer for Spinner {
     }
 }
 
-/// A display of a wait that ends at a known time. On a terminal one line is redrawn; otherwise a line is printed every ten
+/// Returns a display of a wait that ends at a known time. On a terminal one line is redrawn; otherwise a line is printed every ten
 /// seconds.
-pub struct Countdown<'a> {
-    output: &'a Output,
-    bar: Option<Shown>,
-    said: Option<Duration>,
-}
-
-impl<'a> Countdown<'a> {
-    /// Creates a countdown that shows nothing yet.
-    pub fn new(output: &'a Output) -> Self {
-        Self { output, bar: None, said: None }
-    }
-}
-
-impl session::Countdown for Countdown<'_> {
-    fn show(&mut self, left: Duration, text: &str) {
+pub fn countdown(output: &Output) -> Countdown<'_> {
+    let (mut bar, mut said) = (None, None::<Duration>);
+    Box::new(move |left, text| {
         let line = format!("{text}: {} left", in_words(left));
-        let is_first = self.said.is_none();
-        if is_first {
-            self.bar = Shown::new(None, || ProgressStyle::with_template("{spinner} {wide_msg}").ok());
+        if said.is_none() {
+            bar = Shown::new(None, || ProgressStyle::with_template("{spinner} {wide_msg}").ok());
         }
-        if let Some(Shown(bar)) = &self.bar {
+        if let Some(Shown(bar)) = &bar {
             bar.set_message(neutral_line(&line, false).into_owned());
-            self.said = Some(left);
-        } else if self.said.is_none_or(|said| said.saturating_sub(left) >= COUNT) {
-            let fields = [("seconds_left", left.as_secs().into())];
-            self.output.say(Kind::Progress, &line, &fields);
-            self.said = Some(left);
+            said = Some(left);
+        } else if said.is_none_or(|said| said.saturating_sub(left) >= COUNT) {
+            output.say(Kind::Progress, &line, &[("seconds_left", left.as_secs().into())]);
+            said = Some(left);
         }
-    }
+    })
 }
 
 /// Writes events to the log of `-v`.

@@ -1,5 +1,6 @@
 //! `netsurgeon ranges`: the Service ranges of a cluster, how full they are, and their problems.
 
+mod counts;
 mod node_ports;
 mod rewrite;
 mod rewriting;
@@ -19,15 +20,8 @@ use crate::store::Revision;
 use crate::survey::audit::audit_beside;
 use crate::survey::{Finding, Severity};
 
-/// The Service ranges: how full they are, and what is wrong with them
-#[derive(Debug, Args)]
-pub struct RangesArgs {
-    #[command(subcommand)]
-    command: RangesCommand,
-}
-
 #[derive(Debug, Subcommand)]
-enum RangesCommand {
+pub enum RangesCommand {
     Show(show::ShowArgs),
     Check(CheckArgs),
     Rewrite(rewrite::RewriteArgs),
@@ -47,7 +41,7 @@ Examples:
   netsurgeon ranges check
   netsurgeon ranges check --snapshot backup.db
   netsurgeon ranges check -o json | jq -r '.findings[].code'")]
-struct CheckArgs {
+pub struct CheckArgs {
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -63,8 +57,8 @@ struct Checked<'a> {
 }
 
 /// Runs the command.
-pub async fn run(context: &Context, args: &RangesArgs) -> Result<Outcome, Failure> {
-    match &args.command {
+pub async fn run(context: &Context, command: &RangesCommand) -> Result<Outcome, Failure> {
+    match command {
         RangesCommand::Show(args) => show::run(context, args).await,
         RangesCommand::Check(args) => check(context, args).await,
         RangesCommand::Rewrite(args) => rewrite::run(context, args).await,
@@ -81,7 +75,7 @@ async fn check(context: &Context, args: &CheckArgs) -> Result<Outcome, Failure> 
         revision: survey.revision,
         findings: &found,
     };
-    context.output.data(&value, |output| Ok(findings::tabled(output, &found)))?;
+    context.output.data(&value, |output| findings::tabled(output, &found))?;
     let count = |severity| found.iter().filter(|finding| finding.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     context.output.progress(&format!(

@@ -97,7 +97,7 @@ pub async fn run(context: &Context, args: &RehearseArgs) -> Result<Outcome, Fail
         tiers: plan.work.tier_moves().iter().map(|(name, m)| TierSize { name, services: m.len() }).collect(),
         rehearsal: &rehearsal,
     };
-    context.output.data(&value, |output| Ok(report(output, args, &plan, &rehearsal)))?;
+    context.output.data(&value, |output| report(output, args, &plan, &rehearsal))?;
     conclude(&rehearsal)
 }
 

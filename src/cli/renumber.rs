@@ -30,15 +30,8 @@ use crate::renumber::{Move, Renumbering, plan};
 use crate::session::Failure;
 use crate::session::in_words;
 
-/// Move every Service to another Service range
-#[derive(Debug, Args)]
-pub struct RenumberArgs {
-    #[command(subcommand)]
-    command: RenumberCommand,
-}
-
 #[derive(Debug, Subcommand)]
-enum RenumberCommand {
+pub enum RenumberCommand {
     Plan(Box<PlanArgs>),
     Apply(Box<apply::ApplyArgs>),
     Status(standing::StatusArgs),
@@ -68,7 +61,7 @@ Examples:
       --tier-label team.example/tier --default-tier web
   netsurgeon renumber plan --snapshot backup.db --to 10.200.0.0/24 \\
       --pin pins.txt -o json | jq .moves")]
-struct PlanArgs {
+pub struct PlanArgs {
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
@@ -81,8 +74,8 @@ struct PlanArgs {
 }
 
 /// Runs the command.
-pub async fn run(context: &Context, args: &RenumberArgs) -> Result<Outcome, Failure> {
-    match &args.command {
+pub async fn run(context: &Context, command: &RenumberCommand) -> Result<Outcome, Failure> {
+    match command {
         RenumberCommand::Plan(args) => plan_moves(context, args).await,
         RenumberCommand::Apply(args) => apply::run(context, args).await,
         RenumberCommand::Status(args) => standing::status(context, args).await,
@@ -105,7 +98,7 @@ async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failu
         write_file(path, &text, Readers::Owner)?;
         context.output.note(&format!("the plan was written to `{}`", path.display()));
     }
-    context.output.data(&*plan, |output| Ok(describe(output, &plan)))?;
+    context.output.data(&*plan, |output| describe(output, &plan))?;
     context.output.progress(&summary(&plan, &store, None));
     Ok(Outcome::Done)
 }

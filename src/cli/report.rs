@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::api::KubeArgs;
 use super::file::{Readers, write_file};
-use super::source::EtcdArgs;
+use super::homes::HomeArgs;
 use super::{Context, Outcome};
 use crate::operation::Lock;
 use crate::renumber::run::open_operation;
@@ -34,15 +33,13 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     html: PathBuf,
     #[command(flatten)]
-    pub(super) etcd: EtcdArgs,
-    #[command(flatten)]
-    pub(super) kube: KubeArgs,
+    pub(super) homes: HomeArgs,
 }
 
 /// Runs the command.
 pub async fn run(context: &Context, id: &str, args: &ReportArgs) -> Result<Outcome, Failure> {
-    let store = args.etcd.connect().await?;
-    let survey = Survey::read(store.as_ref(), &args.etcd.layout(), None).await?;
+    let store = args.homes.etcd.connect().await?;
+    let survey = Survey::read(store.as_ref(), &args.homes.etcd.layout(), None).await?;
     let cluster = survey.cluster_id.clone().unwrap_or_default();
     let ongoing = open_operation(store.as_ref(), &cluster, Some(id), Some(survey.revision)).await?;
     let held = Lock::holder(store.as_ref(), &cluster).await?;

@@ -302,14 +302,10 @@ fn nothing_to_read() -> Failure {
 mod tests {
     use super::*;
 
-    fn resolve(args: &EtcdArgs, root: &Path) -> Result<EtcdOptions, Failure> {
-        args.resolve(root)
-    }
-
     #[test]
     fn missing_source_is_a_usage_error_with_hints() {
         let empty = tempfile::tempdir().unwrap();
-        let failure = resolve(&EtcdArgs::default(), empty.path()).unwrap_err();
+        let failure = EtcdArgs::default().resolve(empty.path()).unwrap_err();
         assert_eq!(failure.kind, Kind::Usage);
         assert_eq!(failure.hints.len(), 2);
     }
@@ -322,16 +318,16 @@ mod tests {
         for name in ["etcd/ca.crt", "etcd/healthcheck-client.crt", "etcd/healthcheck-client.key"] {
             std::fs::write(pki.join(name), "").unwrap();
         }
-        let options = resolve(&EtcdArgs::default(), host.path()).unwrap();
+        let options = EtcdArgs::default().resolve(host.path()).unwrap();
         assert_eq!(options.endpoints, [KUBEADM_ENDPOINT]);
         assert_eq!(options.cert, Some(pki.join("etcd/healthcheck-client.crt")));
         for name in ["apiserver-etcd-client.crt", "apiserver-etcd-client.key"] {
             std::fs::write(pki.join(name), "").unwrap();
         }
-        let options = resolve(&EtcdArgs::default(), host.path()).unwrap();
+        let options = EtcdArgs::default().resolve(host.path()).unwrap();
         assert_eq!(options.key, Some(pki.join("apiserver-etcd-client.key")));
         let typed = EtcdArgs { etcd_endpoints: vec!["http://a:2379".into()], ..EtcdArgs::default() };
-        let options = resolve(&typed, host.path()).unwrap();
+        let options = typed.resolve(host.path()).unwrap();
         assert_eq!((options.endpoints, options.ca_cert), (vec!["http://a:2379".to_string()], None));
     }
 

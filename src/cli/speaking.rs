@@ -3,15 +3,14 @@
 use std::any::Any;
 
 use serde_json::Value;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::log;
 use super::output::Output;
-use super::progress::{Countdown, Progress};
+use super::progress::{Progress, countdown};
 use crate::operation::{Observer, StopSwitch};
 use crate::session::progress::SharedProgress;
-use crate::session::{self, Said, Talk};
-use crate::session::{Failure, Kind};
+use crate::session::{Countdown, Failure, Kind, Said, Talk};
 
 impl Talk for Output {
     fn say(&self, said: Said, text: &str, fields: &[(&str, Value)]) {
@@ -26,8 +25,8 @@ impl Talk for Output {
         log::about(name, value);
     }
 
-    fn countdown(&self) -> Box<dyn session::Countdown + '_> {
-        Box::new(Countdown::new(self))
+    fn countdown(&self) -> Countdown<'_> {
+        countdown(self)
     }
 
     fn watch(&self, progress: SharedProgress) -> Box<dyn Observer + '_> {
@@ -35,16 +34,9 @@ impl Talk for Output {
     }
 
     fn listen(&self, switch: StopSwitch) -> Box<dyn Any + Send> {
-        Box::new(Listening(tokio::spawn(listen(self.clone(), switch))))
-    }
-}
-
-/// The task that handles signals, until this value is dropped.
-struct Listening(JoinHandle<()>);
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.0.abort();
+        let mut task = JoinSet::new();
+        task.spawn(listen(self.clone(), switch));
+        Box::new(task)
     }
 }
 

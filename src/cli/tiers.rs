@@ -287,31 +287,3 @@ fn words(file: &mut File) -> io::Result<String> {
     let text = String::from_utf8_lossy(&bytes);
     Ok(text.trim().chars().filter(|character| !character.is_control() || *character == '\n').collect())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tier_file_has_a_service_and_a_tier_per_line() {
-        let names = ["dev".to_string(), "web".to_string()];
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "# all\nshop/* dev # others\n\nshop/cart\tweb\n").unwrap();
-        let tiers = read_tiers(file.path(), &names).unwrap();
-        assert_eq!((tiers["shop/*"].as_str(), tiers["shop/cart"].as_str(), tiers.len()), ("dev", "web", 2));
-        for bad in [
-            "shop dev",
-            "shop/cart",
-            "shop/cart gold",
-            "shop/c* dev",
-            "*/* dev",
-            "a/b/c dev",
-            "a/b dev x",
-            "a/b dev\na/b web",
-        ] {
-            std::fs::write(file.path(), bad).unwrap();
-            let failure = read_tiers(file.path(), &names).unwrap_err();
-            assert_eq!(failure.kind, super::super::Kind::Usage, "{bad}");
-        }
-    }
-}

@@ -86,6 +86,13 @@ impl Failure {
         self
     }
 
+    /// Adds any number of hints, such as an optional one.
+    #[must_use]
+    pub fn hints(mut self, hints: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.hints.extend(hints.into_iter().map(Into::into));
+        self
+    }
+
     /// Changes the kind, for a caller that knows how far the operation got.
     #[must_use]
     pub fn kind(mut self, kind: Kind) -> Self {
@@ -160,11 +167,7 @@ impl From<RemapError> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let hint = store_hint(&error);
-        let failure = Self::new(Kind::Refused, error);
-        match hint {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        }
+        Self::new(Kind::Refused, error).hints(hint)
     }
 }
 
@@ -231,11 +234,7 @@ fn store_hint(error: &StoreError) -> Option<String> {
 impl From<ClusterError> for Failure {
     fn from(error: ClusterError) -> Self {
         let hint = error.hint();
-        let failure = Self::new(Kind::Refused, error);
-        match hint {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        }
+        Self::new(Kind::Refused, error).hints(hint)
     }
 }
 
@@ -275,11 +274,7 @@ impl From<WireError> for Failure {
             }
             WireError::Yaml { .. } | WireError::WrongKind { .. } | WireError::BitmapTooLong { .. } => None,
         };
-        let failure = Self::new(Kind::Refused, error);
-        match hint {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        }
+        Self::new(Kind::Refused, error).hints(hint)
     }
 }
 
@@ -298,15 +293,11 @@ impl From<SurveyError> for Failure {
             SurveyError::Store(error) => error.into(),
             SurveyError::Object { key, source } => Self::from(source).context(format!("cannot read `{key}`")),
             SurveyError::NoServices { ref hint, .. } => {
-                let known = !hint.is_empty();
-                let failure = Self::new(Kind::Refused, error);
-                if known {
-                    return failure;
-                }
-                failure.hint(
+                let general = hint.is_empty().then_some(
                     "check that this is the etcd of a Kubernetes cluster, and that `--etcd-prefix` is the same as for its \
                      API server",
-                )
+                );
+                Self::new(Kind::Refused, error).hints(general)
             }
         }
     }

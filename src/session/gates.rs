@@ -17,7 +17,6 @@ use tokio::time::sleep;
 
 use self::command::Program;
 use self::prometheus::{Limits, Query};
-use self::until::Until;
 use super::failure::Failure;
 use super::said::Said;
 use super::voice::Voice;
@@ -37,7 +36,8 @@ pub struct GateSettings {
     /// How long to wait between two batches, in seconds.
     pub pause: Option<u64>,
     /// Time after which no batch starts.
-    pub until: Option<Until>,
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub until: Option<OffsetDateTime>,
     /// A program: any exit status but 0 closes the gate.
     pub gate_command: Option<PathBuf>,
     /// Arguments of the program.
@@ -72,13 +72,15 @@ pub enum OnFailure {
 }
 
 impl GateSettings {
-    /// Validates the settings and resolves the time limit. Invalid settings fail at the start, not hours later at a gate.
+    /// Validates the settings. Invalid settings fail at the start, not hours later at a gate.
     pub fn resolve(&self) -> Result<Gates, Failure> {
         let now = OffsetDateTime::now_utc();
+        if let Some(until) = self.until.filter(|until| *until <= now) {
+            return Err(Failure::usage(format!("`--until {}` has passed", until::words(until))));
+        }
         let url = |flag: &str, url: &str| {
             Probe::new(url).map_err(|error| Failure::usage(format!("`{flag}`: {error}")))
         };
-        let until = self.until.map(|until| until.resolve(now)).transpose();
         let mut probes = Vec::new();
         if let Some(program) = &self.gate_command {
             let program = Program::find(program, &self.gate_arg);
@@ -94,7 +96,7 @@ impl GateSettings {
         }
         Ok(Gates {
             pause: Duration::from_secs(self.pause.unwrap_or_default()),
-            until: until.map_err(Failure::usage)?,
+            until: self.until,
             probes,
             limit: self.gate_timeout.map_or(LIMIT, Duration::from_secs),
             on_failure: self.on_gate_failure.unwrap_or_default(),

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use super::{Failure, LiveEtcd, is_leased};
 use crate::kube_api::Cluster;
 use crate::operation::{
@@ -28,16 +26,6 @@ pub struct Found {
     pub listed: Listed,
 }
 
-/// Where an operation is recorded, for programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ledger {
-    /// In etcd.
-    Etcd,
-    /// In the cluster.
-    Cluster,
-}
-
 impl Home {
     /// Returns the operations that are recorded here, ordered by id.
     pub async fn all(self) -> Result<Vec<Found>, Failure> {
@@ -49,10 +37,10 @@ impl Home {
     }
 
     /// Returns where these operations are recorded, for programs.
-    pub fn ledger(&self) -> Ledger {
+    pub fn ledger(&self) -> &'static str {
         match self {
-            Self::Etcd(_) => Ledger::Etcd,
-            Self::Cluster(_) => Ledger::Cluster,
+            Self::Etcd(_) => "etcd",
+            Self::Cluster(_) => "cluster",
         }
     }
 }

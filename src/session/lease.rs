@@ -92,7 +92,7 @@ impl LeaseTerms {
             let mut waiting = |held: &Held| {
                 let LeaseHolder { holder, pid, .. } = &held.claim;
                 let left = held.left.unwrap_or_default();
-                countdown.show(
+                countdown(
                     left,
                     &format!(
                         "waiting for the operation lease of `{holder}` (pid {pid}), which runs this operation or has ended \
@@ -116,7 +116,7 @@ pub async fn lock_cluster(
     let mut countdown = voice.countdown();
     let mut waiting = |held: &Held| {
         let (left, claim) = (held.left.unwrap_or_default(), &held.claim);
-        countdown.show(left, &format!("checking whether {claim} is still running"));
+        countdown(left, &format!("checking whether {claim} is still running"));
     };
     ClusterLock::acquire(api, claim, terms, &mut waiting).await
 }

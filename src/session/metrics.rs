@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::failure::Failure;
@@ -39,7 +39,7 @@ pub struct Metrics {
     address: SocketAddr,
     shown: Shown,
     writes: Writes,
-    server: JoinHandle<()>,
+    _server: JoinSet<()>,
 }
 
 impl Metrics {
@@ -62,8 +62,9 @@ impl Metrics {
         let listener = TcpListener::bind(address).await.map_err(refused)?;
         let (address, shown) = (listener.local_addr().map_err(refused)?, Shown::default());
         let writes = Writes::default();
-        let server = tokio::spawn(serve(listener, shown.clone(), writes.clone()));
-        Ok(Self { address, shown, writes, server })
+        let mut server = JoinSet::new();
+        server.spawn(serve(listener, shown.clone(), writes.clone()));
+        Ok(Self { address, shown, writes, _server: server })
     }
 
     /// Returns the URL of the metrics.
@@ -79,12 +80,6 @@ impl Metrics {
     /// Exposes the given metrics from now on.
     pub fn show(&self, figures: Arc<dyn Figures>) {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures);
-    }
-}
-
-impl Drop for Metrics {
-    fn drop(&mut self) {
-        self.server.abort();
     }
 }
 

@@ -26,8 +26,8 @@ pub trait Talk: Send + Sync {
     fn about(&self, _name: &'static str, _value: &str) {}
 
     /// Shows a wait that ends at a known time.
-    fn countdown(&self) -> Box<dyn Countdown + '_> {
-        Box::new(Unseen)
+    fn countdown(&self) -> Countdown<'_> {
+        Box::new(|_, _| {})
     }
 
     /// Shows the progress of an operation, until the returned value is dropped.
@@ -41,18 +41,8 @@ pub trait Talk: Send + Sync {
     }
 }
 
-/// A wait that ends at a known time.
-pub trait Countdown: Send {
-    /// Shows the reason for the wait and the longest remaining time.
-    fn show(&mut self, left: Duration, text: &str);
-}
-
-/// A countdown that is not shown.
-struct Unseen;
-
-impl Countdown for Unseen {
-    fn show(&mut self, _left: Duration, _text: &str) {}
-}
+/// Shows a wait that ends at a known time: the longest remaining time, and the reason for the wait.
+pub type Countdown<'a> = Box<dyn FnMut(Duration, &str) + Send + 'a>;
 
 /// The voice of a session: a shared implementation of [`Talk`].
 #[derive(Clone)]

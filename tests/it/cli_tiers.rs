@@ -120,7 +120,7 @@ fn listed(lines: &str, more: &str) -> (Option<i32>, Vec<u8>, String) {
 
 #[test]
 fn tier_file_orders_services_and_reports_unknown_names() {
-    let lines = "# ours\nshop/* web\nshop/cart dev # alone\nshop/crat web\nnowhere/* dev\n";
+    let lines = "# ours\nshop/* web\nshop/cart\tdev # alone\nshop/crat web\nnowhere/* dev\n";
     let (status, stdout, said) = listed(lines, "--default-tier dev -o json");
     assert_eq!(status, Some(0), "{said}");
     let plan: Value = serde_json::from_slice(&stdout).unwrap();
@@ -145,6 +145,11 @@ fn tier_file_errors_name_the_line() {
         ("shop/* web\n\nshop/cart gold", 2, "line 3 of `"),
         ("shop/cart gold", 2, "`gold` is not one of the tiers"),
         ("shop/cart", 2, "gives no tier: `shop/cart`"),
+        ("shop dev", 2, "gives no tier: `shop dev`"),
+        ("shop/c* dev", 2, "gives no tier: `shop/c* dev`"),
+        ("*/* dev", 2, "gives no tier: `*/* dev`"),
+        ("a/b/c dev", 2, "gives no tier: `a/b/c dev`"),
+        ("a/b dev x", 2, "gives no tier: `a/b dev x`"),
         ("shop/* web\nshop/* dev", 2, "`shop/*` already has a tier"),
         ("shop/* web", 1, "have no tier; the first is `"),
     ] {

@@ -28,7 +28,7 @@ const EAR: Duration = Duration::from_millis(500);
 pub(super) struct FlowArgs {
     /// With --host: check the connections that this host tracks, instead of its files and processes
     #[arg(long, requires = "host")]
-    flows: bool,
+    pub(super) flows: bool,
     /// Listen for new connections for this many seconds, and record each one, even if it is very short
     #[arg(long = "for", value_name = "SECONDS", requires = "flows", default_value = "0", value_parser = clap::value_parser!(u64).range(..=604_800))]
     seconds: u64,
@@ -42,12 +42,6 @@ pub(super) struct FlowArgs {
     /// How often to publish, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "300", requires = "publish", value_parser = clap::value_parser!(u64).range(1..=3600))]
     publish_every: u64,
-}
-
-impl FlowArgs {
-    pub(super) fn are_asked_for(&self) -> bool {
-        self.flows
-    }
 }
 
 /// The connections that were observed so far, and the time of the observation.
@@ -88,7 +82,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
             .hint("if the kernel has no `/proc/net/nf_conntrack`, install the program `conntrack`, also in the image of deploy/evidence.yaml")
     })?;
     let found = last.ok_or_else(|| Failure::refused("no connections were checked"))?;
-    context.output.data(&found, |_| Ok(text(&found)))?;
+    context.output.data(&found, |_| text(&found))?;
     if !listen.is_zero() && !found.complete {
         context.output.warn("the kernel dropped events: some new connections are missing");
     }

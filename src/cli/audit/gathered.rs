@@ -34,7 +34,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, 
     documents.sort_by(|one, other| one.node.cmp(&other.node));
     nodes.retain(|node| documents.iter().all(|document| document.node != *node));
     let found = Gathered { version: VERSION, documents, missing: nodes };
-    context.output.data(&found, |_| Ok(text(&found)))?;
+    context.output.data(&found, |_| text(&found))?;
     if let Some(first) = found.missing.first() {
         let count = counted(found.missing.len(), "Node has", "Nodes have");
         context.output.warn(&format!(

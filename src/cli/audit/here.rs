@@ -68,7 +68,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
         not_listed: &not_listed,
         findings: &findings,
     };
-    context.output.data(&told, |output| Ok(text(output, &findings)))?;
+    context.output.data(&told, |output| text(output, &findings))?;
     say_not_listed(context, &not_listed);
     say(context, &looked, &findings);
     let is_clean = findings.is_empty() && looked.unreadable.is_empty();
@@ -101,11 +101,12 @@ impl Found {
             }
             Item::Resolver { process, content } => {
                 let within = (by_pid(process), "/etc/resolv.conf");
-                self.add(old, content, within, |_| places::of_sandbox());
+                self.add(old, content, within, |_| &places::SANDBOX);
             }
             Item::Variable { process, name, value } => {
                 let is_proxy = name.eq_ignore_ascii_case("no_proxy");
-                self.add(old, value, (by_pid(process), name), |_| places::of_process(is_proxy));
+                let place = if is_proxy { &places::NO_PROXY } else { &places::PROCESS };
+                self.add(old, value, (by_pid(process), name), |_| place);
             }
         }
     }

@@ -84,7 +84,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: &Old) -> Resul
         not_listed: &audit.not_listed,
         findings: &audit.findings,
     };
-    context.output.data(&told, |output| Ok(text(output, told.findings)))?;
+    context.output.data(&told, |output| text(output, told.findings))?;
     say(context, &told);
     let is_clean = is_complete && told.findings.is_empty() && told.unread.is_empty();
     Ok(if is_clean { Outcome::Done } else { Outcome::Findings })

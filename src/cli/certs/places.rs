@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::cli::file::at;
 use crate::session::Failure;
 
 /// Folders in which distributions keep the certificates of a control plane: kubeadm (`cmd/kubeadm/app/constants/constants.go`,
@@ -78,10 +79,9 @@ fn place() -> Result<&'static Path, Failure> {
 }
 
 fn below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
-    let unreadable = |error: std::io::Error| Failure::refused(format!("`{}`: {error}", folder.display()));
     let mut entries = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
-        entries.push(entry.map_err(unreadable)?.path());
+    for entry in std::fs::read_dir(folder).map_err(at(folder))? {
+        entries.push(entry.map_err(at(folder))?.path());
     }
     entries.sort();
     // A read from a FIFO could block forever: only regular files and folders are read.

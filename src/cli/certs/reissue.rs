@@ -17,7 +17,7 @@ use crate::certs::{
     Certificate, Changes, Name, PrivateKey, belongs, is_trusted, is_valid_for, reissue, request,
     request_to_pem, with_first,
 };
-use crate::cli::file::{Readers, write_file};
+use crate::cli::file::{Readers, at, write_file};
 use crate::cli::{Context, Outcome, file_suffix};
 use crate::host::replace::{Keep, Replacement, replace};
 use crate::ip::ServiceCidr;
@@ -49,7 +49,7 @@ Examples:
   # rollback
   netsurgeon certs reissue \\
       --cert-in /etc/kubernetes/pki/apiserver.crt.20261122T044500Z.old")]
-pub(super) struct ReissueArgs {
+pub struct ReissueArgs {
     #[command(flatten)]
     files: FileArgs,
     /// Add the first address of this Service range (the address of `default/kubernetes`); can be repeated
@@ -112,7 +112,7 @@ pub(super) fn run(context: &Context, args: &ReissueArgs) -> Result<Outcome, Fail
     }
     if args.cert_in.is_none() && changes.is_empty() && !args.new_key {
         let difference = Difference::none(&loaded);
-        context.output.data(&difference, |_| Ok(String::new()))?;
+        context.output.data(&difference, |_| String::new())?;
         context.output.progress(&format!("{}: nothing to change", loaded.files.certificate.display()));
         return Ok(Outcome::Done);
     }
@@ -122,7 +122,7 @@ pub(super) fn run(context: &Context, args: &ReissueArgs) -> Result<Outcome, Fail
     };
     let mut difference = Difference::of(&loaded, &prepared.certificate, prepared.key.is_some())?;
     if args.dry_run {
-        context.output.data(&difference, |output| Ok(difference.text(output)))?;
+        context.output.data(&difference, |output| difference.text(output))?;
         context.output.note("nothing was written (`--dry-run`)");
         return Ok(Outcome::Done);
     }
@@ -130,9 +130,7 @@ pub(super) fn run(context: &Context, args: &ReissueArgs) -> Result<Outcome, Fail
     let question = format!("Replace `{}`?", loaded.files.certificate.display());
     context.output.ask(&question, args.yes)?;
     difference.replaced(install(&loaded, prepared)?);
-    if context.output.is_structured() {
-        context.output.data(&difference, |_| Ok(String::new()))?;
-    }
+    context.output.data(&difference, |_| String::new())?;
     context.output.progress(&difference.what_next(args.files.command()));
     Ok(Outcome::Done)
 }
@@ -145,10 +143,9 @@ fn ask_for_it(
     changes: &Changes,
     file: &Path,
 ) -> Result<Outcome, Failure> {
-    let cannot = |error| Failure::refused(format!("`{}`: {error}", loaded.files.certificate.display()));
     let new_key = args.new_key.then(|| loaded.new_key()).transpose()?;
-    let csr =
-        request(&loaded.certificate, changes, new_key.as_ref().unwrap_or(&loaded.key)).map_err(cannot)?;
+    let csr = request(&loaded.certificate, changes, new_key.as_ref().unwrap_or(&loaded.key))
+        .map_err(at(&loaded.files.certificate))?;
     let mut back = format!("`{} --cert-in SIGNED`", args.files.command());
     if let Some(key) = new_key {
         let beside = PathBuf::from(format!("{}.key", file.display()));
@@ -216,17 +213,17 @@ impl ReissueArgs {
 
     /// Creates the new certificate, and signs it with the CA's key.
     fn signed_here(&self, loaded: &Loaded, changes: &Changes) -> Result<Prepared, Failure> {
-        let (now, file) = (now(), loaded.files.certificate.display());
+        let (now, file) = (now(), &loaded.files.certificate);
         if changes.validity.is_none() && loaded.certificate.left(now).is_negative() {
-            let text = format!("`{file}` has expired, and a new one would have the same validity");
+            let text =
+                format!("`{}` has expired, and a new one would have the same validity", file.display());
             return Err(Failure::refused(text).hint("set a validity: `--days 365`"));
         }
         let authority = self.files.authority(loaded, now)?;
         let new_key = self.new_key.then(|| loaded.new_key()).transpose()?;
-        let cannot = |error| Failure::refused(format!("`{file}`: {error}"));
         let serial = rand::random();
         let made =
-            reissue(&loaded.certificate, changes, &authority, new_key.as_ref(), serial).map_err(cannot)?;
+            reissue(&loaded.certificate, changes, &authority, new_key.as_ref(), serial).map_err(at(file))?;
         refuse_forged(loaded, &authority.certificate)?;
         let authorities = [authority.certificate.der.clone()];
         let mut judged = is_trusted(&made, &[], &authorities, now);
@@ -244,7 +241,7 @@ impl ReissueArgs {
         let key = self.key_in.as_deref().map(files::key).transpose()?;
         let of_it: &PrivateKey = key.as_ref().map_or(&loaded.key, |(_, key)| key);
         belongs(of_it, &certificate).map_err(|error| {
-            let failure = Failure::refused(format!("`{}`: {error}", file.display()));
+            let failure = at(file)(error);
             if key.is_some() {
                 failure
             } else {
@@ -252,8 +249,7 @@ impl ReissueArgs {
             }
         })?;
         let (_, authority) = files::first_certificate(&loaded.files.authority)?;
-        is_trusted(&certificate.der, &[], &[authority.der], now())
-            .map_err(|error| Failure::refused(format!("`{}`: {error}", file.display())))?;
+        is_trusted(&certificate.der, &[], &[authority.der], now()).map_err(at(file))?;
         Ok(Prepared { certificate: certificate.der, key: key.map(|(text, _)| text) })
     }
 }

@@ -11,6 +11,7 @@ use super::places::files;
 use super::verify::host_and_port;
 use super::words::{date, days, described, lacking, line, wrong_time};
 use crate::certs::{Certificate, certificates, to_pem};
+use crate::cli::file::at;
 use crate::cli::output::{Output, counted};
 use crate::cli::{Context, Outcome, findings};
 use crate::ip::ServiceCidr;
@@ -34,7 +35,7 @@ Examples:
   netsurgeon certs show --server 192.0.2.10:6443
   netsurgeon certs show --within 60 -o json \\
       | jq -r '.certificates[] | [.file, .not_after] | @tsv'")]
-pub(super) struct ShowArgs {
+pub struct ShowArgs {
     /// Files or folders
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
@@ -73,7 +74,7 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, F
     let mut shown = Shown { version: 1, certificates: Vec::new(), findings: Vec::new() };
     if args.server.is_empty() || !args.paths.is_empty() {
         for file in files(&args.paths)? {
-            let text = std::fs::read(&file).map_err(|error| unreadable(&file, &error.to_string()))?;
+            let text = std::fs::read(&file).map_err(at(&file))?;
             let text = String::from_utf8_lossy(&text);
             let is_named = args.paths.contains(&file);
             shown.add(args, &file.display().to_string(), &text, is_named, now)?;
@@ -81,19 +82,15 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, F
     }
     for server in &args.server {
         let chain = served(server, None).await;
-        let chain = chain.map_err(|error| unreadable(Path::new(server), &error))?;
+        let chain = chain.map_err(at(Path::new(server)))?;
         let text: String = chain.iter().map(|der| to_pem(der)).collect();
         shown.add(args, server, &text, true, now)?;
     }
     shown.findings.extend(nobody_serves(&shown, args));
-    context.output.data(&shown, |output| Ok(shown.text(output, now)))?;
+    context.output.data(&shown, |output| shown.text(output, now))?;
     let count = counted(shown.certificates.len(), "certificate", "certificates");
     context.output.progress(&format!("{count}, {}", counted(shown.findings.len(), "finding", "findings")));
     Ok(findings::outcome(&shown.findings))
-}
-
-fn unreadable(file: &Path, reason: &str) -> Failure {
-    Failure::refused(format!("`{}`: {reason}", file.display()))
 }
 
 /// Returns a finding if ranges are given, but none of the certificates is that of an API server.
@@ -146,9 +143,9 @@ impl Shown {
         is_named: bool,
         now: OffsetDateTime,
     ) -> Result<(), Failure> {
-        let found = certificates(text).map_err(|error| unreadable(Path::new(file), &error.to_string()))?;
+        let found = certificates(text).map_err(at(Path::new(file)))?;
         if found.is_empty() && is_named {
-            return Err(unreadable(Path::new(file), "it contains no certificate"));
+            return Err(at(Path::new(file))("it contains no certificate"));
         }
         for (number, certificate) in (1..).zip(found) {
             let subject = format!("{} of {file}", certificate.subject);

@@ -13,6 +13,7 @@ use super::now;
 use super::words::{date, lacking, line, wrong_time};
 use crate::certs::{Certificate, Name, certificates, is_trusted, is_valid_for};
 use crate::cli::api::KubeArgs;
+use crate::cli::file::at;
 use crate::cli::output::{Output, counted};
 use crate::cli::{Context, Outcome, findings};
 use crate::ip::ServiceCidr;
@@ -39,7 +40,7 @@ Examples:
   netsurgeon certs verify --without-cidr 10.96.0.0/16
   netsurgeon certs verify --server 192.0.2.10:6443 --ca-cert ca.crt \\
       --name api.example.org")]
-pub(super) struct VerifyArgs {
+pub struct VerifyArgs {
     /// An API server, as `HOST:PORT`; can be repeated [default: the endpoints of `default/kubernetes`]
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     server: Vec<String>,
@@ -118,7 +119,7 @@ pub(super) async fn run(context: &Context, args: &VerifyArgs) -> Result<Outcome,
         sleep(PAUSE).await;
         verified = args.look(&asked).await;
     }
-    context.output.data(&verified, |output| Ok(verified.text(output)))?;
+    context.output.data(&verified, |output| verified.text(output))?;
     let count = counted(asked.servers.len(), "API server", "API servers");
     context.output.progress(&format!("{count}, {}", counted(verified.findings.len(), "finding", "findings")));
     Ok(findings::outcome(&verified.findings))
@@ -128,9 +129,8 @@ impl VerifyArgs {
     async fn asked(&self) -> Result<Asked, Failure> {
         let mut asked = Asked { servers: self.server.clone(), authorities: None };
         if let Some(file) = &self.ca_cert {
-            let unreadable = |error: String| Failure::refused(format!("`{}`: {error}", file.display()));
-            let text = std::fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
-            let found = certificates(&text).map_err(|error| unreadable(error.to_string()))?;
+            let text = std::fs::read_to_string(file).map_err(at(file))?;
+            let found = certificates(&text).map_err(at(file))?;
             asked.authorities = Some(found.into_iter().map(|one| one.der).collect());
         }
         if asked.servers.is_empty() {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
+use crate::cli::file::at;
 use crate::cli::output::{Output, Tone};
 use crate::cli::{Context, Outcome, file_suffix};
 use crate::host::replace::{Keep, Replacement, replace};
@@ -13,7 +14,7 @@ use crate::session::Failure;
 
 /// Whether to change anything.
 #[derive(Debug, Clone, Args)]
-pub(super) struct ConsentArgs {
+pub struct ConsentArgs {
     /// Only show the difference
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
@@ -69,21 +70,19 @@ pub(super) fn change(
     let mut changed = Changed { version: 1, status: "planned", files };
     if changed.files.is_empty() {
         changed.status = "unchanged";
-        context.output.data(&changed, |_| Ok(String::new()))?;
+        context.output.data(&changed, |_| String::new())?;
         context.output.progress(&words.already);
         return Ok(Outcome::Done);
     }
     if consent.dry_run {
-        context.output.data(&changed, |output| Ok(changed.text(output)))?;
+        context.output.data(&changed, |output| changed.text(output))?;
         context.output.note("nothing was written (`--dry-run`)");
         return Ok(Outcome::Done);
     }
     context.output.progress(&changed.text(&context.output));
     context.output.ask(words.question, consent.yes)?;
     changed.write(folder)?;
-    if context.output.is_structured() {
-        context.output.data(&changed, |_| Ok(String::new()))?;
-    }
+    context.output.data(&changed, |_| String::new())?;
     let kept: Vec<String> =
         changed.files.iter().filter_map(|file| Some(file.kept.as_ref()?.display().to_string())).collect();
     let count = if kept.len() == 1 { "file is" } else { "files are" };
@@ -108,8 +107,7 @@ impl Changed {
 
     fn write(&mut self, folder: Option<&Path>) -> Result<(), Failure> {
         if let Some(folder) = folder {
-            let refused = |error| Failure::refused(format!("`{}`: {error}", folder.display()));
-            std::fs::create_dir_all(folder).map_err(refused)?;
+            std::fs::create_dir_all(folder).map_err(at(folder))?;
         }
         let suffix = file_suffix();
         let keep = folder.map_or(Keep::Beside(&suffix), |folder| Keep::In(folder, &suffix));

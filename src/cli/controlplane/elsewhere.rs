@@ -41,12 +41,12 @@ const DISTRIBUTIONS: [Distribution; 4] = [
 
 /// Adds hints about how to change the Service range on this host.
 pub(super) fn range(failure: Failure, to: &str) -> Failure {
-    here().fold(failure, |failure, one| failure.hint(one.range.replace("VALUE", to)))
+    failure.hints(here().map(|one| one.range.replace("VALUE", to)))
 }
 
 /// Adds hints about how to change the kubelets' DNS address on this host.
 pub(super) fn dns(failure: Failure, to: &str) -> Failure {
-    here().fold(failure, |failure, one| failure.hint(one.dns.replace("VALUE", to)))
+    failure.hints(here().map(|one| one.dns.replace("VALUE", to)))
 }
 
 fn here() -> impl Iterator<Item = &'static Distribution> {

@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::changing::{ChangedFile, ConsentArgs, Words, change};
 use super::elsewhere;
+use crate::cli::file::at;
 use crate::cli::{Context, Outcome};
 use crate::ip::is_link_local;
 use crate::session::Failure;
@@ -30,7 +31,7 @@ Examples:
       && systemctl restart kubelet
   # if there are several
   netsurgeon controlplane set-dns --from fd00:10:96::a --to fd00:10:200::a")]
-pub(super) struct SetDnsArgs {
+pub struct SetDnsArgs {
     /// The new address
     #[arg(long, value_name = "ADDRESS")]
     to: IpAddr,
@@ -63,15 +64,14 @@ pub(super) fn run(context: &Context, args: &SetDnsArgs) -> Result<Outcome, Failu
 impl SetDnsArgs {
     /// Returns the changed file; `None` if the file already has the new address.
     fn changed(&self) -> Result<Option<ChangedFile>, Failure> {
-        let cannot =
-            |error: &dyn std::fmt::Display| Failure::refused(format!("`{}`: {error}", self.config.display()));
-        let old = std::fs::read_to_string(&self.config).map_err(|error| cannot(&error))?;
-        let yaml = Yaml::parse(&old).map_err(|error| cannot(&error))?;
+        let file = &self.config;
+        let old = std::fs::read_to_string(&self.config).map_err(at(file))?;
+        let yaml = Yaml::parse(&old).map_err(at(file))?;
         let Some(before) = self.before(&yaml)? else { return Ok(None) };
         let after = self.to.to_string();
-        match yaml.with_part(&KEY, &before, &after).map_err(|error| cannot(&error))? {
+        match yaml.with_part(&KEY, &before, &after).map_err(at(file))? {
             Part::Changed(new) => {
-                let file = self.config.clone();
+                let file = file.clone();
                 Ok(Some(ChangedFile { file, component: "kubelet", before, after, kept: None, old, new }))
             }
             Part::There | Part::Other(_) => Ok(None),

@@ -5,7 +5,8 @@ use std::path::Path;
 use clap::Args;
 
 use super::changing::{ChangedFile, ConsentArgs, Words, change};
-use super::{ManifestArgs, Ranges, elsewhere};
+use super::{ManifestArgs, elsewhere, ranges};
+use crate::cli::file::at;
 use crate::cli::{Context, Outcome};
 use crate::controlplane::{API_SERVER, FLAG, manifests};
 use crate::session::Failure;
@@ -25,10 +26,10 @@ Examples:
       && netsurgeon controlplane wait --range 10.200.0.0/16
   # dual-stack
   netsurgeon controlplane set-range --to 10.200.0.0/16,fd00:200::/112")]
-pub(super) struct SetRangeArgs {
+pub struct SetRangeArgs {
     /// The new range, or one per address family, separated by a comma
-    #[arg(long, value_name = "CIDR")]
-    to: Ranges,
+    #[arg(long, value_name = "CIDR", value_parser = ranges)]
+    to: String,
     #[command(flatten)]
     manifests: ManifestArgs,
     #[command(flatten)]
@@ -37,9 +38,9 @@ pub(super) struct SetRangeArgs {
 
 /// Runs the command.
 pub(super) fn run(context: &Context, args: &SetRangeArgs) -> Result<Outcome, Failure> {
-    let to = args.to.to_string();
-    let folder = args.manifests.folder().ok_or_else(|| nowhere(&to))?;
-    let mut files = changes(context, &folder, &to)?;
+    let to = &args.to;
+    let folder = args.manifests.folder().ok_or_else(|| nowhere(to))?;
+    let mut files = changes(context, &folder, to)?;
     // The API server's manifest is changed last: other components do not work while the API server restarts.
     files.sort_by_key(|file| file.component == API_SERVER);
     let before = files.last().map(|file| file.before.clone()).unwrap_or_default();
@@ -65,8 +66,7 @@ fn changes(context: &Context, folder: &Path, to: &str) -> Result<Vec<ChangedFile
     }
     let mut all: Vec<ChangedFile> = Vec::new();
     for (file, component, text) in found {
-        let cannot = |error| Failure::refused(format!("`{}`: {error}", file.display()));
-        match flag(&text, component, FLAG).map_err(cannot)? {
+        match flag(&text, component, FLAG).map_err(at(&file))? {
             Some(before) if before == to => {}
             None if component != API_SERVER => {
                 context.output.note(&format!(
@@ -75,7 +75,7 @@ fn changes(context: &Context, folder: &Path, to: &str) -> Result<Vec<ChangedFile
                 ));
             }
             before => {
-                let new = with_flag(&text, component, FLAG, to).map_err(cannot)?;
+                let new = with_flag(&text, component, FLAG, to).map_err(at(&file))?;
                 let (before, after) = (before.unwrap_or_default(), to.to_string());
                 all.push(ChangedFile { file, component, before, after, kept: None, old: text, new });
             }

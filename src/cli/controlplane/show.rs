@@ -24,7 +24,7 @@ Examples:
   netsurgeon controlplane show --no-host
   netsurgeon controlplane show -o json \\
       | jq -r '.components[] | [.component, .at, .range] | @tsv'")]
-pub(super) struct ShowArgs {
+pub struct ShowArgs {
     #[command(flatten)]
     manifests: ManifestArgs,
     /// Do not inspect this host
@@ -62,7 +62,7 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, F
         );
     }
     let shown = Shown { version: 1, findings: differences(&components), components };
-    context.output.data(&shown, |output| Ok(shown.text(output)))?;
+    context.output.data(&shown, |output| shown.text(output))?;
     let count = counted(shown.components.len(), "flag", "flags");
     context.output.progress(&format!("{count}, {}", counted(shown.findings.len(), "finding", "findings")));
     Ok(findings::outcome(&shown.findings))

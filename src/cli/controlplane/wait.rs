@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
-use super::Ranges;
+use super::ranges;
 use crate::cli::api::KubeArgs;
 use crate::cli::output::counted;
 use crate::cli::{Context, Outcome, findings};
@@ -29,10 +29,10 @@ Examples:
   netsurgeon controlplane wait --range 10.200.0.0/16 --host --timeout 120
   # after the last one
   netsurgeon controlplane wait --range 10.200.0.0/16")]
-pub(super) struct WaitArgs {
+pub struct WaitArgs {
     /// The range, or one per address family, separated by a comma [default: any range]
-    #[arg(long, value_name = "CIDR")]
-    range: Option<Ranges>,
+    #[arg(long, value_name = "CIDR", value_parser = ranges)]
+    range: Option<String>,
     /// How long to wait, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "300")]
     timeout: u32,
@@ -52,17 +52,17 @@ struct Waited<'a> {
 
 /// Runs the command.
 pub(super) async fn run(context: &Context, args: &WaitArgs) -> Result<Outcome, Failure> {
-    let range = args.range.as_ref().map(ToString::to_string);
+    let range = args.range.as_deref();
     let places = if args.host { Places::Host } else { Places::PodsOrHost };
     let (started, patience) = (Instant::now(), Duration::from_secs(args.timeout.into()));
     let cluster = args.kube.connect_within(patience).await?;
     let mut said = String::new();
     loop {
-        let found = not_yet(&cluster, range.as_deref(), places).await;
+        let found = not_yet(&cluster, range, places).await;
         let Some(first) = found.first() else { break };
         if started.elapsed() >= patience {
             let waited = Waited { version: 1, findings: &found };
-            context.output.data(&waited, |output| Ok(findings::tabled(output, &found)))?;
+            context.output.data(&waited, |output| findings::tabled(output, &found))?;
             let seconds = args.timeout;
             context.output.progress(&format!(
                 "not ready after {seconds} s: {}",
@@ -77,9 +77,7 @@ pub(super) async fn run(context: &Context, args: &WaitArgs) -> Result<Outcome, F
         }
         sleep(PAUSE).await;
     }
-    if context.output.is_structured() {
-        context.output.data(&Waited { version: 1, findings: &[] }, |_| Ok(String::new()))?;
-    }
+    context.output.data(&Waited { version: 1, findings: &[] }, |_| String::new())?;
     let has = range.map(|range| format!(" and has `{range}`")).unwrap_or_default();
     context.output.progress(&format!("every API server is ready{has}"));
     Ok(Outcome::Done)

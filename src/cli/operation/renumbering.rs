@@ -36,7 +36,7 @@ impl OfKind for Renumberings {
 
 async fn resume(context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
     // Arguments are checked before any connection.
-    let given = args.gates.settings().fixed()?;
+    let given = args.gates.settings();
     given.resolve()?;
     let session = args.live.open(context).await?;
     let is_half_removed =
@@ -99,5 +99,5 @@ fn confirmed_too_early(ongoing: &Ongoing, live: &LiveArgs) -> Vec<String> {
         Action::Manual(manual) => Some(manual.name),
         _ => None,
     });
-    names.filter(|name| live.confirmed().contains(name)).collect()
+    names.filter(|name| live.confirm.contains(name)).collect()
 }

@@ -19,24 +19,24 @@ pub(super) struct RangeRewrites;
 #[async_trait(?Send)]
 impl OfKind for RangeRewrites {
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
-        confirm_only(args.live.confirmed(), &[], &[])?;
+        confirm_only(&args.live.confirm, &[], &[])?;
         if args.gates.settings().resolve()?.are_there() {
             return Err(Failure::usage("a rewrite has no batches, so it cannot have gates")
                 .hint("omit the gate options"));
         }
-        let rewrites = Rewrites::connect(context, &args.live.etcd, &args.live.kube, &args.live.lock).await?;
+        let rewrites = Rewrites::connect(context, &args.live.home, &args.live.lock).await?;
         rewrites.resume(id).await
     }
 
     async fn roll_back(&self, context: &Context, id: &str, args: &UndoArgs) -> Result<Outcome, Failure> {
-        confirm_only(args.live.confirmed(), &[], &[])?;
-        let rewrites = Rewrites::connect(context, &args.live.etcd, &args.live.kube, &args.live.lock).await?;
-        rewrites.roll_back(id, args.live.is_agreed()).await
+        confirm_only(&args.live.confirm, &[], &[])?;
+        let rewrites = Rewrites::connect(context, &args.live.home, &args.live.lock).await?;
+        rewrites.roll_back(id, args.live.yes).await
     }
 
     async fn report(&self, context: &Context, id: &str, args: &ReportArgs) -> Result<Outcome, Failure> {
-        let store = args.etcd.connect().await?;
-        let cluster = Survey::identity(store.as_ref(), &args.etcd.layout()).await?.unwrap_or_default();
+        let store = args.homes.etcd.connect().await?;
+        let cluster = Survey::identity(store.as_ref(), &args.homes.etcd.layout()).await?.unwrap_or_default();
         let opened = open_rewrite(store.as_ref(), &cluster, id).await?;
         args.write(context, &rewritten::page(id, &opened))
     }

@@ -4,30 +4,21 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use super::counts::Counts;
 use crate::ip::Items;
+use crate::report::picture::{Picture, Subject};
 use crate::survey::{ServiceRecord, Survey};
 
 /// The allocation of node ports.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Serialize)]
 pub(super) struct NodePorts {
     /// The range, as in `30000-32767`.
-    pub(super) range: String,
-    /// Number of ports in the range.
-    pub(super) capacity: u128,
-    /// Number of ports that Services use.
-    pub(super) used: u128,
-    /// Number of ports in the range that no Service uses.
-    pub(super) free: u128,
-    /// Number of ports at the low end that are reserved for static allocation.
-    pub(super) static_band: u128,
-    /// Number of used ports in the static band.
-    pub(super) static_band_used: u128,
+    range: String,
+    #[serde(flatten)]
+    counts: Counts,
     /// The first port.
     #[serde(skip)]
-    pub(super) first: u16,
-    /// Offsets of the used ports from the first port, ascending.
-    #[serde(skip)]
-    pub(super) offsets: Vec<u128>,
+    first: u16,
 }
 
 impl NodePorts {
@@ -42,16 +33,32 @@ impl NodePorts {
             taken.range(first..=last).filter_map(|port| port.checked_sub(first)).map(u128::from).collect();
         let static_band = static_band(capacity);
         let used = offsets.len() as u128;
-        Some(Self {
-            range: record.range.clone(),
+        let counts = Counts {
             capacity,
             used,
             free: capacity.saturating_sub(used),
             static_band,
             static_band_used: offsets.iter().filter(|offset| **offset < static_band).count() as u128,
-            first,
             offsets,
-        })
+        };
+        Some(Self { range: record.range.clone(), counts, first })
+    }
+
+    pub(super) fn cells(&self) -> [String; 6] {
+        self.counts.cells(self.range.clone(), "RangeAllocation servicenodeports".to_string())
+    }
+
+    pub(super) fn picture(&self) -> Picture {
+        let Counts { capacity, static_band, offsets, .. } = &self.counts;
+        let subject = Subject {
+            title: format!("Node ports {}", self.range),
+            unit: "ports",
+            size: *capacity,
+            capacity: *capacity,
+            band: (0, *static_band),
+            offsets,
+        };
+        Picture::new(subject, |offset| u128::from(self.first).saturating_add(offset).to_string())
     }
 }
 

@@ -7,9 +7,8 @@ use serde_json::Value;
 
 use super::rewriting::Rewrites;
 use super::rewritten::{describe, show};
-use crate::cli::api::KubeArgs;
+use crate::cli::homes::HomeArgs;
 use crate::cli::live::LockArgs;
-use crate::cli::source::EtcdArgs;
 use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
 use crate::operation::{Journal, LeaseHolder, Plan, SystemAmbient};
@@ -64,20 +63,18 @@ pub struct RewriteArgs {
     #[command(flatten)]
     lock: LockArgs,
     #[command(flatten)]
-    etcd: EtcdArgs,
-    #[command(flatten)]
-    kube: KubeArgs,
+    home: HomeArgs,
 }
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &RewriteArgs) -> Result<Outcome, Failure> {
-    let rewrites = Rewrites::connect(context, &args.etcd, &args.kube, &args.lock).await?;
+    let rewrites = Rewrites::connect(context, &args.home, &args.lock).await?;
     if let Some(operation) = &args.undo {
         return rewrites.roll_back(operation, args.yes).await;
     }
     let to = args.to.as_deref().map(str::parse::<ServiceCidr>).transpose()?;
-    let store = rewrites.store();
-    let survey = Survey::read(store.as_ref(), &args.etcd.layout(), None).await?;
+    let store = &rewrites.store;
+    let survey = Survey::read(store.as_ref(), &args.home.etcd.layout(), None).await?;
     let plan = match plan_rewrite(&survey, &args.name, to.as_ref()) {
         Err(unchanged @ RewriteError::Unchanged { .. }) => {
             context.output.progress(&unchanged.to_string());
@@ -86,7 +83,7 @@ pub async fn run(context: &Context, args: &RewriteArgs) -> Result<Outcome, Failu
         other => other?,
     };
     if args.dry_run {
-        dry_run(store as Arc<dyn ReadStore>, &plan).await?;
+        dry_run(store.clone(), &plan).await?;
         show(context, &plan.work, "planned", None)?;
         context.output.note("nothing was written (`--dry-run`)");
         return Ok(Outcome::Done);

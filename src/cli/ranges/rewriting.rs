@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use super::rewritten::{describe, show};
 use crate::cli::api::KubeArgs;
+use crate::cli::homes::HomeArgs;
 use crate::cli::live::{LockArgs, PATIENCE};
-use crate::cli::source::EtcdArgs;
 use crate::cli::{Context, Outcome};
 use crate::kube_api::Cluster;
 use crate::operation::{Journal, Lock, Plan, Status, SystemAmbient, new_id};
@@ -31,7 +31,7 @@ const ALLOCATION: Duration = Duration::from_secs(3);
 /// The rewrites of a cluster, with the connection to its etcd.
 pub(in crate::cli) struct Rewrites<'a> {
     context: &'a Context,
-    store: Arc<LiveEtcd>,
+    pub(super) store: Arc<LiveEtcd>,
     layout: Layout,
     cluster: String,
     kube: &'a KubeArgs,
@@ -47,18 +47,12 @@ impl<'a> Rewrites<'a> {
     /// Connects to etcd.
     pub async fn connect(
         context: &'a Context,
-        etcd: &EtcdArgs,
-        kube: &'a KubeArgs,
+        home: &'a HomeArgs,
         lock: &'a LockArgs,
     ) -> Result<Self, Failure> {
-        let (store, layout) = (etcd.connect().await?, etcd.layout());
+        let (store, layout) = (home.etcd.connect().await?, home.etcd.layout());
         let cluster = Survey::identity(store.as_ref(), &layout).await?.ok_or(RewriteError::NoIdentity)?;
-        Ok(Self { context, store, layout, cluster, kube, lock })
-    }
-
-    /// Returns the store.
-    pub fn store(&self) -> Arc<LiveEtcd> {
-        self.store.clone()
+        Ok(Self { context, store, layout, cluster, kube: &home.kube, lock })
     }
 
     /// Executes a plan as a new operation, and returns its id.

@@ -47,7 +47,7 @@ pub(super) fn show(
         freed,
         outside: work.outside,
     };
-    context.output.data(&value, |output| Ok(describe(output, work)))
+    context.output.data(&value, |output| describe(output, work))
 }
 
 pub(super) fn describe(output: &Output, work: &RangeRewrite) -> String {

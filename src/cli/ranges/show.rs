@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
+use super::counts::Counts;
 use super::node_ports::NodePorts;
 use crate::cli::file::{Readers, write_file};
 use crate::cli::output::{Output, Tone, speaks_utf8, table};
 use crate::cli::source::SourceArgs;
 use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
-use crate::report::picture::{self, Charset, Picture, Subject};
+use crate::report::picture::{self, Charset, Picture};
 use crate::session::Failure;
 use crate::store::Revision;
 use crate::survey::{Era, Survey, Usage};
@@ -27,7 +28,7 @@ Examples:
   netsurgeon ranges show
   netsurgeon ranges show --snapshot backup.db --svg ranges.svg
   netsurgeon ranges show -o json | jq '.ranges[] | {range, free}'")]
-pub(super) struct ShowArgs {
+pub struct ShowArgs {
     /// Write the picture to this file as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -54,54 +55,30 @@ struct Shown {
 struct Row {
     range: ServiceCidr,
     sources: Vec<String>,
-    capacity: u128,
-    used: u128,
-    free: u128,
-    static_band: u128,
-    static_band_used: u128,
-    #[serde(skip)]
-    offsets: Vec<u128>,
+    #[serde(flatten)]
+    counts: Counts,
 }
 
 impl Row {
     fn of(survey: &Survey, range: &ServiceCidr) -> Self {
         let usage = Usage::of(survey, range);
-        Self {
-            range: *range,
-            sources: sources(survey, range),
+        let counts = Counts {
             capacity: usage.capacity,
             used: usage.used,
             free: usage.capacity.saturating_sub(usage.used),
             static_band: usage.band,
             static_band_used: usage.band_used,
             offsets: usage.offsets,
-        }
+        };
+        Self { range: *range, sources: sources(survey, range), counts }
     }
 
     fn cells(&self) -> [String; 6] {
-        [
-            self.range.to_string(),
-            self.capacity.to_string(),
-            self.used.to_string(),
-            self.free.to_string(),
-            format!("{} of {}", self.static_band_used, self.static_band),
-            self.sources.join(", "),
-        ]
+        self.counts.cells(self.range.to_string(), self.sources.join(", "))
     }
 
     fn picture(&self) -> Picture {
-        let subject = Subject {
-            title: self.range.to_string(),
-            unit: "addresses",
-            size: self.range.size(),
-            capacity: self.capacity,
-            // The network address comes before the band.
-            band: (1, self.static_band),
-            offsets: &self.offsets,
-        };
-        Picture::new(subject, |offset| {
-            self.range.nth(offset).map(|address| address.to_string()).unwrap_or_default()
-        })
+        Picture::of_range(&self.range, &self.counts.offsets)
     }
 }
 
@@ -140,24 +117,12 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, F
         context.output.progress(&format!("wrote `{}`", path.display()));
     }
     let charset = if args.ascii || !speaks_utf8() { Charset::Ascii } else { Charset::Blocks };
-    context.output.data(&shown, |output| Ok(text(output, &shown, &pictures, charset)))?;
+    context.output.data(&shown, |output| text(output, &shown, &pictures, charset))?;
     Ok(Outcome::Done)
 }
 
 fn pictures(shown: &Shown) -> Vec<Picture> {
-    let mut pictures: Vec<Picture> = shown.ranges.iter().map(Row::picture).collect();
-    pictures.extend(shown.node_ports.iter().map(|ports| {
-        let subject = Subject {
-            title: format!("Node ports {}", ports.range),
-            unit: "ports",
-            size: ports.capacity,
-            capacity: ports.capacity,
-            band: (0, ports.static_band),
-            offsets: &ports.offsets,
-        };
-        Picture::new(subject, |offset| u128::from(ports.first).saturating_add(offset).to_string())
-    }));
-    pictures
+    shown.ranges.iter().map(Row::picture).chain(shown.node_ports.iter().map(NodePorts::picture)).collect()
 }
 
 fn write_svg(path: &Path, shown: &Shown, pictures: &[Picture]) -> Result<(), Failure> {
@@ -175,17 +140,7 @@ fn text(output: &Output, shown: &Shown, pictures: &[Picture], charset: Charset) 
 }
 
 fn overview(output: &Output, shown: &Shown) -> String {
-    let mut rows: Vec<[String; 6]> = shown.ranges.iter().map(Row::cells).collect();
-    rows.extend(shown.node_ports.iter().map(|ports| {
-        [
-            ports.range.clone(),
-            ports.capacity.to_string(),
-            ports.used.to_string(),
-            ports.free.to_string(),
-            format!("{} of {}", ports.static_band_used, ports.static_band),
-            "RangeAllocation servicenodeports".to_string(),
-        ]
-    }));
+    let rows = shown.ranges.iter().map(Row::cells).chain(shown.node_ports.iter().map(NodePorts::cells));
     format!(
         "{} {}, revision {}\n{} {} ({})\n\n{}\n",
         output.paint(Tone::Strong, "Store:"),

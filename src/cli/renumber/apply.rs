@@ -111,12 +111,13 @@ pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure
         return Err(Failure::usage("name the file for a snapshot of etcd: `--snapshot-to FILE`")
             .hint("without a snapshot: `--no-snapshot`"));
     }
-    let gates = args.gates.settings().fixed()?;
+    let settings = args.gates.settings();
+    let gates = settings.resolve()?;
     // The snapshot is taken below, or the user declined it with `--no-snapshot`.
-    let session = args.live.open(context).await?.with_gates(gates.resolve()?).confirming("snapshot");
+    let session = args.live.open(context).await?.with_gates(gates).confirming("snapshot");
     session.refuse_beside_others().await?;
     let plan = decide(context, args, &session).await?;
-    let (ongoing, report, snapshot) = session.apply(plan, &gates, args.snapshot_to.as_deref()).await?;
+    let (ongoing, report, snapshot) = session.apply(plan, &settings, args.snapshot_to.as_deref()).await?;
     conclude(context, &session, &ongoing, &report, snapshot).await
 }
 
@@ -149,9 +150,9 @@ async fn decide(
     if let Some(also) = other_changes::table_of(&plan.work) {
         context.output.progress(&also);
     }
-    context.output.progress(&summary(&plan, &session.store.describe(), args.live.rate()));
+    context.output.progress(&summary(&plan, &session.store.describe(), args.live.rate));
     let count = counted(plan.work.moves.len(), "Service", "Services");
-    let question = format!("Move {count} now? It takes {}.", duration(&plan.work, args.live.rate()));
+    let question = format!("Move {count} now? It takes {}.", duration(&plan.work, args.live.rate));
     session.ask(&question)?;
     Ok(plan)
 }
@@ -179,9 +180,7 @@ async fn conclude(
         newcomers,
         snapshot,
     };
-    if context.output.is_structured() {
-        context.output.data(&applied, |_| Ok(String::new()))?;
-    }
+    context.output.data(&applied, |_| String::new())?;
     context.output.progress(&format!(
         "{} to {}; {}",
         counted(applied.moved, "Service moved", "Services moved"),

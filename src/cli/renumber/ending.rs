@@ -89,20 +89,17 @@ struct Ended<'a> {
 }
 
 fn print(context: &Context, ongoing: &Ongoing, report: &Report) -> Result<(), Failure> {
-    if !context.output.is_structured() {
-        return Ok(());
-    }
     let stuck = report.stuck.iter().map(|stuck| format!("{}: {}", stuck.step, stuck.reason)).collect();
     let status = ongoing.summary.status;
     let ended = Ended { version: 1, operation: &ongoing.operation, status, steps: report.done, stuck };
-    context.output.data(&ended, |_| Ok(String::new()))
+    context.output.data(&ended, |_| String::new())
 }
 
 impl RetireArgs {
     /// Returns the options that the next command for this renumbering needs again.
     fn options(&self) -> Options {
         let given = |is_given: bool, option: &str| if is_given { option.to_string() } else { String::new() };
-        let yes = given(self.live.is_agreed(), " --yes");
+        let yes = given(self.live.yes, " --yes");
         Options {
             until_no_return: self.evidence.wanted().options() + &yes,
             always: given(self.keep_journal, " --keep-journal"),
@@ -139,10 +136,8 @@ pub async fn retire(context: &Context, args: &RetireArgs) -> Result<Outcome, Fai
 
 /// Reports that the rest of a journal is removed.
 fn removed(context: &Context, operation: &str) -> Result<Outcome, Failure> {
-    if context.output.is_structured() {
-        let ended = Ended { version: 1, operation, status: Status::Done, steps: 0, stuck: Vec::new() };
-        context.output.data(&ended, |_| Ok(String::new()))?;
-    }
+    let ended = Ended { version: 1, operation, status: Status::Done, steps: 0, stuck: Vec::new() };
+    context.output.data(&ended, |_| String::new())?;
     Ok(Outcome::Done)
 }
 
@@ -175,7 +170,7 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
         return Ok(Outcome::Done);
     }
     session.confirm_only_known(&ongoing, true)?;
-    let yes = if args.live.is_agreed() { " --yes" } else { "" };
+    let yes = if args.live.yes { " --yes" } else { "" };
     ongoing.options = Options { until_no_return: yes.to_string(), always: String::new() };
     let command = format!("netsurgeon operation rollback {}{yes}", ongoing.operation);
     let report = session.undo(&mut ongoing, &command).await?;

@@ -99,7 +99,7 @@ pub async fn verify(context: &Context, args: &VerifyArgs) -> Result<Outcome, Fai
 async fn stand(context: &Context, args: &StandingArgs) -> Result<Look, Failure> {
     let store = args.etcd.connect().await?;
     let look = args.look(&store, None).await?;
-    context.output.data(&look, |output| Ok(findings::tabled(output, &look.findings)))?;
+    context.output.data(&look, |output| findings::tabled(output, &look.findings))?;
     for probed in &look.probes {
         context.output.progress(&probed.words());
     }

@@ -107,10 +107,7 @@ async fn refuse_beside_renumbering(session: &RenumberSession) -> Result<(), Fail
     } else {
         failure.hint(format!("to continue it: `{next}`"))
     };
-    Err(match back {
-        Some(back) => failure.hint(back),
-        None => failure,
-    })
+    Err(failure.hints(back))
 }
 
 fn refuse_changed(plan: &Plan<Renumbering>, survey: &Survey) -> Result<(), Failure> {

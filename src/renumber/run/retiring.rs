@@ -158,8 +158,5 @@ pub fn left_alone(ongoing: &Ongoing, stuck: &[&Stuck], what: &str) -> Option<Fai
 
 /// Adds a hint for steps that could not be done or undone: repair their objects, then continue.
 pub fn again(failure: Failure, ongoing: &Ongoing) -> Failure {
-    match ongoing.situation().next() {
-        Some(next) => failure.hint(format!("repair those objects, then: `{next}`")),
-        None => failure,
-    }
+    failure.hints(ongoing.situation().next().map(|next| format!("repair those objects, then: `{next}`")))
 }

@@ -24,9 +24,9 @@ pub(super) fn stopped(failure: operation::Failure, ongoing: &Ongoing, way: Direc
     match situation.next().filter(|_| skips || is_batch) {
         Some(next) if skips => {
             let words = words.hint(format!("to skip the subject of that step: `{next} --max-failures 1`"));
-            hinted(words, situation.rollback_hint())
+            words.hints(situation.rollback_hint())
         }
-        Some(next) => hinted(words.hint(format!("then continue: `{next}`")), situation.rollback_hint()),
+        Some(next) => words.hint(format!("then continue: `{next}`")).hints(situation.rollback_hint()),
         None => with_hints(words, &situation, "every step before it is done and recorded in the journal"),
     }
 }
@@ -59,21 +59,13 @@ fn paused(failure: &operation::Failure, situation: &Situation) -> Failure {
         _ => format!("{progress}; next: `{next}`"),
     };
     let words = Failure::of(Kind::Paused, text);
-    hinted(Failure { step: Some(failure.step.to_string()), ..words }, situation.rollback_hint())
+    Failure { step: Some(failure.step.to_string()), ..words }.hints(situation.rollback_hint())
 }
 
 fn with_hints(words: Failure, situation: &Situation, done: &str) -> Failure {
     let (progress, held) = (situation.progress(), situation.held());
-    let words = words.hint(format!("{done}: {progress}, {held}"));
     let next = situation.next().map(|next| format!("to continue: `{next}`"));
-    hinted(hinted(words, next), situation.rollback_hint())
-}
-
-fn hinted(words: Failure, hint: Option<String>) -> Failure {
-    match hint {
-        Some(hint) => words.hint(hint),
-        None => words,
-    }
+    words.hint(format!("{done}: {progress}, {held}")).hints(next).hints(situation.rollback_hint())
 }
 
 /// Returns the status after a failure, and the open manual step if there is one; `None` if the status does not change.

@@ -3,19 +3,11 @@
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::until::{self, Until};
-use super::{GateSettings, LIMIT};
+use super::{GateSettings, LIMIT, until};
 use crate::session::{Failure, Voice};
 
 impl GateSettings {
-    /// Returns the same gates, with the time limit as a fixed moment instead of a time of day or a duration.
-    pub fn fixed(&self) -> Result<Self, Failure> {
-        let now = OffsetDateTime::now_utc();
-        let until = self.until.map(|until| until.resolve(now).map(Until::At)).transpose();
-        Ok(Self { until: until.map_err(Failure::usage)?, ..self.clone() })
-    }
-
-    /// Returns the gates as JSON for the journal; `null` if there are none. The gates must be [`Self::fixed`].
+    /// Returns the gates as JSON for the journal; `null` if there are none.
     pub fn record(&self) -> Result<Value, Failure> {
         if *self == Self::default() {
             return Ok(Value::Null);
@@ -35,9 +27,8 @@ impl GateSettings {
                 .hint("give the gates again, or `--no-gates`")
         };
         let mut gates: Self = serde_json::from_value(recorded.clone()).map_err(|error| unread(&error))?;
-        if gates.until.is_some_and(|until| until.resolve(OffsetDateTime::now_utc()).is_err()) {
-            gates.until = None;
-        }
+        let now = OffsetDateTime::now_utc();
+        gates.until = gates.until.filter(|until| *until > now);
         if let Err(failure) = gates.resolve() {
             return Err(unread(&failure.error));
         }
@@ -58,15 +49,13 @@ impl GateSettings {
 
     /// Describes the gates; `None` if there are none.
     fn words(&self) -> Option<String> {
-        let now = OffsetDateTime::now_utc();
-        let until = self.until.and_then(|until| until.resolve(now).ok());
         let command = self.gate_command.as_ref().map(|program| {
             let words = [program.display().to_string()].into_iter().chain(self.gate_arg.iter().cloned());
             format!("program `{}`", words.collect::<Vec<_>>().join(" "))
         });
         let query = self.gate_query.as_ref().zip(self.gate_prometheus.as_ref());
         let words: Vec<String> = [
-            until.map(|until| format!("no batch starts after {}", until::words(until))),
+            self.until.map(|until| format!("no batch starts after {}", until::words(until))),
             self.pause.map(|seconds| format!("a pause of {seconds} s")),
             command,
             self.gate_http.as_ref().map(|url| format!("URL `{url}`")),

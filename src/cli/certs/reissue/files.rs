@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use crate::certs::{Authority, Certificate, PrivateKey, belongs, certificates};
 use crate::cli::certs::places::{Serving, nowhere};
-use crate::cli::file::{Readers, create_file};
+use crate::cli::file::{Readers, at, create_file};
 use crate::session::Failure;
 
 /// The files to use.
@@ -70,8 +70,7 @@ impl FileArgs {
         let files = self.serving()?;
         let (text, certificate) = first_certificate(&files.certificate)?;
         let (_, key) = key(&files.key)?;
-        belongs(&key, &certificate)
-            .map_err(|error| Failure::refused(format!("`{}`: {error}", files.key.display())))?;
+        belongs(&key, &certificate).map_err(at(&files.key))?;
         Ok(Loaded { files, text, certificate, key })
     }
 
@@ -113,7 +112,7 @@ impl FileArgs {
         let password = self.ca_key_password_file.as_deref().map(read).transpose()?;
         let password = password.as_deref().map(|text| text.trim_end_matches(['\r', '\n']));
         let key = PrivateKey::from_pem(&read(key_file)?, password).map_err(|error| {
-            let failure = Failure::refused(format!("`{}`: {error}", key_file.display()));
+            let failure = at(key_file)(error);
             if password.is_none() {
                 failure.hint("if the key is encrypted, give `--ca-key-password-file`")
             } else {
@@ -127,8 +126,7 @@ impl FileArgs {
 }
 
 fn read(file: &Path) -> Result<Zeroizing<String>, Failure> {
-    let bytes =
-        std::fs::read(file).map_err(|error| Failure::refused(format!("`{}`: {error}", file.display())))?;
+    let bytes = std::fs::read(file).map_err(at(file))?;
     let bytes = Zeroizing::new(bytes);
     Ok(Zeroizing::new(String::from_utf8_lossy(&bytes).into_owned()))
 }
@@ -136,10 +134,8 @@ fn read(file: &Path) -> Result<Zeroizing<String>, Failure> {
 /// Reads the first certificate of a file. Returns the text of the file and the certificate.
 pub(super) fn first_certificate(file: &Path) -> Result<(String, Certificate), Failure> {
     let text = read(file)?;
-    let unreadable = |reason: String| Failure::refused(format!("`{}`: {reason}", file.display()));
-    let found = certificates(&text).map_err(|error| unreadable(error.to_string()))?;
-    let first = found.into_iter().next();
-    let first = first.ok_or_else(|| unreadable("it contains no certificate".to_string()))?;
+    let first = certificates(&text).map_err(at(file))?.into_iter().next();
+    let first = first.ok_or("it contains no certificate").map_err(at(file))?;
     Ok((text.to_string(), first))
 }
 
@@ -147,13 +143,12 @@ pub(super) fn first_certificate(file: &Path) -> Result<(String, Certificate), Fa
 pub(super) fn key(file: &Path) -> Result<(Zeroizing<String>, PrivateKey), Failure> {
     let text = read(file)?;
     let key = PrivateKey::from_pem(&text, None);
-    let key = key.map_err(|error| Failure::refused(format!("`{}`: {error}", file.display())))?;
+    let key = key.map_err(at(file))?;
     Ok((text, key))
 }
 
 /// Writes a new key to a file that only its owner can read.
 pub(super) fn write_key(file: &Path, key: &PrivateKey) -> Result<(), Failure> {
     let text = key.to_pem().map_err(|error| Failure::refused(error.to_string()))?;
-    create_file(file, text.as_bytes(), Readers::Owner)
-        .map_err(|error| Failure::refused(format!("`{}`: {error}", file.display())))
+    create_file(file, text.as_bytes(), Readers::Owner).map_err(at(file))
 }

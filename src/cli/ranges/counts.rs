@@ -1,0 +1,35 @@
+//! How full a range is, in addresses or in ports.
+
+use serde::Serialize;
+
+/// How full a range is.
+#[derive(Serialize)]
+pub(super) struct Counts {
+    /// Number of addresses or ports in the range.
+    pub(super) capacity: u128,
+    /// Number that Services use.
+    pub(super) used: u128,
+    /// Number that no Service uses.
+    pub(super) free: u128,
+    /// Number at the low end that are reserved for static allocation.
+    pub(super) static_band: u128,
+    /// Number of used ones in the static band.
+    pub(super) static_band_used: u128,
+    /// Offsets of the used ones, ascending.
+    #[serde(skip)]
+    pub(super) offsets: Vec<u128>,
+}
+
+impl Counts {
+    /// Returns the cells of a range and its source.
+    pub(super) fn cells(&self, range: String, source: String) -> [String; 6] {
+        [
+            range,
+            self.capacity.to_string(),
+            self.used.to_string(),
+            self.free.to_string(),
+            format!("{} of {}", self.static_band_used, self.static_band),
+            source,
+        ]
+    }
+}
