@@ -113,7 +113,7 @@ impl Seen {
     /// Records the connections that are open now. All other connections count as closed.
     pub fn open(&mut self, flows: &[Flow], at: OffsetDateTime) {
         self.clients.values_mut().for_each(|client| client.open = 0);
-        for one in flows.iter().filter(|flow| flow.is_open) {
+        for one in flows.iter().filter(|flow| flow.is_open).map(|flow| &flow.connection) {
             let client = self.client((one.to, one.protocol.clone(), one.port), one.client, at);
             client.open = client.open.saturating_add(1);
         }
@@ -200,17 +200,26 @@ pub(super) fn seconds(from: OffsetDateTime, to: OffsetDateTime) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn at(seconds: i64) -> OffsetDateTime {
+    pub(crate) fn at(seconds: i64) -> OffsetDateTime {
         OffsetDateTime::from_unix_timestamp(1_790_000_000 + seconds).unwrap()
     }
 
-    fn document(node: &str) -> Evidence {
+    pub(crate) fn document(node: &str, began: i64, ended: i64) -> Evidence {
         let (old, node) = (vec!["10.96.0.0/16".parse().unwrap()], node.into());
-        let (began, ended) = (at(-700), at(-10));
+        let (began, ended) = (at(began), at(ended));
         Evidence { version: VERSION, node, old, began, ended, complete: true, used: vec![], left_out: 0 }
+    }
+
+    pub(crate) fn connection() -> Begun {
+        Begun {
+            client: "10.244.0.7".parse().unwrap(),
+            to: "10.96.0.10".parse().unwrap(),
+            protocol: "tcp".into(),
+            port: Some(443),
+        }
     }
 
     /// Returns `count` clients with the longest possible addresses. Each client connects one second after the previous one.
@@ -233,7 +242,8 @@ mod tests {
 
     #[test]
     fn documents_are_read_from_logs_with_other_lines() {
-        let [one, two] = [document("a"), Evidence { used: seen(2).used().0, ..document("b") }];
+        let [one, two] =
+            [document("a", -700, -10), Evidence { used: seen(2).used().0, ..document("b", -700, -10) }];
         let pretty = serde_json::to_string_pretty(&two).unwrap();
         let text = format!(
             "  \"cut\": 1\n}}\n{}\n`a` for 600 s\r\n{pretty}\n{{\n  \"version\": 1,",
@@ -255,21 +265,14 @@ mod tests {
         assert_eq!((used.len(), left_out), (MOST, 17_000));
         let last = used.iter().map(|used| used.clients[0].last).min();
         assert_eq!(last, Some(at(17_000)));
-        let whole = serde_json::to_string(&Evidence { used, left_out, ..document("a") }).unwrap();
+        let whole = serde_json::to_string(&Evidence { used, left_out, ..document("a", -700, -10) }).unwrap();
         assert!(whole.len() < 1 << 20, "{}", whole.len());
     }
 
     #[test]
     fn connection_is_open_only_while_the_kernel_lists_it() {
         let mut seen = seen(1);
-        let flow = Flow {
-            protocol: "tcp".into(),
-            client: "10.244.0.7".parse().unwrap(),
-            to: "10.96.0.10".parse().unwrap(),
-            port: Some(443),
-            server: None,
-            is_open: true,
-        };
+        let flow = Flow { connection: connection(), is_open: true };
         seen.open(&[flow.clone(), flow], at(5));
         let open = |seen: &mut Seen| seen.used().0[0].clients[0].clone();
         assert_eq!((open(&mut seen).open, open(&mut seen).last), (2, at(5)));

@@ -145,29 +145,9 @@ fn is_enough(document: &Evidence, asked: &Asked) -> Result<(), Lacking> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::evidence::{Seen, Used, VERSION};
+    use crate::audit::evidence::tests::{at, connection, document};
+    use crate::audit::evidence::{Seen, Used};
     use crate::host::conntrack::Flow;
-    use crate::host::conntrack_events::Begun;
-
-    const NOW: i64 = 1_790_000_000;
-
-    fn at(seconds: i64) -> OffsetDateTime {
-        OffsetDateTime::from_unix_timestamp(NOW + seconds).unwrap()
-    }
-
-    fn document(node: &str, began: i64, ended: i64) -> Evidence {
-        let old = vec!["10.96.0.0/16".parse().unwrap()];
-        Evidence {
-            version: VERSION,
-            node: node.into(),
-            old,
-            began: at(began),
-            ended: at(ended),
-            complete: true,
-            used: vec![],
-            left_out: 0,
-        }
-    }
 
     fn asked(nodes: &[&str]) -> Asked {
         let seconds = Duration::from_secs;
@@ -177,24 +157,10 @@ mod tests {
     }
 
     fn used(last: i64, open: bool) -> Vec<Used> {
-        let begun = Begun {
-            client: "10.244.0.7".parse().unwrap(),
-            to: "10.96.0.10".parse().unwrap(),
-            protocol: "tcp".into(),
-            port: Some(443),
-        };
         let mut seen = Seen::default();
-        seen.begun(begun.clone(), at(last));
+        seen.begun(connection(), at(last));
         if open {
-            let flow = Flow {
-                protocol: begun.protocol,
-                client: begun.client,
-                to: begun.to,
-                port: begun.port,
-                server: None,
-                is_open: true,
-            };
-            seen.open(&[flow], at(last));
+            seen.open(&[Flow { connection: connection(), is_open: true }], at(last));
         }
         seen.used().0
     }

@@ -47,11 +47,7 @@ impl Severity {
 
 impl fmt::Display for Severity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::BreaksAtRetirement => "breaks-at-retirement",
-            Self::BreaksAtNextRestart => "breaks-at-next-restart",
-            Self::Cosmetic => "cosmetic",
-        })
+        self.serialize(f)
     }
 }
 

@@ -6,7 +6,8 @@ mod table;
 use super::scan::Form;
 use super::{Severity, places::table as t};
 
-pub use table::PLACES;
+pub use table::{NO_PROXY, PLACES, PROCESS, SANDBOX};
+pub(super) use table::{STARTED_ENVIRONMENT, STARTED_RESOLVER};
 
 /// A kind of place.
 #[derive(Debug, PartialEq, Eq)]
@@ -173,24 +174,4 @@ pub fn of_file(path: &str, line: &[u8]) -> &'static Place {
         path if path.contains("resolv") || path.contains("dnsmasq") => &t::RESOLVER,
         _ => &t::HOST_FILE,
     }
-}
-
-/// Returns the kind of place for the `resolv.conf` of a process, if it is not the host's own.
-pub fn of_sandbox() -> &'static Place {
-    &t::SANDBOX
-}
-
-/// Returns the kind of place for a variable of a running process. `is_proxy`: the variable is for HTTP proxies.
-pub fn of_process(is_proxy: bool) -> &'static Place {
-    if is_proxy { &t::NO_PROXY } else { &t::PROCESS }
-}
-
-/// Returns the kind of place for the environment with which a container started.
-pub(super) fn of_environment_at_start() -> &'static Place {
-    &t::STARTED_ENVIRONMENT
-}
-
-/// Returns the kind of place for the name server that a Pod's sandbox got at its start.
-pub(super) fn of_sandbox_at_start() -> &'static Place {
-    &t::STARTED_RESOLVER
 }

@@ -93,12 +93,7 @@ fn judge(old: &Old, given_up: &[Given], key: &str, pod: &StartedPod) -> Vec<Find
     let dns = given_up.iter().find(|given| given.is_dns && made.is_some_and(|made| given.at >= made));
     if let Some(given) = dns.filter(|_| asks) {
         let found = (Form::Address, Some(given.address.to_string()));
-        findings.push(finding(
-            places::of_sandbox_at_start(),
-            subject,
-            ("status.startTime".into(), None),
-            found,
-        ));
+        findings.push(finding(&places::STARTED_RESOLVER, subject, ("status.startTime".into(), None), found));
     }
     findings
 }
@@ -114,7 +109,7 @@ fn environment(subject: &Arc<Subject>, path: String, told: &[&Given]) -> Option<
         names.push(format!("{more} more"));
     }
     let found = (Form::Address, Some(first.address.to_string()));
-    let place = places::of_environment_at_start();
+    let place = &places::STARTED_ENVIRONMENT;
     let whole = finding(place, subject.clone(), (path, None), found);
     Some(Finding { meaning: Cow::Owned(format!("{}: {}", place.meaning, names.join(", "))), ..whole })
 }

@@ -50,7 +50,7 @@ impl Name {
     fn is(&self, other: &GeneralName) -> bool {
         match (self, other) {
             (Self::Dns(name), GeneralName::DnsName(other)) => name.eq_ignore_ascii_case(other.as_str()),
-            (Self::Address(address), GeneralName::IpAddress(bytes)) => octets(*address) == bytes.as_bytes(),
+            (Self::Address(address), other) => GeneralName::from(*address) == *other,
             _ => false,
         }
     }
@@ -60,15 +60,8 @@ impl Name {
             Self::Dns(name) => Ia5String::new(name)
                 .map(GeneralName::DnsName)
                 .map_err(|_| ReissueError::BadName(name.clone())),
-            Self::Address(address) => Ok(GeneralName::IpAddress(OctetString::new(octets(*address))?)),
+            Self::Address(address) => Ok(GeneralName::from(*address)),
         }
-    }
-}
-
-fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
     }
 }
 

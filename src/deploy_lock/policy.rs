@@ -169,19 +169,10 @@ fn message(freeze: &Freeze) -> String {
     )
 }
 
-/// Returns a text as a string literal of CEL (<https://github.com/google/cel-spec/blob/master/doc/langdef.md>, "Strings").
+/// Returns a text as a string literal of CEL. Every JSON string is one
+/// (<https://github.com/google/cel-spec/blob/master/doc/langdef.md>, "Strings").
 fn text(value: &str) -> String {
-    let mut literal = String::from("\"");
-    for c in value.chars() {
-        match c {
-            '"' | '\\' => literal.extend(['\\', c]),
-            '\n' => literal.push_str("\\n"),
-            '\r' => literal.push_str("\\r"),
-            c => literal.push(c),
-        }
-    }
-    literal.push('"');
-    literal
+    Value::from(value).to_string()
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::statfs;
 
+use super::process::pids;
 use super::rooted::Root;
 
 /// Files and folders to read, with subfolders, as paths from the root. They belong to the kubelet, CNI (the default of the
@@ -179,15 +180,11 @@ impl Looked {
 
     fn processes(&mut self, proc: &Path, seen: &mut dyn FnMut(Item<'_>)) {
         let own = std::process::id();
-        let paths = match entries(proc) {
-            Ok(paths) => paths,
+        let pids = match pids(proc) {
+            Ok(pids) => pids,
             Err(error) => return self.cannot(proc, &error),
         };
-        let pid = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
-        let mut pids: Vec<u32> =
-            paths.iter().filter_map(|path| pid(path)).filter(|pid| *pid != own).collect();
-        pids.sort_unstable();
-        for pid in pids {
+        for pid in pids.into_iter().filter(|pid| *pid != own) {
             let folder = proc.join(pid.to_string());
             let name = fs::read_to_string(folder.join("comm")).unwrap_or_default().trim().to_string();
             let process = Running { pid, name };
@@ -222,13 +219,6 @@ impl Looked {
 /// Whether a folder is the `/proc` of a kernel. Another folder may contain FIFOs, and links out of the root.
 fn is_of_the_kernel(proc: &Path) -> bool {
     statfs(proc).is_ok_and(|about| about.f_type == OF_PROC) && proc.join("1").exists()
-}
-
-/// Returns the entries of a folder, sorted.
-fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
-    paths.sort();
-    Ok(paths)
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
+use super::conntrack_events::Begun;
+
 const TABLE: &str = "/proc/net/nf_conntrack";
 
 /// Source ports of netsurgeon's own TCP probes, if it runs as root. Connections from these ports are ignored here and in
@@ -31,16 +33,8 @@ pub(super) fn is_probe(protocol: &str, from: Option<u16>) -> bool {
 /// A tracked connection to a selected address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flow {
-    /// Protocol: `tcp`, `udp`, ...
-    pub protocol: String,
-    /// Address of the client that opened the connection.
-    pub client: IpAddr,
-    /// Destination address, before address translation.
-    pub to: IpAddr,
-    /// The destination port, if the protocol has ports.
-    pub port: Option<u16>,
-    /// Source address of the replies.
-    pub server: Option<IpAddr>,
+    /// The connection.
+    pub connection: Begun,
     /// Whether the connection may still be in use. False for a TCP connection that has ended or was never established; the kernel
     /// keeps ended connections for two minutes. Always true for UDP, which has no state: the kernel deletes an entry 30 to 120 s
     /// after its last packet.
@@ -95,7 +89,7 @@ fn list(family: &str, wanted: &Wanted<'_>) -> io::Result<Vec<Flow>> {
 fn select(lines: impl Read, wanted: &Wanted<'_>) -> io::Result<Vec<Flow>> {
     let mut flows = Vec::new();
     for line in BufReader::new(lines).lines() {
-        flows.extend(parse(&line?).filter(|flow| wanted(flow.to)));
+        flows.extend(parse(&line?).filter(|flow| wanted(flow.connection.to)));
     }
     Ok(flows)
 }
@@ -125,8 +119,7 @@ fn parse(line: &str) -> Option<Flow> {
     if is_probe(&protocol, from) {
         return None;
     }
-    let mut sources = sources.into_iter();
-    Some(Flow { protocol, client: sources.next()?, to: to?, port, server: sources.next(), is_open })
+    Some(Flow { connection: Begun { client: *sources.first()?, to: to?, protocol, port }, is_open })
 }
 
 #[cfg(test)]
@@ -152,7 +145,9 @@ nonsense
         let flows = select(LINES.as_bytes(), &|address| asked.contains(&address)).unwrap();
         let told: Vec<_> = flows
             .iter()
-            .map(|flow| (flow.protocol.as_str(), flow.client.to_string(), flow.port, flow.is_open))
+            .map(|Flow { connection, is_open }| {
+                (connection.protocol.as_str(), connection.client.to_string(), connection.port, *is_open)
+            })
             .collect();
         let of = |protocol, client: &str, port, is_open| (protocol, client.to_string(), port, is_open);
         assert_eq!(
@@ -165,7 +160,6 @@ nonsense
                 of("icmp", "10.244.1.5", None, true),
             ]
         );
-        assert_eq!(flows[0].server, Some("10.244.0.2".parse().unwrap()));
     }
 
     #[test]

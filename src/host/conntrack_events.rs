@@ -28,7 +28,7 @@ const MESSAGES: usize = 64 << 10;
 /// Timeout for the event of a test connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A new connection.
+/// A connection from a client.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Begun {
     /// Address of the client that opened the connection.

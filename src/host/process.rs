@@ -1,6 +1,7 @@
 //! Finds processes of this machine by their command line.
 
-use std::fs;
+use std::path::Path;
+use std::{fs, io};
 
 /// A running process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,18 +15,21 @@ pub struct Process {
 /// Returns the processes that run a program, either directly (`kube-apiserver`) or as a command of another program
 /// (`hyperkube kube-apiserver`). Finds only processes that the kernel shows to this process. Blocks the thread.
 pub fn running(program: &str) -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let mut found: Vec<Process> = pids
-        .filter_map(|pid| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-            let words = line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
-            Some(Process { pid, arguments: words.collect() })
-        })
-        .filter(|process| process.runs(program))
-        .collect();
-    found.sort_by_key(|process| process.pid);
-    found
+    let process = |pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let words = line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
+        Some(Process { pid, arguments: words.collect() })
+    };
+    let pids = pids(Path::new("/proc")).unwrap_or_default();
+    pids.into_iter().filter_map(process).filter(|process| process.runs(program)).collect()
+}
+
+/// Returns the ids of the processes in a `/proc`, sorted.
+pub(super) fn pids(proc: &Path) -> io::Result<Vec<u32>> {
+    let names = fs::read_dir(proc)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
+    let mut pids: Vec<u32> = names.iter().filter_map(|name| name.to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    Ok(pids)
 }
 
 impl Process {

@@ -33,10 +33,7 @@ impl Family {
 
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V4 => "IPv4",
-            Self::V6 => "IPv6",
-        })
+        self.serialize(f)
     }
 }
 
@@ -165,18 +162,6 @@ impl ServiceCidr {
     /// address.
     pub fn is_usable(&self, address: IpAddr) -> bool {
         self.offset(address).is_some_and(|offset| offset >= 1 && offset <= self.capacity())
-    }
-
-    /// Returns the bit of the address in the bitmap of this range; `None` if the bitmap has no such bit. Bit *i* is the network
-    /// address plus 1 plus *i*.
-    pub fn bit_of(&self, address: IpAddr) -> Option<u128> {
-        let bit = self.offset(address)?.checked_sub(1)?;
-        (bit < self.bitmap_capacity()).then_some(bit)
-    }
-
-    /// Returns the address of a bit in the bitmap of this range.
-    pub fn address_of_bit(&self, bit: u128) -> Option<IpAddr> {
-        if bit >= self.bitmap_capacity() { None } else { self.nth(bit.checked_add(1)?) }
     }
 }
 

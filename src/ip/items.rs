@@ -65,7 +65,10 @@ impl Items {
     /// Returns the item of a bit; `None` beyond the last item.
     pub fn item(&self, bit: u64) -> Option<Item> {
         match self {
-            Self::Addresses(cidr) => cidr.address_of_bit(u128::from(bit)).map(Item::Address),
+            Self::Addresses(cidr) => {
+                let address = (bit < self.capacity()).then(|| cidr.nth(u128::from(bit).saturating_add(1)))?;
+                address.map(Item::Address)
+            }
             Self::Ports(first, last) => {
                 let port = first.checked_add(u16::try_from(bit).ok()?)?;
                 (port <= *last).then_some(Item::Port(port))
@@ -76,7 +79,10 @@ impl Items {
     /// Returns the bit of an item; `None` if the range does not contain the item.
     pub fn bit(&self, item: Item) -> Option<u64> {
         match (self, item) {
-            (Self::Addresses(cidr), Item::Address(address)) => u64::try_from(cidr.bit_of(address)?).ok(),
+            (Self::Addresses(cidr), Item::Address(address)) => {
+                let bit = u64::try_from(cidr.offset(address)?.checked_sub(1)?).ok()?;
+                (bit < self.capacity()).then_some(bit)
+            }
             (Self::Ports(first, last), Item::Port(port)) if port <= *last => {
                 port.checked_sub(*first).map(u64::from)
             }

@@ -66,13 +66,7 @@ pub enum Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pass => "pass",
-            Self::Warn => "warn",
-            Self::Fail => "fail",
-            Self::Unknown => "unknown",
-            Self::Skipped => "skipped",
-        })
+        self.serialize(f)
     }
 }
 

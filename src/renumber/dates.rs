@@ -12,7 +12,8 @@ use super::intention::{Move, Renumbering};
 use super::steps::{AHEAD_SECONDS, Compiler};
 use crate::operation::{KeyEdit, Repair, State, StepId, Swap};
 use crate::store::{Guard, Key};
-use crate::survey::{Era, Layout, Manager, Survey};
+use crate::survey::{Era, Layout, Survey};
+use crate::wire::objects::ALLOCATOR;
 
 /// An IPAddress to repair.
 #[derive(Debug, Clone, PartialEq)]
@@ -136,7 +137,7 @@ impl Looking<'_> {
         };
         let unchanged = vec![Guard::Unchanged(object.key.clone(), object.mod_revision)];
         let (namespace, parent) = (&object.parent.0, object.parent.1.as_str());
-        let is_its = object.managed_by == Manager::Allocator && *namespace == candidate.namespace;
+        let is_its = object.managed_by == ALLOCATOR && *namespace == candidate.namespace;
         if is_its && parent == candidate.name {
             let left = object.created.unwrap_or_default().saturating_sub(self.now);
             return if left >= AHEAD_SECONDS / 2 {

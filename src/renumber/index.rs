@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use super::intention::Move;
 use crate::store::Guard;
-use crate::survey::{AddressRecord, Manager, ServiceRecord, Survey};
+use crate::survey::{AddressRecord, ServiceRecord, Survey};
+use crate::wire::objects::ALLOCATOR;
 
 /// Index of a survey for the look-ups of a renumbering.
 pub(super) struct Index<'a> {
@@ -64,7 +65,7 @@ impl<'a> Index<'a> {
 
 /// Returns whether an IPAddress belongs to the Service of the move or to one of its shadows.
 pub(super) fn is_own(candidate: &Move, object: &AddressRecord) -> bool {
-    object.managed_by == Manager::Allocator
+    object.managed_by == ALLOCATOR
         && object.parent.0 == candidate.namespace
         && (object.parent.1 == candidate.name || candidate.has_shadow(&object.parent.1))
 }

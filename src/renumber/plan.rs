@@ -26,9 +26,10 @@ use super::tier::Tiers;
 use crate::ip::remap::{Rank, Wanted, remap};
 use crate::ip::{Family, Item, Items, ServiceCidr};
 use crate::operation::Plan;
-use crate::survey::{AddressRecord, Era, Manager, ServiceRecord, Survey};
+use crate::survey::{AddressRecord, Era, ServiceRecord, Survey};
 use crate::wire::Text;
 use crate::wire::bitmap::Bitmap;
+use crate::wire::objects::ALLOCATOR;
 
 /// The kind of plan, as written in the plan's header.
 pub const KIND: &str = "renumber";
@@ -233,7 +234,7 @@ fn objects_of<'s>(
     for service in movers {
         for object in service.addresses.iter().filter_map(|address| object_of(*address)) {
             let is_its = object.parent.0 == service.namespace && object.parent.1 == service.name;
-            if !is_its || object.managed_by != Manager::Allocator {
+            if !is_its || object.managed_by != ALLOCATOR {
                 return Err(PlanError::Broken {
                     subject: service.subject(),
                     reason: format!(

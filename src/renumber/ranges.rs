@@ -15,10 +15,10 @@ use super::target;
 use crate::ip::{Item, Items, ServiceCidr};
 use crate::operation::{self, Action, KeyChange, KeyEdit, NoEffect, Plan, Stage, Step, StepId, Swap, Work};
 use crate::store::Key;
-use crate::survey::{BitmapRecord, Era, Manager, ServiceRecord, Survey};
+use crate::survey::{BitmapRecord, Era, ServiceRecord, Survey};
 use crate::wire::bitmap::Bitmap;
 use crate::wire::edit::Condition;
-use crate::wire::objects::new_range_allocation;
+use crate::wire::objects::{ALLOCATOR, new_range_allocation};
 use crate::wire::{Field, FieldEdit, Value};
 
 /// The kind of plan, as written in the plan's header.
@@ -140,7 +140,7 @@ impl Content {
 /// Counts the Services with an address of the range's family outside the range.
 fn outside(survey: &Survey, range: &ServiceCidr) -> usize {
     let addresses = survey.services.iter().filter_map(|service| service.address(range.family()));
-    addresses.filter(|address| range.bit_of(*address).is_none()).count()
+    addresses.filter(|address| Items::Addresses(*range).bit(Item::Address(*address)).is_none()).count()
 }
 
 /// Returns the bits that the Services, and the IPAddress objects of the allocator, require. `found` is the current
@@ -157,7 +157,7 @@ pub(super) fn wanted(items: &Items, survey: &Survey, found: Option<&BitmapRecord
         there.as_ref().is_none_or(|there| bit.is_some_and(|bit| there.is_set(bit)))
     };
     let addresses = survey.services.iter().flat_map(|service| service.addresses.iter().copied());
-    let objects = survey.addresses.iter().filter(|object| object.managed_by == Manager::Allocator);
+    let objects = survey.addresses.iter().filter(|object| object.managed_by == ALLOCATOR);
     let addresses = addresses.chain(objects.filter_map(|object| object.address).filter(has_bit));
     let ports = survey.services.iter().flat_map(ServiceRecord::node_ports);
     for item in addresses.map(Item::Address).chain(ports.map(Item::Port)) {

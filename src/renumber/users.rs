@@ -74,8 +74,9 @@ pub fn given_up_when<'w, 'j>(
 /// Returns the ports of these addresses that are in use. Ports with the most open connections come first.
 pub fn users(given_up: &BTreeMap<IpAddr, &Move>, flows: &[Flow]) -> Vec<Used> {
     let mut ports: BTreeMap<(IpAddr, &str, Option<u16>), Vec<&Flow>> = BTreeMap::new();
-    for one in flows {
-        ports.entry((one.to, &one.protocol, one.port)).or_default().push(one);
+    for flow in flows {
+        let one = &flow.connection;
+        ports.entry((one.to, &one.protocol, one.port)).or_default().push(flow);
     }
     let mut all = Vec::new();
     for ((address, protocol, port), flows) in ports {
@@ -83,7 +84,7 @@ pub fn users(given_up: &BTreeMap<IpAddr, &Move>, flows: &[Flow]) -> Vec<Used> {
         let (mut count, mut clients) = (Count::default(), BTreeMap::<IpAddr, Count>::new());
         for one in flows {
             count.add(one);
-            clients.entry(one.client).or_default().add(one);
+            clients.entry(one.connection.client).or_default().add(one);
         }
         let clients = clients.into_iter().map(|(address, count)| Client { address, count }).collect();
         let (service, protocol) = (candidate.subject(), protocol.to_string());

@@ -12,7 +12,8 @@ use super::intention::{Move, Renumbering};
 use crate::ip::Family;
 use crate::operation::{State, StepId};
 use crate::survey::audit::Finding;
-use crate::survey::{AddressRecord, Era, Manager, ServiceRecord, Survey};
+use crate::survey::{AddressRecord, Era, ServiceRecord, Survey};
+use crate::wire::objects::ALLOCATOR;
 
 /// The phase of a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -131,7 +132,7 @@ impl<'a> Cluster<'a> {
         if !self.with_objects {
             return;
         }
-        let expected = format!("for {}, managed by {}", candidate.subject(), Manager::Allocator);
+        let expected = format!("for {}, managed by {ALLOCATOR}", candidate.subject());
         let found = self.index.object(address).map_or_else(
             || "no object".to_string(),
             |object| format!("for {}/{}, managed by {}", object.parent.0, object.parent.1, object.managed_by),

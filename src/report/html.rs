@@ -16,6 +16,27 @@ impl Html {
         self.0.push('\n');
     }
 
+    /// Starts the header of a page: the kind of operation, its id, and the verdict. `class` is the CSS class of the status.
+    pub fn head(&mut self, kind: &str, operation: &str, (class, status): (&str, &str), words: &str) {
+        self.add(format_args!(
+            "<header>\n<p class=\"kind\">netsurgeon · {}</p>\n<h1>{}</h1>\n<p class=\"verdict\"><span class=\"pill \
+             {class}\">{}</span> {}</p>",
+            esc(kind),
+            esc(operation),
+            prose(status),
+            prose(words),
+        ));
+    }
+
+    /// Adds the data of an operation. The values are markup, so their text must already be escaped.
+    pub fn facts<const N: usize>(&mut self, rows: [(&str, String); N]) {
+        self.add(format_args!("<dl class=\"identity\">"));
+        for (label, value) in rows {
+            self.add(format_args!("<dt>{label}</dt><dd>{value}</dd>"));
+        }
+        self.add(format_args!("</dl>"));
+    }
+
     /// Starts a section with a heading.
     pub fn section(&mut self, id: &str, heading: &str) {
         self.add(format_args!("<section id=\"{id}\">\n<h2>{}</h2>", esc(heading)));

@@ -88,6 +88,11 @@ fn begin(html: &mut Html, operation: &str) {
     ));
 }
 
+/// Converts a number for a drawing. As a number of seconds, the limit of 68 years is longer than any operation.
+fn float(number: impl TryInto<i32>) -> f64 {
+    f64::from(number.try_into().unwrap_or(i32::MAX))
+}
+
 fn has_problems(history: &History, verified: &Verified) -> bool {
     !history.troubles.is_empty() || !verified.findings.is_empty()
 }

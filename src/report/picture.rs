@@ -7,6 +7,7 @@ mod svg;
 
 use std::fmt::Write;
 
+use crate::ip::ServiceCidr;
 pub use svg::svg;
 
 /// Number of blocks in a row: a power of two, so that rows start at round addresses.
@@ -89,6 +90,20 @@ impl Picture {
         let used = subject.offsets.len() as u128;
         let Subject { title, unit, capacity, .. } = subject;
         Self { title, unit, per_block, used, capacity, blocks, labels }
+    }
+
+    /// Cuts a range of addresses into blocks. `offsets` are those in use.
+    pub fn of_range(range: &ServiceCidr, offsets: &[u128]) -> Self {
+        let subject = Subject {
+            title: range.to_string(),
+            unit: "addresses",
+            size: range.size(),
+            capacity: range.capacity(),
+            // The network address comes before the band.
+            band: (1, range.static_band()),
+            offsets,
+        };
+        Self::new(subject, |offset| range.nth(offset).map(|address| address.to_string()).unwrap_or_default())
     }
 
     /// Returns the rows: the label of the first item, and the blocks.

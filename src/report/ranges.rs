@@ -4,8 +4,9 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use super::float;
 use super::html::{Html, esc, thousands};
-use super::picture::{COLUMNS, Picture, Subject};
+use super::picture::{COLUMNS, Picture};
 use crate::ip::ServiceCidr;
 
 /// Sizes in units of the drawing, which is half as wide as the page.
@@ -30,18 +31,7 @@ impl Allocation {
             self.addresses.iter().filter_map(|address| self.range.offset(*address)).collect();
         offsets.sort_unstable();
         offsets.dedup();
-        let subject = Subject {
-            title: self.range.to_string(),
-            unit: "addresses",
-            size: self.range.size(),
-            capacity: self.range.capacity(),
-            // The network address comes before the band.
-            band: (1, self.range.static_band()),
-            offsets: &offsets,
-        };
-        Picture::new(subject, |offset| {
-            self.range.nth(offset).map(|address| address.to_string()).unwrap_or_default()
-        })
+        Picture::of_range(&self.range, &offsets)
     }
 }
 
@@ -60,10 +50,6 @@ pub fn column(html: &mut Html, heading: &str, allocations: &[Allocation]) {
         html.add(format_args!("{}", draw(&picture)));
     }
     html.add(format_args!("</div>"));
-}
-
-fn float(number: usize) -> f64 {
-    f64::from(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
 fn draw(picture: &Picture) -> String {

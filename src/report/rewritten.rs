@@ -42,14 +42,7 @@ fn verdict(status: Status) -> (&'static str, &'static str) {
 fn head(html: &mut Html, operation: &str, opened: &OpenedRewrite) {
     let (summary, plan) = (&opened.summary, &opened.plan);
     let (class, words) = verdict(summary.status);
-    let status = esc(summary.status.name());
-    html.add(format_args!(
-        "<header>\n<p class=\"kind\">netsurgeon · {}</p>\n<h1>{}</h1>\n<p class=\"verdict\"><span class=\"pill \
-         {class}\">{status}</span> {}</p>",
-        esc(&summary.kind),
-        esc(operation),
-        prose(words),
-    ));
+    html.head(&summary.kind, operation, (class, summary.status.name()), words);
     let range = |content: &Content| code(&content.range);
     let rows = [
         ("RangeAllocation", code(&plan.work.name)),
@@ -63,11 +56,8 @@ fn head(html: &mut Html, operation: &str, opened: &OpenedRewrite) {
         ("Plan digest", code(&plan.digest)),
         ("Plan", format!("revision {}, {}", plan.header.base_revision, esc(&plan.header.tool))),
     ];
-    html.add(format_args!("<dl class=\"identity\">"));
-    for (label, value) in rows {
-        html.add(format_args!("<dt>{label}</dt><dd>{value}</dd>"));
-    }
-    html.add(format_args!("</dl>\n</header>"));
+    html.facts(rows);
+    html.add(format_args!("</header>"));
 }
 
 fn changes(html: &mut Html, opened: &OpenedRewrite) {

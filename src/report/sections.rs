@@ -30,14 +30,8 @@ pub fn head(html: &mut Html, subject: &Subject<'_>, history: &History, verified:
         Status::WaitingForManualStep | Status::Paused | Status::Interrupted => "warn",
         Status::Running | Status::RollingBack | Status::RolledBack | Status::Removing => "info",
     };
-    html.add(format_args!(
-        "<header>\n<p class=\"kind\">netsurgeon · {}</p>\n<h1>{}</h1>\n<p class=\"verdict\"><span class=\"pill \
-         {class}\">{}</span> {}</p>",
-        esc(&subject.summary.kind),
-        esc(subject.operation),
-        prose(&situation.words()),
-        prose(&verdict(&situation)),
-    ));
+    let (words, verdict) = (situation.words(), verdict(&situation));
+    html.head(&subject.summary.kind, subject.operation, (class, &words), &verdict);
     tiles(html, history, verified);
     identity(html, subject, history);
     html.add(format_args!("</header>"));
@@ -134,11 +128,7 @@ fn identity(html: &mut Html, subject: &Subject<'_>, history: &History) {
             ),
         ),
     ];
-    html.add(format_args!("<dl class=\"identity\">"));
-    for (label, value) in rows {
-        html.add(format_args!("<dt>{label}</dt><dd>{value}</dd>"));
-    }
-    html.add(format_args!("</dl>"));
+    html.facts(rows);
 }
 
 /// Writes the timeline.

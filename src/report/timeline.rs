@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use super::float;
 use super::history::{History, Pause, Span, Tier};
 use super::html::{clock, esc};
 
@@ -67,15 +68,6 @@ fn bands(rows: &[Row], svg: &mut String) {
     }
 }
 
-/// Converts a number of seconds for the drawing. The limit of 68 years is longer than any operation.
-fn float(number: i64) -> f64 {
-    f64::from(i32::try_from(number).unwrap_or(i32::MAX))
-}
-
-fn from_count(count: usize) -> f64 {
-    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
-}
-
 /// A part of the axis, from one time and position to another.
 struct Piece {
     from: i64,
@@ -102,7 +94,7 @@ impl Axis {
             .iter()
             .fold(0_i64, |sum, (_, pause)| sum.saturating_add(pause.to.saturating_sub(pause.from)));
         let active = float(history.to.saturating_sub(history.from).saturating_sub(cut).max(1));
-        let room = WIDTH - LEFT - RIGHT - PAUSE * from_count(longest.len());
+        let room = WIDTH - LEFT - RIGHT - PAUSE * float(longest.len());
         let per_second = room / active;
         let mut axis = Self { pieces: Vec::new(), marks: Vec::new() };
         let (mut time, mut x) = (history.from, LEFT);
@@ -213,7 +205,7 @@ impl Row {
         let mut rows: Vec<Self> = Vec::new();
         let batches = history.stages.iter().filter_map(|stage| stage.batch).max();
         let count = batches.map_or(1, |last| last.saturating_add(1));
-        let of_batch = (BATCHES / from_count(count)).clamp(LEAST_ROW, ROW);
+        let of_batch = (BATCHES / float(count)).clamp(LEAST_ROW, ROW);
         for stage in &history.stages {
             let spans = history.spans.iter().filter(|span| span.stage == stage.index).copied();
             let (label, height) = match stage.batch {

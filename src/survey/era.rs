@@ -10,14 +10,16 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::records::{AddressRecord, BitmapRecord, Manager, ServiceRecord};
-use crate::wire::bitmap::Bitmap;
+use super::records::{AddressRecord, BitmapRecord, ServiceRecord};
+use crate::ip::{Item, Items};
+use crate::wire::objects::ALLOCATOR;
 
 /// Source of truth for allocations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Era {
     /// Only IPAddress and ServiceCIDR objects (1.34 and later).
+    #[default]
     Objects,
     /// IPAddress objects and the bitmap must agree (1.33 by default).
     DualWrite,
@@ -27,16 +29,12 @@ pub enum Era {
 
 impl fmt::Display for Era {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Objects => "objects",
-            Self::DualWrite => "dual-write",
-            Self::Bitmap => "bitmap",
-        })
+        self.serialize(f)
     }
 }
 
 /// An era and the evidence for it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct EraEvidence {
     /// The era.
     pub era: Era,
@@ -85,18 +83,12 @@ pub fn detect(
 /// `pkg/registry/core/service/ipallocator/cidrallocator.go`, v1.36.3). Every allocation or release changes the bitmap. A missing
 /// bit alone is no proof: after a Service is deleted, its bit is cleared, and then its IPAddress is deleted.
 fn is_left_behind(services: &[ServiceRecord], addresses: &[AddressRecord], bitmap: &BitmapRecord) -> bool {
-    let Some(range) = bitmap.cidr() else { return false };
-    let bits = u64::try_from(range.bitmap_capacity()).ok();
-    let Some(bits) = bits.and_then(|capacity| Bitmap::from_bytes(&bitmap.data, capacity).ok()) else {
-        return false;
-    };
+    let Some((items @ Items::Addresses(range), Ok(bits))) = bitmap.read() else { return false };
     // A bitmap has bits for at most the first 65,536 addresses of a larger range.
-    let is_marked = |address: &IpAddr| {
-        range.bit_of(*address).and_then(|bit| u64::try_from(bit).ok()).is_some_and(|bit| bits.is_set(bit))
-    };
-    let newer = addresses.iter().filter(|record| {
-        record.managed_by == Manager::Allocator && record.create_revision > bitmap.mod_revision
-    });
+    let is_marked = |address: &IpAddr| items.bit(Item::Address(*address)).is_some_and(|bit| bits.is_set(bit));
+    let newer = addresses
+        .iter()
+        .filter(|record| record.managed_by == ALLOCATOR && record.create_revision > bitmap.mod_revision);
     let addresses = newer.filter_map(|record| record.address);
     let passed_by: HashSet<IpAddr> =
         addresses.filter(|address| range.contains(*address) && !is_marked(address)).collect();
@@ -108,6 +100,7 @@ mod tests {
     use super::*;
     use crate::store::{Key, Revision};
     use crate::wire::StoredService;
+    use crate::wire::bitmap::Bitmap;
 
     const BITMAP_CHANGED: Revision = Revision(100);
 
@@ -119,7 +112,7 @@ mod tests {
             name: text.into(),
             address: text.parse().ok(),
             parent: ("default".into(), "web".into()),
-            managed_by: Manager::Allocator,
+            managed_by: ALLOCATOR.into(),
             created: None,
         }
     }

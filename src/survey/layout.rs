@@ -33,24 +33,9 @@ impl Layout {
         KeyRange::prefix(format!("{}/", self.prefix))
     }
 
-    /// Returns the key prefix of all Services.
-    pub fn services(&self) -> String {
-        format!("{}/services/specs/", self.prefix)
-    }
-
     /// Returns the key of a Service.
     pub fn service(&self, namespace: &str, name: &str) -> Key {
         Key::from(format!("{}{namespace}/{name}", self.services()))
-    }
-
-    /// Returns the key prefix of all Secrets.
-    pub fn secrets(&self) -> String {
-        format!("{}/secrets/", self.prefix)
-    }
-
-    /// Returns the key prefix of all IPAddress objects.
-    pub fn ip_addresses(&self) -> String {
-        format!("{}/ipaddresses/", self.prefix)
     }
 
     /// Returns the key of the IPAddress object of an address.
@@ -58,19 +43,9 @@ impl Layout {
         Key::from(format!("{}{address}", self.ip_addresses()))
     }
 
-    /// Returns the key prefix of all ServiceCIDR objects.
-    pub fn service_cidrs(&self) -> String {
-        format!("{}/servicecidrs/", self.prefix)
-    }
-
     /// Returns the key of a ServiceCIDR object.
     pub fn service_cidr(&self, name: &str) -> Key {
         Key::from(format!("{}{name}", self.service_cidrs()))
-    }
-
-    /// Returns the key prefix of all RangeAllocation objects.
-    pub fn ranges(&self) -> String {
-        format!("{}/ranges/", self.prefix)
     }
 
     /// Returns the key of a RangeAllocation: `serviceips`, `secondaryserviceips` or `servicenodeports`.
@@ -78,64 +53,9 @@ impl Layout {
         Key::from(format!("{}{name}", self.ranges()))
     }
 
-    /// Returns the key prefix of all Nodes. It has their former name, minions.
-    pub fn nodes(&self) -> String {
-        format!("{}/minions/", self.prefix)
-    }
-
-    /// Returns the key prefix of all Pods.
-    pub fn pods(&self) -> String {
-        format!("{}/pods/", self.prefix)
-    }
-
-    /// Returns the prefix of the keys that running API servers renew. The address of the server is part of each key.
-    pub fn api_server_leases(&self) -> String {
-        format!("{}/masterleases/", self.prefix)
-    }
-
-    /// Returns the key of the namespace `kube-system`, whose uid identifies the cluster.
-    pub fn kube_system(&self) -> Key {
-        Key::from(format!("{}/namespaces/kube-system", self.prefix))
-    }
-
     /// Returns the key of a ConfigMap in `kube-system`.
     pub fn system_config_map(&self, name: &str) -> Key {
         Key::from(format!("{}/configmaps/kube-system/{name}", self.prefix))
-    }
-
-    /// Returns the key of the ConfigMap from which `kubeadm upgrade` reads the ranges.
-    pub fn kubeadm_config(&self) -> Key {
-        self.system_config_map("kubeadm-config")
-    }
-
-    /// Returns the key of the ConfigMap from which `kubeadm join` and `kubeadm upgrade` read the kubelets' configuration.
-    pub fn kubelet_config(&self) -> Key {
-        self.system_config_map("kubelet-config")
-    }
-
-    /// Returns the key prefix of the Pods in `kube-system`.
-    pub fn system_pods(&self) -> String {
-        format!("{}kube-system/", self.pods())
-    }
-
-    /// Returns the key of kube-proxy's configuration, which exists if kubeadm installed kube-proxy.
-    pub fn kube_proxy_config(&self) -> Key {
-        self.system_config_map("kube-proxy")
-    }
-
-    /// Returns the key of Cilium's configuration.
-    pub fn cilium_config(&self) -> Key {
-        self.system_config_map("cilium-config")
-    }
-
-    /// Returns the key of the DaemonSet of NodeLocal DNSCache. Its own manifest and kOps use the same name.
-    pub fn node_local_dns(&self) -> Key {
-        Key::from(format!("{}/daemonsets/kube-system/node-local-dns", self.prefix))
-    }
-
-    /// Returns the key prefix of the BGP configurations of Calico.
-    pub fn calico_routers(&self) -> String {
-        format!("{}/crd.projectcalico.org/bgpconfigurations/", self.prefix)
     }
 
     /// Returns the key prefixes of the kinds that can refer to a Service behind the API: ValidatingWebhookConfigurations,
@@ -173,4 +93,49 @@ impl Layout {
         ranges.push(KeyRange::exact(&self.node_local_dns()));
         ranges
     }
+}
+
+/// Defines functions of [`Layout`] that append a constant to its prefix: a key, or the key prefix of a kind.
+macro_rules! places {
+    ($($(#[$doc:meta])* $name:ident -> $type:ident = $end:literal;)*) => {
+        impl Layout {
+            $($(#[$doc])* pub fn $name(&self) -> $type {
+                $type::from(format!(concat!("{}", $end), self.prefix))
+            })*
+        }
+    };
+}
+places! {
+    /// Returns the key prefix of all Services.
+    services -> String = "/services/specs/";
+    /// Returns the key prefix of all Secrets.
+    secrets -> String = "/secrets/";
+    /// Returns the key prefix of all IPAddress objects.
+    ip_addresses -> String = "/ipaddresses/";
+    /// Returns the key prefix of all ServiceCIDR objects.
+    service_cidrs -> String = "/servicecidrs/";
+    /// Returns the key prefix of all RangeAllocation objects.
+    ranges -> String = "/ranges/";
+    /// Returns the key prefix of all Nodes. It has their former name, minions.
+    nodes -> String = "/minions/";
+    /// Returns the key prefix of all Pods.
+    pods -> String = "/pods/";
+    /// Returns the prefix of the keys that running API servers renew. The address of the server is part of each key.
+    api_server_leases -> String = "/masterleases/";
+    /// Returns the key of the namespace `kube-system`, whose uid identifies the cluster.
+    kube_system -> Key = "/namespaces/kube-system";
+    /// Returns the key of the ConfigMap from which `kubeadm upgrade` reads the ranges.
+    kubeadm_config -> Key = "/configmaps/kube-system/kubeadm-config";
+    /// Returns the key of the ConfigMap from which `kubeadm join` and `kubeadm upgrade` read the kubelets' configuration.
+    kubelet_config -> Key = "/configmaps/kube-system/kubelet-config";
+    /// Returns the key prefix of the Pods in `kube-system`.
+    system_pods -> String = "/pods/kube-system/";
+    /// Returns the key of kube-proxy's configuration, which exists if kubeadm installed kube-proxy.
+    kube_proxy_config -> Key = "/configmaps/kube-system/kube-proxy";
+    /// Returns the key of Cilium's configuration.
+    cilium_config -> Key = "/configmaps/kube-system/cilium-config";
+    /// Returns the key of the DaemonSet of NodeLocal DNSCache. Its own manifest and kOps use the same name.
+    node_local_dns -> Key = "/daemonsets/kube-system/node-local-dns";
+    /// Returns the key prefix of the BGP configurations of Calico.
+    calico_routers -> String = "/crd.projectcalico.org/bgpconfigurations/";
 }

@@ -1,13 +1,12 @@
 //! Reads a survey in one scan of the store. No record is kept longer than needed.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
-use super::backends::{Named, Readers};
+use super::backends::Readers;
 use super::records::{
-    AddressRecord, BitmapRecord, CidrRecord, KubeadmConfig, Manager, NodeRecord, PodAddress, ProxyContainer,
-    Routing, ServiceRecord, Survey, Unreadable,
+    AddressRecord, BitmapRecord, CidrRecord, KubeadmConfig, NodeRecord, ProxyContainer, ServiceRecord,
+    Survey, Unreadable,
 };
 use super::{Layout, SurveyError, era};
 use crate::ip::ServiceCidr;
@@ -67,11 +66,10 @@ impl Survey {
         at: Option<Revision>,
         annotation: Option<&str>,
     ) -> Result<Self, SurveyError> {
-        let mut reader = Reader::new(layout.clone());
-        reader.annotation = annotation.map(str::to_string);
+        let mut reader = Reader::new(layout.clone(), annotation);
         let room = |prefix: String| store.count_hint(&KeyRange::prefix(prefix)).unwrap_or_default();
-        reader.services.reserve_exact(room(layout.services()));
-        reader.addresses.reserve_exact(room(layout.ip_addresses()));
+        reader.survey.services.reserve_exact(room(layout.services()));
+        reader.survey.addresses.reserve_exact(room(layout.ip_addresses()));
         let mut failure = None;
         let mut visitor = |record: Record<'_>| -> Visit {
             match reader.take(record) {
@@ -86,7 +84,7 @@ impl Survey {
         if let Some(failure) = failure {
             return Err(failure);
         }
-        if reader.services.is_empty() {
+        if reader.survey.services.is_empty() {
             let hint = find_prefix(store).await?;
             return Err(SurveyError::NoServices { prefix: layout.prefix().to_string(), hint });
         }
@@ -122,33 +120,17 @@ async fn find_prefix(store: &dyn ReadStore) -> Result<String, SurveyError> {
     Ok(found)
 }
 
+/// A survey during the read, and what its reader needs besides.
 struct Reader {
-    layout: Layout,
+    survey: Survey,
     prefixes: [String; 6],
     kubernetes: Key,
-    services: Vec<ServiceRecord>,
-    addresses: Vec<AddressRecord>,
-    ip_address_version: Option<String>,
-    service_cidrs: Vec<CidrRecord>,
-    bitmaps: Vec<BitmapRecord>,
-    nodes: Vec<NodeRecord>,
-    pods: Vec<PodAddress>,
-    cluster_id: Option<String>,
-    kubeadm: Option<KubeadmConfig>,
-    cluster_dns: Vec<String>,
-    has_node_local_dns: bool,
-    announced: Vec<(String, serde_json::Value)>,
-    routing: Routing,
-    encoding: Encoding,
     backends: Readers,
-    api_backends: Vec<Named>,
     annotation: Option<String>,
-    annotations: BTreeMap<Key, Text>,
-    unreadable: Vec<Unreadable>,
 }
 
 impl Reader {
-    fn new(layout: Layout) -> Self {
+    fn new(layout: Layout, annotation: Option<&str>) -> Self {
         let prefixes = [
             layout.services(),
             layout.ip_addresses(),
@@ -160,55 +142,20 @@ impl Reader {
         Self {
             kubernetes: layout.service("default", "kubernetes"),
             backends: Readers::new(&layout),
-            layout,
             prefixes,
-            services: Vec::new(),
-            addresses: Vec::new(),
-            ip_address_version: None,
-            service_cidrs: Vec::new(),
-            bitmaps: Vec::new(),
-            nodes: Vec::new(),
-            pods: Vec::new(),
-            cluster_id: None,
-            kubeadm: None,
-            cluster_dns: Vec::new(),
-            has_node_local_dns: false,
-            announced: Vec::new(),
-            routing: Routing::default(),
-            encoding: Encoding::Protobuf,
-            api_backends: Vec::new(),
-            annotation: None,
-            annotations: BTreeMap::new(),
-            unreadable: Vec::new(),
+            annotation: annotation.map(str::to_string),
+            survey: Survey { layout, ..Survey::default() },
         }
     }
 
-    fn finish(mut self, revision: Revision) -> Survey {
-        self.api_backends.sort_unstable();
-        self.api_backends.dedup();
-        let era = era::detect(&self.services, &self.addresses, self.service_cidrs.len(), &self.bitmaps);
-        Survey {
-            revision,
-            layout: self.layout,
-            cluster_id: self.cluster_id,
-            era,
-            services: self.services,
-            addresses: self.addresses,
-            ip_address_version: self.ip_address_version,
-            service_cidrs: self.service_cidrs,
-            bitmaps: self.bitmaps,
-            nodes: self.nodes,
-            pods: self.pods,
-            kubeadm: self.kubeadm,
-            cluster_dns: self.cluster_dns,
-            has_node_local_dns: self.has_node_local_dns,
-            announced: self.announced,
-            routing: self.routing,
-            encoding: self.encoding,
-            api_backends: self.api_backends,
-            annotations: self.annotations,
-            unreadable: self.unreadable,
-        }
+    fn finish(self, revision: Revision) -> Survey {
+        let mut survey = self.survey;
+        survey.revision = revision;
+        survey.api_backends.sort_unstable();
+        survey.api_backends.dedup();
+        survey.era =
+            era::detect(&survey.services, &survey.addresses, survey.service_cidrs.len(), &survey.bitmaps);
+        survey
     }
 
     fn take(&mut self, record: Record<'_>) -> Result<(), WireError> {
@@ -228,12 +175,14 @@ impl Reader {
             } else if under(pods) {
                 self.take_pod(record)
             } else if let Some(named) = self.backends.read(record.key, record.value) {
-                named.map(|services| self.api_backends.extend(services))
+                named.map(|services| self.survey.api_backends.extend(services))
             } else {
                 self.take_single(record)
             };
             if let Err(reason) = taken {
-                self.unreadable.push(Unreadable { key: Key::from(record.key), reason: reason.to_string() });
+                self.survey
+                    .unreadable
+                    .push(Unreadable { key: Key::from(record.key), reason: reason.to_string() });
             }
             Ok(())
         }
@@ -244,30 +193,30 @@ impl Reader {
         // The API server's own Service shows the present encoding. Other Services can be older than a change of the encoding.
         let is_own = record.key == self.kubernetes.as_bytes();
         if is_own && !record.value.starts_with(PROTOBUF_MAGIC) {
-            self.encoding = Encoding::Json;
+            self.survey.encoding = Encoding::Json;
         }
         if let Some(wanted) = &self.annotation
             && let Some(value) = StoredService::annotation(record.value, wanted)?
         {
-            self.annotations.insert(Key::from(record.key), value);
+            self.survey.annotations.insert(Key::from(record.key), value);
         }
-        self.services.push(ServiceRecord::of(Key::from(record.key), record.mod_revision, service));
+        self.survey.services.push(ServiceRecord::of(Key::from(record.key), record.mod_revision, service));
         Ok(())
     }
 
     fn take_address(&mut self, record: Record<'_>) -> Result<(), WireError> {
         let stored = StoredAddress::decode(record.value)?;
-        if self.ip_address_version.is_none() {
-            self.ip_address_version = Some(stored.api_version.into_owned());
+        if self.survey.ip_address_version.is_none() {
+            self.survey.ip_address_version = Some(stored.api_version.into_owned());
         }
-        self.addresses.push(AddressRecord {
+        self.survey.addresses.push(AddressRecord {
             key: Key::from(record.key),
             create_revision: record.create_revision,
             mod_revision: record.mod_revision,
             address: stored.name.parse().ok(),
             name: Text::from(&*stored.name),
             parent: (Text::from(&*stored.parent_namespace), Text::from(&*stored.parent_name)),
-            managed_by: Manager::from(&*stored.managed_by),
+            managed_by: Text::from(&*stored.managed_by),
             created: stored.created,
         });
         Ok(())
@@ -277,7 +226,7 @@ impl Reader {
         let object: ServiceCidrObject = objects::decode(record.value)?;
         let meta = object.metadata.unwrap_or_default();
         let texts = object.spec.map(|spec| spec.cidrs).unwrap_or_default();
-        self.service_cidrs.push(CidrRecord {
+        self.survey.service_cidrs.push(CidrRecord {
             key: Key::from(record.key),
             name: meta.name.unwrap_or_default(),
             ranges: parse_all(&texts),
@@ -290,7 +239,7 @@ impl Reader {
         let object: RangeAllocation = objects::decode(record.value)?;
         let key = Key::from(record.key);
         let name = key.to_string().rsplit('/').next().unwrap_or_default().to_string();
-        self.bitmaps.push(BitmapRecord {
+        self.survey.bitmaps.push(BitmapRecord {
             key,
             name,
             mod_revision: record.mod_revision,
@@ -311,7 +260,7 @@ impl Reader {
         let status = node.status.unwrap_or_default();
         let info = status.node_info.unwrap_or_default();
         let addresses = status.addresses;
-        self.nodes.push(NodeRecord {
+        self.survey.nodes.push(NodeRecord {
             name: node.metadata.and_then(|meta| meta.name).unwrap_or_default(),
             pod_cidrs,
             addresses: addresses.iter().filter_map(|a| a.address.as_deref()?.parse().ok()).collect(),
@@ -322,7 +271,7 @@ impl Reader {
     }
 
     fn take_pod(&mut self, record: Record<'_>) -> Result<(), WireError> {
-        if record.key.starts_with(self.layout.system_pods().as_bytes()) {
+        if record.key.starts_with(self.survey.layout.system_pods().as_bytes()) {
             self.take_system_pod(record)?;
         }
         let pod: Pod = objects::decode(record.value)?;
@@ -330,8 +279,7 @@ impl Reader {
             return Ok(());
         }
         let addresses = pod.status.unwrap_or_default().pod_ips;
-        let parsed = addresses.iter().filter_map(|ip| ip.ip.as_deref()?.parse::<IpAddr>().ok());
-        self.pods.extend(parsed.map(PodAddress));
+        self.survey.pods.extend(addresses.iter().filter_map(|ip| ip.ip.as_deref()?.parse::<IpAddr>().ok()));
         Ok(())
     }
 
@@ -342,7 +290,7 @@ impl Reader {
         let containers = pod.spec.unwrap_or_default().containers;
         let proxies =
             containers.into_iter().filter(|container| container.name.as_deref() == Some("kube-proxy"));
-        self.routing.proxies.extend(proxies.map(|container| ProxyContainer {
+        self.survey.routing.proxies.extend(proxies.map(|container| ProxyContainer {
             pod: name.clone(),
             image: container.image.unwrap_or_default(),
             arguments: container.command.into_iter().chain(container.args).collect(),
@@ -355,39 +303,39 @@ impl Reader {
         let object = tree::of(record.value)?;
         let name = object.pointer("/metadata/name").and_then(serde_json::Value::as_str).unwrap_or_default();
         let announced = object.pointer("/spec/serviceClusterIPs").cloned();
-        self.announced.extend(announced.map(|list| (name.to_string(), list)));
+        self.survey.announced.extend(announced.map(|list| (name.to_string(), list)));
         Ok(())
     }
 
     fn take_single(&mut self, record: Record<'_>) -> Result<(), WireError> {
-        if record.key == self.layout.kube_system().as_bytes() {
+        if record.key == self.survey.layout.kube_system().as_bytes() {
             let namespace: Namespace = objects::decode(record.value)?;
-            self.cluster_id = namespace.metadata.and_then(|meta| meta.uid);
+            self.survey.cluster_id = namespace.metadata.and_then(|meta| meta.uid);
             return Ok(());
         }
-        if record.key.starts_with(self.layout.calico_routers().as_bytes()) {
+        if record.key.starts_with(self.survey.layout.calico_routers().as_bytes()) {
             return self.take_router(record);
         }
-        if record.key == self.layout.node_local_dns().as_bytes() {
-            self.has_node_local_dns = true;
+        if record.key == self.survey.layout.node_local_dns().as_bytes() {
+            self.survey.has_node_local_dns = true;
             return Ok(());
         }
         let mut config: ConfigMap = objects::decode(record.value)?;
-        if record.key == self.layout.kube_proxy_config().as_bytes() {
-            self.routing.proxy_config = config.data.remove("config.conf");
-        } else if record.key == self.layout.cilium_config().as_bytes() {
-            self.routing.cilium_replacement = config.data.remove("kube-proxy-replacement");
+        if record.key == self.survey.layout.kube_proxy_config().as_bytes() {
+            self.survey.routing.proxy_config = config.data.remove("config.conf");
+        } else if record.key == self.survey.layout.cilium_config().as_bytes() {
+            self.survey.routing.cilium_replacement = config.data.remove("kube-proxy-replacement");
         } else {
-            let is_of_kubelets = record.key == self.layout.kubelet_config().as_bytes();
+            let is_of_kubelets = record.key == self.survey.layout.kubelet_config().as_bytes();
             let entry = if is_of_kubelets { "kubelet" } else { "ClusterConfiguration" };
             let text = config.data.remove(entry).unwrap_or_default();
             let yaml = Yaml::parse(&text).map_err(|error| WireError::Yaml { reason: error.to_string() })?;
             if is_of_kubelets {
-                self.cluster_dns = listed(&yaml, &["clusterDNS"]);
+                self.survey.cluster_dns = listed(&yaml, &["clusterDNS"]);
             } else {
                 let list = |name: &str| listed(&yaml, &["networking", name]);
                 let (service_subnets, pod_subnets) = (list("serviceSubnet"), list("podSubnet"));
-                self.kubeadm = Some(KubeadmConfig { service_subnets, pod_subnets });
+                self.survey.kubeadm = Some(KubeadmConfig { service_subnets, pod_subnets });
             }
         }
         Ok(())

@@ -1,17 +1,17 @@
 //! The parts of a survey.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::IpAddr;
 
 use super::{EraEvidence, Layout};
-use crate::ip::{Family, ServiceCidr};
+use crate::ip::{Family, Items, ServiceCidr};
 use crate::store::{Key, Revision};
-use crate::wire::objects::{ALLOCATOR, Encoding, MOVING, NETSURGEON};
-use crate::wire::{Pairs, ServicePort, ServiceSpec, StoredService, Text};
+use crate::wire::bitmap::Bitmap;
+use crate::wire::objects::{Encoding, MOVING, NETSURGEON};
+use crate::wire::{Pairs, ServicePort, ServiceSpec, StoredService, Text, WireError};
 
 /// All objects with Service addresses, at one revision.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Survey {
     /// The revision.
     pub revision: Revision,
@@ -34,7 +34,7 @@ pub struct Survey {
     /// All Nodes.
     pub nodes: Vec<NodeRecord>,
     /// Addresses of Pods that do not use the network of their node.
-    pub pods: Vec<PodAddress>,
+    pub pods: Vec<IpAddr>,
     /// kubeadm's own configuration of the ranges, if there is one.
     pub kubeadm: Option<KubeadmConfig>,
     /// `clusterDNS` in the kubelet configuration that kubeadm distributes.
@@ -198,37 +198,10 @@ pub struct AddressRecord {
     pub address: Option<IpAddr>,
     /// Namespace and name of the Service to which the object refers.
     pub parent: (Text, Text),
-    /// Value of the label `ipaddress.kubernetes.io/managed-by`.
-    pub managed_by: Manager,
+    /// Value of the label `ipaddress.kubernetes.io/managed-by`; empty if the label is missing.
+    pub managed_by: Text,
     /// Time of creation, in seconds since 1970.
     pub created: Option<i64>,
-}
-
-/// Manager of an IPAddress object, from its label.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Manager {
-    /// The API server's allocator.
-    Allocator,
-    /// Another controller; empty if the label is missing.
-    Other(String),
-}
-
-impl From<&str> for Manager {
-    fn from(label: &str) -> Self {
-        match label {
-            ALLOCATOR => Self::Allocator,
-            other => Self::Other(other.to_string()),
-        }
-    }
-}
-
-impl fmt::Display for Manager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Allocator => ALLOCATOR,
-            Self::Other(label) => label,
-        })
-    }
 }
 
 /// One ServiceCIDR object.
@@ -263,6 +236,12 @@ impl BitmapRecord {
     /// Returns the range if it is a range of addresses.
     pub fn cidr(&self) -> Option<ServiceCidr> {
         self.range.parse().ok()
+    }
+
+    /// Returns the items of the range, and their bits; `None` if a bitmap cannot represent the range.
+    pub fn read(&self) -> Option<(Items, Result<Bitmap, WireError>)> {
+        let items = Items::parse(&self.range)?;
+        Some((items, Bitmap::from_bytes(&self.data, items.capacity())))
     }
 }
 
@@ -311,10 +290,6 @@ pub struct KubeadmConfig {
     /// `networking.podSubnet` in the same entry.
     pub pod_subnets: Vec<String>,
 }
-
-/// Address of a Pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PodAddress(pub IpAddr);
 
 /// A stored object that cannot be read.
 #[derive(Debug, Clone)]

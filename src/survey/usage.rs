@@ -67,7 +67,7 @@ impl Survey {
                 }
             }
         }
-        let pods: Vec<IpAddr> = self.pods.iter().map(|pod| pod.0).filter(|ip| range.contains(*ip)).collect();
+        let pods: Vec<IpAddr> = self.pods.iter().copied().filter(|ip| range.contains(*ip)).collect();
         if let Some(first) = pods.first() {
             conflicts.insert(format!("{} Pod addresses, including `{first}`", pods.len()));
         }

@@ -86,7 +86,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ip::ServiceCidr;
+    use crate::ip::{Items, ServiceCidr};
 
     #[test]
     fn first_address_is_the_lowest_bit() {
@@ -104,14 +104,14 @@ mod tests {
     }
 
     fn round_trip(range: &ServiceCidr, picks: &[u128]) {
-        let capacity = u64::try_from(range.bitmap_capacity()).unwrap();
+        let items = Items::Addresses(*range);
+        let capacity = items.capacity();
         let mut bitmap = Bitmap::empty(capacity);
         let mut wanted: Vec<u64> = Vec::new();
         for pick in picks {
             if capacity > 0 {
                 let bit = u64::try_from(pick % u128::from(capacity)).unwrap();
-                let address = range.address_of_bit(u128::from(bit)).unwrap();
-                assert_eq!(range.bit_of(address), Some(u128::from(bit)));
+                assert_eq!(items.bit(items.item(bit).unwrap()), Some(bit));
                 assert!(bitmap.set(bit, true));
                 wanted.push(bit);
             }

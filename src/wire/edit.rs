@@ -380,9 +380,7 @@ fn write_protobuf(message: &[u8], path: &[Segment], new: &Value) -> Result<Vec<u
                 return Ok(message.to_vec());
             };
             let inner = write_protobuf(inner, rest, new)?;
-            let mut field = Vec::with_capacity(inner.len().saturating_add(6));
-            protobuf::put_bytes(&mut field, *number, &inner);
-            protobuf::replace(message, *number, &field)
+            protobuf::replace(message, *number, &protobuf::field(*number, inner))
         }
         _ => Err(WireError::Protobuf { offset: 0, reason: "a path must start with a field" }),
     }
@@ -397,48 +395,35 @@ fn write_entry(message: &[u8], number: u32, key: &str, new: &Value) -> Result<Ve
     let place = entries.iter().rposition(|(found, _)| found == key.as_bytes());
     match (place, new) {
         (Some(index), Value::Text(text)) => {
-            let mut value = Vec::new();
-            protobuf::put_bytes(&mut value, 2, text.as_bytes());
             if let Some((_, entry)) = entries.get_mut(index) {
-                *entry = protobuf::replace(entry, 2, &value)?;
+                *entry = protobuf::replace(entry, 2, &protobuf::field(2, text))?;
             }
         }
         (Some(_), _) => entries.retain(|(found, _)| found != key.as_bytes()),
         (None, Value::Text(text)) => {
-            let mut entry = Vec::new();
-            protobuf::put_bytes(&mut entry, 1, key.as_bytes());
-            protobuf::put_bytes(&mut entry, 2, text.as_bytes());
+            let entry = [protobuf::field(1, key), protobuf::field(2, text)].concat();
             let index = entries.iter().position(|(found, _)| found.as_slice() > key.as_bytes());
             entries.insert(index.unwrap_or(entries.len()), (key.as_bytes().to_vec(), entry));
         }
         (None, _) => {}
     }
-    let mut encoded = Vec::new();
-    for (_, entry) in &entries {
-        protobuf::put_bytes(&mut encoded, number, entry);
-    }
-    protobuf::replace(message, number, &encoded)
+    let encoded: Vec<Vec<u8>> = entries.iter().map(|(_, entry)| protobuf::field(number, entry)).collect();
+    protobuf::replace(message, number, &encoded.concat())
 }
 
 fn encode(number: u32, value: &Value) -> Vec<u8> {
-    let mut out = Vec::new();
     match value {
-        Value::Absent => {}
-        Value::Text(text) => protobuf::put_bytes(&mut out, number, text.as_bytes()),
-        Value::Texts(texts) => {
-            for text in texts {
-                protobuf::put_bytes(&mut out, number, text.as_bytes());
-            }
-        }
-        Value::Bytes(bytes) => protobuf::put_bytes(&mut out, number, bytes),
+        Value::Absent => Vec::new(),
+        Value::Text(text) => protobuf::field(number, text),
+        Value::Texts(texts) => texts.iter().flat_map(|text| protobuf::field(number, text)).collect(),
+        Value::Bytes(bytes) => protobuf::field(number, bytes),
         Value::Time(seconds) => {
             let mut time = Vec::new();
             protobuf::put_number(&mut time, 1, seconds.cast_unsigned());
             protobuf::put_number(&mut time, 2, 0);
-            protobuf::put_bytes(&mut out, number, &time);
+            protobuf::field(number, time)
         }
     }
-    out
 }
 
 fn json_path(field: &Field) -> Vec<&str> {

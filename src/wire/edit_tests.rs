@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::wire::TypeMeta;
+use crate::wire::protobuf::field;
 use crate::wire::protobuf::tests::any_message;
 
 fn fields_and_values() -> Vec<(Field, Value)> {
@@ -22,15 +23,8 @@ fn fields_and_values() -> Vec<(Field, Value)> {
 
 #[test]
 fn last_of_duplicate_map_entries_counts_and_all_are_removed() {
-    let mut labels = Vec::new();
-    for value in ["old", "new"] {
-        let mut entry = Vec::new();
-        protobuf::put_bytes(&mut entry, 1, b"a");
-        protobuf::put_bytes(&mut entry, 2, value.as_bytes());
-        protobuf::put_bytes(&mut labels, 11, &entry);
-    }
-    let mut raw = Vec::new();
-    protobuf::put_bytes(&mut raw, 1, &labels);
+    let label = |value: &str| field(11, [field(1, "a"), field(2, value)].concat());
+    let raw = field(1, ["old", "new"].map(label).concat());
     let value = envelope::wrap(&TypeMeta { api_version: "v1".into(), kind: "Service".into() }, &raw);
     assert_eq!(read(&value, &Field::label("a")), Ok(Value::Text("new".into())));
     for after in [Value::Text("newer".into()), Value::Absent] {
@@ -42,11 +36,7 @@ fn last_of_duplicate_map_entries_counts_and_all_are_removed() {
 #[test]
 fn part_of_a_yaml_text_is_replaced_and_restored() {
     let text = "# ours\nnetworking:\n  serviceSubnet: \"10.96.0.0/16,fd00::/112\"   # both\n  podSubnet: 10.96.0.0/16\n";
-    let mut entry = Vec::new();
-    protobuf::put_bytes(&mut entry, 1, b"ClusterConfiguration");
-    protobuf::put_bytes(&mut entry, 2, text.as_bytes());
-    let mut raw = Vec::new();
-    protobuf::put_bytes(&mut raw, 2, &entry);
+    let raw = field(2, [field(1, "ClusterConfiguration"), field(2, text)].concat());
     let meta = TypeMeta { api_version: "v1".into(), kind: "ConfigMap".into() };
     let json = serde_json::json!({"kind": "ConfigMap", "data": {"a": "b", "ClusterConfiguration": text}});
     let field = Field::config_map_entry("ClusterConfiguration");
@@ -95,11 +85,9 @@ fn inverse_of_a_json_edit_restores_every_byte() {
 fn list_item_is_added_and_removed_without_changing_others() {
     let (field, pin) =
         (Field::finalizers(), FieldEdit::item(Field::finalizers(), "netsurgeon.io/moving", true));
-    let (mut metadata, mut raw) = (Vec::new(), Vec::new());
-    for (number, text) in [(1, "web"), (5, "u"), (17, "managed")] {
-        protobuf::put_bytes(&mut metadata, number, text.as_bytes());
-    }
-    protobuf::put_bytes(&mut raw, 1, &metadata);
+    let metadata =
+        [(1, "web"), (5, "u"), (17, "managed")].map(|(number, text)| protobuf::field(number, text));
+    let raw = protobuf::field(1, metadata.concat());
     for before in [JSON.as_bytes().to_vec(), envelope::wrap(&TypeMeta::default(), &raw)] {
         let listed = |items: &[&str]| {
             apply(
@@ -140,9 +128,7 @@ fn edit_is_refused_if_the_field_has_another_value() {
 fn field_of_another_wire_type_is_refused_and_not_lost() {
     let mut spec = Vec::new();
     protobuf::put_number(&mut spec, 3, 0);
-    let mut raw = Vec::new();
-    protobuf::put_bytes(&mut raw, 2, &spec);
-    let value = envelope::wrap(&TypeMeta::default(), &raw);
+    let value = envelope::wrap(&TypeMeta::default(), &field(2, spec));
     let broken = WireError::Protobuf { offset: 0, reason: "a field has another type" };
     assert_eq!(read(&value, &Field::cluster_ip()), Err(broken.clone()));
     let new = FieldChange::Set(Value::Text("10.200.0.8".into()));
@@ -179,9 +165,7 @@ proptest! {
     ) {
         let mut message = outer.clone();
         for number in [1, 2] {
-            let mut field = Vec::new();
-            protobuf::put_bytes(&mut field, number, &spec);
-            message = protobuf::replace(&message, number, &field).unwrap();
+            message = protobuf::replace(&message, number, &protobuf::field(number, &spec)).unwrap();
         }
         let value = envelope::wrap(&TypeMeta::default(), &message);
         let (field, new) = fields_and_values().swap_remove(which);

@@ -110,83 +110,60 @@ fn at(path: &[(u32, &'static str)], kind: FieldKind) -> Field {
 const METADATA: (u32, &str) = (1, "metadata");
 const SPEC: (u32, &str) = (2, "spec");
 
-impl Field {
+/// Defines functions of [`Field`]: the name, the path and the type of each field.
+macro_rules! fields {
+    ($($(#[$doc:meta])* $name:ident = $path:tt $kind:ident;)*) => {
+        impl Field {
+            $($(#[$doc])* pub fn $name() -> Self { at(&$path, FieldKind::$kind) })*
+        }
+    };
+}
+fields! {
     /// Returns the field `metadata.uid`.
-    pub fn uid() -> Self {
-        at(&[METADATA, (5, "uid")], FieldKind::Text)
-    }
-
+    uid = [METADATA, (5, "uid")] Text;
     /// Returns the field `metadata.creationTimestamp`.
-    pub fn creation_timestamp() -> Self {
-        at(&[METADATA, (8, "creationTimestamp")], FieldKind::Time)
-    }
-
+    creation_timestamp = [METADATA, (8, "creationTimestamp")] Time;
     /// Returns the field `metadata.deletionTimestamp`.
-    pub fn deletion_timestamp() -> Self {
-        at(&[METADATA, (9, "deletionTimestamp")], FieldKind::Time)
-    }
-
+    deletion_timestamp = [METADATA, (9, "deletionTimestamp")] Time;
     /// Returns the field `metadata.finalizers`.
-    pub fn finalizers() -> Self {
-        at(&[METADATA, (14, "finalizers")], FieldKind::Texts)
-    }
-
-    /// Returns the field `metadata.labels[KEY]`.
-    pub fn label(key: &str) -> Self {
-        let mut field = at(&[METADATA, (11, "labels")], FieldKind::Text);
-        field.path.push(Segment::Entry(key.to_string()));
-        field
-    }
-
+    finalizers = [METADATA, (14, "finalizers")] Texts;
     /// Returns the field `spec.type` of a Service.
-    pub fn service_type() -> Self {
-        at(&[SPEC, (4, "type")], FieldKind::Text)
-    }
-
+    service_type = [SPEC, (4, "type")] Text;
     /// Returns the field `spec.clusterIP` of a Service.
-    pub fn cluster_ip() -> Self {
-        at(&[SPEC, (3, "clusterIP")], FieldKind::Text)
-    }
-
+    cluster_ip = [SPEC, (3, "clusterIP")] Text;
     /// Returns the field `spec.clusterIPs` of a Service.
-    pub fn cluster_ips() -> Self {
-        at(&[SPEC, (18, "clusterIPs")], FieldKind::Texts)
-    }
-
+    cluster_ips = [SPEC, (18, "clusterIPs")] Texts;
     /// Returns the field `spec.externalIPs` of a Service.
-    pub fn external_ips() -> Self {
-        at(&[SPEC, (5, "externalIPs")], FieldKind::Texts)
-    }
-
+    external_ips = [SPEC, (5, "externalIPs")] Texts;
     /// Returns the field `spec.externalTrafficPolicy` of a Service.
-    pub fn external_traffic_policy() -> Self {
-        at(&[SPEC, (11, "externalTrafficPolicy")], FieldKind::Text)
-    }
-
+    external_traffic_policy = [SPEC, (11, "externalTrafficPolicy")] Text;
     /// Returns the field `spec.parentRef.namespace` of an IPAddress.
-    pub fn parent_namespace() -> Self {
-        at(&[SPEC, (1, "parentRef"), (3, "namespace")], FieldKind::Text)
-    }
-
+    parent_namespace = [SPEC, (1, "parentRef"), (3, "namespace")] Text;
     /// Returns the field `spec.parentRef.name` of an IPAddress.
-    pub fn parent_name() -> Self {
-        at(&[SPEC, (1, "parentRef"), (4, "name")], FieldKind::Text)
-    }
-
+    parent_name = [SPEC, (1, "parentRef"), (4, "name")] Text;
     /// Returns the field `range` of a RangeAllocation.
-    pub fn range() -> Self {
-        at(&[(2, "range")], FieldKind::Text)
-    }
-
-    /// Returns the field `data[KEY]` of a ConfigMap.
-    pub fn config_map_entry(key: &str) -> Self {
-        let mut field = at(&[(2, "data")], FieldKind::Text);
-        field.path.push(Segment::Entry(key.to_string()));
-        field
-    }
-
+    range = [(2, "range")] Text;
     /// Returns the field `data` of a RangeAllocation, which contains the bitmap.
-    pub fn data() -> Self {
-        at(&[(3, "data")], FieldKind::Bytes)
-    }
+    data = [(3, "data")] Bytes;
+}
+
+/// Defines functions of [`Field`] for the entries of a text map: the name and the path of each map.
+macro_rules! entries {
+    ($($(#[$doc:meta])* $name:ident = $path:tt;)*) => {
+        impl Field {
+            $($(#[$doc])* pub fn $name(key: &str) -> Self {
+                let mut field = at(&$path, FieldKind::Text);
+                field.path.push(Segment::Entry(key.to_string()));
+                field
+            })*
+        }
+    };
+}
+entries! {
+    /// Returns the field `metadata.labels[KEY]`.
+    label = [METADATA, (11, "labels")];
+    /// Returns the field `metadata.annotations[KEY]`.
+    annotation = [METADATA, (12, "annotations")];
+    /// Returns the field `data[KEY]` of a ConfigMap.
+    config_map_entry = [(2, "data")];
 }

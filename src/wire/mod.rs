@@ -101,3 +101,36 @@ pub enum WireError {
         capacity: u64,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::envelope::{CBOR_MAGIC, PROTOBUF_MAGIC, wrap};
+
+    /// The readers of stored values.
+    const READERS: [fn(&[u8]); 5] = [
+        |value| drop(Envelope::of(value)),
+        |value| drop(tree::of(value)),
+        |value| drop(texts::each(value, &mut |_, _| {})),
+        |value| drop(StoredAddress::decode(value)),
+        |value| drop(StoredService::decode(value)),
+    ];
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let starts = [&b""[..], PROTOBUF_MAGIC, CBOR_MAGIC];
+            let mut values: Vec<Vec<u8>> = starts.iter().map(|start| [start, &*bytes].concat()).collect();
+            for kind in ["Deployment", "IPAddress", "Pod", "Secret", "Service"] {
+                values.push(wrap(&TypeMeta { api_version: "v1".into(), kind: kind.into() }, &bytes));
+            }
+            for value in &values {
+                for reader in READERS {
+                    reader(value);
+                }
+            }
+        }
+    }
+}

@@ -240,11 +240,14 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     }
 }
 
-/// Appends a length-delimited field.
-pub(super) fn put_bytes(out: &mut Vec<u8>, number: u32, content: &[u8]) {
-    put_varint(out, u64::from(number) << 3 | 2);
-    put_varint(out, content.len() as u64);
+/// Returns a length-delimited field.
+pub(super) fn field(number: u32, content: impl AsRef<[u8]>) -> Vec<u8> {
+    let content = content.as_ref();
+    let mut out = Vec::with_capacity(content.len().saturating_add(6));
+    put_varint(&mut out, u64::from(number) << 3 | 2);
+    put_varint(&mut out, content.len() as u64);
     out.extend_from_slice(content);
+    out
 }
 
 /// Appends a varint field.
@@ -297,7 +300,7 @@ pub(super) mod tests {
                         put_varint(&mut out, u64::from(number) << 3 | 1);
                         out.extend_from_slice(&value.to_le_bytes());
                     }
-                    2 => put_bytes(&mut out, number, &bytes),
+                    2 => out.extend(super::field(number, &bytes)),
                     _ => {
                         put_varint(&mut out, u64::from(number) << 3 | 5);
                         out.extend_from_slice(&(value & 0xffff_ffff).to_le_bytes()[..4]);
@@ -326,9 +329,7 @@ pub(super) mod tests {
 
         #[test]
         fn replace_copies_every_other_byte(message in any_message(), number in 1_u32..64, text in ".{0,20}") {
-            let mut replacement = Vec::new();
-            put_bytes(&mut replacement, number, text.as_bytes());
-            let edited = replace(&message, number, &replacement).unwrap();
+            let edited = replace(&message, number, &field(number, &text)).unwrap();
             let others = |m: &[u8]| -> Vec<Vec<u8>> {
                 fields(m).map(Result::unwrap).filter(|f| f.number != number).map(|f| f.whole.to_vec()).collect()
             };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use netsurgeon::ip::{Item, Items};
 use netsurgeon::operation::Work;
 use netsurgeon::renumber::hold::Hold;
 use netsurgeon::renumber::sweep::sweep;
@@ -157,9 +158,12 @@ async fn planned_addresses_are_within_the_bitmap() {
         json!({"kind": "RangeAllocation", "apiVersion": "v1", "range": "fd00:10:96::/112", "data": "QA=="});
     put(&store, "/registry/ranges/secondaryserviceips", &bitmap).await;
     let work = plan_of(&store, "fd00:200::/108", &[]).await.unwrap();
-    let range = work.to;
+    let items = Items::Addresses(work.to);
     let shadow = find(&work, "default/six").shadow.clone().unwrap();
-    assert!(shadow.temporary.iter().all(|address| range.bit_of(*address).is_some()), "{shadow:?}");
+    assert!(
+        shadow.temporary.iter().all(|address| items.bit(Item::Address(*address)).is_some()),
+        "{shadow:?}"
+    );
     let beyond = plan_of(&store, "fd00:200::/108", &[("default/six", "fd00:200::f:1")]).await;
     assert!(matches!(beyond, Err(PlanError::Remap(_))), "{beyond:?}");
 }

@@ -7,7 +7,8 @@ use crate::audit::Severity::{BreaksAtNextRestart, BreaksAtRetirement, Cosmetic};
 
 macro_rules! places {
     ($($name:ident = $code:literal, $severity:ident, $meaning:literal, $remedy:literal;)*) => {
-        $(pub(super) static $name: Place = Place { code: $code, severity: $severity, meaning: $meaning, remedy: $remedy };)*
+        $(#[doc = concat!("The kind of place `", $code, "`.")]
+        pub static $name: Place = Place { code: $code, severity: $severity, meaning: $meaning, remedy: $remedy };)*
 
         /// All kinds of places.
         pub static PLACES: &[&Place] = &[$(&$name),*];

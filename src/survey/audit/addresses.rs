@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use super::{Finding, Ours};
-use crate::survey::{AddressRecord, Manager, ServiceRecord, Survey};
+use crate::survey::{AddressRecord, ServiceRecord, Survey};
 use crate::wire::Text;
 use crate::wire::objects::{ALLOCATOR, MOVING};
 
@@ -79,7 +79,7 @@ fn deletion(service: &ServiceRecord, ours: &Ours, findings: &mut Vec<Finding>) {
     if service.is_left_over() {
         findings.push(
             Finding::warning("deletion-unfinished", subject())
-                .says("was deleted and has no finalizer, but still exists: delete it again".to_string())
+                .says("was deleted and has no finalizer, but still exists: delete it again")
                 .values("deletionTimestamp", "a finalizer, or no Service"),
         );
     }
@@ -92,10 +92,7 @@ fn mismatch(service: &ServiceRecord, findings: &mut Vec<Finding>) {
     if first.is_some_and(|first| first != single) {
         findings.push(
             Finding::error("cluster-ip-mismatch", subject())
-                .says(
-                    "`clusterIP` and `clusterIPs[0]` differ: the API server rejects every update of it"
-                        .to_string(),
-                )
+                .says("`clusterIP` and `clusterIPs[0]` differ: the API server rejects every update of it")
                 .values(single, first.unwrap_or_default()),
         );
     }
@@ -141,7 +138,7 @@ pub(super) fn ip_addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Find
         let Some(address) = record.address else {
             findings.push(
                 Finding::error("ip-address-invalid", format!("IPAddress {}", record.name))
-                    .says("its name is not an IP address".to_string())
+                    .says("its name is not an IP address")
                     .values(&record.name, "an IP address"),
             );
             continue;
@@ -209,13 +206,10 @@ fn owned(
                 ))
                 .values(format!("{}/{}", object.parent.0, object.parent.1), service.subject()),
         );
-    } else if object.managed_by != Manager::Allocator {
+    } else if object.managed_by != ALLOCATOR {
         findings.push(
             Finding::error("ip-address-wrong-label", subject())
-                .says(
-                    "is in use, but does not have the allocator's label: the repair loop will recreate it"
-                        .to_string(),
-                )
+                .says("is in use, but does not have the allocator's label: the repair loop will recreate it")
                 .values(&object.managed_by, ALLOCATOR),
         );
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Finding, Ours};
-use crate::ip::{Items, ServiceCidr};
+use crate::ip::{Item, Items, ServiceCidr};
 use crate::survey::{BitmapRecord, Era, Survey};
 use crate::wire::bitmap::Bitmap;
 
@@ -16,10 +16,7 @@ pub(super) fn addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding
         if survey.era.bitmap_is_leftover {
             findings.push(
                 Finding::info("bitmap-leftover", subject)
-                    .says(
-                        "is left over from an earlier Kubernetes version; no component reads it any more"
-                            .to_string(),
-                    )
+                    .says("is left over from an earlier Kubernetes version; no component reads it any more")
                     .values(&bitmap.range, "no such key"),
             );
             continue;
@@ -36,20 +33,18 @@ pub(super) fn addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding
     if survey.era.era == Era::Bitmap && survey.bitmaps.iter().all(|bitmap| bitmap.name != "serviceips") {
         findings.push(
             Finding::error("bitmap-missing", "RangeAllocation serviceips")
-                .says("does not exist: the API server creates it when it starts".to_string())
+                .says("does not exist: the API server creates it when it starts")
                 .values("no key", "a RangeAllocation"),
         );
     }
 }
 
 /// Reads a RangeAllocation of addresses.
-pub(super) fn readable(bitmap: &BitmapRecord) -> Result<(ServiceCidr, Bitmap), String> {
-    let items = Items::parse(&bitmap.range);
-    let Some(items @ Items::Addresses(range)) = items else {
-        return Err(format!("`{}` is not an address range that a bitmap can represent", bitmap.range));
-    };
-    let bits = Bitmap::from_bytes(&bitmap.data, items.capacity()).map_err(|error| error.to_string())?;
-    Ok((range, bits))
+fn readable(bitmap: &BitmapRecord) -> Result<(ServiceCidr, Bitmap), String> {
+    match bitmap.read() {
+        Some((Items::Addresses(range), bits)) => Ok((range, bits.map_err(|error| error.to_string())?)),
+        _ => Err(format!("`{}` is not an address range that a bitmap can represent", bitmap.range)),
+    }
 }
 
 fn compare(
@@ -73,10 +68,11 @@ fn compare(
                 .values(range, family.join(" or ")),
         );
     }
+    let items = Items::Addresses(*range);
     let mut wanted = BTreeSet::new();
     for service in &survey.services {
         for address in &service.addresses {
-            let Some(bit) = range.bit_of(*address).and_then(|bit| u64::try_from(bit).ok()) else { continue };
+            let Some(bit) = items.bit(Item::Address(*address)) else { continue };
             wanted.insert(bit);
             if !bits.is_set(bit) {
                 findings.push(
@@ -88,11 +84,10 @@ fn compare(
         }
     }
     for bit in bits.iter_set().filter(|bit| !wanted.contains(bit)) {
-        let address = range.address_of_bit(u128::from(bit));
-        if address.is_some_and(|address| ours.addresses.contains_key(&address)) {
+        let Some(Item::Address(address)) = items.item(bit) else { continue };
+        if ours.addresses.contains_key(&address) {
             continue;
         }
-        let address = address.map(|a| a.to_string()).unwrap_or_default();
         findings.push(
             Finding::error("bit-without-service", format!("{subject} {address}"))
                 .says(format!("`{address}` is allocated, but no Service has it"))

@@ -24,7 +24,7 @@ pub(super) fn node_ports(survey: &Survey, findings: &mut Vec<Finding>) {
         }
     }
     let Some(record) = survey.bitmaps.iter().find(|bitmap| bitmap.name == "servicenodeports") else { return };
-    let Some((items, bits)) = read(&record.range, &record.data) else {
+    let Some((items @ Items::Ports(..), Ok(bits))) = record.read() else {
         findings.push(
             Finding::error("bitmap-unreadable", "RangeAllocation servicenodeports")
                 .says(format!("`{}` is not a port range that matches its bits", record.range))
@@ -64,10 +64,4 @@ fn compare(owners: &BTreeMap<u16, String>, items: &Items, bits: &Bitmap, finding
             );
         }
     }
-}
-
-/// Reads a range of ports (`FIRST-LAST`) and its bits.
-fn read(range: &str, data: &[u8]) -> Option<(Items, Bitmap)> {
-    let items = Items::parse(range).filter(|items| matches!(items, Items::Ports(..)))?;
-    Some((items, Bitmap::from_bytes(data, items.capacity()).ok()?))
 }

@@ -16,7 +16,7 @@ pub(super) fn ranges(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) 
     for cidr in survey.service_cidrs.iter().filter(is_ending) {
         findings.push(
             Finding::warning("range-terminating", format!("ServiceCIDR {}", cidr.name))
-                .says("is being deleted: it allocates no new addresses".to_string())
+                .says("is being deleted: it allocates no new addresses")
                 .values("deletion requested", "in use"),
         );
     }
@@ -77,8 +77,7 @@ fn kubelets(survey: &Survey, findings: &mut Vec<Finding>) {
     findings.push(
         Finding::warning("kubelet-config-differs", "ConfigMap kube-system/kubelet-config")
             .says(
-                "`clusterDNS` is not an address of the cluster's DNS: Pods on new nodes cannot resolve names"
-                    .to_string(),
+                "`clusterDNS` is not an address of the cluster's DNS: Pods on new nodes cannot resolve names",
             )
             .values(survey.cluster_dns.join(", "), expected.collect::<Vec<_>>().join(", ")),
     );

@@ -3,13 +3,11 @@
 use super::*;
 use crate::ip::ServiceCidr;
 use crate::store::{Key, Revision};
-use crate::survey::Manager;
 use crate::survey::{
-    AddressRecord, BitmapRecord, CidrRecord, EraEvidence, KubeadmConfig, Layout, NodeRecord, PodAddress,
-    ServiceRecord,
+    AddressRecord, BitmapRecord, CidrRecord, EraEvidence, KubeadmConfig, NodeRecord, ServiceRecord,
 };
 use crate::wire::bitmap::Bitmap;
-use crate::wire::objects::{Encoding, MOVING, NETSURGEON};
+use crate::wire::objects::{ALLOCATOR, MOVING, NETSURGEON};
 use crate::wire::{Pairs, ServicePort, ServiceSpec};
 
 fn service(name: &str, address: &str) -> ServiceRecord {
@@ -40,7 +38,7 @@ fn object(address: &str, parent: &str) -> AddressRecord {
         name: address.into(),
         address: address.parse().ok(),
         parent: ("default".into(), parent.into()),
-        managed_by: Manager::Allocator,
+        managed_by: ALLOCATOR.into(),
         created: Some(1_795_247_950),
     }
 }
@@ -63,8 +61,6 @@ fn bitmap(name: &str, range: &str, capacity: u64, bits: &[u64]) -> BitmapRecord 
 fn healthy() -> Survey {
     Survey {
         revision: Revision(9),
-        layout: Layout::default(),
-        cluster_id: None,
         era: EraEvidence { era: Era::DualWrite, because: String::new(), bitmap_is_leftover: false },
         services: vec![service("kubernetes", "10.96.0.1"), service("web", "10.96.0.7")],
         addresses: vec![object("10.96.0.1", "kubernetes"), object("10.96.0.7", "web")],
@@ -83,16 +79,8 @@ fn healthy() -> Survey {
             operating_system: "linux".into(),
             kubelet_version: "v1.36.3".into(),
         }],
-        pods: vec![PodAddress("10.244.0.5".parse().unwrap())],
-        kubeadm: None,
-        cluster_dns: Vec::new(),
-        has_node_local_dns: false,
-        announced: Vec::new(),
-        routing: crate::survey::Routing::default(),
-        encoding: Encoding::Protobuf,
-        api_backends: Vec::new(),
-        annotations: std::collections::BTreeMap::new(),
-        unreadable: Vec::new(),
+        pods: vec!["10.244.0.5".parse().unwrap()],
+        ..Survey::default()
     }
 }
 
@@ -291,7 +279,7 @@ fn ranges_are_checked() {
         ["range-overlaps-network range 10.96.0.0/24"]
     );
     assert_eq!(
-        codes(|s| s.pods.push(PodAddress("10.96.0.99".parse().unwrap()))),
+        codes(|s| s.pods.push("10.96.0.99".parse().unwrap())),
         ["range-overlaps-network range 10.96.0.0/24"]
     );
     assert_eq!(
