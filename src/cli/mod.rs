@@ -1,10 +1,11 @@
 //! The command line: arguments and output.
 //!
 //! Each command has one file: its arguments, whose doc comments are the help, and a function `run` that passes them to the other
-//! modules. [`failure`] formats every error, [`output`] is the only place that prints, [`source`] finds the store. Parsing reads
-//! no files and opens no connections: a command first resolves its arguments, then connects.
+//! modules. [`crate::session::failure`] gives every error a kind, and `Kind::code` returns the exit status of the kind. [`output`]
+//! is the only place that prints, [`source`] finds the store. Parsing reads no files and opens no connections: a command first
+//! resolves its arguments, then connects.
 //!
-//! A new command needs a file, a variant of [`Command`], and a line in [`dispatch`].
+//! A new command needs a file, a variant of [`Command`] and a line in [`dispatch`], and an example in its long help.
 
 pub mod output;
 pub mod report;

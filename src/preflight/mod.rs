@@ -7,7 +7,10 @@
 //!    check needs and returns a [`Judged`]. Data that several checks read comes from [`reading::Reading`] or the command's type,
 //!    such as [`cni::Cni`], which read each part once. Keep the judgement in a function without I/O, with its unit tests below.
 //! 2. Add the constant to `CHECKS` in `COMMAND/mod.rs`, at the place where it is displayed.
-//! 3. Add a section with its name to `docs/preflight.md`, and the permissions that it needs to `deploy/rbac.yaml`.
+//! 3. Add a section with its name to `docs/preflight.md`, in the same order, and its permissions to `deploy/rbac.yaml`.
+//!
+//! A check of several commands is in `shared/`, as a function `check(why)`. `facts/` has what several checks read from objects.
+//! `facts/kept.rs` drops the parts of Pods and Services that no check reads: a check that needs such a part keeps it there.
 //!
 //! A check does not list the checks that it depends on. If data cannot be read, each check that needs the data returns the same
 //! reason, and [`run`] reports this reason once.
@@ -41,7 +44,7 @@ pub struct Check<C: 'static> {
     pub name: &'static str,
     /// Why the check matters.
     pub why: &'static str,
-    /// Reads what the check needs, and judges it.
+    /// Reads what the check needs, and judges it. This is the function with I/O; the `judge` of a file is pure.
     judge: for<'a> fn(&'a C) -> LocalBoxFuture<'a, Read<Judged>>,
 }
 

@@ -50,6 +50,9 @@ pub struct CheckResult {
     /// The missing permission that the check needs.
     #[serde(skip)]
     denied: Option<String>,
+    /// Whether the data of the check could not be read.
+    #[serde(skip)]
+    is_unread: bool,
 }
 
 impl CheckResult {
@@ -57,7 +60,7 @@ impl CheckResult {
     pub fn of(name: &'static str, why: &'static str, judged: Judged) -> Self {
         let Judged { verdict, observed, remedy, denied } = judged;
         let link = format!("docs/preflight.md#{name}");
-        Self { name, verdict, observed, why, remedy, link, depends_on: None, denied }
+        Self { name, verdict, observed, why, remedy, link, depends_on: None, denied, is_unread: false }
     }
 
     /// Returns the check as not run, because the check `on` failed.
@@ -78,8 +81,10 @@ pub async fn run<C>(checks: &[Check<C>], input: &C, selection: &Selection) -> Ve
             let seconds = selection.within.as_secs();
             Judged::unknown(format!("no answer within {seconds} s"), "allow more time: `--within SECONDS`")
         };
-        let judged = judged.map_or_else(|_| late(), |judged| judged.unwrap_or_else(|judged| judged));
-        CheckResult::of(check.name, check.why, judged)
+        let judged = judged.unwrap_or_else(|_| Err(late()));
+        let is_unread = judged.is_err();
+        let judged = judged.unwrap_or_else(|judged| judged);
+        CheckResult { is_unread, ..CheckResult::of(check.name, check.why, judged) }
     });
     once(denied_by_api(join_all(results).await))
 }
@@ -106,13 +111,13 @@ fn denied_by_api(mut results: Vec<CheckResult>) -> Vec<CheckResult> {
     results.into_iter().map(depending).collect()
 }
 
-/// Reports each reason only once. If several checks fail for the same reason, such as an unreachable etcd, only the first check
-/// shows it.
+/// Reports each reason only once: if several checks cannot read their data for the same reason, such as an unreachable etcd, only
+/// the first check shows it. A check that judged its data keeps its observation and its remedy.
 fn once(results: Vec<CheckResult>) -> Vec<CheckResult> {
     let mut reported: BTreeMap<String, &'static str> = BTreeMap::new();
     let is_open = |result: &CheckResult| matches!(result.verdict, Verdict::Fail | Verdict::Unknown);
     let each = results.into_iter().map(|result| {
-        if !is_open(&result) || result.depends_on.is_some() {
+        if !is_open(&result) || !result.is_unread || result.depends_on.is_some() {
             return result;
         }
         if let Some(first) = reported.get(&result.observed) {
@@ -146,14 +151,18 @@ mod tests {
     #[test]
     fn shared_reason_is_reported_once() {
         let down = || Judged::fail("etcd cannot be used", "start it");
-        let found = once(results([down(), Judged::pass("fine"), down(), down()]));
+        let unread = |result| CheckResult { is_unread: true, ..result };
+        let all = results([down(), Judged::pass("fine"), down(), down()]);
+        let found = once(all.into_iter().map(unread).collect());
         let verdicts: Vec<Verdict> = found.iter().map(|result| result.verdict).collect();
         assert_eq!(verdicts, [Verdict::Fail, Verdict::Pass, Verdict::Unknown, Verdict::Unknown]);
         assert_eq!(found[0].observed, "etcd cannot be used");
         assert_eq!(found[3].observed, "not run: depends on `api`");
         assert_eq!(found[3].depends_on, Some("api"));
-        let twice = once(results([Judged::pass("v1"), Judged::pass("v1")]));
-        assert!(!any(&twice, Verdict::Unknown), "passing checks may observe the same");
+        let passed = results([Judged::pass("v1"), Judged::pass("v1")]).into_iter().map(unread).collect();
+        assert!(!any(&once(passed), Verdict::Unknown), "passing checks may observe the same");
+        let judged = once(results([down(), down()]));
+        assert!(judged.iter().all(|one| one.remedy == "start it"), "both checks judged what they read");
     }
 
     #[test]

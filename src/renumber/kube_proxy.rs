@@ -1,5 +1,5 @@
-//! The data plane that routes Services in the cluster, and the holds that it supports. Both are determined only from a survey, or
-//! from a configuration that the operator gives.
+//! The data plane that routes Services in the cluster, kube-proxy's mode, and the holds that they support. They are determined only
+//! from a survey, or from a configuration that the operator gives.
 //!
 //! A hold by external IP needs a kube-proxy that routes external IPs and detects local traffic of the address's family. Only such
 //! a kube-proxy routes traffic of Pods and nodes to an external IP with `externalTrafficPolicy: Local` like traffic to a

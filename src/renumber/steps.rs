@@ -1,4 +1,4 @@
-//! The single steps of a renumbering.
+//! The single steps of a renumbering: reserve, prewarm, flip, settle, retire and the others. `stages` orders them.
 //!
 //! Every step defines, for both directions, the values that it requires and the values that it writes. So a step works on the
 //! current objects, and fails if another client has changed an address.

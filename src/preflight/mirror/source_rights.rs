@@ -3,7 +3,7 @@
 use super::Mirror;
 use crate::preflight::facts::copied::{COPIED, NAMESPACES, READS, SECRETS};
 use crate::preflight::rights::{Asked, Need};
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Verdict};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
@@ -19,8 +19,13 @@ async fn read(input: &Mirror) -> Read<Judged> {
     let asked = Asked { reads: &copied, changes: &[(READS, SECRETS)], need: NEED };
     let mut judged = input.source.rights(&of_all).await?;
     for place in input.places().await? {
-        if judged.remedy.is_empty() {
-            judged = input.source.rights_in(&asked, place.as_deref()).await?;
+        // The first missing permission that prevents the copy ends the check; missing Secrets do not.
+        if judged.verdict == Verdict::Fail {
+            break;
+        }
+        let here = input.source.rights_in(&asked, place.as_deref()).await?;
+        if judged.verdict == Verdict::Pass || here.verdict == Verdict::Fail {
+            judged = here;
         }
     }
     Ok(judged)

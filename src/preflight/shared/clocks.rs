@@ -18,28 +18,29 @@ const MOST_SKEW: i64 = 1000;
 
 /// Checks the clocks: the difference from this host's clock must be at most a second.
 fn judge(states: &[ServerState]) -> Judged {
+    let off = |one: &ServerState| {
+        one.skew.filter(|skew| skew.abs() > MOST_SKEW).map(|skew| format!("{}: {} ms", one.at, skew))
+    };
+    let wrong: Vec<String> = states.iter().filter_map(off).collect();
+    if !wrong.is_empty() {
+        return Judged::fail(
+            format!("clocks differ from this host's clock: {}", wrong.join(", ")),
+            "synchronise this host's clock, or theirs (NTP): netsurgeon sets the creation time of addresses from this host's clock",
+        );
+    }
+    if states.is_empty() {
+        return Judged::unknown("no API server was found", "start one");
+    }
     let silent: Vec<&str> =
         states.iter().filter(|one| one.skew.is_none()).map(|one| one.at.as_str()).collect();
-    if !silent.is_empty() || states.is_empty() {
+    if !silent.is_empty() {
         return Judged::unknown(
             format!("API servers that do not report their time: {}", silent.join(", ")),
             "`kubectl get --raw /version` must succeed on each of them: the `Date` header of this response has the time",
         );
     }
-    let off = |one: &ServerState| {
-        one.skew.filter(|skew| skew.abs() > MOST_SKEW).map(|skew| format!("{}: {} ms", one.at, skew))
-    };
-    let wrong: Vec<String> = states.iter().filter_map(off).collect();
-    if wrong.is_empty() {
-        let most = states.iter().filter_map(|one| one.skew.map(i64::abs)).max().unwrap_or_default();
-        return Judged::pass(format!(
-            "the clock of each API server is within {most} ms of this host's clock (± 1 s)"
-        ));
-    }
-    Judged::fail(
-        format!("clocks differ from this host's clock: {}", wrong.join(", ")),
-        "synchronise this host's clock, or theirs (NTP): netsurgeon sets the creation time of addresses from this host's clock",
-    )
+    let most = states.iter().filter_map(|one| one.skew.map(i64::abs)).max().unwrap_or_default();
+    Judged::pass(format!("the clock of each API server is within {most} ms of this host's clock (± 1 s)"))
 }
 
 #[cfg(test)]
@@ -53,5 +54,8 @@ mod tests {
         assert_eq!(judge(&[state(Some(900))]).verdict, Verdict::Pass);
         assert_eq!(judge(&[state(Some(0)), state(Some(-1001))]).verdict, Verdict::Fail);
         assert_eq!(judge(&[state(None)]).verdict, Verdict::Unknown);
+        assert_eq!(judge(&[]).verdict, Verdict::Unknown);
+        let both = judge(&[state(None), state(Some(-1001))]);
+        assert_eq!(both.verdict, Verdict::Fail, "a silent server hides no wrong clock");
     }
 }

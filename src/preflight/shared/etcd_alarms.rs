@@ -19,20 +19,24 @@ async fn read(reading: &Reading) -> Read<Judged> {
 pub fn judge(members: &[Member], alarms: &[(u64, Alarm)]) -> Judged {
     let of =
         |id: &u64| members.iter().find(|member| member.id == *id).map_or_else(|| format!("{id:x}"), name);
-    let Some((_, kind)) = alarms.first() else { return Judged::pass("no alarms") };
+    if alarms.is_empty() {
+        return Judged::pass("no alarms");
+    }
     let words = |(id, kind): &(u64, Alarm)| match kind {
         Alarm::NoSpace => format!("NOSPACE on `{}`", of(id)),
         Alarm::Corrupt => format!("CORRUPT on `{}`", of(id)),
     };
     let seen: Vec<String> = alarms.iter().map(words).collect();
-    let remedy = match kind {
+    let remedy = |kind| match kind {
         Alarm::NoSpace => {
             "make room: `etcdctl compact REVISION`, `etcdctl defrag --cluster`, or a larger `--quota-backend-bytes`; then \
              `etcdctl alarm disarm`"
         }
         Alarm::Corrupt => "replace that member: remove it, delete its data, add it again",
     };
-    Judged::fail(seen.join(", "), remedy)
+    let has = |kind: &Alarm| alarms.iter().any(|(_, raised)| raised == kind);
+    let remedies: Vec<&str> = [Alarm::NoSpace, Alarm::Corrupt].into_iter().filter(has).map(remedy).collect();
+    Judged::fail(seen.join(", "), remedies.join("; "))
 }
 
 #[cfg(test)]
@@ -47,6 +51,9 @@ mod tests {
         let found = judge(&[member(1)], &[(1, Alarm::NoSpace), (2, Alarm::Corrupt)]);
         assert_eq!(found.verdict, Verdict::Fail);
         assert_eq!(found.observed, "NOSPACE on `etcd-1`, CORRUPT on `2`");
-        assert!(found.remedy.contains("alarm disarm"));
+        assert!(
+            found.remedy.contains("alarm disarm") && found.remedy.contains("replace that member"),
+            "{found:?}"
+        );
     }
 }
