@@ -211,5 +211,4 @@ impl ReadStore for SnapshotStore {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

@@ -195,5 +195,4 @@ impl WriteStore for Overlay {
 }
 
 #[cfg(test)]
-#[path = "overlay_tests.rs"]
 mod tests;

@@ -468,5 +468,4 @@ fn write_json(text: &str, field: &Field, new: &Value) -> Result<String, WireErro
 }
 
 #[cfg(test)]
-#[path = "edit_tests.rs"]
 mod tests;

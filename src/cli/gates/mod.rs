@@ -93,5 +93,4 @@ impl GateArgs {
 }
 
 #[cfg(test)]
-#[path = "gates_tests.rs"]
 mod tests;

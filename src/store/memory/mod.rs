@@ -225,5 +225,4 @@ impl LeaseStore for MemoryStore {
 }
 
 #[cfg(test)]
-#[path = "memory_tests.rs"]
 mod tests;

@@ -133,5 +133,4 @@ fn is_closed(value: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-#[path = "objects_tests.rs"]
 mod tests;

@@ -263,5 +263,4 @@ pub(super) async fn commit(
 }
 
 #[cfg(test)]
-#[path = "keep_tests.rs"]
 mod tests;

@@ -345,5 +345,4 @@ async fn refusal(store: &dyn LeaseStore, entry: &Entry) -> OperationError {
 }
 
 #[cfg(test)]
-#[path = "lock_tests.rs"]
 mod tests;

@@ -291,5 +291,4 @@ fn after(bytes: &[u8], at: usize) -> u8 {
 }
 
 #[cfg(test)]
-#[path = "scan_tests.rs"]
 mod tests;
