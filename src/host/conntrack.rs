@@ -16,8 +16,6 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
-use super::conntrack_events::Begun;
-
 const TABLE: &str = "/proc/net/nf_conntrack";
 
 /// Source ports of netsurgeon's own TCP probes, if it runs as root. Connections from these ports are ignored here and in
@@ -28,6 +26,19 @@ pub const PROBE_PORTS: std::ops::RangeInclusive<u16> = 256..=511;
 /// Whether a connection is a probe of netsurgeon, by its protocol and source port.
 pub(super) fn is_probe(protocol: &str, from: Option<u16>) -> bool {
     protocol == "tcp" && from.is_some_and(|port| PROBE_PORTS.contains(&port))
+}
+
+/// A connection from a client.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Begun {
+    /// Address of the client that opened the connection.
+    pub client: IpAddr,
+    /// Destination address, before address translation.
+    pub to: IpAddr,
+    /// Protocol: `tcp`, `udp`, `sctp`, or a number.
+    pub protocol: String,
+    /// The destination port, if the protocol has ports.
+    pub port: Option<u16>,
 }
 
 /// A tracked connection to a selected address.

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use super::conntrack::is_probe;
+use super::conntrack::{Begun, is_probe};
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
 use rustix::net::sockopt::{
@@ -27,19 +27,6 @@ const BUFFER: usize = 8 << 20;
 const MESSAGES: usize = 64 << 10;
 /// Timeout for the event of a test connection.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A connection from a client.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Begun {
-    /// Address of the client that opened the connection.
-    pub client: IpAddr,
-    /// Destination address, before address translation.
-    pub to: IpAddr,
-    /// Protocol: `tcp`, `udp`, `sctp`, or a number.
-    pub protocol: String,
-    /// The destination port, if the protocol has ports.
-    pub port: Option<u16>,
-}
 
 /// Result of waiting for events.
 #[derive(Debug)]
