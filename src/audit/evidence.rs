@@ -9,8 +9,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::serde::rfc3339;
 
-use crate::host::conntrack::Begun;
-use crate::host::conntrack::Flow;
+use crate::host::conntrack::{Begun, Flow};
 use crate::ip::ServiceCidr;
 
 /// Version of the document's format.

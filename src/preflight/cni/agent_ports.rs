@@ -169,20 +169,9 @@ impl Newcomer {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::preflight::Verdict;
-
-    fn pod(container: &str, on_the_host: bool, port: u16, protocol: &str) -> Pod {
-        let ports = json!([{"containerPort": port, "hostPort": port, "protocol": protocol}]);
-        let pod = json!({
-            "metadata": {"namespace": "shop", "name": container},
-            "spec": {"hostNetwork": on_the_host, "containers": [{"name": container, "ports": ports}]},
-            "status": {"phase": "Running"},
-        });
-        serde_json::from_value(pod).unwrap()
-    }
+    use crate::preflight::facts::host_ports::testing::pod;
 
     #[test]
     fn port_in_use_by_another_pod_fails() {

@@ -45,16 +45,7 @@ mod tests {
 
     use super::*;
     use crate::preflight::Verdict;
-
-    fn pod(container: &str, on_the_host: bool, port: u16, protocol: &str) -> Pod {
-        let ports = json!([{"containerPort": port, "hostPort": port, "protocol": protocol}]);
-        let pod = json!({
-            "metadata": {"namespace": "shop", "name": container},
-            "spec": {"hostNetwork": on_the_host, "containers": [{"name": container, "ports": ports}]},
-            "status": {"phase": "Running"},
-        });
-        serde_json::from_value(pod).unwrap()
-    }
+    use crate::preflight::facts::host_ports::testing::pod;
 
     #[test]
     fn mapped_host_port_is_a_warning() {

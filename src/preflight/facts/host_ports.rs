@@ -21,3 +21,22 @@ pub fn ports(pod: &Pod) -> BTreeSet<Port<'_>> {
     });
     found.collect()
 }
+
+#[cfg(test)]
+pub mod testing {
+    //! Pods with a host port for tests.
+
+    use serde_json::json;
+
+    use super::*;
+
+    pub fn pod(container: &str, on_the_host: bool, port: u16, protocol: &str) -> Pod {
+        let ports = json!([{"containerPort": port, "hostPort": port, "protocol": protocol}]);
+        let pod = json!({
+            "metadata": {"namespace": "shop", "name": container},
+            "spec": {"hostNetwork": on_the_host, "containers": [{"name": container, "ports": ports}]},
+            "status": {"phase": "Running"},
+        });
+        serde_json::from_value(pod).unwrap()
+    }
+}

@@ -77,11 +77,7 @@ fn runtime_config((_, flags): &ServerFlags) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn server(flags: &[(&'static str, &str)]) -> ServerFlags {
-        let flags = flags.iter().map(|(name, value)| (*name, (*value).to_string())).collect();
-        ("kube-apiserver-cp-0 on cp-0".into(), flags)
-    }
+    use crate::preflight::renumber::testing::server;
 
     #[test]
     fn servers_must_have_the_same_gates() {

@@ -87,11 +87,7 @@ fn elsewhere<'f>(flags: &'f BTreeMap<&'static str, String>) -> impl Iterator<Ite
 mod tests {
     use super::*;
     use crate::preflight::Verdict;
-
-    fn server(flags: &[(&'static str, &str)]) -> ServerFlags {
-        let flags = flags.iter().map(|(name, value)| (*name, (*value).to_string())).collect();
-        ("kube-apiserver-cp-0 on cp-0".into(), flags)
-    }
+    use crate::preflight::renumber::testing::server;
 
     #[test]
     fn edited_resources_must_be_in_one_etcd() {

@@ -160,3 +160,15 @@ impl Renumber {
         self.plan.get_or_init(planned).await.as_ref().map_err(Clone::clone)
     }
 }
+
+#[cfg(test)]
+mod testing {
+    //! API servers for tests.
+
+    use super::*;
+
+    pub fn server(flags: &[(&'static str, &str)]) -> ServerFlags {
+        let flags = flags.iter().map(|(name, value)| (*name, (*value).to_string())).collect();
+        ("kube-apiserver-cp-0 on cp-0".into(), flags)
+    }
+}
