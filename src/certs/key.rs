@@ -20,8 +20,8 @@ const ENCRYPTED: &str = "ENCRYPTED PRIVATE KEY";
 const CURVE: Tag = context(0);
 /// Maximum number of PBKDF2 rounds. RFC 8018, section 4.2, has this number for the most critical keys.
 const MOST_ROUNDS: u32 = 10_000_000;
-/// Limit for scrypt, in bytes: its memory (128 · N · r) times its repetitions (p; RFC 7914, section 2). OpenSSL's own parameters
-/// need 16 MiB.
+/// Limit for scrypt in bytes: the memory (128 · N · r) multiplied by the number of repetitions (p) (RFC 7914, section 2). With
+/// OpenSSL's own parameters this is 16 MiB.
 const MOST_MEMORY: u64 = 256 << 20;
 
 /// Why a private key cannot be used.

@@ -11,7 +11,7 @@ use crate::session::Failure;
 /// The users that can read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
-    /// Only the owner, as for a plan, which names every Service.
+    /// Only the owner. Used for a plan, because a plan names every Service.
     Owner,
     /// Every user that the umask allows.
     All,

@@ -168,7 +168,7 @@ impl Output {
         print(&neutral(text, self.colour))
     }
 
-    /// Prints a text as one line, whatever it contains.
+    /// Prints a text as one line, even if it contains line ends.
     pub fn line(&self, text: &str) -> Result<(), Failure> {
         print(&neutral_line(text, self.colour))
     }

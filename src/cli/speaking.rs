@@ -40,7 +40,7 @@ impl Talk for Output {
     }
 }
 
-/// Asks the operation to stop at the first signal. A second signal ends the process, which is also safe.
+/// Requests a stop of the operation at the first signal. A second signal ends the process immediately, which is also safe.
 #[expect(clippy::exit, reason = "a second signal asks to stop at once")]
 async fn listen(output: Output, switch: StopSwitch) {
     use tokio::signal::unix::{SignalKind, signal};

@@ -190,7 +190,8 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Returns the answers by `namespace/name`, or the failure of the first Service that failed.
+    /// Returns the answers by `namespace/name`. If the program fails for a Service, returns the failure of the first such
+    /// Service.
     fn ask_all(&self, services: &[&ServiceRecord]) -> Result<BTreeMap<String, String>, Failure> {
         let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         let answers = Mutex::new(BTreeMap::new());

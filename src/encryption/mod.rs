@@ -29,7 +29,7 @@ enum Provider {
     Keys { prefix: &'static str, keys: Vec<(String, Cipher)> },
     /// No encryption.
     Identity,
-    /// Encryption by the KMS plug-in of this name, which alone has the key.
+    /// Encryption by the KMS plug-in with this name. Only the plug-in has the key.
     Kms(String),
 }
 
@@ -41,8 +41,8 @@ pub struct Keyring {
 }
 
 impl Keyring {
-    /// Reads an `EncryptionConfiguration` (YAML or JSON); `etcd_prefix` is the API server's flag of that name, without a trailing
-    /// slash.
+    /// Reads an `EncryptionConfiguration` (YAML or JSON). `etcd_prefix` is the value of the API server's flag `--etcd-prefix`,
+    /// without a trailing slash.
     ///
     /// Fails, as the API server does, if the text is not an `EncryptionConfiguration`, or a key has a length that its provider
     /// does not accept.
@@ -51,9 +51,10 @@ impl Keyring {
         Ok(Self { providers, etcd_prefix: etcd_prefix.to_string(), fill })
     }
 
-    /// Returns the providers for the resource of an etcd key: those for the resource's name, else for its whole group, else for
-    /// all resources (`transformerFromOverrides`). `None` if the configuration has no provider for the resource. `None` also if
-    /// the key has no resource, such as that of a RangeAllocation, which is always stored unencrypted.
+    /// Returns the providers for the resource of an etcd key. Searches the configuration for the resource's name, then for its
+    /// whole group, then for all resources (`transformerFromOverrides`). Returns `None` if the configuration has no provider for
+    /// the resource, or if the key has no resource. The key of a RangeAllocation has no resource: its value is always stored
+    /// unencrypted.
     fn of(&self, key: &[u8]) -> Option<&[Provider]> {
         let resource = Resource::of(key, &self.etcd_prefix)?;
         let patterns = [resource.clone(), resource.whole_group(), Resource::everything()];
@@ -62,8 +63,8 @@ impl Keyring {
         Some(&found.1)
     }
 
-    /// Decrypts a value. Several keys can have the provider and the name in the value. All of them are tried, as by the API
-    /// server.
+    /// Decrypts a value. Several encryption keys can match the provider and the key name in the value. Tries all of these keys,
+    /// as the API server does.
     fn open_with<'p>(
         candidates: impl Iterator<Item = &'p Provider>,
         key: &[u8],
@@ -116,7 +117,8 @@ impl Seal for Keyring {
         }
         match providers {
             Some(providers) => Self::open_with(providers.iter(), key, value),
-            // The resource of some etcd keys is unknown: the encryption key that decrypts the value is the right one.
+            // The etcd key has no known resource. All providers are tried: the encryption key that decrypts the value is the
+            // right one.
             None => Self::open_with(self.providers.iter().flat_map(|(_, providers)| providers), key, value),
         }
     }

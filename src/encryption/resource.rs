@@ -23,9 +23,9 @@ impl Resource {
         Self::parse("*.*")
     }
 
-    /// Returns the resource of an etcd key below the API server's prefix. `None` for keys of no resource, such as
-    /// RangeAllocations and the API servers' own leases (`StorageFactory.NewConfig` gives both no transformer:
-    /// `pkg/registry/core/rest/storage_core.go`, v1.36.3), and for keys from which the group cannot be derived.
+    /// Returns the resource of an etcd key below the API server's prefix. Returns `None` if the group cannot be derived from the
+    /// key. Returns `None` also for keys without a resource, such as those of RangeAllocations and of the API servers' own leases
+    /// (`StorageFactory.NewConfig` gives both no transformer: `pkg/registry/core/rest/storage_core.go`, v1.36.3).
     pub fn of(key: &[u8], etcd_prefix: &str) -> Option<Self> {
         let path = std::str::from_utf8(key).ok()?.strip_prefix(etcd_prefix)?.strip_prefix('/')?;
         let (first, rest) = path.split_once('/')?;

@@ -216,7 +216,7 @@ impl Looked {
     }
 }
 
-/// Whether a folder is the `/proc` of a kernel. Another folder may contain FIFOs, and links out of the root.
+/// Returns whether a folder is the `/proc` of a kernel. Another folder may contain FIFOs, and links out of the root.
 fn is_of_the_kernel(proc: &Path) -> bool {
     statfs(proc).is_ok_and(|about| about.f_type == OF_PROC) && proc.join("1").exists()
 }

@@ -23,7 +23,7 @@ const TABLE: &str = "/proc/net/nf_conntrack";
 /// clients and below the ports of NFS clients (665 to 1023), so no client gets them by chance.
 pub const PROBE_PORTS: std::ops::RangeInclusive<u16> = 256..=511;
 
-/// Whether a connection is a probe of netsurgeon, by its protocol and source port.
+/// Returns whether a connection is a probe of netsurgeon, by its protocol and source port.
 pub(super) fn is_probe(protocol: &str, from: Option<u16>) -> bool {
     protocol == "tcp" && from.is_some_and(|port| PROBE_PORTS.contains(&port))
 }

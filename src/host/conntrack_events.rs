@@ -21,7 +21,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv,
 
 /// Netlink group of new connections, as a bit mask.
 const NEW: u32 = 1;
-/// Size of the kernel's queue in bytes, enough for about ten thousand connections at once.
+/// Size of the kernel's queue in bytes. It is enough for about ten thousand connections that start at the same time.
 const BUFFER: usize = 8 << 20;
 /// Size of the receive buffer in bytes. One receive can return several messages.
 const MESSAGES: usize = 64 << 10;
@@ -46,8 +46,8 @@ impl Beginnings {
     /// Starts to listen, and checks that events arrive. For this check it sends a datagram to each address in `here`, which are
     /// addresses of this host, for example the loopback address of each family.
     ///
-    /// Fails without CAP_NET_ADMIN, and if no event arrives. The reason can be that the kernel does not support events
-    /// (`CONFIG_NF_CT_NETLINK`), or that events are switched off (`net.netfilter.nf_conntrack_events`). Or the kernel tracks no
+    /// Fails without CAP_NET_ADMIN. Also fails if no event arrives, which has one of these causes: the kernel does not support
+    /// events (`CONFIG_NF_CT_NETLINK`), events are switched off (`net.netfilter.nf_conntrack_events`), or the kernel tracks no
     /// connections of the family in this network namespace.
     pub fn listen(here: &[IpAddr]) -> io::Result<Self> {
         let socket =

@@ -37,7 +37,8 @@ impl Process {
         self.arguments.iter().take(2).any(|word| word.rsplit('/').next() == Some(program))
     }
 
-    /// Whether the process is in the network namespace of this process. True if the namespaces cannot be compared.
+    /// Returns whether the process is in the network namespace of this process. Returns true if the namespaces cannot be
+    /// compared.
     pub fn shares_network(&self) -> bool {
         let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
         let its = namespace(&self.pid.to_string());

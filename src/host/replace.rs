@@ -2,7 +2,7 @@
 //! this process is killed.
 //!
 //! To replace one file, netsurgeon writes the new content to a temporary file and renames this file. Two files cannot be renamed
-//! at once. So netsurgeon temporarily replaces both files with symbolic links into its folder `.netsurgeon`. Both links pass
+//! in one step. So netsurgeon temporarily replaces both files with symbolic links into its folder `.netsurgeon`. Both links pass
 //! through the link `now`, which points to the old or to the new files. One rename of the link `now` switches both files:
 //!
 //! ```text
@@ -130,7 +130,8 @@ impl fmt::Display for Operation {
 /// Replaces a file, or two files of one folder at the same instant. With `keep`, saves the old content. Returns the files that
 /// have the old content.
 ///
-/// Blocks the thread. After an error, the files are unchanged, unless only the last step failed: the cleanup.
+/// Blocks the thread. After an error the files are unchanged. Exception: if only the cleanup fails, which is the last step, the
+/// files are already replaced.
 pub fn replace(files: &[Replacement], keep: Option<Keep<'_>>) -> Result<Vec<PathBuf>, ReplaceError> {
     let files = with_real_paths(files)?;
     let Some(folder) = common_folder(&files)? else { return Ok(Vec::new()) };
@@ -290,7 +291,7 @@ fn free(path: &Path, suffix: &str) -> PathBuf {
     (1..u32::MAX).map(named).find(|path| !path.exists()).unwrap_or_else(|| named(1))
 }
 
-/// Returns the operations that replace the files with links, and then switch all links to the new files at once.
+/// Returns the operations that replace the files with links, and then switch all links to the new files with one rename.
 fn links(stage: &Path, files: &[Replacement]) -> Vec<Operation> {
     let (now, next) = (stage.join(NOW), stage.join("next"));
     let mut all = vec![Operation::Link { path: now.clone(), to: OLD.into() }];

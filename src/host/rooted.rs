@@ -40,7 +40,7 @@ impl Root {
         if !about.is_file() {
             return Ok(None);
         }
-        // The file exists, so every failure from here on is an error, also a missing `/proc`.
+        // The file exists. So every later failure is an error, even if `/proc` is missing.
         let file = File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(io::Error::other)?;
         Ok(Some(Opened { file, identity: (about.dev(), about.ino()) }))
     }

@@ -95,8 +95,8 @@ impl ServiceCidr {
         1_u128.checked_shl(host_bits).unwrap_or(u128::MAX)
     }
 
-    /// Returns how many addresses Services can have. The network address is excluded; for IPv4 the broadcast address, too
-    /// (`ipallocator.go` `hostsPerNetwork`, v1.36.3).
+    /// Returns how many addresses Services can have. The network address is excluded. In an IPv4 range the broadcast address is
+    /// excluded, too (`ipallocator.go` `hostsPerNetwork`, v1.36.3).
     pub fn capacity(&self) -> u128 {
         let reserved = if self.0.is_ipv4() { 2 } else { 1 };
         self.size().saturating_sub(reserved)

@@ -5,8 +5,8 @@
 //! 1. A pinned address wins.
 //! 2. `default/kubernetes` gets the first address of the new range.
 //! 3. Every other address keeps its offset if this offset is free in the new range: `.10` stays `.10`.
-//! 4. The remaining addresses are packed. Addresses of the old static band get addresses of the new static band while these
-//!    last. All others get addresses above the band.
+//! 4. The remaining addresses are packed. Addresses of the old static band get addresses of the new static band until the new
+//!    band is full. All other addresses get addresses above the band.
 //!
 //! The result depends only on the input: the same survey gives the same plan.
 
@@ -21,7 +21,8 @@ use super::ServiceCidr;
 pub struct Wanted {
     /// The address to replace.
     pub old: IpAddr,
-    /// Range of the old address, from which its offset counts. `None` if no range contains the address; it is then packed.
+    /// The range that contains the old address. The offset of the old address counts from the start of this range. `None` if no
+    /// range contains the address: the address is then packed.
     pub old_range: Option<ServiceCidr>,
     /// Precedence among addresses with the same offset.
     pub rank: Rank,
@@ -34,7 +35,7 @@ pub struct Wanted {
 pub enum Rank {
     /// `default/kubernetes`: must get the first address of the new range.
     First,
-    /// kube-dns: keeps its offset before others do.
+    /// kube-dns: takes precedence over ordinary addresses with the same offset.
     Preferred,
     /// All other addresses.
     Ordinary,
@@ -75,8 +76,8 @@ pub enum RemapError {
 
 /// Returns the new address for each element of `wanted`, in the same order.
 ///
-/// Allocates only the first `capacity` addresses of the range: all, or as many as the bitmap of the range has bits. `taken`:
-/// addresses of the new range that are already in use.
+/// Allocates only the first `capacity` addresses of the range. These are all addresses, or as many addresses as the bitmap of the
+/// range has bits. `taken`: addresses of the new range that are already in use.
 pub fn remap(
     new_range: &ServiceCidr,
     capacity: u128,

@@ -1,5 +1,6 @@
 //! Checks whether the user has the permissions that an operation needs. A user with only the read permissions can run
-//! `preflight`, but cannot make the change: this is a warning. A user who lacks some of the read permissions is a failure.
+//! `preflight`, but cannot make the change: the result is a warning. If the user lacks some of the read permissions, the result
+//! is a failure.
 
 use super::Judged;
 

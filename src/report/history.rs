@@ -1,7 +1,7 @@
 //! The history of an operation, from the times in the records of its steps: when each stage ran, and when the operation paused.
 //!
-//! The store records only one time for a step, the time of its transaction. So a stage starts where the previous step ended. But
-//! if that was long ago, no process ran, or a manual step was open.
+//! The store records only one time for each step: the time of its transaction. So a stage starts when the previous step ended. If
+//! much time passed after the previous step, either no process ran, or a manual step was open.
 
 use std::ops::Range;
 
@@ -248,7 +248,7 @@ impl History {
     }
 }
 
-/// Returns whether a change in this stage belongs to the same span.
+/// Returns whether a change in this stage belongs to this span.
 fn goes_on(span: &Span, stage: usize, back: bool) -> bool {
     span.stage == stage && span.back == back && !span.others
 }

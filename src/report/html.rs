@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Write as _};
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-/// A page, or a part of one.
+/// A page, or a part of a page.
 #[derive(Debug, Default)]
 pub struct Html(pub String);
 

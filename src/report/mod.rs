@@ -88,7 +88,8 @@ fn begin(html: &mut Html, operation: &str) {
     ));
 }
 
-/// Converts a number for a drawing. As a number of seconds, the limit of 68 years is longer than any operation.
+/// Converts a number for a drawing. The maximum is `i32::MAX`: as a number of seconds this is 68 years, longer than any
+/// operation.
 fn float(number: impl TryInto<i32>) -> f64 {
     f64::from(number.try_into().unwrap_or(i32::MAX))
 }

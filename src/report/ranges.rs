@@ -1,5 +1,5 @@
-//! The allocation before and after the operation, as pictures side by side with as many blocks as fit. Darker blocks have more
-//! addresses in use.
+//! The allocation before and after the operation, as pictures side by side. Each picture has as many blocks as fit. Darker blocks
+//! have more addresses in use.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;

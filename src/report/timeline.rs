@@ -110,8 +110,8 @@ impl Axis {
         axis
     }
 
-    /// Returns the position of a time on the axis. At a pause, the start of a span is after the pause, and the end of a span is
-    /// before it.
+    /// Returns the position of a time on the axis. A span that starts at a pause is drawn from the end of the pause. A span that
+    /// ends at a pause is drawn up to the start of the pause.
     fn x(&self, time: i64, begins: bool) -> f64 {
         let fits = |piece: &&Piece| piece.from <= time && time <= piece.to;
         let mut pieces = self.pieces.iter().filter(fits);

@@ -130,8 +130,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(8))]
         #[test]
         fn round_trip_for_every_prefix_length(picks in proptest::collection::vec(any::<u128>(), 0..50)) {
-            // The API server accepts IPv4 ranges with a prefix length of at least 12 (20 host bits), and IPv6 ranges of at least
-            // 64.
+            // The API server accepts IPv4 ranges with a prefix length of at least 12 (20 host bits), and IPv6 ranges with a
+            // prefix length of at least 64.
             for prefix in 8_u8..=32 {
                 round_trip(&format!("10.0.0.0/{prefix}").parse().unwrap(), &picks);
             }

@@ -4,7 +4,7 @@
 //! not offer CBOR: `storageMediaTypes`, `pkg/server/options/etcd.go` of `k8s.io/apiserver` v0.36.3). netsurgeon reads these
 //! values, but changes none.
 //!
-//! Text is stored as byte strings, and bytes with the tag 22, "expected to be base64"
+//! Text is stored as byte strings. Bytes are stored with the tag 22, "expected to be base64"
 //! (`pkg/runtime/serializer/cbor/internal/modes` of `k8s.io/apimachinery` v0.36.3; RFC 8949, section 3.4.5.2).
 
 use minicbor::data::{Tag, Type};
@@ -75,7 +75,7 @@ fn text(decoder: &mut Decoder<'_>) -> Result<String, Error> {
     if decoder.datatype()? == Type::String {
         return decoder.str().map(str::to_string);
     }
-    // The API server cannot show text as JSON either if it is not UTF-8.
+    // If a text is not UTF-8, the API server cannot show it as JSON either.
     String::from_utf8(decoder.bytes()?.to_vec()).map_err(|_| Error::message("a text is not UTF-8"))
 }
 

@@ -64,7 +64,7 @@ pub fn decode<K: Kind>(value: &[u8]) -> Result<K, WireError> {
     decode_opened(open(value, K::NAME)?.1)
 }
 
-/// Reads a value of any kind as this kind. Only the fields that both kinds have in common are read.
+/// Reads a value of any kind as the kind `K`. Reads only the fields that both kinds have in common.
 pub(super) fn decode_any<K: Kind>(value: &[u8]) -> Result<K, WireError> {
     decode_opened(recognise(value)?.1)
 }
@@ -126,7 +126,7 @@ pub enum Encoding {
     Json,
 }
 
-/// A new IPAddress object (`networking.k8s.io`, `IPAddress`), with the same labels as the allocator's own.
+/// A new IPAddress object (`networking.k8s.io`, `IPAddress`). It has the same labels as the objects that the allocator creates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewIpAddress<'a> {
     /// API version, as in `networking.k8s.io/v1`.

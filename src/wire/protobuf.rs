@@ -77,8 +77,8 @@ pub(super) struct Fields<'a> {
     position: usize,
 }
 
-/// Offset and reason of an error in a message. The operator `?` converts it to a [`WireError`]. It is smaller than that, because
-/// surveys read millions of fields.
+/// Offset and reason of an error in a message. The operator `?` converts it to a [`WireError`]. This type is smaller than
+/// `WireError`, because surveys read millions of fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Broken {
     offset: usize,

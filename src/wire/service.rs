@@ -35,7 +35,7 @@ pub struct StoredService {
     pub spec: ServiceSpec,
 }
 
-/// The parts of a Service spec that netsurgeon needs. With an `Option`, an absent field differs from an empty one.
+/// The parts of a Service spec that netsurgeon needs. An `Option` distinguishes an absent field from an empty field.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "named as in the API")]
 pub struct ServiceSpec {

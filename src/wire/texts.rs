@@ -1,7 +1,7 @@
 //! Visits every text in a stored object of any kind, with its path, to search in all fields.
 //!
-//! Fields that `proto/` defines have their names in the path, other fields their numbers. The type of an unknown field is
-//! ambiguous, so its content is visited in every possible way: as a message, as a text, as bytes.
+//! The path contains the name of each field that `proto/` defines, and the number of any other field. The type of an unknown
+//! field is ambiguous, so its content is visited in every possible way: as a message, as a text, as bytes.
 
 use std::fmt;
 

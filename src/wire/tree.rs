@@ -147,7 +147,7 @@ fn redact(tree: &mut Json) {
                     *value = format!("(redacted, {size} bytes)").into();
                 }
             }
-            // No API server writes such a value, for example a field that occurs twice.
+            // The part is not an object, for example because a field occurs twice. No API server writes such a value.
             Some(other) => *other = "(redacted)".into(),
             None => {}
         }
@@ -186,8 +186,8 @@ mod tests {
         assert!(shown.contains("(redacted)") && !shown.contains("hunter2"), "{shown}");
     }
 
-    /// Tests nested messages, in a known field and in an unknown one: as many levels as etcd accepts, each with a tag and a
-    /// length.
+    /// Tests messages that are nested in a known field, and in an unknown field. The nesting has as many levels as fit into the
+    /// largest value that etcd accepts. Each level needs a tag and a length.
     #[test]
     fn deepest_possible_nesting_is_shown() {
         for number in [1u8, 2, 7] {

@@ -64,7 +64,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
         let found = evidence(args, &node, looked);
         if let Some(cluster) = &publisher {
             outcome = publish(cluster, &args.gather.evidence_namespace, &found).await;
-            // If the first publication fails, the command fails at once.
+            // If the first publication fails, the command fails immediately.
             if last.is_none() {
                 std::mem::replace(&mut outcome, Ok(()))?;
             }
@@ -104,8 +104,8 @@ fn evidence(args: &AuditArgs, node: &str, looked: Looked) -> Evidence {
 }
 
 /// Observes connections, and sends the result at the end. Listens for events before it reads the connection table, so that no
-/// connection is missed in between. With `every`, also sends the result at once and at that interval, until the receiver is
-/// closed, and restarts the observation after lost events.
+/// connection is missed in between. With `every`, also sends the result at the start and at this interval, until the receiver is
+/// closed. With `every`, also restarts the observation after lost events.
 fn look(
     old: &Old,
     listen: Duration,

@@ -1,4 +1,4 @@
-//! Reads from the journals of renumberings which old addresses are held, and which were given up and when.
+//! Reads from the journals of renumberings which Services have moved and when, and which old addresses are held.
 
 use crate::audit::Expected;
 use crate::audit::pods::Given;

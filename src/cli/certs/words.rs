@@ -32,7 +32,7 @@ pub(super) fn wrong_time(
     found
 }
 
-/// Returns a finding for each range whose first address, that of `default/kubernetes`, the certificate does not cover.
+/// Returns a finding for each range whose first address the certificate does not cover. `default/kubernetes` has this address.
 pub(super) fn lacking(certificate: &Certificate, subject: &str, ranges: &[ServiceCidr]) -> Vec<Finding> {
     let mut found = Vec::new();
     for range in ranges {

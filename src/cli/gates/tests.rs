@@ -159,7 +159,7 @@ async fn until_gate_pauses_whatever_on_gate_failure_says() {
 #[tokio::test]
 async fn until_gate_closes_when_the_next_batch_would_be_late() {
     assert_eq!(answer(&["--until", "+1h"]).await, Ok(()));
-    // The gate closes at once, without the pause of two minutes.
+    // The gate closes immediately, without the pause of two minutes.
     let (gate, reason) = answer(&["--until", "+1m", "--pause", "120"]).await.unwrap_err();
     assert_eq!(gate, "until");
     assert!(reason.contains("the pause before it would end later"), "{reason}");

@@ -7,15 +7,15 @@ use serde::Serialize;
 pub(super) struct Counts {
     /// Number of addresses or ports in the range.
     pub(super) capacity: u128,
-    /// Number that Services use.
+    /// Number of addresses or ports that Services use.
     pub(super) used: u128,
-    /// Number that no Service uses.
+    /// Number of addresses or ports that no Service uses.
     pub(super) free: u128,
-    /// Number at the low end that are reserved for static allocation.
+    /// Number of addresses or ports at the low end that are reserved for static allocation.
     pub(super) static_band: u128,
-    /// Number of used ones in the static band.
+    /// Number of used addresses or ports in the static band.
     pub(super) static_band_used: u128,
-    /// Offsets of the used ones, ascending.
+    /// Offsets of the used addresses or ports, ascending.
     #[serde(skip)]
     pub(super) offsets: Vec<u128>,
 }

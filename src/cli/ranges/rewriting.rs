@@ -1,5 +1,5 @@
-//! A rewrite of a RangeAllocation as an operation on a live cluster: it takes the operation lease, and its journal is resumed and
-//! rolled back like that of any other operation. It needs only etcd; if an API server answers, it also takes the cluster's Lease.
+//! A rewrite of a RangeAllocation as an operation on a live cluster. It takes the operation lease. Like any other operation, it
+//! is resumed and rolled back from its journal. It needs only etcd; if an API server answers, it also takes the cluster's Lease.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -106,7 +106,7 @@ pub async fn run(context: &Context, args: &GuardArgs) -> Result<Outcome, Failure
     Ok(Outcome::Done)
 }
 
-/// The signals that end the guard. etcd executes a transaction in flight completely or not at all, so a signal is safe.
+/// The signals that end the guard. A signal is safe at any time, because etcd executes each transaction completely or not at all.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,

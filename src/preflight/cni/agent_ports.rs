@@ -29,7 +29,7 @@ struct Newcomer {
     tunnel: u16,
     /// TCP and UDP ports on which the CNI's Pods in the host network listen.
     own: (&'static [u16], &'static [u16]),
-    /// TCP ports on which these Pods listen if configured to.
+    /// TCP ports on which these Pods listen only if the CNI is configured to open them.
     optional: &'static [u16],
     /// Traffic that must be allowed between nodes.
     between: &'static str,
@@ -149,7 +149,7 @@ impl Newcomer {
         containers.any(|one| self.containers.contains(&one.name.as_str()))
     }
 
-    /// Returns the required ports of the CNI, and the ports that it opens if configured to.
+    /// Returns the required ports of the CNI, and the ports that the CNI opens only if it is configured to open them.
     fn ports(&self) -> [BTreeSet<Port<'static>>; 2] {
         let of = |ports: &'static [u16], protocol| ports.iter().map(move |port| (*port, protocol));
         let own = of(self.own.0, "TCP").chain(of(self.own.1, "UDP")).chain([(self.tunnel, "UDP")]);

@@ -18,8 +18,9 @@ pub const CHECK: Check<Cni> = Check {
     judge: |input| Box::pin(async { Ok(judge(&input.read.objects().await?, input.read.pods().await?)) }),
 };
 
-/// Checks PodDisruptionBudgets. A budget blocks a drain if it allows no eviction or is not observed. A Pod with two budgets
-/// cannot be evicted (`EvictionREST.Create`, `pkg/registry/core/pod/storage/eviction.go`, v1.36.3).
+/// Checks PodDisruptionBudgets. A budget blocks a drain if it allows no eviction, or if the disruption controller has not
+/// observed its last change. A Pod with two budgets cannot be evicted (`EvictionREST.Create`,
+/// `pkg/registry/core/pod/storage/eviction.go`, v1.36.3).
 fn judge(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
     // Pods that have not started can be evicted regardless of a budget (`canIgnorePDB`).
     let pods = pods.iter().filter(|pod| is_drained(pod) && phase(pod) != "Pending");

@@ -19,7 +19,7 @@ fn is_on_the_host(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true)
 }
 
-/// Checks for Pods with a mapped host port. The CNI maps the port only if configured to.
+/// Checks for Pods with a mapped host port. The CNI maps host ports only if it is configured to do so.
 fn judge(pods: &[Pod]) -> Judged {
     let found = pods.iter().filter(|pod| is_alive(pod) && !is_on_the_host(pod));
     let found: Vec<String> = found

@@ -1,4 +1,4 @@
-//! Checks before a change of the Pod network: every node is drained once, and every Pod recreated.
+//! Checks before a change of the Pod network. During the change every node is drained once, and every Pod is recreated.
 
 mod agent_ports;
 mod autoscalers;

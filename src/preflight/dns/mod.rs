@@ -346,7 +346,7 @@ async fn another(own: &Reading, mirror: Option<Reading>) -> Read<Option<Reading>
     }
 }
 
-/// Returns the given resolver; without one, the first resolver of this host.
+/// Returns the given resolver. If no resolver is given, returns the first resolver of this host.
 fn resolver(named: Option<&str>) -> Read<Server> {
     if let Some(named) = named {
         let at = address(named).ok_or_else(|| {

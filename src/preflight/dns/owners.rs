@@ -45,8 +45,8 @@ async fn read(dns: &Dns) -> Read<Judged> {
     Ok(judge(&found, own))
 }
 
-/// Returns the names of the TXT records in which ExternalDNS can record the owner of a name and record type. Includes names with
-/// the affixes of these controllers and without, and with the type before the name and without (before v0.18).
+/// Returns the names of the TXT records in which ExternalDNS can record the owner of a name and record type. A name can have the
+/// affixes of one of these controllers, or no affixes. It can start with the record type, or have no record type (before v0.18).
 fn ownership_names(name: &str, kind: Kind, controllers: &[Controller]) -> BTreeSet<String> {
     let plain = (String::new(), String::new(), "*".to_string());
     let affixes: BTreeSet<_> = controllers.iter().map(|one| &one.affixes).chain([&plain]).collect();

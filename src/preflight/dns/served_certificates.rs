@@ -65,8 +65,8 @@ async fn present(name: &str, at: &str) -> Presented {
     Ok((certificate.dns_names, days))
 }
 
-/// The certificate that a server presents for a name: the covered names, and the days until it expires, rounded down. If there is
-/// none, the reason.
+/// The certificate that a server presents for a name: the covered names, and the number of days until it expires, rounded down.
+/// If there is no valid certificate, contains the reason.
 type Presented = Result<(Vec<String>, i64), String>;
 
 /// Checks the certificates that the mirror presents, by name and address. `plain`: number of names for which no object declares

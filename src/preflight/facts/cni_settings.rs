@@ -49,7 +49,8 @@ pub const GENEVE: u16 = 6081;
 const RANGE_OF_WEAVE: &str = "10.32.0.0/12";
 /// MTU in Amazon's own manifest. It does not count as set by hand.
 const MTU_OF_AMAZON: u64 = 9001;
-/// Annotation that Flannel sets on Nodes (`pkg/subnet/kube/annotations.go`). k3s, which runs Flannel without a Pod, has it, too.
+/// Annotation that Flannel sets on Nodes (`pkg/subnet/kube/annotations.go`). k3s runs Flannel without a Pod, and its Nodes have
+/// this annotation, too.
 const ANNOTATION_OF_FLANNEL: &str = "flannel.alpha.coreos.com/backend-type";
 
 const NET_CONF: &str = "net-conf.json";
@@ -62,7 +63,7 @@ pub type Taken = Vec<(String, ServiceCidr)>;
 pub struct Settings {
     /// Whether agents of the new CNI run.
     pub has_newcomer: bool,
-    /// CNIs whose agents run. The new CNI is left out if others run.
+    /// CNIs whose agents run. Does not include the new CNI if agents of another CNI run.
     pub running: BTreeSet<&'static str>,
     /// Ranges for Pods, each with its source.
     pub pools: Taken,
@@ -357,7 +358,7 @@ mod tests {
         }
     }
 
-    /// k3s is such a case: Flannel runs in the kubelet's process.
+    /// For example, k3s runs Flannel in the kubelet's process.
     #[test]
     fn flannel_without_pods_is_found_by_node_annotations() {
         let node = |kind: &str| {

@@ -1,4 +1,5 @@
-//! ExternalDNS, which manages the records of a zone by the objects of a cluster: its Deployments, and the owners of names.
+//! ExternalDNS derives the records of a zone from the objects of a cluster. This module reads the Deployments of ExternalDNS and
+//! the owners of names.
 //!
 //! Flags and environment variables: ExternalDNS v0.22, `pkg/apis/externaldns/types.go`.
 
@@ -77,7 +78,8 @@ fn flag(container: &Container, name: &str) -> Option<String> {
     Some(found.value.clone().unwrap_or_default())
 }
 
-/// Returns the annotations from which ExternalDNS reads host names: those of these controllers, and the default ones.
+/// Returns the annotations from which ExternalDNS reads host names: the default annotations, and the annotations that these
+/// controllers use.
 pub fn annotations(controllers: &[Controller]) -> BTreeSet<String> {
     let own = controllers.iter().filter_map(|one| one.annotations.as_deref());
     PREFIXES.into_iter().chain(own).map(|prefix| format!("{prefix}hostname")).collect()

@@ -108,9 +108,10 @@ impl Room {
 
 /// Returns the requests of a Pod (`PodRequests`, `k8s.io/component-helpers/resource/helpers.go`, v1.36.3).
 ///
-/// These are the sum of its containers, or more if its init containers need more. If the Pod has its own requests, these count
-/// instead. Its overhead and one Pod are added. A limit counts if there is no request (`SetDefaults_Pod`,
-/// `pkg/apis/core/v1/defaults.go`): the API server sets this default in Pods, but not in templates.
+/// The requests of a Pod are the sum of the requests of its containers. If its init containers need more, their requests count
+/// instead. If the Pod itself has requests, these count instead. The overhead of the Pod, and one Pod, are added. If there is no
+/// request for a resource, its limit counts (`SetDefaults_Pod`, `pkg/apis/core/v1/defaults.go`): the API server sets this default
+/// in Pods, but not in templates.
 pub fn requested(spec: &PodSpec) -> Room {
     let add = |sum: Room, container: &Container| {
         let [requests, limits] = amounts(container.resources.as_ref());

@@ -6,9 +6,9 @@ use crate::kube_api::accessors::Labels;
 
 /// Returns whether a selector (`matchLabels` and `matchExpressions`, all of which must match) selects these labels.
 ///
-/// An empty selector selects everything (`LabelSelectorAsSelector`, `apimachinery/pkg/apis/meta/v1/helpers.go`, v1.36.3). A
-/// selector that a webhook omits does, too (`SetDefaults_ValidatingWebhook`, `pkg/apis/admissionregistration/v1/defaults.go`). A
-/// requirement with an unknown operator excludes nothing.
+/// An empty selector selects everything (`LabelSelectorAsSelector`, `apimachinery/pkg/apis/meta/v1/helpers.go`, v1.36.3). If a
+/// webhook omits a selector, the selector counts as empty (`SetDefaults_ValidatingWebhook`,
+/// `pkg/apis/admissionregistration/v1/defaults.go`). A requirement with an unknown operator excludes nothing.
 pub fn selects(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
     let Some(selector) = selector else { return true };
     let is_equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));

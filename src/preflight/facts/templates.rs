@@ -89,8 +89,8 @@ impl Templated for CronJob {
     }
 }
 
-/// Returns the Pod templates of objects. Objects that a controller recreates are left out, and so are Jobs that have ended: a
-/// copy would run a second time.
+/// Returns the Pod templates of objects. Omits objects that a controller recreates. Also omits Jobs that have ended, because a
+/// copy of such a Job would run a second time.
 pub fn templates<K: Templated>(objects: Vec<K>) -> Vec<Template> {
     let template = |object: K| {
         let of = format!("{} {}", K::KIND, subject(&object));

@@ -20,7 +20,7 @@ use crate::kube_api::accessors::name;
 pub struct Called {
     /// Configuration and name of the webhook, as in `ValidatingWebhookConfiguration policies, webhook check.example`.
     pub name: String,
-    /// Kinds of objects, among those that the change writes, for which the webhook is called, as in `Services`.
+    /// Kinds of objects that the change writes and for which the webhook is called, as in `Services`.
     pub asked: BTreeSet<&'static str>,
     /// Whether the webhook's rules match objects that the change writes, but its selectors exclude all of them.
     pub is_left_out: bool,

@@ -106,7 +106,8 @@ fn place<'a>(node: &'a Node, sets: &[&Template], taken: &BTreeMap<&str, Room>) -
 }
 
 impl Place<'_> {
-    /// Returns the name of the node, and the resources that are insufficient for its DaemonSets alone. `None` if no resource is.
+    /// Returns the name of the node, and the resources that are insufficient for its DaemonSets alone. Returns `None` if all
+    /// resources are sufficient.
     fn crowded(&self) -> Option<String> {
         let more = self.of_sets.more_than(&self.left);
         (!more.is_empty()).then(|| format!("`{}` ({})", name(self.node), more.join(", ")))

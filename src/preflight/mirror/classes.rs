@@ -100,7 +100,8 @@ fn named(ingresses: &[Ingress], templates: &[Template]) -> (Uses, Uses, Vec<Stri
     (asked, of_old, without)
 }
 
-/// Returns the classes that claims and StatefulSets refer to. Neither is copied, but each needs its class if it moves.
+/// Returns the classes that claims and StatefulSets refer to. Claims and StatefulSets are not copied, but if you move them, they
+/// need their classes.
 fn named_by_data(sets: &[StatefulSet], claims: &[PersistentVolumeClaim]) -> Uses {
     let mut asked = Uses::new();
     for claim in claims {
@@ -125,8 +126,8 @@ fn missing(asked: &Uses, classes: &Classes) -> Vec<String> {
     gone.map(|((kind, name), who)| format!("{kind} `{name}` ({})", askers(who))).collect()
 }
 
-/// Checks whether the mirror has every class that objects refer to. A controller can serve a class of the old annotation without
-/// an object. So the mirror needs the object of such a class only if the source has it.
+/// Checks whether the mirror has every class that objects refer to. A controller can serve a class of the old annotation even if
+/// no object of this class exists. So the mirror needs the object only if the source has it.
 fn judge(
     ingresses: &[Ingress],
     templates: &[Template],

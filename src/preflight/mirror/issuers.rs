@@ -179,7 +179,7 @@ fn is_ready(issuer: &Value) -> bool {
     list.into_iter().any(|one| text(one, "/type") == "Ready" && text(one, "/status") == "True")
 }
 
-/// Returns whether the issuer solves challenges, all of them over HTTP.
+/// Returns whether the issuer solves challenges, and solves all of them over HTTP.
 fn is_http_only(issuer: &Value) -> bool {
     let solvers = issuer.pointer("/spec/acme/solvers").and_then(Value::as_array);
     solvers

@@ -1,4 +1,4 @@
-//! `kinds`: whether the mirror serves every kind of which the source has objects, including custom resources.
+//! `kinds`: whether the mirror serves every kind that has objects in the source, including custom resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! `pull-secrets`: whether the Secrets for image registries exist that objects refer to.
+//! `pull-secrets`: whether every Secret for an image registry exists if an object refers to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,9 +39,9 @@ fn no_secrets() -> Judged {
     )
 }
 
-/// Checks the Secrets for image registries to which objects refer. Each must exist in the source. If only the ServiceAccount
-/// `default`, which is not copied, refers to the Secret, this is a warning. `secrets`: namespace and name of each Secret in the
-/// source.
+/// Checks the Secrets for image registries to which objects refer. Each Secret must exist in the source. The ServiceAccount
+/// `default` is not copied. If only this ServiceAccount refers to a Secret, the result is a warning. `secrets`: namespace and
+/// name of each Secret in the source.
 fn judge(
     templates: &[Template],
     accounts: &[ServiceAccount],

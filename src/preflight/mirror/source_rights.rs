@@ -19,7 +19,8 @@ async fn read(input: &Mirror) -> Read<Judged> {
     let asked = Asked { reads: &copied, changes: &[(READS, SECRETS)], need: NEED };
     let mut judged = input.source.rights(&of_all).await?;
     for place in input.places().await? {
-        // The first missing permission that prevents the copy ends the check; missing Secrets do not.
+        // The check ends at the first missing permission that prevents the copy. A missing permission for Secrets does not
+        // prevent it.
         if judged.verdict == Verdict::Fail {
             break;
         }

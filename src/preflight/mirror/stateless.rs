@@ -77,8 +77,8 @@ fn judge(
     )
 }
 
-/// Returns a template with other types of volumes that contain data, and these types. In JSON the field of a volume is named
-/// after the type.
+/// Returns a template and the types of its volumes that may contain data, as text. Returns `None` if there are no such volumes.
+/// In JSON the field of a volume has the name of the volume's type.
 fn elsewhere(template: &Template) -> Option<String> {
     let volumes = serde_json::to_value(&template.spec.volumes).unwrap_or_default();
     let volumes = volumes.as_array().into_iter().flatten().filter_map(Value::as_object);

@@ -1,4 +1,4 @@
-//! Asks each API server for its state, its version and its time.
+//! Reads the state, the version and the time of each API server.
 
 use time::OffsetDateTime;
 
@@ -11,12 +11,12 @@ pub struct ServerState {
     pub at: String,
     /// Version of the API server, or why the server is not ready.
     pub version: Result<String, String>,
-    /// Smallest possible difference between the server's clock and this host's, in milliseconds. Positive: the server is ahead.
-    /// `None`: the server reported no time.
+    /// Smallest possible difference between the clocks of the server and of this host, in milliseconds. Positive: the server is
+    /// ahead. `None`: the server reported no time.
     pub skew: Option<i64>,
 }
 
-/// Asks an API server for its state.
+/// Reads the state of an API server.
 pub(super) async fn inspect(cluster: &Cluster, server: ApiServer) -> ServerState {
     let at = server.to_string();
     let client = match cluster.dial(server).await {
@@ -37,8 +37,8 @@ fn milliseconds(time: OffsetDateTime) -> i64 {
     i64::try_from(time.unix_timestamp_nanos().checked_div(1_000_000).unwrap_or_default()).unwrap_or_default()
 }
 
-/// Returns the smallest possible difference between a clock and this host's, in milliseconds. The clock reported a whole second
-/// (`said`) between two moments of this host.
+/// Returns the smallest possible difference between a server's clock and the clock of this host, in milliseconds. The server
+/// reported a whole second (`said`) between the times `before` and `after` of this host.
 fn skew(before: i64, said: i64, after: i64) -> i64 {
     let latest = said.saturating_add(999);
     if said > after {

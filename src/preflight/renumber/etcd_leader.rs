@@ -18,14 +18,14 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Number of rounds in which all members report the leader, and the pause between two rounds.
+/// Number of rounds, and the pause between two rounds. In each round every member reports the leader.
 const ROUNDS: usize = 3;
 const BETWEEN: Duration = Duration::from_millis(500);
 /// Number of log entries. A follower that is further behind receives the whole database (`DefaultSnapshotCatchUpEntries`,
 /// server/etcdserver/server.go, v3.6.16).
 const FAR_BEHIND: u64 = 5000;
 
-/// Reads the leader in several rounds.
+/// Reads several times which leader the members report, with a pause between the reads.
 async fn read(input: &Renumber) -> Read<Judged> {
     let mut rounds = vec![input.read.members().await?.clone()];
     while rounds.len() < ROUNDS {

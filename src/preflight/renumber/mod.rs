@@ -35,7 +35,7 @@ use crate::renumber::{self, PlanOptions, Renumbering};
 use crate::session::Failure;
 use crate::survey::Survey;
 
-/// Checks before a renumbering, in display order. Checks on which others depend come first.
+/// Checks before a renumbering, in display order. Each check comes after the checks that it depends on.
 pub const CHECKS: &[Check<Renumber>] = &[
     shared::api::check(),
     shared::etcd_members::check("writes need a quorum, and etcd must keep it if one more member fails"),
@@ -95,7 +95,7 @@ impl AsRef<Reading> for Renumber {
     }
 }
 
-/// Pod and node of an API server, and its flags of [`LOOKED_AT`] that are set.
+/// Pod and node of an API server as text, and the values of the flags in [`LOOKED_AT`] that the API server sets.
 type ServerFlags = (String, BTreeMap<&'static str, String>);
 
 /// Flags that are read.

@@ -56,8 +56,8 @@ pub struct Moves {
     pub shadows: usize,
     /// Number of batches.
     pub batches: usize,
-    /// Length of the allocation bitmap in bytes. `None` if allocations are objects, and under dual write: 30 KiB were measured
-    /// there, too.
+    /// Length of the allocation bitmap in bytes. `None` if allocations are objects. `None` also under dual write, because 30 KiB
+    /// for each shadow were measured there, too.
     pub bitmap: Option<u64>,
 }
 

@@ -25,7 +25,8 @@ async fn read(input: &Renumber) -> Read<Judged> {
     Ok(judge(input.read.server_states().await?, input.survey().await?.era.era, &input.options.to))
 }
 
-/// Compares the versions with the tested ones, and patch levels with known differences. `era`: where allocations are stored.
+/// Compares the versions of the API servers with the tested versions, and reports versions with known differences. `era`: where
+/// allocations are stored.
 fn judge(states: &[ServerState], era: Era, to: &ServiceCidr) -> Judged {
     let versions: BTreeSet<&str> = states.iter().filter_map(|one| one.version.as_deref().ok()).collect();
     let seen = versions.iter().copied().collect::<Vec<_>>().join(", ");

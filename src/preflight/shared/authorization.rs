@@ -29,7 +29,7 @@ async fn read(reading: &Reading) -> Read<Judged> {
 /// A user whose permissions are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Requester {
-    /// An unknown user without groups. The requests of this user succeed only if every request does.
+    /// An unknown user without groups. If a request of this user succeeds, the same request succeeds for every user.
     Stranger,
     /// A client without credentials (`user.Anonymous`, `k8s.io/apiserver/pkg/authentication/user/user.go`, v1.36.3).
     Anonymous,

@@ -1,4 +1,4 @@
-//! `clocks`: whether the clock of each API server agrees with this host's.
+//! `clocks`: whether the clock of each API server agrees with the clock of this host.
 
 use crate::preflight::reading::{Reading, ServerState};
 use crate::preflight::{Check, Judged};

@@ -61,8 +61,9 @@ pub fn judge(members: &[Member]) -> Judged {
     Judged::pass(seen)
 }
 
-/// Returns why a member is unhealthy. The errors that it reports include alarms, which a separate check covers, and a missing
-/// leader (`Status`, server/etcdserver/api/v3rpc/maintenance.go, v3.6.16).
+/// Returns why a member is unhealthy. The errors that the member reports include a missing leader (`Status`,
+/// server/etcdserver/api/v3rpc/maintenance.go, v3.6.16). They also include alarms, which are ignored here because a separate
+/// check covers them.
 fn illness(member: &Member) -> Option<String> {
     let status = match &member.status {
         Ok(status) => status,

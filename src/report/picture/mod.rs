@@ -1,4 +1,4 @@
-//! Pictures of a range, which show the parts in use, as text for a terminal or as SVG.
+//! Pictures that show which parts of a range are in use, as text for a terminal or as SVG.
 //!
 //! A range is cut into equal blocks, as many as fit a screen. The shade of a block shows how much of the block is in use, and
 //! whether the block belongs to the static band.

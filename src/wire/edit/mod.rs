@@ -1,8 +1,8 @@
 //! Changes single fields of a stored object, in any encoding. All other fields stay as they are.
 //!
 //! A [`FieldEdit`] contains the values of a field before and after the change. It is applied to the *present* object: changes of
-//! other fields since planning are kept. If this field does not have the expected value, the edit is refused. The inverse edit
-//! has the two values swapped.
+//! other fields since planning are kept. The edit is refused if the field to change does not have the expected value. The inverse
+//! edit has the two values swapped.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +34,7 @@ pub enum FieldChange {
         /// The new value.
         after: Value,
     },
-    /// Sets the field regardless of its present value: for values that are created with the change, such as a uid.
+    /// Sets the field regardless of its present value. Used for values that are created together with the change, such as a uid.
     Set(Value),
     /// Sets and clears bits of a bitmap. The bits to set must be clear, and the bits to clear must be set.
     Bits {
@@ -59,8 +59,9 @@ pub enum FieldChange {
         /// Whether the list contains the item after the change.
         listed: bool,
     },
-    /// Changes a part of a YAML text: in the value at a path of keys (or in an item of the list there), the comma-separated part
-    /// `before` becomes `after`. Every other character stays. If `after` is already present and `before` is not, nothing changes.
+    /// Changes a YAML text. The path of keys selects a scalar or a list of scalars, which contain parts separated by commas. The
+    /// part `before` becomes `after`. Every other character stays. If `after` is already present and `before` is not, nothing
+    /// changes.
     Part {
         /// Keys of the path, from the outermost.
         path: Vec<String>,
@@ -108,8 +109,8 @@ impl FieldEdit {
         Self { field, change: FieldChange::Replace { before, after } }
     }
 
-    /// Returns the edit that reverts this edit. `None` for values that are created with the change, and for freed bits: these
-    /// stay.
+    /// Returns the edit that reverts this edit. Returns `None` for [`FieldChange::Set`] and [`FieldChange::Free`]: these changes
+    /// are not reverted.
     #[must_use]
     pub fn inverse(&self) -> Option<Self> {
         let change = match &self.change {

@@ -157,8 +157,8 @@ fn ask_for_it(
     Ok(Outcome::Done)
 }
 
-/// Fails if the CA did not sign the current certificate: the new certificate takes its names. The current certificate may have
-/// expired.
+/// Fails if the CA did not sign the current certificate: the new certificate copies the names of the current one. The current
+/// certificate may have expired.
 fn refuse_forged(loaded: &Loaded, authority: &Certificate) -> Result<(), Failure> {
     let own = &loaded.certificate;
     let then = now().min(own.not_after).max(own.not_before);

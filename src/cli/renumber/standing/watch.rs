@@ -52,7 +52,7 @@ pub(super) async fn run(context: &Context, args: &StandingArgs, every: Duration)
             }
         }
         trouble = None;
-        // A check reads every Service. The extra pause limits checks to half of the time.
+        // A check reads every Service. With the extra pause, checks take at most half of the time.
         sleep(started.elapsed().saturating_sub(every)).await;
     }
     Ok(Outcome::Done)

@@ -1,4 +1,4 @@
-//! Required Pod anti-affinity in both directions, for all nodes at once.
+//! Required Pod anti-affinity in both directions, computed for all nodes together.
 //!
 //! A large cluster has some hundred thousand Pods, but few different label sets. So each rule is compared with each label set
 //! once.
@@ -83,9 +83,9 @@ impl<'a> Rules<'a> {
         Self { all, kinds }
     }
 
-    /// Returns the domains that are closed for a Pod while a node is drained. A domain is closed if it runs a Pod that the Pod's
-    /// own rules select, or a Pod whose rules select this Pod (`satisfyPodAntiAffinity` and `satisfyExistingPodsAntiAffinity`,
-    /// `pkg/scheduler/framework/plugins/interpodaffinity/filtering.go`, v1.36.3).
+    /// Returns the domains that are closed for a Pod while a node is drained. A domain is closed if one of its nodes runs a Pod
+    /// that this Pod's rules select, or a Pod whose rules select this Pod (`satisfyPodAntiAffinity` and
+    /// `satisfyExistingPodsAntiAffinity`, `pkg/scheduler/framework/plugins/interpodaffinity/filtering.go`, v1.36.3).
     pub(super) fn about(&self, pod: &Pod, drained: usize) -> Apart<'_> {
         let own = terms(pod).filter_map(|term| self.all.get(&name_of(namespace(pod), term)));
         let own = own.map(|rule| (rule, &rule.meant));

@@ -50,8 +50,8 @@ enum Why {
     Crowded(Vec<String>),
 }
 
-/// Checks for each node whether the others have room for its Pods while it is drained. Compares requests, node selectors,
-/// required node affinity, taints, required anti-affinity and host ports.
+/// Checks for each node whether the other nodes have room for its Pods while the node is drained. Compares requests, node
+/// selectors, required node affinity, taints, required anti-affinity and host ports.
 ///
 /// Pods with the fewest possible nodes are placed first, then the largest Pods. Each Pod goes to the emptiest node that accepts
 /// it and has room. Pods of negative priority make room for others.
@@ -222,7 +222,7 @@ impl<'a> Places<'a> {
         nodes.is_some_and(|nodes| nodes.iter().any(|index| *index != drained))
     }
 
-    /// Finds a node for a Pod. `come`: requests of Pods of the drained node that are already placed, by node.
+    /// Finds a node for a Pod. `come`: for each node, the requests of the drained node's Pods that are already placed there.
     fn find(
         &self,
         (pod, wanted): (&Pod, &Room),
