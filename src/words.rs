@@ -15,7 +15,7 @@ pub fn and_more(count: usize) -> String {
 /// Number of items of a list that are shown.
 const FEW: usize = 3;
 
-/// Returns the first items of a list, and the number of the others: `a, b, c, and 2 more`.
+/// Returns the first items of a list, and the number of the remaining items: `a, b, c, and 2 more`.
 pub fn first_few(items: &[String]) -> String {
     let shown = items.iter().take(FEW).cloned().collect::<Vec<_>>().join(", ");
     shown + &and_more(items.len().saturating_sub(FEW))

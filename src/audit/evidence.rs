@@ -38,7 +38,7 @@ pub struct Evidence {
     pub complete: bool,
     /// The ports of old addresses that were used.
     pub used: Vec<Used>,
-    /// Number of clients that are not listed. They did not use an old address later than the listed clients.
+    /// Number of clients that are not listed. The listed clients are those that used an old address most recently.
     #[serde(default)]
     pub left_out: u64,
 }
@@ -157,7 +157,7 @@ impl Seen {
 }
 
 /// Reads documents from a text: one [`Gathered`], or single documents with other lines between them, as in Pod logs. An
-/// incomplete document, as at the end of a truncated log, is skipped.
+/// incomplete document is skipped, for example at the end of a truncated log.
 ///
 /// Fails if a document has another structure or version, or if there is no document.
 pub fn documents(text: &str) -> Result<Vec<Evidence>, String> {

@@ -46,7 +46,7 @@ impl Expected {
     }
 }
 
-/// Returns whether the Service is the sentinel of a barrier. Sentinels are in `kube-system`, where tenants create nothing.
+/// Returns whether the Service is the sentinel of a barrier. Sentinels are in `kube-system`, where tenants create no objects.
 fn is_sentinel(head: &Head, namespace: &str) -> bool {
     let labels = &head.metadata.labels;
     namespace == "kube-system" && labels.get("netsurgeon.io/part").is_some_and(|part| part == "barrier")

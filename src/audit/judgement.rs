@@ -82,9 +82,9 @@ pub enum Lacking {
     },
 }
 
-/// Checks the documents. Every Node needs a recent document for all ranges, with every connection of the whole quiet time. No
-/// client may have used an old address in the quiet time. Documents of deleted Nodes are ignored: the Pods of these Nodes are
-/// deleted, too.
+/// Checks the documents. Every Node needs a recent document. The document must cover all ranges, and contain every connection of
+/// the whole quiet time. No client may have used an old address in the quiet time. Documents of deleted Nodes are ignored: the
+/// Pods of these Nodes are deleted, too.
 pub fn judge(documents: &[Evidence], asked: &Asked) -> Result<(), Lacking> {
     let newest = |node: &String| {
         documents.iter().filter(|document| document.node == *node).max_by_key(|document| document.ended)
@@ -103,8 +103,8 @@ pub fn judge(documents: &[Evidence], asked: &Asked) -> Result<(), Lacking> {
     asked.nodes.iter().filter_map(newest).try_for_each(|document| is_enough(document, asked))
 }
 
-/// Fails if a client used an old address in the quiet time before the node's last check, by the node's clock. The evidence does
-/// not cover the time after that check.
+/// Fails if a client used an old address in the quiet time before the node's last check. The times come from the node's clock.
+/// The evidence does not cover the time after that check.
 fn is_quiet(document: &Evidence, newest: &Evidence, asked: &Asked) -> Result<(), Lacking> {
     let is_newest = newest.ended == document.ended;
     let is_lately = |last| seconds(last, newest.ended) <= asked.quiet.as_secs().cast_signed();

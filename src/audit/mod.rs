@@ -116,7 +116,8 @@ pub struct Finding {
     pub remedy: &'static str,
 }
 
-/// A hit is classified by its line: at most this many bytes before the start of the hit, and [`AFTER`] bytes from the start on.
+/// Maximum number of bytes before the start of a hit that are used to classify the hit. [`AFTER`] is the maximum number of bytes
+/// from the start of the hit. Only bytes of the same line are used.
 const BEFORE: usize = 1024;
 const AFTER: usize = 64;
 

@@ -69,7 +69,7 @@ struct Object<'o> {
     record: Record<'o>,
     is_secret: bool,
     about: Option<About>,
-    /// Offsets of hits in the value. With them, a hit that is found in two ways counts once.
+    /// Offsets of hits in the value. A hit that is found in two ways counts only once.
     places: BTreeSet<usize>,
     kept: BTreeMap<&'static str, usize>,
     found: Found,
@@ -163,7 +163,7 @@ fn named(head: &Head) -> (&str, &str) {
     (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
-/// Returns whether an API group is not one of Kubernetes' own, as for custom resources.
+/// Returns whether an API group does not belong to Kubernetes itself. An example is the API group of a custom resource.
 fn is_foreign(api_version: &str) -> bool {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let is_own = group.ends_with(".k8s.io") && !group.ends_with(".x-k8s.io");

@@ -29,7 +29,7 @@ pub async fn publish(cluster: &Cluster, namespace: &str, found: &Evidence) -> Re
 }
 
 /// Returns the documents that the nodes have published. An unreadable document is reported and ignored. So a node that writes
-/// other content blocks only operations that need its evidence.
+/// invalid content can block only the operations that need its evidence.
 pub async fn published(voice: &Voice, cluster: &Cluster, namespace: &str) -> Result<Vec<Evidence>, Failure> {
     let selector = format!("{}={}", PART.0, PART.1);
     let maps: Vec<ConfigMap> = cluster.objects(Some(namespace), Some(&selector)).await?;

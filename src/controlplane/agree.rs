@@ -28,8 +28,8 @@ pub enum Places {
     Host,
 }
 
-/// Returns a finding for each unmet condition. Every API server must be ready. As many flags as there are API servers must be
-/// readable. If a range is given, all flags must have it.
+/// Returns a finding for each unmet condition. Every API server must be ready. The number of readable flags must not be smaller
+/// than the number of API servers. If a range is given, all flags must have this range.
 pub async fn not_yet(cluster: &Cluster, range: Option<&str>, places: Places) -> Vec<Finding> {
     let servers = match cluster.api_servers().await {
         Ok(servers) => servers,
@@ -82,7 +82,7 @@ pub async fn other_ranges(cluster: &Cluster, range: &str) -> Result<Vec<Finding>
 }
 
 /// Returns the endpoints of the API servers. After a restart, a single API server becomes an endpoint a moment after it is ready.
-/// Waits for that: without endpoints it is unknown which processes are API servers of the cluster.
+/// This function waits for the endpoint, because only the endpoints show which processes are API servers of the cluster.
 pub async fn endpoints(cluster: &Cluster) -> Result<Vec<ApiServer>, ClusterError> {
     let started = Instant::now();
     loop {
@@ -99,7 +99,7 @@ fn of_api_servers(mut seen: Vec<Seen>) -> Vec<Seen> {
 }
 
 /// Returns a finding if an API server Pod runs but is not an endpoint. An API server becomes an endpoint a moment after it is
-/// ready. If the next API server is stopped before that, clients in the cluster may have no endpoint.
+/// ready. If the next API server is stopped before this moment, clients in the cluster may have no endpoint.
 fn unreached(pods: usize, endpoints: usize) -> Option<Finding> {
     let text = format!(
         "{}, but the number of endpoints of `default/kubernetes` is {endpoints}",

@@ -14,11 +14,12 @@ use crate::session::Failure;
 use crate::survey::Finding;
 use crate::wire::manifest::{ManifestError, flag, runs};
 
-/// Folders from which kubelets read static Pod manifests: of kubeadm and kOps (`staticPodPath`), and of RKE2.
+/// Folders from which kubelets read static Pod manifests. The first is the folder of kubeadm and kOps (`staticPodPath`), the
+/// second is the folder of RKE2.
 const FOLDERS: [&str; 2] = ["/etc/kubernetes/manifests", "/var/lib/rancher/rke2/agent/pod-manifests"];
 /// The port of an API server without `--secure-port`.
 const SECURE_PORT: u16 = 6443;
-/// Label keys for the component of a static Pod: that of kubeadm, and that of kOps.
+/// Label keys for the component of a static Pod. kubeadm sets the first label, kOps the second.
 const LABELS: [&str; 2] = ["component", "k8s-app"];
 
 /// The Service range flag of one component, and where it was read.
@@ -98,8 +99,8 @@ pub fn in_processes() -> Vec<Seen> {
     [API_SERVER, CONTROLLER_MANAGER].into_iter().flat_map(of).collect()
 }
 
-/// Returns the flags of processes on this host that are API servers of one cluster. `servers` are the endpoints of its
-/// `default/kubernetes`. Other processes may belong to other clusters.
+/// Returns the flags of processes on this host that are API servers of one cluster. `servers` are the endpoints of
+/// `default/kubernetes` in this cluster. Other processes may belong to other clusters.
 pub fn in_processes_of(servers: &[ApiServer]) -> Vec<Seen> {
     let mut found = Vec::new();
     for process in running(API_SERVER) {
@@ -171,7 +172,7 @@ pub async fn in_pods(cluster: &Cluster) -> Result<Vec<Seen>, Failure> {
     Ok(found)
 }
 
-/// Returns each Pod of a component with its node, and the values of the flags in `names` that it has.
+/// Returns each Pod of a component with its node. Also returns the values of the flags in `names` that the Pod has.
 pub async fn flags_in_pods(
     cluster: &Cluster,
     component: &str,

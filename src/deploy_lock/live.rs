@@ -90,7 +90,7 @@ impl Standing {
         self.objects.iter().find_map(|object| object.freeze.as_ref())
     }
 
-    /// Whether the time limit of the deploy lock is over: its timer has expired, or was deleted.
+    /// Returns whether the time limit of the deploy lock is over: its timer has expired, or was deleted.
     pub fn has_ended(&self) -> bool {
         let Some(freeze) = self.freeze().filter(|freeze| freeze.seconds.is_some()) else { return false };
         let name = timer::name(freeze);
@@ -100,7 +100,7 @@ impl Standing {
         !self.objects.iter().any(runs)
     }
 
-    /// Whether all objects exist that are needed to refuse changes.
+    /// Returns whether the deploy lock has all objects that it needs to refuse changes.
     pub fn is_complete(&self) -> bool {
         let has = |kind: &str| self.objects.iter().any(|object| object.kind == kind && !object.leaving);
         has("ResourceQuota") || (has("ValidatingAdmissionPolicy") && has("ValidatingAdmissionPolicyBinding"))
@@ -202,7 +202,7 @@ impl Freezer<'_> {
         let namespaces = self.probed(freeze).await?;
         let refused = match freeze.method {
             Method::Policy => policy::in_force(freeze),
-            // Quotas are checked last in admission, so this message does not appear while a policy of netsurgeon is in force.
+            // Quotas are checked last in admission, so this message does not appear while a policy of netsurgeon is active.
             Method::Quota => format!("quota: {NAME}"),
         };
         let judge = |outcome: Result<Value, ClusterError>| match outcome {

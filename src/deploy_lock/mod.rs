@@ -2,9 +2,9 @@
 //!
 //! A [`Freeze`] describes a deploy lock: the locked kinds and namespaces, the exemptions, the holder and the reason. netsurgeon
 //! creates objects from this description: a ValidatingAdmissionPolicy with its binding ([`policy`]). If the API server does not
-//! serve such policies, it creates a ResourceQuota in every namespace ([`quota`]), which covers less. [`live`] creates the
-//! objects, deletes them, and verifies each change on every API server. An annotation of each object contains the description, so
-//! the cluster itself shows the holder. A deploy lock with a time limit also has a timer ([`timer`]).
+//! serve such policies, netsurgeon creates a ResourceQuota in every namespace ([`quota`]). Quotas refuse fewer changes. [`live`]
+//! creates the objects, deletes them, and verifies each change on every API server. An annotation of each object contains the
+//! description, so the cluster itself shows the holder. A deploy lock with a time limit also has a timer ([`timer`]).
 
 pub mod live;
 pub mod policy;
@@ -23,7 +23,7 @@ use crate::kube_api::MANAGED_BY;
 
 /// Name of every object of a deploy lock.
 pub const NAME: &str = "netsurgeon-lock";
-/// Name of the probe object. A dry run of its creation shows whether a deploy lock is in force.
+/// Name of the probe object. A dry run of its creation shows whether a deploy lock is active.
 pub const PROBE: &str = "netsurgeon-lock-probe";
 /// Annotation of each object, which contains the description of the deploy lock as JSON.
 const ANNOTATION: &str = "netsurgeon.io/lock";
@@ -57,12 +57,12 @@ pub enum What {
 }
 
 impl What {
-    /// Whether Services are locked.
+    /// Returns whether Services are locked.
     pub fn services(self) -> bool {
         self != Self::Deploys
     }
 
-    /// Whether workloads are locked.
+    /// Returns whether workloads are locked.
     pub fn deploys(self) -> bool {
         self != Self::Services
     }
@@ -88,8 +88,8 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Returns a scope with the namespaces in `only`, or all if it is empty, without those in `without`. `kube-system` is
-    /// excluded unless it is in `only`.
+    /// Returns a scope with the namespaces in `only`, or with all namespaces if `only` is empty. Excludes the namespaces in
+    /// `without`. Also excludes `kube-system`, unless it is in `only`.
     pub fn new(only: &[String], without: &[String]) -> Self {
         let only: BTreeSet<String> = only.iter().cloned().collect();
         let mut without: BTreeSet<String> = without.iter().cloned().collect();
@@ -99,7 +99,7 @@ impl Scope {
         Self { only, without }
     }
 
-    /// Whether the scope contains a namespace.
+    /// Returns whether the scope contains a namespace.
     pub fn has(&self, namespace: &str) -> bool {
         (self.only.is_empty() || self.only.contains(namespace)) && !self.without.contains(namespace)
     }
@@ -176,12 +176,12 @@ impl Freeze {
         self
     }
 
-    /// Whether both deploy locks have the same holder.
+    /// Returns whether both deploy locks have the same holder.
     pub fn is_of_the_holder_of(&self, other: &Self) -> bool {
         (&self.holder, &self.user) == (&other.holder, &other.user)
     }
 
-    /// Whether two deploy locks differ only in their id and creation time.
+    /// Returns whether two deploy locks differ only in their id and creation time.
     pub fn does_the_same_as(&self, other: &Self) -> bool {
         let timeless = |freeze: &Self| Self { id: String::new(), since: 0, ..freeze.clone() };
         timeless(self) == timeless(other)

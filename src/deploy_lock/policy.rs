@@ -1,7 +1,7 @@
 //! Builds the ValidatingAdmissionPolicy of a deploy lock. Does no I/O.
 //!
 //! The policy refuses to create, change and delete locked objects. The holder, the exempt users and groups, and the components of
-//! the cluster can still do this. The policy permits for all users:
+//! the cluster can still do this. For all users, the policy permits:
 //!
 //! * subresources, which no rule of the policy matches: `services/status` (load-balancer controllers), `*/scale` (autoscalers),
 //!   `pods/eviction` (drains);
@@ -93,8 +93,8 @@ pub fn in_force(freeze: &Freeze) -> String {
 
 const HARMLESS: &str = "request.operation == \"UPDATE\" && object.spec == oldObject.spec";
 
-/// Returns the CEL expression that matches the probe. The policy refuses the probe for every user, which shows that the policy is
-/// in force.
+/// Returns the CEL expression that matches the probe. The policy refuses the probe for every user. The refusal shows that the
+/// policy is active.
 fn probe() -> String {
     let name = text(PROBE);
     format!(
@@ -169,7 +169,7 @@ fn message(freeze: &Freeze) -> String {
     )
 }
 
-/// Returns a text as a string literal of CEL. Every JSON string is one
+/// Returns a text as a string literal of CEL. Every JSON string is also a string literal of CEL
 /// (<https://github.com/google/cel-spec/blob/master/doc/langdef.md>, "Strings").
 fn text(value: &str) -> String {
     Value::from(value).to_string()

@@ -3,8 +3,8 @@
 //! An admission policy cannot check the time: CEL has no clock, and a delete request contains no time. But a policy can have a
 //! parameter object, and its binding is ignored while this object does not exist. So the parameter is a Job with a deadline and
 //! without Pods. After the deadline, the controller manager marks the Job as failed (`pastActiveDeadline`,
-//! `pkg/controller/job/job_controller.go`, v1.36.3) and deletes it at once (`ttlSecondsAfterFinished`). Both the failed and the
-//! deleted Job end the deploy lock, even if netsurgeon does not run.
+//! `pkg/controller/job/job_controller.go`, v1.36.3) and deletes it immediately (`ttlSecondsAfterFinished`). Both the failed and
+//! the deleted Job end the deploy lock, even if netsurgeon does not run.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Access reviews and dry runs: reads the current user and permissions, and runs creates that the API server only checks.
+//! Access reviews and dry runs: reads the current user and the user's permissions, and sends create requests as dry runs.
 
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{
@@ -75,7 +75,7 @@ impl Cluster {
 }
 
 impl ApiServerClient {
-    /// Runs a dry run of a create at this API server; see [`Cluster::try_create`].
+    /// Sends a create request to this API server as a dry run; see [`Cluster::try_create`].
     pub async fn try_create(&self, manifest: &Value) -> Result<Value, ClusterError> {
         self.connection().create(manifest, true).await
     }

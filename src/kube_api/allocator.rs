@@ -1,6 +1,6 @@
-//! Creates objects while the allocator of Service addresses in an API server lags behind. It lags for milliseconds after a new
-//! ServiceCIDR is created, and after a start until its caches are filled. It also lags while a process that has lost its lock
-//! releases the requested address.
+//! Creates objects, and retries while the allocator of Service addresses in an API server lags behind. The allocator lags behind
+//! for milliseconds after a new ServiceCIDR is created, and after a start of the API server until its caches are filled. It also
+//! lags behind while a process that has lost its lock releases the requested address.
 
 use std::time::Duration;
 
@@ -31,10 +31,10 @@ impl Cluster {
     }
 }
 
-/// Whether a create may succeed later, because the allocator lags behind. The allocator does not know a range yet:
-/// `ErrMismatchedNetwork`, `ErrNotReady`, or the last error of a dual-write allocator. `ErrFull` counts too: an allocator without
-/// any range returns it (`AllocateNextService`). Or the address is not free yet: `ErrAllocated`
-/// (`pkg/registry/core/service/ipallocator/{interfaces,cidrallocator}.go`, v1.36.3).
+/// Returns whether a create may succeed later, because the allocator lags behind. The error shows that the allocator does not
+/// know a range yet: `ErrMismatchedNetwork`, `ErrNotReady`, or the last error of a dual-write allocator. `ErrFull` counts too,
+/// because an allocator without any range returns it (`AllocateNextService`). Or the error shows that the address is not free
+/// yet: `ErrAllocated` (`pkg/registry/core/service/ipallocator/{interfaces,cidrallocator}.go`, v1.36.3).
 fn is_behind(error: &ClusterError) -> bool {
     let words = [
         "does not match the current range",

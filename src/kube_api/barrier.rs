@@ -3,8 +3,8 @@
 //! kube-proxy's own `/healthz` does not show this: while it is healthy, its `lastUpdated` is the time of the request
 //! (`pkg/proxy/healthcheck/proxy_health.go`, v1.36.3). But events of Services reach a kube-proxy in order. A kube-proxy opens the
 //! health check port of a Service with `externalTrafficPolicy: Local` only after its current rules are in force
-//! (`syncProxyRules`, `pkg/proxy/{iptables,nftables}/proxier.go`). The barrier therefore creates a Service last, the *sentinel*.
-//! A kube-proxy that answers with the name of the sentinel has applied all earlier changes.
+//! (`syncProxyRules`, `pkg/proxy/{iptables,nftables}/proxier.go`). The barrier therefore creates a Service after all other
+//! changes, the *sentinel*. A kube-proxy that answers with the name of the sentinel has applied all earlier changes.
 //!
 //! The sentinel has no endpoints, so the answer is 503. The API server also answers 503 for a closed port. So the barrier checks
 //! only the namespace and name in the body.
@@ -39,7 +39,7 @@ const LEFT_BEHIND: Duration = Duration::from_hours(1);
 
 /// Timeout of one request. A kube-proxy answers from memory.
 const QUESTION: Duration = Duration::from_secs(2);
-/// First pause between two requests to a node. A kube-proxy applies a first change at once, and later changes at most once a
+/// First pause between two requests to a node. A kube-proxy applies a first change immediately, and later changes at most once a
 /// second (`minSyncPeriod`).
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// Pause between two requests to one node through the API server, to limit the load on the API server.
@@ -49,7 +49,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const PAUSE_PER_NODE: Duration = Duration::from_micros(250);
 /// Interval of the check that the sentinel still exists. Few barriers wait so long.
 const LOOK: Duration = Duration::from_secs(1);
-/// Most concurrent requests, so that thousands of nodes do not overload the API server.
+/// Maximum number of concurrent requests, so that thousands of nodes do not overload the API server.
 const MOST_QUESTIONS: usize = 64;
 
 /// How the barrier sends requests to the nodes.
@@ -175,8 +175,8 @@ impl Cluster {
     }
 
     /// Creates a sentinel and waits for the answers of all nodes. Returns `None` if another client deleted the sentinel
-    /// meanwhile. For example, an older process of the same operation has lost the lock without noticing, and treats the sentinel
-    /// as a leftover.
+    /// meanwhile. For example, an older process of the same operation has not noticed that it lost the lock, and treats the
+    /// sentinel as a leftover.
     async fn with_a_sentinel(
         &self,
         barrier: &Barrier,
@@ -367,7 +367,7 @@ impl Sentinel {
         Ok(Self { namespace, name, port, family, made: Instant::now() })
     }
 
-    /// Whether an answer comes from a kube-proxy and names this sentinel (`hcHandler.ServeHTTP`,
+    /// Returns whether an answer comes from a kube-proxy and names this sentinel (`hcHandler.ServeHTTP`,
     /// `pkg/proxy/healthcheck/service_health.go`, v1.36.3). Another program may listen at the same port of a node.
     pub(super) fn is_named_in(&self, answer: &str) -> bool {
         let from = answer.find('{').unwrap_or(answer.len());
@@ -415,7 +415,7 @@ impl Asking {
                 match self.through_api_server().await {
                     Ok(()) => return Ok(self.passage(true)),
                     Err(failure) => {
-                        // The user has no permission to ask through the API server. The node may now answer directly.
+                        // The user has no permission to send requests through the API server. The node may now answer directly.
                         direct |= failure.silent && self.reach == Reach::Auto;
                         by_detour = Some(format!("through the API server: {}", failure.reason));
                     }

@@ -21,8 +21,8 @@ pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// Returns a fixed message for an error whose text can contain a secret. Such a text has the output of an exec plugin (a token),
-/// the plugin's environment, or the password in a proxy's URL.
+/// Returns a fixed message for an error whose text can contain a secret. The secret can be in the output of an exec plugin (a
+/// token), in the plugin's environment, or in a proxy's URL (a password).
 fn without_secrets(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let text = match (error.downcast_ref::<AuthError>(), error.downcast_ref::<kube::Error>()) {
         (Some(AuthError::AuthExecRun { out, .. }), _) => {

@@ -50,8 +50,9 @@ impl Cluster {
         self.list(&Collection::new(API_VERSION, KIND, Some(namespace)), Some(&selector)).await
     }
 
-    /// Compares a Service without a selector with the endpoints of another Service, in one address family. Returns the changes
-    /// that make the endpoints equal, and no changes if the Service does not exist.
+    /// Compares the endpoints of a Service without a selector (`to`) with the endpoints of another Service (`from`), in one
+    /// address family. Returns the changes that make the endpoints of `to` equal to the endpoints of `from`. Returns no changes
+    /// if `to` does not exist.
     pub async fn slice_changes(
         &self,
         namespace: &str,

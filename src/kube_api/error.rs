@@ -99,7 +99,7 @@ pub enum ClusterError {
         /// Message of the API server.
         reason: String,
     },
-    /// No answer came in time. A change might have been executed, or not.
+    /// No answer came in time. It is unknown whether a change was executed.
     #[error("the API server at `{server}` did not answer within {seconds} s: {verb} {subject}")]
     TimedOut {
         /// URL of the API server.
@@ -205,8 +205,8 @@ impl ClusterError {
         })
     }
 
-    /// Whether the error affects only this object, so that other objects can still be changed. For an unavailable webhook the API
-    /// server returns an internal error (`ErrCallingWebhook`, `apiserver/pkg/util/webhook/error.go`, v1.36.3).
+    /// Returns whether the error affects only this object, so that other objects can still be changed. For an unavailable webhook
+    /// the API server returns an internal error (`ErrCallingWebhook`, `apiserver/pkg/util/webhook/error.go`, v1.36.3).
     pub fn is_of_one_object(&self) -> bool {
         match self {
             Self::Refused { .. }
@@ -218,7 +218,7 @@ impl ClusterError {
         }
     }
 
-    /// Whether the same request may succeed later.
+    /// Returns whether the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::TimedOut { .. } | Self::NotReady { .. } => true,
@@ -259,8 +259,8 @@ pub(super) fn refusal(about: About<'_>, answer: &Answer) -> ClusterError {
     }
 }
 
-/// Whether a webhook or policy rejected the request, by its message. Webhooks and policies choose their own status code
-/// (`apiserver/pkg/admission/plugin/webhook/errors` and `plugin/policy/validating/plugin.go`, v1.36.3).
+/// Returns whether a webhook or policy rejected the request. The message decides, because webhooks and policies choose their own
+/// status code (`apiserver/pkg/admission/plugin/webhook/errors` and `plugin/policy/validating/plugin.go`, v1.36.3).
 fn is_of_admission(reason: &str) -> bool {
     reason.contains("admission webhook \"") || reason.contains("ValidatingAdmissionPolicy '")
 }
@@ -279,7 +279,7 @@ pub(super) fn message(body: &[u8]) -> String {
     if status.message.is_empty() { excerpt(body) } else { status.message }
 }
 
-/// Whether RBAC or another authorizer rejected a request. A kubelet that rejects a forwarded request writes plain text
+/// Returns whether RBAC or another authorizer rejected a request. A kubelet that rejects a forwarded request writes plain text
 /// (`InstallAuthFilter`, `pkg/kubelet/server/server.go`, v1.36.3), not a Status.
 pub(super) fn is_forbidden(answer: &Answer) -> bool {
     answer.code == 403 && message(&answer.body).contains(" cannot ")

@@ -1,5 +1,5 @@
-//! Tests with temporary Services whether nodes route external IPs, before a migration depends on external IPs. A barrier cannot
-//! test this: a kube-proxy that ignores external IPs still applies every change and passes the barrier.
+//! Tests whether nodes route external IPs, before a migration depends on external IPs. The test uses temporary Services. A
+//! barrier cannot test this: a kube-proxy that ignores external IPs still applies every change and passes the barrier.
 //!
 //! The test creates two Services like the sentinel of a barrier, the *tried* Service and the *answering* Service. Each has a
 //! health check port, at which every kube-proxy answers with the name of the Service.
@@ -32,9 +32,9 @@ use super::{Cluster, ClusterError, Node};
 use crate::ip::Family;
 
 /// Value of the operation label. Barriers do not delete Services with this value until they are an hour old.
-/// [`Cluster::remove_sentinels`] deletes at once the Services that a killed process left behind.
+/// [`Cluster::remove_sentinels`] immediately deletes the Services that a killed process left behind.
 const TRIAL: &str = "external-ips";
-/// Most endpoints in an EndpointSlice (`pkg/apis/discovery/validation/validation.go`, v1.36.3).
+/// Maximum number of endpoints in an EndpointSlice (`pkg/apis/discovery/validation/validation.go`, v1.36.3).
 const MOST_NODES: usize = 1000;
 const AT_ONCE: usize = 64;
 const QUESTION: Duration = Duration::from_secs(2);

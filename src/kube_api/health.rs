@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Most bytes to read. An answer of a kube-proxy has about 200 bytes, but another program may send much more.
+/// Maximum number of bytes to read. An answer of a kube-proxy has about 200 bytes, but another program may send much more.
 const LONGEST: u64 = 16 * 1024;
 
 /// A request that got no answer.

@@ -1,4 +1,4 @@
-//! A Lease object of the API, which one process at a time holds, as for the replicas of a controller.
+//! A Lease object of the API. Only one process at a time holds it, as with the replicas of a controller.
 //!
 //! The Lease reduces contention; it is not a fencing token. A holder that was suspended may believe for a moment that it still
 //! holds the Lease. Every write of a holder must be safe without it.
@@ -19,7 +19,7 @@ use super::{Cluster, ClusterError, MANAGED_BY, ObjectRef};
 
 const API_VERSION: &str = "coordination.k8s.io/v1";
 
-/// Most reads in one attempt. A read is repeated if another process changed the Lease first.
+/// Maximum number of reads in one attempt. A read is repeated if another process changed the Lease first.
 const MOST_READS: u32 = 3;
 
 /// Which process holds a Lease.

@@ -12,11 +12,11 @@ use super::connection::{Call, Verb};
 use super::objects::{Place, Typed};
 use super::{Cluster, ClusterError, Collection, ServedKind};
 
-/// Objects in a page of a list: as many as kubectl requests (`--chunk-size`).
+/// Number of objects in a page of a list, the same as for kubectl (`--chunk-size`).
 const PAGE: u32 = 500;
 
-/// Most attempts to read a list. A list restarts when the API server no longer has the revision of its pages. API servers keep
-/// revisions for five minutes (etcd's compaction interval), so even one restart is rare.
+/// Maximum number of attempts to read a list. A list restarts when the API server no longer has the revision of its pages. API
+/// servers keep revisions for five minutes (etcd's compaction interval), so even one restart is rare.
 const MOST_LISTS: usize = 4;
 
 /// Function that returns the part to keep of each object in a list, or `None` to drop the object.
@@ -42,7 +42,7 @@ struct PageMetadata {
 /// Options of a list, and limits for the number of objects.
 struct Wanted {
     options: ListParams,
-    /// Most objects in a page.
+    /// Maximum number of objects in a page.
     page: u32,
     /// Whether the API server sends only metadata (`PartialObjectMetadataList`, 1.15 and later), without the content of objects.
     is_metadata: bool,
@@ -99,8 +99,8 @@ impl Cluster {
         self.each(&Place::of::<K>(namespace)?, Wanted::all(None), keep).await
     }
 
-    /// Reads only the metadata of all objects of a kind: the way to list Secrets. Keeps names, uid, labels, owners, and the
-    /// annotation that marks ServiceAccount tokens. The annotation of `kubectl apply`
+    /// Reads only the metadata of all objects of a kind. Use this function to list Secrets. Keeps names, uid, labels, owners, and
+    /// the annotation that marks ServiceAccount tokens. The annotation of `kubectl apply`
     /// (`kubectl.kubernetes.io/last-applied-configuration`) contains the whole Secret. It is dropped as soon as its page is read.
     pub async fn list_metadata(&self, collection: &Collection<'_>) -> Result<Vec<ObjectMeta>, ClusterError> {
         let place = self.connection.place(collection).await?;

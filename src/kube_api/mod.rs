@@ -93,7 +93,7 @@ impl Cluster {
         self.connection.server()
     }
 
-    /// Whether the kubeconfig disables the verification of certificates (`insecure-skip-tls-verify`).
+    /// Returns whether the kubeconfig disables the verification of certificates (`insecure-skip-tls-verify`).
     pub fn is_unverified(&self) -> bool {
         self.connection.config().accept_invalid_certs
     }

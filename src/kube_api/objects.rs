@@ -15,7 +15,7 @@ pub trait Typed: kube::Resource<DynamicType = ()> + DeserializeOwned + 'static {
 
 impl<K: kube::Resource<DynamicType = ()> + DeserializeOwned + 'static> Typed for K {}
 
-/// The path of one or more objects, and the name that error messages give them.
+/// The path of one or more objects, and their name in error messages.
 pub(super) struct Place {
     pub(super) requests: Request,
     pub(super) subject: String,
@@ -48,7 +48,7 @@ impl Connection {
         Ok(Place { requests: kind.requests(object.collection.namespace)?, subject: object.to_string() })
     }
 
-    /// Creates an object, or runs a dry run of the create.
+    /// Creates an object, or only sends the create request as a dry run.
     pub(super) async fn create<K: DeserializeOwned>(
         &self,
         manifest: &Value,
@@ -87,7 +87,8 @@ impl Cluster {
         self.connection.create(manifest, false).await
     }
 
-    /// Runs a dry run of a create (`dryRun=All`): the API server runs all checks, including admission, and stores nothing.
+    /// Sends a create request as a dry run (`dryRun=All`): the API server runs all checks, including admission, and stores
+    /// nothing.
     pub async fn try_create(&self, manifest: &Value) -> Result<Value, ClusterError> {
         self.connection.create(manifest, true).await
     }

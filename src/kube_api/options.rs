@@ -24,8 +24,8 @@ pub(super) const SERVICE_ACCOUNT: &str = "the Pod's service account";
 /// How to reach the API.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
-    /// A kubeconfig file. Without it, the first of these that exists: the files in `KUBECONFIG`, `~/.kube/config`, the service
-    /// account of the Pod that runs netsurgeon, `/etc/kubernetes/admin.conf`.
+    /// A kubeconfig file. If it is not given, netsurgeon uses the first source that exists: the files in `KUBECONFIG`,
+    /// `~/.kube/config`, the service account of the Pod that runs netsurgeon, `/etc/kubernetes/admin.conf`.
     pub kubeconfig: Option<PathBuf>,
     /// A context of the kubeconfig; `None` for the current context.
     pub context: Option<String>,
@@ -136,7 +136,7 @@ fn without_text(error: &KubeconfigError) -> String {
     format!("it is not a kubeconfig: unexpected content{}", at.unwrap_or_default())
 }
 
-/// Whether the kubeconfig sets a proxy for the cluster.
+/// Returns whether the kubeconfig sets a proxy for the cluster.
 fn names_a_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> bool {
     let context = context.or(kubeconfig.current_context.as_deref());
     let named = kubeconfig.contexts.iter().find(|named| Some(named.name.as_str()) == context);

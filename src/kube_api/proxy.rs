@@ -16,14 +16,15 @@ const QUESTION: Duration = Duration::from_secs(2);
 pub struct ProxyFault {
     /// The result of each attempt.
     pub reason: String,
-    /// Whether there was no answer at all: no address of the node answers this machine, and the user has no permission to ask
-    /// through the API server.
+    /// Whether there was no answer at all: no address of the node answers this machine, and the user has no permission to send
+    /// requests through the API server.
     pub is_hidden: bool,
 }
 
 impl Cluster {
     /// Checks that the kube-proxy of a node is healthy (`/healthz` at its health port, `pkg/proxy/healthcheck/proxy_health.go`,
-    /// v1.36.3). Asks directly, then through the API server, like [`Cluster::barrier`]. The error has the result of each attempt.
+    /// v1.36.3). Sends requests directly, then through the API server, like [`Cluster::barrier`]. The error has the result of
+    /// each attempt.
     ///
     /// A healthy kube-proxy also answers 503, with `nodeEligible: false`, if its node is about to be removed.
     pub async fn proxy_health(&self, node: &Node, port: u16) -> Result<(), ProxyFault> {

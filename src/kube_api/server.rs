@@ -59,7 +59,7 @@ pub struct ApiServerLease {
 }
 
 impl ApiServerLease {
-    /// Whether the Lease had expired when the newest of all Leases was renewed. API servers delete expired Leases.
+    /// Returns whether the Lease had expired when the newest of all Leases was renewed. API servers delete expired Leases.
     pub fn has_expired(&self, newest: Option<OffsetDateTime>) -> bool {
         let expires = self.renewed.and_then(|renewed| renewed.checked_add(self.duration));
         expires.is_none_or(|expires| newest.is_some_and(|newest| newest > expires))

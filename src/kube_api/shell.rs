@@ -12,7 +12,8 @@ use super::Node;
 const PORT: u16 = 22;
 /// Timeout for the identification line. An SSH server sends it as soon as the client connects.
 const QUESTION: Duration = Duration::from_secs(2);
-/// Most bytes to read. The identification line has at most 255 bytes, but other lines may come before it (RFC 4253, section 4.2).
+/// Maximum number of bytes to read. The identification line has at most 255 bytes, but other lines may come before it (RFC 4253,
+/// section 4.2).
 const LONGEST: u64 = 4096;
 
 impl Node {

@@ -1,5 +1,5 @@
-//! The Kubernetes Lease `kube-system/netsurgeon`: only one operation runs on a cluster at a time, of any kind and with any
-//! ledger.
+//! The Kubernetes Lease `kube-system/netsurgeon`. Only one operation at a time can hold it on a cluster. This applies to
+//! operations of every kind and with every ledger.
 //!
 //! The Lease reduces contention; it is not a fencing token. A process that was frozen can act for a moment as if it still held
 //! the Lease. The ledger has the fencing token. Clocks of different machines are never compared ([`Lease`]).
@@ -19,7 +19,7 @@ const NAMESPACE: &str = "kube-system";
 const NAME: &str = "netsurgeon";
 /// How often to check whether another holder's Lease has expired.
 const LOOK: Duration = Duration::from_secs(1);
-/// Number of renewals per TTL. If one fails, the next can still renew the Lease.
+/// Number of renewals per TTL. If a renewal fails, the next renewal can still keep the Lease.
 const BEATS: u32 = 3;
 
 /// What happens if the API does not answer for longer than the TTL of the Lease.
@@ -39,11 +39,12 @@ pub struct Terms {
     pub ttl: Duration,
     /// What happens if the API does not answer.
     pub silence: Silence,
-    /// Whether to take the lease over at once from a process that holds it for the same operation.
+    /// Whether to take the lease over immediately from a process that holds it for the same operation.
     pub take_over: bool,
 }
 
-/// The operation lease, held by this process. Dropping this value lets the Lease expire; [`Self::release`] releases it at once.
+/// The operation lease, held by this process. If this value is dropped, the Lease expires after its TTL. [`Self::release`]
+/// releases the Lease immediately.
 pub struct ClusterLock {
     lease: Arc<Mutex<Lease>>,
     keeping: Keeping,
@@ -87,7 +88,7 @@ impl ClusterLock {
     }
 
     /// Returns the holder of a cluster's operation lease; `None` if the lease is free. The clock of this machine decides whether
-    /// it has expired.
+    /// the lease has expired.
     pub async fn holder(api: &Cluster) -> Result<Option<Held>, OperationError> {
         let found = lease(api, "", Duration::ZERO).holder().await?;
         Ok(found.map(|(name, left)| held(&name, left)))

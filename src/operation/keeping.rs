@@ -1,4 +1,4 @@
-//! A task that keeps the operation lease alive, and ends when it is lost.
+//! A task that keeps the operation lease alive. The task ends when the lease is lost.
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -10,7 +10,7 @@ pub(super) struct Keeping {
 }
 
 impl Keeping {
-    /// Starts the task. It ends with the reason for the loss of the lease.
+    /// Starts the task. When the lease is lost, the task ends and returns the reason for the loss.
     pub(super) fn begin(keep: impl Future<Output = String> + Send + 'static) -> Self {
         let (tell, lost) = watch::channel(None);
         let task = tokio::spawn(async move {

@@ -21,12 +21,13 @@ pub trait Kind: Serialize + DeserializeOwned {
     const VERSION: u32;
 }
 
-/// The work of a plan: the changes that the operation is to make, in the terms of the room that compiles them to steps.
+/// The work of a plan: the changes that the operation makes. The room of the operation kind defines the format of the work, and
+/// compiles the work to steps.
 ///
 /// The steps are a pure function of the work. They are compiled stage by stage, so that a plan for tens of thousands of objects
 /// is never held as steps in memory.
 pub trait Work: Send + Sync {
-    /// Type of the effects that the steps have outside the store.
+    /// The effects that the steps can have outside the store.
     type Effect: Effect;
 
     /// Returns the stages, in the order of their execution.
@@ -35,8 +36,8 @@ pub trait Work: Send + Sync {
     /// Returns the steps of a stage, in order.
     fn steps(&self, stage: &Stage) -> Vec<Step<Self::Effect>>;
 
-    /// Returns whether a later stage can run forward while an earlier stage, which only waits, has not ended. All stages between
-    /// the two also run, and no gate is checked between them.
+    /// Returns whether a later stage can run forward while an earlier stage waits. The earlier stage contains only waits. All
+    /// stages between the two stages also run, and no gate is checked between them.
     fn may_be_beside(&self, _waiting: &Stage, _later: &Stage) -> bool {
         false
     }
@@ -270,7 +271,7 @@ fn hashed(write: impl FnOnce(&mut BufWriter<&mut HashWriter>) -> serde_json::Res
     HEXLOWER.encode(&hasher.0.finalize())
 }
 
-/// Number of bytes hashed at once: many blocks of SHA-256 (64 bytes), and well within the L1 cache.
+/// Number of bytes hashed in one call: many blocks of SHA-256 (64 bytes), and well within the L1 cache.
 const DIGEST_BLOCK: usize = 16 * 1024;
 
 struct HashWriter(Sha256);

@@ -1,4 +1,4 @@
-//! Restores changes of an operation that other clients reverted, while no process runs the operation.
+//! Restores the changes of an operation after another client reverted them, while no process runs the operation.
 //!
 //! Like a step, a repair is one transaction that includes its record. Unlike a step, a repair runs whenever it is needed, any
 //! number of times. A repair does not acquire the operation lease, so no lease has to be kept alive during a week of soak.
@@ -95,8 +95,8 @@ pub async fn settle(
     settle_with(ledger, journal, steps, (repair, Vec::new()), ambient).await
 }
 
-/// Executes a repair that undoes steps, and records the new state of these steps. Adds the steps that replace them to the plan,
-/// as the amendment with this number. All of this is one transaction.
+/// Executes a repair that undoes steps, and records the new state of these steps. Adds the replacement steps to the plan, as the
+/// amendment with this number. One transaction makes all these changes.
 pub async fn replace(
     ledger: &dyn Ledger,
     journal: &mut Journal,

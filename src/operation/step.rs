@@ -28,7 +28,7 @@ impl fmt::Display for StepId {
     }
 }
 
-/// One step. `E` is the type of effects outside the store that steps of this kind of operation have.
+/// One step. `E` is the type of its effects outside the store. Each kind of operation has its own type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step<E: Effect> {
     /// Id of the step.
@@ -40,11 +40,12 @@ pub struct Step<E: Effect> {
     pub subject: String,
     /// What the step does, and how to undo it.
     pub action: Action<E>,
-    /// Whether no other step depends on this one. If an independent step cannot be undone, the other steps still can.
+    /// Whether no other step depends on this one. If an independent step cannot be undone, a rollback still undoes the other
+    /// steps.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub independent: bool,
-    /// If not empty, the step runs only in a rollback, at its place in the reverse order, if one of these steps was executed.
-    /// Empty for a step that runs in both directions.
+    /// Empty for a step that runs in both directions. Otherwise the step runs only in a rollback, and only if one of these steps
+    /// was executed. It runs at its place in the reverse order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub back_of: Vec<StepId>,
 }
@@ -71,8 +72,8 @@ pub enum Action<E: Effect> {
     /// used to undo it in a rollback.
     Do(E),
     /// A wait for a condition, in both directions. In a rollback, a wait runs only if a step was undone since the last wait for
-    /// the same condition. So several waits of [`Step::back_of`] for one condition run once, unless a step is undone in between.
-    /// A stop request ends the wait early.
+    /// the same condition. So if several rollback waits ([`Step::back_of`]) have the same condition, only the first wait runs,
+    /// unless a step is undone in between. A stop request ends the wait early.
     Wait(Wait<E::Wait>),
     /// A step that a person does.
     Manual(Manual),
@@ -83,7 +84,7 @@ pub enum Action<E: Effect> {
 /// The effects of steps outside the store, for one kind of operation. The room of that kind defines the type. The
 /// [`Environment`](super::Environment) of that room executes the effects.
 pub trait Effect: Clone + fmt::Debug + Serialize + Send + Sync + 'static {
-    /// Type of the conditions that steps of that kind of operation wait for.
+    /// The conditions that the steps of this operation kind can wait for.
     type Wait: WaitKind;
 
     /// Returns whether a rollback has to undo the effect.
@@ -100,7 +101,7 @@ impl Effect for NoEffect {
     type Wait = NoWait;
 }
 
-/// The conditions that steps of one kind of operation wait for. The room of that kind defines the enum. The
+/// The conditions that the steps of one operation kind can wait for. The room of that kind defines the enum. The
 /// [`Environment`](super::Environment) of that room waits for the conditions.
 pub trait WaitKind: Copy + Eq + Hash + fmt::Debug + Serialize + Send + Sync + 'static {
     /// Returns the name of the condition, as serialised: `barrier`.
@@ -153,7 +154,7 @@ pub enum KeyChange {
     },
     /// Changes some fields of the object, which must exist.
     Edit {
-        /// Conditions besides those of the edits, such as the object's uid.
+        /// Conditions in addition to the conditions of the edits, such as the object's uid.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         require: Vec<Condition>,
         /// The changes.
@@ -216,7 +217,7 @@ pub struct Wait<K> {
     pub kind: K,
     /// Batch of the plan that the wait belongs to, if any.
     pub batch: Option<usize>,
-    /// The only subject of its batch that the wait is for; `None` if the wait is for all subjects of the batch.
+    /// The subject that the wait is for; `None` if the wait is for all subjects of its batch.
     pub subject: Option<String>,
     /// Description of the condition for people.
     #[serde(skip)]

@@ -15,7 +15,7 @@ impl StopSwitch {
     }
 }
 
-/// Receives the stop request. Clones are for other long waits. For example, a wait of an [`super::Environment`] can end early on
+/// Receives the stop request. Pass clones to other long waits. For example, a wait of an [`super::Environment`] can end early on
 /// a stop request.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Vec<watch::Receiver<bool>>);

@@ -26,7 +26,7 @@ pub enum Change {
     Recreated,
     /// The Service now has these addresses, which are not the planned old addresses.
     Addresses(Vec<IpAddr>),
-    /// The planned new address, which is already in use.
+    /// The planned new address is already in use. Contains this address.
     Taken(IpAddr),
     /// A field changed that determines how the old address is held.
     Kind,

@@ -2,8 +2,8 @@
 //! repair an object if it was changed, or if its creation timestamp is no longer far enough in the future.
 //!
 //! The operation sets their creation timestamps to the future, so that repair loops do not delete them (`syncIPAddress`,
-//! `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3). With time, such a timestamp gets closer. An API
-//! server may also have changed an object before it observed the new timestamp.
+//! `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3). As time passes, a timestamp may no longer be far
+//! enough in the future. An API server may also have changed an object before it observed the new timestamp.
 
 use std::net::IpAddr;
 
@@ -114,9 +114,9 @@ struct Looking<'a> {
 impl Looking<'_> {
     /// Returns whether an address must be kept for its Service.
     ///
-    /// A deleted Service, or a Service without an address, needs none. A recreated Service needs the old address, which is held
-    /// by the Service's name, unless the Service itself has that address. A retired Service needs only the address that it has,
-    /// because no later step frees a kept address again.
+    /// A deleted Service, or a Service without an address, needs no kept address. A hold refers to the Service by name. So a
+    /// recreated Service needs the old address, unless the old address is now its own address. A retired Service needs only the
+    /// address that it has, because no later step frees a kept address again.
     fn is_needed(&self, candidate: &Move, address: IpAddr, is_retired: bool) -> bool {
         self.index.service(candidate).is_some_and(|service| {
             !service.addresses.is_empty()

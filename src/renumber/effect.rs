@@ -73,11 +73,11 @@ pub enum Awaited {
     Barrier,
     /// Shadows have the endpoints of their Service.
     Endpoints,
-    /// The deletion of a Service, which a finalizer delayed, is complete.
+    /// A Service that was deleted no longer exists. A finalizer delayed its deletion.
     Released,
     /// Every API server is ready and has observed the addresses and Services.
     Seen,
-    /// No client still connects to an address that it resolved before the rollback.
+    /// Clients no longer connect to addresses that they resolved before the rollback.
     Linger,
     /// The ServiceCIDR of the new range is ready on every API server.
     RangeReady,

@@ -13,8 +13,9 @@ const TRANSACTIONS: u32 = 5;
 /// Shortest and longest wait for all nodes. Measured: 0.2 to 0.9 s with idle kube-proxies; a kube-proxy with thousands of
 /// Services takes seconds.
 const WAIT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// Shortest and longest time of a transaction, with several in flight. Measured: 0.2 ms (docs/development.md). An etcd on a slow
-/// disk takes 10 ms for each sync, and commits several transactions at once.
+/// Shortest and longest time of a transaction while several transactions run concurrently. The shortest time was measured: 0.2 ms
+/// (docs/development.md). The longest time is for an etcd on a slow disk. This etcd needs 10 ms for each sync, and commits
+/// several transactions with one sync.
 const TRANSACTION: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(4));
 /// Shortest and longest time to create the two shadows of a Service through the API.
 const SHADOWS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));

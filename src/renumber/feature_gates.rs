@@ -1,4 +1,4 @@
-//! How API servers allocate addresses, by the feature gates that they report.
+//! Determines how API servers allocate addresses, from the feature gates that the API servers report.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::session::first_few;
 use crate::survey::Era;
 
 /// Returns how an API server with these feature gates allocates addresses (`pkg/registry/core/rest/storage_core.go`, v1.36.3).
-/// `None` if the gates do not show it.
+/// Returns `None` if the gates do not show this.
 fn era_of(gates: &BTreeMap<String, bool>) -> Option<Era> {
     match (gates.get("MultiCIDRServiceAllocator")?, gates.get("DisableAllocatorDualWrite")) {
         (false, _) => Some(Era::Bitmap),
@@ -16,7 +16,8 @@ fn era_of(gates: &BTreeMap<String, bool>) -> Option<Era> {
     }
 }
 
-/// Returns which API servers allocate in another way than etcd shows (`stored`), and what to do. `None` if there are none.
+/// Returns a message that names the API servers that do not allocate addresses as etcd shows (`stored`), and a hint what to do.
+/// Returns `None` if there are no such API servers.
 pub fn not_as_stored(
     gates: &[(String, BTreeMap<String, bool>)],
     stored: Era,

@@ -11,7 +11,7 @@ use crate::survey::ServiceRecord;
 #[serde(rename_all = "kebab-case")]
 pub enum Hold {
     /// The old address is an external IP of the Service itself, with `externalTrafficPolicy: Local`. kube-proxy then routes
-    /// traffic of Pods and nodes like traffic to a ClusterIP: to all endpoints, with the source address kept.
+    /// traffic of Pods and nodes like traffic to a ClusterIP: it uses all endpoints, and keeps the source address.
     ExternalIp,
     /// The old address is the ClusterIP of a second Service with the same ports. The second Service has the same selector or, if
     /// there is no selector, copies of the endpoints.
@@ -27,12 +27,12 @@ impl fmt::Display for Hold {
     }
 }
 
-/// Hold that was chosen for a Service, with the reason.
+/// The hold that was chosen for a Service, or the reason why the requested hold does not work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// The chosen hold, with the reason.
+    /// The chosen hold, and the reason for this choice.
     Hold(Hold, &'static str),
-    /// The requested hold does not work, with the reason.
+    /// The requested hold does not work. Contains the reason.
     Refuse(&'static str),
 }
 

@@ -33,7 +33,7 @@ impl<'a> Index<'a> {
         self.services.get(&(candidate.namespace.as_str(), name)).copied()
     }
 
-    /// Returns the Service of a move, or another Service that now has its name.
+    /// Returns the Service of a move, or another Service that now has the name of the moved Service.
     pub(super) fn service(&self, candidate: &Move) -> Option<&'a ServiceRecord> {
         self.named(candidate, &candidate.name)
     }

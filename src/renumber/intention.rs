@@ -51,7 +51,7 @@ pub struct Renumbering {
     /// Lists in router configurations that must contain both ranges for a time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overlaps: Vec<Overlap>,
-    /// Objects that may record the range but cannot be read, with the reason.
+    /// Objects that may record the range but cannot be read. Each entry contains the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
     /// Whether the cluster has a NodeLocal DNSCache.
@@ -60,7 +60,7 @@ pub struct Renumbering {
     /// A description of the data plane; `None` if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_plane: Option<String>,
-    /// Why old addresses cannot be held everywhere; `None` if they can.
+    /// Why old addresses cannot be held everywhere; `None` if they can be held everywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<String>,
     /// Whether the operator accepts this gap.
@@ -128,7 +128,7 @@ pub struct BitmapChange {
     /// Bits before the change.
     #[serde(with = "crate::wire::base64_text")]
     pub data_before: Vec<u8>,
-    /// Bits after the change: those of Services that already have addresses of the new range.
+    /// Bits after the change: the bits of Services that already have addresses of the new range.
     #[serde(with = "crate::wire::base64_text")]
     pub data_after: Vec<u8>,
 }
@@ -168,9 +168,9 @@ pub struct RecordChange {
     pub entry: Text,
     /// Path of YAML keys to the value.
     pub path: Vec<String>,
-    /// The value, or the part of it that changes, before the change.
+    /// The value before the change, or only the part of the value that changes.
     pub before: String,
-    /// The value, or the part of it that changes, after the change.
+    /// The value after the change, or only the part of the value that changes.
     pub after: String,
 }
 
@@ -227,7 +227,7 @@ impl Move {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Returns the unique id of this move in the plan: `namespace/name` or, if sweep 2 found the Service, `namespace/name+2`. A
+    /// Returns the unique id of this move in the plan: `namespace/name`, or `namespace/name+2` if sweep 2 found the Service. A
     /// swept Service may have the name of a planned Service that was deleted.
     pub fn id(&self) -> String {
         match self.sweep {
@@ -272,7 +272,8 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// The place of a Service in the order of moves. Services that everything else depends on move last, each in a batch of its own.
+/// The place of a Service in the order of moves. The Services on which all other Services depend move last. Each of them has its
+/// own batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Turn {

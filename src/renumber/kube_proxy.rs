@@ -1,9 +1,9 @@
 //! The data plane that routes Services in the cluster, kube-proxy's mode, and the holds that they support. They are determined only
 //! from a survey, or from a configuration that the operator gives.
 //!
-//! A hold by external IP needs a kube-proxy that routes external IPs and detects local traffic of the address's family. Only such
-//! a kube-proxy routes traffic of Pods and nodes to an external IP with `externalTrafficPolicy: Local` like traffic to a
-//! ClusterIP.
+//! A hold by external IP needs a kube-proxy that routes external IPs and detects local traffic of the address's family. This
+//! kube-proxy routes traffic of Pods and nodes to an external IP with `externalTrafficPolicy: Local` like traffic to a ClusterIP.
+//! Other kube-proxies do not.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,12 +19,12 @@ pub enum DataPlane {
     KubeProxy {
         /// Mode, local-traffic detector and source of the configuration, as text.
         about: String,
-        /// Why a Service cannot be held by an external IP; `None` if it can.
+        /// Why external IPs cannot hold old addresses; `None` if they can hold old addresses.
         no_external_ip: Option<Obstacle>,
     },
-    /// The data plane is unknown, with the reason.
+    /// The data plane could not be identified. Contains the reason.
     Unknown(String),
-    /// The data plane is not supported (not tested), with the reason.
+    /// The data plane is not supported, because it was not tested. Contains the reason.
     Unsupported(String),
 }
 

@@ -168,9 +168,9 @@ pub(super) fn wanted(items: &Items, survey: &Survey, found: Option<&BitmapRecord
     bits
 }
 
-/// Returns the addresses of an operation, each with a flag: whether the address needs its bit when the RangeAllocation gets the
-/// new range (with `back`, the old range). An address that a planned Service has or gets needs its bit. An address that is only
-/// kept does not.
+/// Returns the addresses of an operation, each with a flag. The flag shows whether the address needs its bit when the
+/// RangeAllocation gets the new range (with `back`, the old range). An address that a planned Service has or gets needs its bit.
+/// An address that is only kept does not need its bit.
 pub fn wanted_meanwhile(work: &Renumbering, survey: &Survey, back: bool) -> Vec<(IpAddr, bool)> {
     let index = Index::of(survey);
     let of_services = work.moves.iter().map(|candidate| {
@@ -179,8 +179,8 @@ pub fn wanted_meanwhile(work: &Renumbering, survey: &Survey, back: bool) -> Vec<
         let planned = index.service(candidate).filter(|service| is_the_planned(candidate, service));
         (address, planned.is_some() || index.is_listed(address))
     });
-    // After a shadow has got its final address, the IPAddress of its temporary address still exists. If the shadow was skipped,
-    // that IPAddress exists for a long time.
+    // After a shadow gets its final address, the IPAddress of its temporary address still exists. If the shadow was skipped, that
+    // IPAddress exists for a long time.
     let shadows = work.moves.iter().filter_map(|candidate| candidate.shadow.as_ref());
     let temporary = shadows.flat_map(|it| it.temporary).map(|address| (address, index.is_listed(address)));
     of_services.chain(temporary).collect()

@@ -1,8 +1,8 @@
 //! Rehearses the whole operation on a private copy: forward to the end, and a rollback from the middle.
 //!
-//! The copy is an [`Overlay`] over any store, in practice yesterday's snapshot. The steps, the executor and the journal are those
-//! of a live run. Actions that are impossible offline (flags, controllers, finalizers, nodes) are not simulated. They are assumed
-//! to be done, and listed.
+//! The copy is an [`Overlay`] over any store, in practice yesterday's snapshot. The steps, the executor and the journal are the
+//! same as in a live run. Actions that are impossible offline (flags, controllers, finalizers, nodes) are not simulated. The
+//! rehearsal assumes that these actions are done, and lists them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ pub async fn rehearse(
     let forward = Rehearsing { base: base.clone(), plan: &plan, ambient };
     let finished = forward.run(None, false, observer).await?;
     let after = Survey::read(&finished.overlay, layout, None).await?;
-    // The overlay holds every version of every object, and the rollback needs as much memory.
+    // The overlay holds every version of every object, and the rollback needs the same amount of memory.
     drop(finished.overlay);
     let middle = middle(&plan.work);
     let rolled_back = forward.run(middle, true, observer).await?;

@@ -1,4 +1,4 @@
-//! Plans moves again: the moves of Services that changed after they were planned, from their current state.
+//! Plans a move again if its Service changed after planning. The new move is planned from the current state of the Service.
 //!
 //! Changes of the previous move that do not match the new move are undone first, and their steps count as never started. The new
 //! move keeps the batch and, if possible, the addresses.
@@ -34,11 +34,11 @@ pub struct Replanned {
 }
 
 /// Compares the moves that are not retired yet with a survey. Plans a move again if its Service has changed in a way that
-/// matters. With `back`, in a rollback, only a change that would prevent the undo matters. Writes nothing. `state` returns the
-/// state of a step.
+/// matters. In a rollback (`back`), only a change that would prevent the undo matters. Writes nothing. `state` returns the state
+/// of a step.
 ///
-/// A Service that was deleted, or no longer has an address of the family, is not planned again. The second list has the Services,
-/// as `namespace/name`, that cannot be planned again because no address is free, with the error.
+/// A Service that was deleted, or no longer has an address of the family, is not planned again. The second list has the Services
+/// that cannot be planned again because no address is free. Each entry contains the Service, as `namespace/name`, and the error.
 pub fn replan(
     work: &Renumbering,
     survey: &Survey,
@@ -116,7 +116,7 @@ impl Planner<'_> {
             }
         } else {
             self.old_address(candidate, address, &mut draft);
-            // A Service cannot move if it has yet another address, which `old_address` did not accept.
+            // A Service cannot move if `old_address` did not accept its current address.
             if address != draft.made.old_address {
                 return Ok(None);
             }
@@ -288,8 +288,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Plans another undo of the flip if, in a rollback, the owner has changed the external IPs by which the Service holds its
-    /// old address.
+    /// In a rollback: plans another undo of the flip if the owner has changed the external IPs that hold the old address.
     fn hold_after(&self, candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
         if !self.back || candidate.hold != Hold::ExternalIp || holds_as_it_did(candidate, service) {
             return;
@@ -339,7 +338,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Plans the finalizer again if it was removed, because steps were skipped or a client replaced the Service.
+    /// Plans the finalizer again if it was removed. This happens if steps were skipped or if a client replaced the Service.
     fn pin(&self, candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
         let pin = candidate.step("pin");
         if !self.back && self.is_in_force(&pin) && !service.is_moving() {
@@ -348,9 +347,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns the edit that recreates the IPAddress of the old address after its shadow was deleted through the API, which
-    /// releases the address. An API server would recreate it later. The IPAddress of the new address is repaired with all other
-    /// kept IPAddresses.
+    /// Returns the edit that recreates the IPAddress of the old address after the shadow that holds this address was deleted
+    /// through the API. This deletion releases the address. Without this edit, an API server would recreate the IPAddress later.
+    /// The IPAddress of the new address is repaired with all other kept IPAddresses.
     fn released_with(&self, candidate: &Move, shadow: &str) -> Option<KeyEdit> {
         let is_held = candidate.shadow.as_ref().is_some_and(|it| it.hold_name == shadow);
         let old = candidate.old_address;

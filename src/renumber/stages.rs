@@ -1,12 +1,12 @@
 //! A renumbering as stages of steps, in the order that the cluster's storage era requires.
 //!
-//! If allocations are objects, the IPAddress objects of both addresses of a Service refer to the Service, from before its flip
-//! until its old address is retired. During this time their creation timestamps are in the future. The flip writes only the
-//! Service, so the rollback is the same protocol with the addresses exchanged. A stage that matters in only one direction does
-//! nothing in the other direction.
+//! If allocations are objects, each of the two addresses of a moving Service has an IPAddress object that refers to the Service.
+//! This is the case from before the flip until the old address is retired. During this time the creation timestamps of both
+//! IPAddress objects are in the future. The flip writes only the Service, so the rollback is the same protocol with the addresses
+//! exchanged. A stage that matters in only one direction does nothing in the other direction.
 //!
 //! A client that resolved a name just before its Service moved back uses the new address for a while. So in a rollback all
-//! batches move back first. Then the operation *lingers* once, and only after that the new addresses are removed.
+//! batches move back first. Then the operation *lingers* once. After that, it removes the new addresses.
 
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ pub(super) const VERSION: u32 = 5;
 enum Part {
     Prepare,
     Flags,
-    /// Reserves all addresses at once if allocations are objects; in the bitmap era, the addresses of one batch.
+    /// If allocations are objects, reserves all addresses together. In the bitmap era, reserves the addresses of one batch.
     Reserve,
     OpenRange,
     Overlap,

@@ -1,5 +1,5 @@
-//! Sweeps: moves of Services that were created in the old range after planning. These Services are moved and held like all
-//! others, in batches of their own after all planned batches.
+//! Sweeps: moves of Services that were created in the old range after planning. These Services are moved and held like all other
+//! Services. They have their own batches after all planned batches.
 //!
 //! Until the API servers' own ServiceCIDR has the new range, the allocator gives new Services addresses of either range
 //! (`pkg/registry/core/service/ipallocator/cidrallocator.go`, v1.36.3).
@@ -74,7 +74,7 @@ pub fn sweep(work: &Renumbering, survey: &Survey) -> Result<Option<Sweep>, PlanE
         return Ok(None);
     }
     let no_external_ip = work.shadows_only.then_some(AS_PLANNED);
-    // Services that do not support the requested hold must not block the others; a later sweep gives them shadows.
+    // Services that do not support the requested hold must not block other Services. A later sweep gives them shadows.
     let by = |hold: Option<Hold>| {
         move |service: &&ServiceRecord| matches!(choose(service, hold, no_external_ip), Choice::Hold(..))
     };

@@ -19,7 +19,7 @@ pub struct Tiers {
     pub names: Vec<String>,
     /// The source of a Service's tier.
     pub source: TierSource,
-    /// The tier of Services that the source does not list. Without a default, such a Service stops the plan.
+    /// The tier of Services that the source does not list. If there is no default, a plan with such a Service is refused.
     pub default: Option<String>,
 }
 

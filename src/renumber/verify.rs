@@ -63,7 +63,7 @@ pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Op
             Phase::Held => held,
             Phase::Retired => retired,
         };
-        // A Service that was deleted, or got another address, before its move is not counted as waiting.
+        // A Service that was deleted or got another address before its move is not counted as waiting.
         let is_there =
             || cluster.index.service(candidate).is_some_and(|service| is_the_planned(candidate, service));
         let is_counted = phase != Phase::Waiting || is_there();

@@ -72,7 +72,7 @@ impl Default for Settings {
 
 /// A live cluster: its etcd and its API, verified to belong to the same cluster.
 pub struct Session {
-    /// Reports to the user, and asks the user.
+    /// Reports to the user, and asks questions.
     pub voice: Voice,
     /// The etcd of the cluster.
     pub store: Arc<LiveEtcd>,
@@ -92,7 +92,7 @@ pub struct Session {
 pub enum Api {
     /// The API answers.
     Answers(Box<Cluster>),
-    /// The API does not answer and is not asked. Each wait takes this fixed time instead.
+    /// The API does not answer, and the session sends no requests to it. Each wait takes this fixed time instead.
     Silent(Duration),
 }
 
@@ -121,8 +121,8 @@ impl Session {
         Self::with(voice, (store, layout), api, served, settings).await
     }
 
-    /// Starts a session with etcd only. Each wait takes `pause`, instead of asking an API server. Fails if an API server answers;
-    /// `answers` is its address.
+    /// Starts a session with etcd only. The session sends no requests to an API server, so each wait takes the fixed time
+    /// `pause`. Fails if an API server answers; `answers` is the address of this server.
     pub async fn open_without_api(
         voice: Voice,
         (store, layout): (Arc<LiveEtcd>, Layout),

@@ -11,13 +11,13 @@ use crate::operation::Event;
 
 /// The progress of the running work, counted from the events of the executor.
 pub trait Progress: Send {
-    /// Counts an event. Returns whether a subject reached its goal by this event.
+    /// Counts an event. Returns whether the event shows that a subject has reached its target state.
     fn note(&mut self, event: &Event<'_>, now: Instant) -> bool;
 
-    /// Returns how many subjects have reached their goal, and the total.
+    /// Returns how many subjects have reached their target state, and the total number of subjects.
     fn reached(&self) -> (usize, usize);
 
-    /// Returns after how many subjects to print a progress line; `None` if each batch prints one.
+    /// Returns the number of subjects after which to print a progress line; `None` to print a progress line for each batch.
     fn line_after(&self) -> Option<usize>;
 
     /// Returns the figures as text: `150 of 600 Services moved (25 %), 12.5 a second, 36 s left`.

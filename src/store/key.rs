@@ -111,7 +111,7 @@ impl KeyRange {
         self.end.as_ref()
     }
 
-    /// Whether the range contains a key.
+    /// Returns whether the range contains a key.
     pub fn contains(&self, key: &[u8]) -> bool {
         key >= self.start.as_bytes() && self.end.as_ref().is_none_or(|end| key < end.as_bytes())
     }

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use super::{Action, Change, CommitError, Entry, Expected, Guard, Key, Revision, Transaction};
 
 impl Expected {
-    /// Whether the key has the expected state. `found` is the compared revision; `None` if the key does not exist.
+    /// Returns whether the key has the expected state. `found` is the compared revision; `None` if the key does not exist.
     fn holds(self, found: Option<Revision>) -> bool {
         match self {
             Self::Absent => found.is_none(),
@@ -26,7 +26,7 @@ impl Guard {
         }
     }
 
-    /// Whether the precondition holds. `entry` is the current entry of its key; `None` if the key does not exist.
+    /// Returns whether the precondition holds. `entry` is the current entry of its key; `None` if the key does not exist.
     pub fn holds(&self, entry: Option<&Entry>) -> bool {
         self.expected().holds(self.found(entry))
     }
@@ -49,9 +49,10 @@ impl Guard {
 }
 
 impl Transaction {
-    /// Rejects a transaction that no store can execute. The transaction has no changes, a key in two changes (etcd:
-    /// `duplicate key given in txn request`), or an empty key (etcd: `key is not provided`). Or it has an expected revision below
-    /// 1 (which means "the key is absent" to etcd), or deletes a key that is expected to be absent.
+    /// Rejects a transaction that no store can execute. This is a transaction with no changes, with a key in two changes (etcd:
+    /// `duplicate key given in txn request`), or with an empty key (etcd: `key is not provided`). It is also a transaction with
+    /// an expected revision below 1 (which means "the key is absent" to etcd), or with the deletion of a key that is expected to
+    /// be absent.
     pub(super) fn validate(&self) -> Result<(), CommitError> {
         let refuse = |reason: String| Err(CommitError::Refused { reason });
         if self.changes.is_empty() {

@@ -53,9 +53,9 @@ fn of_aggregated(value: &[u8]) -> Result<Vec<Named>, WireError> {
     Ok(object.spec.and_then(|spec| spec.service).and_then(named).into_iter().collect())
 }
 
-/// Reads the Service of a conversion webhook in a CustomResourceDefinition. Few definitions have a webhook, and they can be
-/// large, so a text without the word is not parsed. API servers store them as v1beta1, which has the webhook in another field
-/// (`pkg/controlplane/apiserver/apiextensions.go`, v1.36.3).
+/// Reads the Service of a conversion webhook in a CustomResourceDefinition. Few definitions have a webhook, and a definition can
+/// be large. So a text without the word `Webhook` is not parsed. API servers store definitions as v1beta1, which has the webhook
+/// in another field (`pkg/controlplane/apiserver/apiextensions.go`, v1.36.3).
 fn of_custom(value: &[u8]) -> Result<Vec<Named>, WireError> {
     if std::str::from_utf8(value).is_ok_and(|text| !text.contains("Webhook")) {
         return Ok(Vec::new());

@@ -1,8 +1,8 @@
 //! Where a cluster stores its Service allocations: three eras, detected from the existing keys.
 //!
 //! The feature gates `MultiCIDRServiceAllocator` and `DisableAllocatorDualWrite` select the era. etcd does not contain the gates,
-//! but shows their effect (`pkg/registry/core/rest/storage_core.go`, v1.36.3). The version of the API server does not select it:
-//! gates can be switched, and `--emulated-version` changes their defaults.
+//! but shows their effect (`pkg/registry/core/rest/storage_core.go`, v1.36.3). The version of the API server does not select the
+//! era: gates can be switched, and `--emulated-version` changes their defaults.
 
 use std::collections::HashSet;
 use std::fmt;

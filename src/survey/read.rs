@@ -120,7 +120,7 @@ async fn find_prefix(store: &dyn ReadStore) -> Result<String, SurveyError> {
     Ok(found)
 }
 
-/// A survey during the read, and what its reader needs besides.
+/// A survey that is being read, and other data that the reader needs.
 struct Reader {
     survey: Survey,
     prefixes: [String; 6],

@@ -39,7 +39,7 @@ pub struct Survey {
     pub kubeadm: Option<KubeadmConfig>,
     /// `clusterDNS` in the kubelet configuration that kubeadm distributes.
     pub cluster_dns: Vec<String>,
-    /// Whether NodeLocal DNSCache is installed, by its DaemonSet.
+    /// Whether NodeLocal DNSCache is installed: its DaemonSet exists.
     pub has_node_local_dns: bool,
     /// Service ranges that Calico announces: name of each BGPConfiguration, and its `spec.serviceClusterIPs`.
     pub announced: Vec<(String, serde_json::Value)>,
@@ -310,8 +310,8 @@ impl Survey {
         self.unreadable.iter().filter(is_one).collect()
     }
 
-    /// Returns whether a Service is the cluster's DNS: by name or label, or, in `kube-system`, by the address that kubelets get
-    /// from kubeadm.
+    /// Returns whether a Service is the cluster's DNS. The Service must be in `kube-system`. It is identified by its name, by its
+    /// label, or by the address that kubelets get from kubeadm.
     pub fn is_cluster_dns(&self, service: &ServiceRecord) -> bool {
         let is_given = |address: &IpAddr| self.cluster_dns.iter().any(|text| text.parse() == Ok(*address));
         service.is_named_as_dns()
@@ -325,8 +325,8 @@ impl Survey {
         place.is_ok()
     }
 
-    /// Returns the ranges from which Services get addresses, without duplicates. These are the ranges of the ServiceCIDRs; in the
-    /// bitmap era those of the RangeAllocations.
+    /// Returns the ranges from which Services get addresses, without duplicates. These are the ranges of the ServiceCIDRs. In the
+    /// bitmap era, they are the ranges of the RangeAllocations.
     pub fn service_ranges(&self) -> Vec<ServiceCidr> {
         let mut ranges: Vec<ServiceCidr> = match self.era.era {
             super::Era::Bitmap => self.bitmaps.iter().filter_map(BitmapRecord::cidr).collect(),

@@ -22,7 +22,7 @@ pub enum Form {
     Range,
     /// A zone of reverse DNS lookups, as in `96.10.in-addr.arpa`.
     ReverseZone,
-    /// A name that contains the address with dashes, as in `10-96-0-10.shop.pod`. CoreDNS answers such a name with the address.
+    /// A name that contains the address with dashes, as in `10-96-0-10.shop.pod`. CoreDNS resolves this name to the address.
     DashedName,
 }
 

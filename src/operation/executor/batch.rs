@@ -1,4 +1,4 @@
-//! Rolls one batch back, so that the operation is again in its state before the batch.
+//! Rolls one batch back, so that the operation is again in the state before the batch.
 
 use super::{Executor, Failure, Report};
 use crate::operation::OperationError;

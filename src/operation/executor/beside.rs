@@ -1,6 +1,6 @@
 //! Runs stages concurrently with a stage that only waits, so that waits overlap.
 //!
-//! If the waiting stage or one of the other stages fails, both sides stop: running steps finish, and waits are cancelled.
+//! If any of these stages fails, all of them stop: running steps finish, and waits are cancelled.
 
 use super::stage::{Direction, StageRunner};
 use super::{Failure, Report};
@@ -17,7 +17,7 @@ pub(super) fn count<E: Effect>(work: &dyn Work<Effect = E>, stages: &[Stage]) ->
     if count > 0 && work.steps(waiting).iter().all(only_waits) { count } else { 0 }
 }
 
-/// Runs a stage that only waits, and concurrently the other stages, one after another.
+/// Runs a stage that only waits. During the wait, runs the other stages, one after the other.
 pub(super) async fn carry_out<E: Effect>(
     runner: &StageRunner<'_, E>,
     work: &dyn Work<Effect = E>,
@@ -43,7 +43,7 @@ pub(super) async fn carry_out<E: Effect>(
         Ok(())
     };
     let outcome = match tokio::join!(waits, beside) {
-        // If both sides failed, leaves out the error of the side that was only stopped because of the other side.
+        // If both futures fail, one of them may only have been stopped. Returns the error of the other future.
         (Err(first), Err(second)) => Err(if first.is_stopped() { second } else { first }),
         (first, second) => first.and(second),
     };

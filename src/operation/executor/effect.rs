@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 struct Retries(u32);
 
 impl<E: Effect> StepRunner<'_, E> {
-    /// Executes or undoes an effect. If the journal does not contain its outcome, first observes whether the effect is in force.
+    /// Executes or undoes an effect. If the journal does not contain its outcome, first observes whether the effect is done.
     pub(super) async fn effect(&self, step: &Step<E>, effect: &E, back: bool) -> Result<(), OperationError> {
         self.make_sure_of_guards().await?;
         let records = |step: &StepId| lock(&self.journal).find(step).cloned();
@@ -88,7 +88,7 @@ impl<E: Effect> StepRunner<'_, E> {
         }
     }
 
-    /// Returns the result of the effect, if the effect is in force.
+    /// Returns the result of the effect, if the effect is done.
     async fn found(&self, doing: &Doing<'_, E>) -> Result<Option<Value>, OperationError> {
         let mut retries = Retries::default();
         loop {

@@ -46,9 +46,8 @@ impl Place {
     }
 }
 
-/// Checks the gates before a batch: `stages` starts with the first stage of the batch. Does not check the gates before the first
-/// batch, unless that batch runs again. Does not check them either if the batch has started: a resumed operation first finishes
-/// its batch.
+/// Checks the gates before a batch; `stages` starts with the first stage of this batch. Checks no gates before the first batch,
+/// unless that batch runs again. Checks no gates if the batch has already started: a resumed operation first finishes its batch.
 pub(super) async fn ask<E: Effect>(
     checkpoint: &dyn Checkpoint,
     runner: &StageRunner<'_, E>,

@@ -1,8 +1,8 @@
 //! Decides which steps of a stage can run concurrently.
 //!
 //! Steps with the same subject keep their order. Steps that write the same key also keep their order, because they would only
-//! conflict. A step without a subject, a wait, a manual step and the point of no return run alone: every step before them has
-//! ended, and no step after them has started.
+//! conflict. Some steps run alone: a step without a subject, a wait, a manual step, and the point of no return. Such a step
+//! starts after every earlier step has ended, and no later step starts before it has ended.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

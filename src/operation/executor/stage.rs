@@ -32,8 +32,8 @@ pub(super) struct Skipped {
     subjects: HashSet<String>,
     /// Number of these subjects that no earlier run had skipped.
     new: usize,
-    /// For each batch, the revision at which its last step was done, without waits. The waits of a batch are for its own steps
-    /// only.
+    /// For each batch, the revision at which its last step was done. Waits do not count. The waits of a batch are only for the
+    /// steps of this batch.
     newest: HashMap<Option<usize>, Revision>,
 }
 
@@ -219,7 +219,7 @@ impl<E: Effect> StageRunner<'_, E> {
             return Ok(Outcome::Nothing);
         }
         let is_wait = matches!(step.action, Action::Wait(_)) && !step.is_for_the_way_back();
-        // A retried step can be done later than a wait that the next steps rely on. Such a wait is repeated.
+        // A retried step can be done later than a wait that the next steps rely on. Then the wait is repeated.
         let is_owed = is_wait && self.step_runner.done_at(&step.id) < lock(left).newest.get(&batch).copied();
         if !step.is_for_the_way_back() && (is_owed || self.step_runner.state(&step.id) != Some(State::Done)) {
             self.step_runner.tell_started(step, false);
@@ -304,12 +304,11 @@ impl<E: Effect> StageRunner<'_, E> {
         order
     }
 
-    /// Returns whether a rollback need not repeat a wait. `earlier` are the steps of its stage that are undone before the
-    /// wait, `later` the steps that are undone after it.
+    /// Returns whether a rollback can skip a wait. `earlier` are the steps of the same stage that are undone before the wait.
+    /// `later` are the steps that are undone after the wait.
     ///
-    /// The undo of a later step can delete the object that the wait is for. So a wait that ran is not repeated once every
-    /// later step is undone. It is not repeated either if the undo of a later step has started and no earlier step was
-    /// undone since the wait.
+    /// The undo of a later step can delete the object that the wait is for. So a rollback skips a wait that already ran in two
+    /// cases: every later step is undone, or the undo of a later step has started and no earlier step was undone since the wait.
     fn is_over(
         &self,
         wait: &Step<E>,

@@ -33,7 +33,7 @@ impl fmt::Display for State {
 }
 
 impl State {
-    /// Returns whether the effect of the step is in force: the step is done, and its undo is not complete.
+    /// Returns whether the effect of the step still applies: the step is done, and its undo is not complete.
     pub fn is_in_force(self) -> bool {
         matches!(self, Self::Done | Self::UndoStarted | Self::UndoFailed)
     }
@@ -74,8 +74,8 @@ pub struct Record {
     /// Why the step failed, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The state before the effect started, for the rollback of the effect. Boxed, because most steps have none and a journal has
-    /// many steps.
+    /// The state before the effect started, for the rollback of the effect. Boxed, because a journal has many steps and most
+    /// steps have no such state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Box<Value>>,
     /// The result of the effect, such as a uid or the id of a change.

@@ -30,7 +30,7 @@ pub struct Returning {
 }
 
 impl Journal {
-    /// Returns the batch that is being rolled back, if one is.
+    /// Returns the batch that is being rolled back; `None` if no batch is being rolled back.
     pub fn returning(&self) -> Option<&Returning> {
         self.returning.as_ref()
     }

@@ -91,8 +91,9 @@ impl fmt::Display for Status {
 }
 
 impl Summary {
-    /// Returns the current status of the operation, as every command shows it. `is_being_undone`: whether a step was undone,
-    /// other than together with its batch. `is_leased`: whether a process holds the operation lease for this operation.
+    /// Returns the current status of the operation, as every command shows it. `is_being_undone`: whether a step was undone in a
+    /// rollback of the whole operation; a rollback of a batch does not count. `is_leased`: whether a process holds the operation
+    /// lease for this operation.
     pub fn status_now(&self, is_being_undone: bool, is_leased: bool) -> Status {
         let is_back = is_being_undone || self.returning.is_some() || self.back;
         match self.status {

@@ -28,13 +28,13 @@ pub struct Summary {
     pub started: i64,
     /// The status that was recorded last. [`Self::status_now`] returns the current status.
     pub status: Status,
-    /// The open manual step, while the operation waits for one.
+    /// The open manual step, while the operation waits for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manual_step: Option<String>,
     /// The user that started the operation, as in `alice@cp-1`, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// Whether the last process that ran the operation rolled back all of it.
+    /// Whether the last process that ran the operation ran it as a rollback of the whole operation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub back: bool,
     /// Time of the change to this status, in seconds since 1970; `None` while the operation runs.

@@ -33,8 +33,8 @@ impl<'a> EtcdRecord<'a> {
         Self { store, cluster: cluster.to_string(), operation: operation.to_string(), at: None }
     }
 
-    /// Sets the revision at which [`ReadLedger::read_all`] reads. Its parts are then consistent with other reads at that revision
-    /// while the operation runs. [`ReadLedger::read`] always returns the newest value.
+    /// Sets the revision at which [`ReadLedger::read_all`] reads. The returned parts are then consistent with other reads at that
+    /// revision, even while the operation runs. [`ReadLedger::read`] always returns the newest value.
     #[must_use]
     pub fn at(self, at: Option<Revision>) -> Self {
         Self { at, ..self }
@@ -57,8 +57,8 @@ pub struct EtcdLedger<'a> {
 }
 
 impl<'a> EtcdLedger<'a> {
-    /// Returns the ledger of a cluster's operation. Every write has the preconditions `guards`; on a live cluster, the
-    /// precondition of the operation lease ([`crate::operation::Lock::guard`]).
+    /// Returns the ledger of a cluster's operation. Every write has the preconditions `guards`. On a live cluster, `guards` must
+    /// contain the precondition of the operation lease ([`crate::operation::Lock::guard`]).
     pub fn new(store: &'a dyn WriteStore, cluster: &str, operation: &str, guards: &[Guard]) -> Self {
         Self { store, record: EtcdRecord::new(store, cluster, operation), guards: guards.to_vec() }
     }

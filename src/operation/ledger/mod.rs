@@ -55,7 +55,7 @@ pub struct PartChange {
     pub action: Action,
 }
 
-/// The kinds of parts that an operation has many of.
+/// The kinds of parts that can occur several times in one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parts {
     /// Every [`Part::Amendment`], in order.
@@ -93,8 +93,8 @@ pub trait ReadLedger: Send + Sync {
 /// Revisions increase with each write, across all parts: of two parts, the part with the lower revision was written first.
 #[async_trait]
 pub trait Ledger: ReadLedger {
-    /// Changes parts, and in the same write the store that contains the ledger: all or nothing. Returns the revision of the
-    /// change.
+    /// Changes parts, and executes the transaction `with` in the store that contains the ledger. One write makes all these
+    /// changes, or none of them. Returns the revision of the write.
     ///
     /// Fails with [`OperationError::LockLost`] if this process no longer holds the operation. Fails with
     /// [`CommitError`](crate::store::CommitError) on a conflict, or when the answer was lost.

@@ -1,4 +1,4 @@
-//! The operation lease in etcd: only one operation runs on a cluster at a time, on any machine.
+//! The operation lease in etcd: only one operation runs on a cluster at a time, even if netsurgeon runs on several machines.
 //!
 //! ```text
 //! /netsurgeon/CLUSTER/lock      holder, since when, for which operation; expires with its etcd lease
@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Extra time after the reported expiry of a lease: etcd reports whole seconds, and expires leases twice a second
 /// (`expireExpiredLeases`, `server/lease/lessor.go`, v3.6.16).
 const GRACE: Duration = Duration::from_secs(3);
-/// Number of keep-alives per TTL. If one fails, the next can still renew the lease.
+/// Number of keep-alives per TTL. If a keep-alive fails, the next keep-alive can still renew the lease.
 const BEATS: u32 = 3;
 
 /// The operation lease and its holder, for the message to another client.
@@ -55,7 +55,8 @@ impl fmt::Display for Held {
     }
 }
 
-/// The operation lease, held by this process. Dropping this value lets the lease expire; [`Self::release`] releases it at once.
+/// The operation lease, held by this process. If this value is dropped, the lease expires after its TTL. [`Self::release`]
+/// releases the lease immediately.
 pub struct Lock {
     store: Arc<dyn LeaseStore>,
     key: Key,
@@ -98,8 +99,8 @@ impl Lock {
     /// at most for its remaining TTL: a live holder renews the lease in this time. Calls `waiting` with the holder about once a
     /// second.
     ///
-    /// Fails with [`OperationError::Locked`] at once if the lease is held for another operation or has no etcd lease. Fails with
-    /// the same error as soon as the holder renews the lease.
+    /// Fails immediately with [`OperationError::Locked`] if the lease is held for another operation or has no etcd lease. Fails
+    /// with the same error as soon as the holder renews the lease.
     pub async fn acquire_after(
         store: Arc<dyn LeaseStore>,
         cluster: &str,
@@ -145,7 +146,8 @@ impl Lock {
             let change = Change { key, expected, action: Action::Delete };
             let transaction = Transaction { guards: Vec::new(), changes: vec![change] };
             match store.commit(&transaction).await {
-                // Revoked only after the delete. Otherwise the revoke could end the lease of a key that changed since the read.
+                // The etcd lease is revoked only after the delete. Otherwise the revoke could end the lease of a key that changed
+                // since the read.
                 Ok(_) if entry.lease != 0 => drop(store.revoke(LeaseId(entry.lease)).await),
                 // The call of `acquire` below reports the current holder.
                 Ok(_) | Err(CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. }) => {}
@@ -212,8 +214,9 @@ impl Lock {
         self.keeping.until_lost().await
     }
 
-    /// Waits until another holder has the Kubernetes Lease of the cluster, and returns the reason. Waits forever if no such Lease
-    /// was added. After this loss etcd still accepts the writes of this process: the new holder has no access to etcd.
+    /// Waits until another holder has the Kubernetes Lease of the cluster, and returns the reason. Waits forever if no Kubernetes
+    /// Lease was added. After this loss, etcd still accepts the writes of this process, because the new holder has no access to
+    /// etcd.
     pub async fn until_lease_lost(&self) -> String {
         match &self.beside {
             Some(beside) => beside.until_lost().await,
@@ -240,8 +243,8 @@ struct Keeper {
     created: Revision,
     lease: LeaseId,
     ttl: Duration,
-    /// Time at which the etcd lease expires by this machine's clock. Counted from before the request, so that etcd does not
-    /// expire the lease earlier.
+    /// Time at which the etcd lease expires by this machine's clock. The TTL counts from before the request was sent, so etcd
+    /// does not expire the lease earlier.
     good_until: Instant,
 }
 

@@ -1,5 +1,6 @@
-//! Repairs for Services that no longer move, before their flip. Their shadows are removed first, because an API server may have
-//! released the addresses of the shadows. Then the finalizer of the Service is removed.
+//! Repairs for Services that no longer move because they were deleted or changed before their flip. The shadows of a Service are
+//! removed first, because an API server may have released the addresses of the shadows. Then the finalizer of the Service is
+//! removed.
 
 use super::{Watch, as_seen, is_the_planned, repair_of};
 use crate::operation::{Repair, State, StepId};

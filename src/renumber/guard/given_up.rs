@@ -1,5 +1,5 @@
-//! Services that a rollback gives up. A Service that was deleted or recreated after planning cannot get its old address back. The
-//! objects that netsurgeon created for the Service are removed, and none of its steps remains to be undone.
+//! Services that a rollback cannot move back. A Service that was deleted or recreated after planning cannot get its old address
+//! back. The objects that netsurgeon created for the Service are removed. Then no step of the Service remains to be undone.
 
 use std::collections::HashMap;
 
@@ -10,8 +10,8 @@ use crate::renumber::steps::Step;
 use crate::survey::{Era, Layout, Survey};
 
 /// Returns, for each deleted or recreated Service, the steps that can no longer be undone, and the repair that replaces these
-/// steps. Shadows are removed first, one at a time, with an empty list of steps; call this function again afterwards. `now` is in
-/// seconds since 1970.
+/// steps. If the Service still has shadows, the repair removes only one shadow, and the list of steps is empty. Then call this
+/// function again. `now` is in seconds since 1970.
 pub fn given_up(
     work: &Renumbering,
     survey: &Survey,
@@ -41,7 +41,7 @@ pub fn given_up(
     gone.into_iter().filter_map(with_steps).collect()
 }
 
-/// Returns whether a step was started and not undone, as in the executor.
+/// Returns whether a step was started and not undone. The executor uses the same condition.
 fn is_to_be_undone(step: &Step, state: &impl Fn(&StepId) -> Option<State>) -> bool {
     // The linger step belongs to no Service.
     !step.is_for_the_way_back() && state(&step.id).is_some() && state(&step.id) != Some(State::UndoDone)

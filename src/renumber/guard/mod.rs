@@ -35,8 +35,8 @@ use crate::wire::Value;
 pub const REPAIRS: &[&str] =
     &["address-kept", "hold-put-back", "hold-by-name", "hold-given-up", "shadow-put-back", "shadow-follows"];
 
-/// Largest accepted clock skew, in seconds, of an API server ahead of this host. The creation timestamps of kept objects are
-/// weeks in the future.
+/// Maximum time, in seconds, by which the clock of an API server may be ahead of this host's clock. The creation timestamps of
+/// kept objects are weeks in the future.
 const CLOCKS_DIFFER: i64 = 60 * 60;
 
 /// Result of a check by the guard: repairs and findings.
@@ -78,7 +78,7 @@ pub fn watch(
     for candidate in &work.moves {
         let is_moved = candidate.has_moved(&state);
         if !is_moved {
-            // The deletion of the Service may have released an address that its shadows have; a finalizer prevents this.
+            // Without the finalizer, a deletion of the Service releases addresses that its shadows may still have.
             watched.repairs.extend(guard.deserted(candidate, is_the_planned));
         }
         if !is_moved || state(&candidate.step("retire")).is_some() {
@@ -283,8 +283,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Returns the repair that retires a Service that the planned `retire` step cannot retire; `None` if the planned step is
-    /// enough.
+    /// Returns the repair for a Service that the planned `retire` step cannot retire; `None` if the planned step is enough.
     fn stray(&self, candidate: &Move) -> Option<Settled> {
         let found = self.index.service(candidate);
         let is_as_held = |service: &ServiceRecord| match candidate.shadow {
@@ -306,8 +305,9 @@ impl<'a> Watch<'a> {
         Some(Settled::Rest(self.retired(candidate, says, edits)))
     }
 
-    /// Returns the edit that removes the external IPs of a hold: from a Service that was recreated and is held by its name, or
-    /// from a Service that its owner has changed. For a Service with shadows, the edit removes the finalizer instead.
+    /// Returns the edit that removes the external IPs of a hold. It applies to a recreated Service, which holds the old address
+    /// because it has the planned name, and to a Service that its owner has changed. For a Service with shadows, the edit removes
+    /// the finalizer instead.
     fn let_go(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
         if candidate.shadow.is_some() {
             return (service.uid == candidate.uid).then(|| self.compiler.pinned(candidate, false));
@@ -318,8 +318,8 @@ impl<'a> Watch<'a> {
         is_held.then(|| self.compiler.route_no_more(candidate, service, &addresses))
     }
 
-    /// Returns the edit that restores the traffic policy of a Service whose owner replaced the external IP that held its old
-    /// address.
+    /// Returns the edit that restores the traffic policy of a Service. It applies if the owner has replaced the external IP that
+    /// held the old address.
     fn with_its_own_policy(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
         let has_ours = candidate.shadow.is_none()
             && service.uid == candidate.uid
@@ -366,8 +366,8 @@ impl<'a> Watch<'a> {
         Some(Settled::Rest(self.retired(candidate, format!("`{new}` is no longer reserved"), edits)))
     }
 
-    /// Returns the repair for a Service that was deleted or no longer has an address. First its shadows are removed, one at a
-    /// time, then the IPAddress of its old address.
+    /// Returns the repair for a Service that was deleted or no longer has an address. The repair first removes the Service's
+    /// shadows, one at a time. Then it removes the IPAddress of the old address.
     fn gone(&self, candidate: &Move, found: Option<&ServiceRecord>) -> Seen {
         let what = if found.is_some() { "no longer has an address" } else { "was deleted" };
         let (shadow, edits) = self.first_shadow(candidate).unzip();

@@ -17,10 +17,10 @@ use crate::wire::edit::{Condition, FieldChange};
 use crate::wire::{Field, FieldEdit, Value};
 
 impl LiveEnvironment<'_> {
-    /// Computes the change that sets the bits of a batch or, in a rollback, clears them. A set bit without a Service counts as
-    /// reserved by the operation: an API server may have left it. A bit of another Service is not changed. Forward, the change is
-    /// refused, with the name of the other Service. In a rollback, the bit stays set: its address was allocated again after the
-    /// planned Service was deleted.
+    /// Computes the change that sets the bits of a batch or, in a rollback, clears them. If a bit is already set and no Service
+    /// has the address, the bit counts as reserved by the operation: an API server may have left the bit set. A bit of another
+    /// Service is not changed. In the forward direction, the change is then refused, and the error names the other Service. In a
+    /// rollback, the bit stays set, because the address was allocated again after the planned Service was deleted.
     pub(super) async fn reserved_bits(&self, batch: usize, back: bool) -> Result<Applied, Fault> {
         let failed = |text: String| Fault::Halt(format!("the RangeAllocation cannot be read: {text}"));
         let layout = Layout::new(&self.work.prefix);
@@ -28,7 +28,7 @@ impl LiveEnvironment<'_> {
         let mut swap = compiler.bits_of(batch, back);
         let survey =
             Survey::read(self.store, &layout, None).await.map_err(|error| failed(error.to_string()))?;
-        // Without a RangeAllocation of the new range, the change is refused later, with the reason.
+        // If there is no RangeAllocation with the new range, the change is refused later, and the error contains the reason.
         let found = survey.address_bitmap(self.work.family).filter(|it| it.cidr() == Some(self.work.to));
         let Some(found) = found else { return Ok(Applied::Changes(Box::new(swap))) };
         let capacity = compiler.bitmap_capacity();

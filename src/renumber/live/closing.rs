@@ -58,7 +58,7 @@ impl LiveEnvironment<'_> {
     }
 
     /// Closes the old range, and waits until the API servers' own ServiceCIDR has the new range. The old ServiceCIDR is deleted
-    /// after its last address.
+    /// after its last address is deleted.
     pub(super) async fn replace_range(&self) -> Result<(), Fault> {
         self.close_old_range().await?;
         let until = "ServiceCIDR `kubernetes` has the new range and is ready";

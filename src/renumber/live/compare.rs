@@ -9,8 +9,8 @@ const OF_THE_SERVER: [&str; 4] =
 /// Path of the selector. It is compared as a whole, because an additional term selects other Pods.
 const SELECTOR: &str = "spec.selector";
 
-/// Returns a message about the first field of a manifest in which the object differs. Returns `None` if the object has all values
-/// of the manifest. Other values of the object are treated as defaults.
+/// Returns a message about the first field that differs between the manifest and the object. Returns `None` if the object has all
+/// values of the manifest. Other values of the object are treated as defaults.
 pub(super) fn difference(manifest: &Value, object: &Value) -> Option<String> {
     differs("", manifest, object)
 }

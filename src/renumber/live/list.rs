@@ -11,8 +11,8 @@ use crate::renumber::effect::List;
 const ATTEMPTS: usize = 10;
 
 impl LiveEnvironment<'_> {
-    /// Adds items to a list and removes other items; with `back`, the reverse. Does nothing if the list already matches, or does
-    /// not exist.
+    /// Adds items to a list and removes other items. With `back`, does the reverse. Does nothing if the list already matches, or
+    /// does not exist.
     pub(super) async fn change_list(&self, list: &List, back: bool) -> Result<(), Fault> {
         let object = ObjectRef::new(&list.api_version, &list.kind, None, &list.name);
         let (with, without) = if back { (&list.without, &list.with) } else { (&list.with, &list.without) };

@@ -51,8 +51,8 @@ impl LiveEnvironment<'_> {
         Ok(())
     }
 
-    /// Checks that no Service is left that was deleted while a finalizer kept it, and deletes such a Service again. If the
-    /// deletion is refused, the operation continues, because the Service has moved anyway.
+    /// Checks that no Service remains whose deletion was delayed by a finalizer. Deletes such a Service again. If the deletion is
+    /// refused, the operation continues, because the Service has moved anyway.
     pub(super) async fn deleted_are_gone(
         &self,
         moves: impl Iterator<Item = &Move>,
@@ -96,7 +96,7 @@ impl LiveEnvironment<'_> {
         }
     }
 
-    /// Reads a shadow. Returns `None` also for a shadow that is being deleted: the garbage collector may have deleted its
+    /// Reads a shadow. Also returns `None` for a shadow that is being deleted: the garbage collector may have deleted its
     /// EndpointSlices, and no controller recreates them.
     async fn stored(&self, namespace: &str, name: &str) -> Result<Option<ServiceRecord>, WaitStatus> {
         let found = self.record(namespace, name).await?;
@@ -119,8 +119,8 @@ impl LiveEnvironment<'_> {
     }
 }
 
-/// Deletes a Service again that has a deletion timestamp and no finalizer. Returns the error if a policy, a webhook or the API
-/// refuses the deletion.
+/// Repeats the deletion of a Service that has a deletion timestamp but no finalizer. Returns the error if a policy, a webhook or
+/// the API refuses the deletion.
 pub async fn delete_again(cluster: &Cluster, candidate: &Move) -> Result<Option<ClusterError>, ClusterError> {
     let object = ObjectRef::new("v1", "Service", Some(&candidate.namespace), &candidate.name);
     match cluster.delete(&object, Some(&candidate.uid)).await {

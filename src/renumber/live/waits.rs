@@ -142,9 +142,9 @@ impl LiveEnvironment<'_> {
         }
     }
 
-    /// Checks that every API server is ready. Its cache must have the objects of these moves as they are in etcd now. The objects
-    /// are the Services, their shadows, and their IPAddress objects. An API server with an older Service in its cache would treat
-    /// the changed address as broken. Its repair loop would delete and recreate the address (`syncService`,
+    /// Checks that every API server is ready, and that its cache has the current objects of these moves. The objects are the
+    /// Services, their shadows, and their IPAddress objects. An API server with an older Service in its cache would treat the
+    /// changed address as broken. Its repair loop would delete and recreate the address (`syncService`,
     /// `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3).
     async fn api_servers_have_seen(&self, moves: &[Move]) -> Result<(), WaitStatus> {
         let clients = self.ready_api_servers().await?;
@@ -214,8 +214,9 @@ pub(super) fn is_ready(range: &Value) -> bool {
     conditions.is_some_and(|conditions| conditions.iter().any(ready))
 }
 
-/// Names the API servers that have an unexpired Lease, but are not ready. `ready` is the number of ready API servers. A frozen
-/// API server is removed from the EndpointSlice after 15 s. Its Lease lasts an hour, unless the API server shuts down gracefully.
+/// Returns a message that names the API servers that have an unexpired Lease but are not ready. `ready` is the number of ready
+/// API servers. A frozen API server is removed from the EndpointSlice after 15 s. Its Lease lasts an hour, unless the API server
+/// shuts down gracefully.
 fn missing(leases: Vec<ApiServerLease>, without: &BTreeSet<String>, ready: usize) -> Option<String> {
     let newest = leases.iter().filter_map(|lease| lease.renewed).max();
     let is_counted = |lease: &ApiServerLease| {

@@ -303,7 +303,7 @@ fn map_addresses(
     Ok(remap(&options.to, capacity(survey, &options.to), taken, &wanted)?)
 }
 
-/// Returns how many addresses of the range can be allocated; with a bitmap, as many as the bitmap has bits.
+/// Returns how many addresses of the range can be allocated. With a bitmap, this is the number of bits of the bitmap.
 pub(super) fn capacity(survey: &Survey, to: &ServiceCidr) -> u128 {
     if survey.era.era == Era::Objects { to.capacity() } else { to.bitmap_capacity() }
 }
@@ -339,7 +339,7 @@ pub fn flag(survey: &Survey) -> Vec<ServiceCidr> {
     }
 }
 
-/// Returns the ServiceCIDRs of the family that API servers do not create from their flag.
+/// Returns the ServiceCIDRs of the family, except the ServiceCIDRs that API servers create from their flag.
 fn others(survey: &Survey, family: Family) -> Vec<OtherRange> {
     let created = survey.service_cidrs.iter().filter(|cidr| cidr.name != "kubernetes" && !cidr.terminating);
     let of_family = created.map(|cidr| OtherRange {

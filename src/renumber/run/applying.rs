@@ -53,7 +53,7 @@ impl RenumberSession {
     }
 
     /// Starts the operation once the lease is held. Checks the cluster again first: hours may pass between the approval and the
-    /// lease.
+    /// acquisition of the lease.
     async fn begin(
         &self,
         plan: Plan<Renumbering>,

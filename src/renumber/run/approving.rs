@@ -1,4 +1,4 @@
-//! Checks whether manual steps are complete. netsurgeon verifies a step where that is possible; else the operator confirms it.
+//! Checks whether manual steps are complete. If netsurgeon cannot verify a step, the operator confirms it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -94,7 +94,7 @@ impl Confirmations<'_> {
         contradiction.is_none()
     }
 
-    /// Names an API server that has another range in its flags. Ignores API servers that cannot be checked.
+    /// Returns a message that names an API server with another range in its flags. Ignores API servers that cannot be checked.
     async fn another_flag(&self, flag: &[ServiceCidr]) -> Option<String> {
         let range = as_flag(flag);
         match other_ranges(self.cluster?, &range).await {
@@ -109,8 +109,8 @@ impl Confirmations<'_> {
         }
     }
 
-    /// Names an API server whose certificate does not have the new address: clients in the cluster would reject this certificate.
-    /// Ignores API servers that cannot be reached.
+    /// Returns a message that names an API server whose certificate does not have the new address. Clients in the cluster would
+    /// reject this certificate. Ignores API servers that cannot be reached.
     async fn uncovered(&self) -> Option<String> {
         let address = self.work.kubernetes()?.new_address;
         for server in endpoints(self.cluster?).await.ok()? {

@@ -116,8 +116,8 @@ impl RenumberSession {
         self.drop_deserted(ongoing, lock).await
     }
 
-    /// Removes the shadows and the finalizers of Services that were deleted before they moved. An API server may allocate the
-    /// addresses of these shadows to other Services.
+    /// Removes the shadows and the finalizers of Services that were deleted before they moved. The shadows must be removed,
+    /// because an API server may allocate their addresses to other Services.
     async fn drop_deserted(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<(), Failure> {
         let store = self.store.as_ref();
         for _ in 0..MOST_LOOKS {

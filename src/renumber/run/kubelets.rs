@@ -23,7 +23,7 @@ pub(super) struct Told {
     silent: Vec<String>,
 }
 
-/// Asks every kubelet whether it configures Pods with one of these DNS addresses.
+/// Reads from every kubelet whether it configures Pods with one of these DNS addresses.
 pub(super) async fn told(cluster: &Cluster, addresses: &[IpAddr]) -> Result<Told, ClusterError> {
     let names: Vec<String> = cluster.nodes().await?.into_iter().map(|node| node.name).collect();
     let count = names.len();
@@ -45,7 +45,8 @@ pub(super) async fn told(cluster: &Cluster, addresses: &[IpAddr]) -> Result<Told
 }
 
 impl Told {
-    /// Names the kubelets that configure Pods with one of these addresses; `None` if no kubelet does.
+    /// Returns a message that names the kubelets that configure Pods with one of these addresses; `None` if there are no such
+    /// kubelets.
     pub(super) fn words(&self, addresses: &[IpAddr]) -> Option<String> {
         if self.nodes.is_empty() {
             return None;

@@ -19,7 +19,7 @@ impl RenumberSession {
         let records = ongoing.journal.records().into_iter();
         let of_shadows = records.filter(|(step, _)| step.0.starts_with("make-shadow/"));
         let Some(sent) = of_shadows.filter_map(|(_, record)| cut_off_at(record)).max() else { return };
-        // Waits no longer than this, even if the clock of the host that sent the request is ahead.
+        // The wait is never longer than `LONGEST`, even if the clock of the host that sent the request is ahead.
         let left = sent.saturating_add(LONGEST).saturating_sub(SystemAmbient.now()).min(LONGEST);
         if let Ok(seconds) = u64::try_from(left)
             && seconds > 0

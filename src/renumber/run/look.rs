@@ -28,7 +28,7 @@ pub struct Look {
     manual_step: Option<String>,
     /// `forward` or `back`.
     direction: &'static str,
-    /// The command that continues the operation; `None` while a process runs it, and when it has ended.
+    /// The command that continues the operation; `None` while a process runs the operation, and after the operation has ended.
     next: Option<String>,
     /// The status as text.
     #[serde(skip)]
@@ -42,7 +42,7 @@ pub struct Look {
     pub lock: Option<String>,
     /// Number of Services that have their old address.
     waiting: usize,
-    /// Number of Services that have their new address and still hold the old one.
+    /// Number of Services that have their new address and still hold their old address.
     held: usize,
     /// Number of Services whose old address was retired.
     retired: usize,
@@ -86,7 +86,7 @@ impl Display for TierLook {
 }
 
 impl Look {
-    /// Checks the operation with this id; without an id, the operation under way.
+    /// Checks the operation with this id. Without an id, checks the operation under way.
     pub async fn take(
         store: &Arc<LiveEtcd>,
         layout: &Layout,

@@ -159,7 +159,7 @@ impl RenumberSession {
         unfinished(self.store.as_ref(), &self.id).await
     }
 
-    /// Opens a renumbering by its id; without an id, the unfinished renumbering.
+    /// Opens a renumbering by its id. Without an id, opens the unfinished renumbering.
     pub async fn find(&self, operation: Option<&str>) -> Result<Ongoing, Failure> {
         open(self.store.as_ref(), &self.id, operation, None, true).await
     }
@@ -219,8 +219,8 @@ pub async fn is_gone(store: &dyn ReadStore, operation: &str) -> Result<bool, Fai
     Ok(found.is_none_or(|listed| listed.summary.status == Status::Removing))
 }
 
-/// Opens a renumbering by its id; without an id, the unfinished renumbering of the cluster. `at` is the revision of the data that
-/// the caller compares with the journal.
+/// Opens a renumbering by its id. Without an id, opens the unfinished renumbering of the cluster. `at` is the revision of the
+/// data that the caller compares with the journal.
 pub async fn open_operation(
     store: &dyn ReadStore,
     cluster: &str,

@@ -14,8 +14,8 @@ const NAMESPACE: &str = "kube-system";
 /// Name of the DaemonSet and of its ConfigMap (`cluster/addons/dns/nodelocaldns/nodelocaldns.yaml`, v1.36.3).
 const NAME: &str = "node-local-dns";
 
-/// Checks the configuration of NodeLocal DNSCache, which must have none of the addresses `old`. Every Pod of it must be newer
-/// than `since`, in seconds since 1970. Returns what was verified, or what is missing.
+/// Checks the configuration of NodeLocal DNSCache, which must not contain any of the addresses `old`. Every Pod of NodeLocal
+/// DNSCache must be newer than `since`, in seconds since 1970. Returns what was verified, or what is missing.
 pub(super) async fn followed(cluster: &Cluster, old: &[IpAddr], since: i64) -> Result<String, String> {
     let Some(set) = get::<DaemonSet>(cluster).await? else {
         return Ok(format!("verified: DaemonSet `{NAMESPACE}/{NAME}` does not exist"));

@@ -22,8 +22,8 @@ impl RenumberSession {
         release(lock, ended).await
     }
 
-    /// Removes the rest of journals whose removal was interrupted, for one operation or for all. Everything else of these
-    /// operations is already done. Returns the id of the last of these operations.
+    /// Removes the rest of journals whose removal was interrupted, for one operation or for all. All other parts of these
+    /// operations are already done. Returns the id of the last of these operations.
     pub async fn remove_rest(&self, wanted: Option<&str>) -> Result<Option<String>, Failure> {
         let (store, mut last) = (self.store.as_ref(), None);
         for operation in half_removed(store, &self.id).await? {
@@ -91,7 +91,7 @@ async fn check(session: &RenumberSession, ongoing: &Ongoing) -> Result<(), Failu
     }
     let mut errors: Vec<Finding> = verified.findings;
     errors.retain(|finding| finding.severity == Severity::Error);
-    // If the owner of a Service has given up the old address, its hold cannot and need not be restored.
+    // If the owner of a Service has given up the old address, the hold cannot be restored. This is also not necessary.
     let watched = watch(work, &survey, |step| ongoing.journal.state(step), SystemAmbient.now());
     let is_given_up = |finding: &Finding| {
         finding.code == "hold-missing" && watched.findings.iter().any(|it| it.subject == finding.subject)

@@ -99,7 +99,8 @@ impl Situation {
         }
     }
 
-    /// Returns the command that continues the operation; `None` while a process runs it, and when it has ended.
+    /// Returns the command that continues the operation; `None` while a process runs the operation, and after the operation has
+    /// ended.
     pub fn next(&self) -> Option<String> {
         let id = &self.operation;
         let command = match self.status {
@@ -155,7 +156,7 @@ pub fn steps_of_the_end(work: &Renumbering) -> impl Iterator<Item = Step> {
     stages.filter(move |stage| !of_services(stage)).flat_map(move |stage| work.steps(&stage))
 }
 
-/// Returns whether a skipped Service must still move: it was skipped for another reason than its deletion.
+/// Returns whether a Service must still move because it was skipped for a reason other than its deletion.
 fn leaves_some(work: &Renumbering, journal: &Journal) -> bool {
     let failed = journal.records().into_iter().filter(|(_, record)| record.state == State::Failed);
     let failed: Vec<(&StepId, bool)> =

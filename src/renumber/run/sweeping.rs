@@ -36,7 +36,7 @@ impl RenumberSession {
     }
 
     /// Finds Services that were created in the old range after the last sweep, and adds them to the plan. Does not move them yet.
-    /// While old addresses are retired, such a Service would prevent the deletion of the old range.
+    /// During `retire`, a Service that is not in the plan would prevent the deletion of the old range.
     pub async fn sweep(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<(), Failure> {
         for _ in 0..MOST_SWEEPS {
             if !self.found_more(ongoing, lock).await? {

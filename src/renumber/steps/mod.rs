@@ -1,4 +1,4 @@
-//! The single steps of a renumbering: reserve, prewarm, flip, settle, retire and the others. `stages` orders them.
+//! The single steps of a renumbering, for example reserve, prewarm, flip, settle and retire. `stages` defines their order.
 //!
 //! Every step defines, for both directions, the values that it requires and the values that it writes. So a step works on the
 //! current objects, and fails if another client has changed an address.
@@ -33,13 +33,13 @@ pub type Action = operation::Action<Effect>;
 /// The wait of a renumbering step.
 pub type Wait = operation::Wait<Awaited>;
 
-/// How far in the future, in seconds, the operation sets the creation timestamps of both IPAddress objects of a Service that
-/// moves. The timestamps stay in the future from before the flip until the old address is retired. This time is longer than any
-/// soak; the guard and every resume renew the timestamps once half of it is over.
+/// The operation sets the creation timestamps of both IPAddress objects of a moving Service to this many seconds in the future.
+/// The timestamps stay in the future from before the flip until the old address is retired. This offset is longer than any soak.
+/// When half of it has passed, the guard and every resume renew the timestamps.
 ///
-/// A repair loop keeps an IPAddress with a creation timestamp in the future although its Service does not list it
-/// (`syncIPAddress`, `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.33.6 and later). So an API server that
-/// was frozen, and observes Services and IPAddresses in any order when it continues, deletes neither object.
+/// A repair loop does not delete an IPAddress whose creation timestamp is in the future, even if its Service does not list the
+/// address (`syncIPAddress`, `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.33.6 and later). This protects
+/// both IPAddress objects when a frozen API server resumes and reads Services and IPAddresses in any order.
 pub(super) const AHEAD_SECONDS: i64 = 60 * 24 * 60 * 60;
 
 /// Compiles the steps of one renumbering.
@@ -112,7 +112,8 @@ pub(super) fn endpoints(name: &str, batch: usize, candidate: &Move) -> Option<St
     with_shadow(name, candidate, wait(batch, Awaited::Endpoints, &until))
 }
 
-/// Waits until the deletion of a Service, which its finalizer delayed, is complete; `None` if the Service has no shadows.
+/// If a Service was deleted and its finalizer delayed the deletion, waits until the deletion is complete. Returns `None` if the
+/// Service has no shadows.
 pub(super) fn released(name: &str, batch: usize, candidate: &Move) -> Option<Step> {
     let until = format!("`{}` no longer exists, if it was deleted", candidate.subject());
     with_shadow(name, candidate, wait(batch, Awaited::Released, &until))
@@ -186,7 +187,8 @@ impl Compiler<'_> {
             FieldEdit::replace(Field::external_ips(), Value::Absent, one(candidate.new_address)),
             FieldEdit::replace(Field::external_traffic_policy(), policy, text("Local")),
         ];
-        // If the Service's type has changed, the Service needs its traffic policy: another repair removes the added fields.
+        // If the Service's type has changed, the Service needs its traffic policy. The undo then fails, and another repair
+        // removes the added fields.
         let mut back = swap(vec![self.service_edit(candidate, inverse(&edits))]);
         let is_plain = Condition::Holds(Field::service_type(), text("ClusterIP"));
         let key = self.layout.service(&candidate.namespace, &candidate.name);

@@ -1,5 +1,5 @@
-//! The steps for the range as a whole: its ServiceCIDR or RangeAllocation, the API servers' flag, and the manual steps before
-//! and after.
+//! The steps for the range as a whole: its ServiceCIDR or RangeAllocation, the API servers' flag, and the manual steps before and
+//! after the moves.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use crate::wire::{Field, FieldEdit};
 
 /// Name of the manual step that changes the range of the API servers.
 pub(in crate::renumber) const FLAGS: &str = "flags";
-/// Name of the manual step, after `flags`, in which users delete their ServiceCIDRs with old ranges.
+/// Name of the manual step in which users delete their ServiceCIDRs with old ranges. It comes after `flags`.
 pub(in crate::renumber) const OTHER_RANGES: &str = "other-ranges";
 
 fn manual(name: &str, what: String, why: &str) -> Step {
@@ -55,7 +55,8 @@ impl Compiler<'_> {
     }
 
     /// Returns the steps that change the API servers' flag. In the bitmap era, the flag is the first change, and the API servers
-    /// then rewrite the bitmap. Under dual write they do not, so a step rewrites the bitmap after the flag.
+    /// then rewrite the bitmap. Under dual write, the API servers do not rewrite the bitmap, so a step rewrites it after the flag
+    /// has changed.
     pub(in crate::renumber) fn flags(&self) -> Vec<Step> {
         let set = |flag: &[ServiceCidr]| {
             let flag = as_flag(flag);
@@ -102,8 +103,8 @@ impl Compiler<'_> {
         step(name, &self.work.to.to_string().replace('/', "-"), Action::Do(effect))
     }
 
-    /// Returns the manual step that deletes the ServiceCIDRs that users created. Otherwise new Services would still get addresses
-    /// of these ServiceCIDRs.
+    /// Returns the manual step that deletes the ServiceCIDRs that users created. Without this step, new Services would still get
+    /// addresses of these ServiceCIDRs.
     fn other_ranges(&self) -> Option<Step> {
         let others = &self.work.others;
         if others.is_empty() {
@@ -188,8 +189,8 @@ impl Compiler<'_> {
         Step { id: bits_step(batch), ..step("", "", Action::Do(effect)) }
     }
 
-    /// In the bitmap era: sets the bits of a batch again, if they were freed, just before the flips of the batch. An API server
-    /// frees a bit without a Service in the third round of its repair loop, after 6 minutes at the earliest (`runOnce`,
+    /// In the bitmap era: sets freed bits of a batch again, immediately before the flips of the batch. An API server frees a bit
+    /// without a Service in the third round of its repair loop, after 6 minutes at the earliest (`runOnce`,
     /// `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2). The waits before the flips may take longer.
     pub(in crate::renumber) fn keep_bits(batch: usize) -> Step {
         step("keep-bits", &format!("{batch:05}"), Action::Do(Effect::KeepBits { batch }))
@@ -221,8 +222,8 @@ impl Compiler<'_> {
         self.on_bitmap(FieldChange::Free { capacity: self.bitmap_capacity(), bits })
     }
 
-    /// Frees the bit of an old address, if the RangeAllocation has the old range. In a rollback, the RangeAllocation has the old
-    /// range again before every Service has its old address.
+    /// Frees the bit of an old address, if the RangeAllocation has the old range. In a rollback, the RangeAllocation gets its old
+    /// range back before all Services have moved back.
     pub(in crate::renumber) fn free_old_bit(&self, address: IpAddr) -> Option<KeyEdit> {
         let from = &self.work.bitmap.as_ref()?.from;
         let items = Items::parse(from)?;

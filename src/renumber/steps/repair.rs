@@ -12,8 +12,8 @@ use crate::wire::edit::Condition;
 use crate::wire::{Field, FieldEdit, Text, Value};
 
 impl Compiler<'_> {
-    /// Holds the old address again, by the Service with this uid. `found` contains the external IPs and the traffic policy of the
-    /// Service as read.
+    /// Lets the Service with this uid hold the old address again. `found` contains the external IPs and the traffic policy of the
+    /// Service, as they were read.
     pub(in crate::renumber) fn hold_again(
         &self,
         candidate: &Move,
@@ -31,8 +31,8 @@ impl Compiler<'_> {
     }
 
     /// Restores the old address of a Service whose owner changed its external IPs after the move. In the list of external IPs,
-    /// the new address replaces the old address. If the list does not contain the old address, the new address is added if the
-    /// Service can route it.
+    /// the new address replaces the old address. If the list does not contain the old address, and the Service can route the new
+    /// address, the new address is added.
     pub(in crate::renumber) fn flip_back(&self, candidate: &Move, service: &ServiceRecord) -> KeyEdit {
         let (old, new) = (candidate.old_address, candidate.new_address);
         let (listed, policy) = (&service.spec.external_ips, service.spec.external_traffic_policy.as_deref());

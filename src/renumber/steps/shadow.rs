@@ -24,8 +24,8 @@ impl Compiler<'_> {
             }
         }
         steps.extend(moves.iter().filter_map(|candidate| released("released-back", batch, candidate)));
-        // A deletion that started before the finalizer was added does not check it. Such a deletion has completed before the
-        // shadows get their addresses.
+        // A deletion that started before the finalizer was added does not check the finalizer. This deletion is complete before
+        // the shadows get their addresses.
         steps.extend(with_shadow().map(|(candidate, _)| self.pin(candidate)));
         steps.extend(moves.iter().filter_map(|candidate| endpoints("endpoints", batch, candidate)));
         for (candidate, shadow) in with_shadow() {
@@ -42,8 +42,8 @@ impl Compiler<'_> {
         shadow_step(candidate, "make-shadow", name, Action::Do(Effect::Create { manifest }))
     }
 
-    /// Gives a shadow its address in etcd, in place of its temporary address. The bit of the temporary address is freed at once.
-    /// The IPAddress of the temporary address is deleted when every API server has observed the change.
+    /// Gives a shadow its address in etcd, in place of its temporary address. The bit of the temporary address is freed
+    /// immediately. The IPAddress of the temporary address is deleted when every API server has observed the change.
     ///
     /// The undo deletes the shadow in etcd. A deletion through the API would release the address, which the planned Service has
     /// by then. So a rollback needs no temporary address. A temporary address that is not freed yet is freed with the shadow.

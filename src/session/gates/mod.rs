@@ -23,7 +23,7 @@ use super::voice::Voice;
 use crate::kube_api::Probe;
 use crate::operation::{Checkpoint, Closed, Stage};
 
-/// Name of the time gate. When this gate is closed, the operation always pauses, whatever the setting for the other gates.
+/// Name of the time gate. If this gate is closed, the operation always pauses. The setting for the other gates does not matter.
 const UNTIL: &str = "until";
 
 /// Default timeout of a gate.
@@ -157,7 +157,7 @@ impl Gates {
         self.probes.len()
     }
 
-    /// Fails if no batch is allowed to start now, or after a pause of `ahead`.
+    /// Fails if the time limit for new batches has passed, or would pass during a pause of `ahead`.
     fn over(&self, ahead: Duration) -> Result<(), String> {
         let Some(until) = self.until else { return Ok(()) };
         let (now, words) = (OffsetDateTime::now_utc(), until::words(until));

@@ -26,9 +26,9 @@ pub use writes::{Counted, Writes};
 const MOST_HEAD: usize = 8 * 1024;
 /// How long a client can take to send its request and read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Maximum number of concurrent clients. It is so high that a client is answered before this many others can connect.
+/// Maximum number of concurrent clients. Each client receives its answer before this many other clients can connect.
 const MOST_CLIENTS: usize = 256;
-/// Pause after the system could not accept a connection, most likely for lack of file descriptors.
+/// Pause after the system could not accept a connection, most likely because no file descriptor was free.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The metrics to expose: none yet, or those of the running operation.

@@ -21,8 +21,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Timeout for an endpoint to report its cluster id when the connection is opened. An unreachable endpoint is skipped.
 const FELLOWS: Duration = Duration::from_secs(2);
-/// Most authentications for one request. etcd rejects a new token only for a short time, while the auth stores of the members
-/// differ.
+/// Maximum number of authentications for one request. etcd rejects a new token only for a short time, while the auth stores of
+/// the members differ.
 const MOST_AUTHENTICATIONS: u32 = 4;
 
 /// Whether a request is idempotent.
@@ -221,8 +221,8 @@ impl Connection {
             Ok(client) => client?,
             Err(_) => return Err(Failure::timed_out(connect_limit.as_secs()).beforehand()),
         };
-        // An attempt keeps its own time limit, even if the total time ends first. An aborted write would have an unknown outcome
-        // without need.
+        // An attempt keeps its own time limit, even if the total time ends first. An early abort would leave the outcome of a
+        // write unknown.
         if let Ok(answer) = timeout(limit, send(client)).await {
             return answer.map_err(Failure::from);
         }

@@ -1,4 +1,4 @@
-//! Classifies failed requests: retry, authenticate again, or give up. Also decides whether a failed write may have been executed.
+//! Classifies failed requests: retry, authenticate again, or fail. Also decides whether a failed write may have been executed.
 //!
 //! etcd's own errors are recognized by their messages, which are part of its API (api/v3rpc/rpctypes/error.go, v3.6.16; v3.4 has
 //! the same messages). The gRPC codes alone do not distinguish a wrong password from a request that is too large. All other
@@ -96,7 +96,7 @@ impl Failure {
         Self { kind: Kind::Transient, not_carried_out: false, reason }
     }
 
-    /// Returns the failure marked as not executed. For failures of the connection attempt, which comes before the request.
+    /// Marks the failure as not executed. Used for a failed connection attempt: no request was sent yet.
     pub(super) fn beforehand(self) -> Self {
         Self { not_carried_out: true, ..self }
     }

@@ -4,8 +4,8 @@
 //! members fail or elect a leader. A write is retried only if it was certainly not executed; otherwise its outcome is reported as
 //! unknown.
 //!
-//! The submodules: [`options`] has the settings, [`connection`] endpoints and retries, [`failure`] the classes of errors,
-//! [`lease`] keys with a TTL. Only this module uses the client library.
+//! The submodules: [`options`] contains the settings. [`connection`] handles endpoints and retries. [`failure`] classifies
+//! errors. [`lease`] implements keys with a TTL. Only this module uses the client library.
 
 mod backup;
 mod connection;
@@ -41,7 +41,7 @@ const LARGEST_ANSWER: usize = i32::MAX as usize;
 /// Longest page of a scan, in bytes. A longer page is rejected and requested again with fewer keys, because stored values can
 /// have any size: 500 values of 1.5 MiB would take 750 MiB.
 const LARGEST_PAGE: usize = 16 << 20;
-/// Most keys to read in one transaction. etcd's limit is 128 operations (`--max-txn-ops`).
+/// Maximum number of keys to read in one transaction. etcd's limit is 128 operations (`--max-txn-ops`).
 const KEYS_AT_ONCE: usize = 100;
 /// Time limit to query the oldest revision, after a read of a compacted revision failed. Only the error message needs it.
 const OLDEST_REVISION_PATIENCE: Duration = Duration::from_secs(2);

@@ -74,7 +74,8 @@ impl Overlay {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the keys of the conditions in one scan. For keys outside its scope, a snapshot scans its whole file on every read.
+    /// Reads the keys of the conditions in one scan. Separate reads would be slow: a snapshot scans its whole file on every read
+    /// of a key outside its scope.
     async fn base_entries(&self, keys: &[&Key]) -> Result<HashMap<Key, Entry>, StoreError> {
         let ranges: Vec<_> = keys.iter().map(|key| KeyRange::exact(key)).collect();
         let (_, entries) = self.base.entries(&ranges, Some(self.base_revision)).await?;

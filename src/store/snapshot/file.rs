@@ -91,7 +91,7 @@ impl SnapshotFile {
         self.all().len() as u64
     }
 
-    /// Whether the file ends with a checksum.
+    /// Returns whether the file ends with a checksum.
     pub(super) fn has_checksum(&self) -> bool {
         self.has_checksum
     }

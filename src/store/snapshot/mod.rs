@@ -101,7 +101,7 @@ impl SnapshotStore {
         &self.path
     }
 
-    /// Whether the file ends with a checksum, which was then found correct. A raw database has no checksum.
+    /// Returns whether the file ends with a checksum. If so, the checksum was found correct. A raw database has no checksum.
     pub fn has_checksum(&self) -> bool {
         self.file.has_checksum()
     }

@@ -21,8 +21,8 @@ const BRANCH: u16 = 0x01;
 const LEAF: u16 = 0x02;
 /// Flag of a leaf element whose value is a bucket.
 const IS_BUCKET: u32 = 0x01;
-/// Most levels of a tree. With etcd's keys, a branch page of 4096 bytes has over 100 children, and bbolt merges pages that are
-/// less than a quarter full. So four levels are enough for any real file; 16 levels leave a margin.
+/// Maximum number of levels of a tree. With etcd's keys, a branch page of 4096 bytes has over 100 children, and bbolt merges
+/// pages that are less than a quarter full. So four levels are enough for any real file; 16 levels leave a margin.
 const DEEPEST: usize = 16;
 
 /// The pages of a database.
@@ -212,8 +212,8 @@ impl<'m> Position<'m> {
         Self { page, next: 0, data_end: element_at(page.count) }
     }
 
-    /// Reads the leaf element at `index`, the next after the last element read. bbolt writes the data of elements in order and
-    /// without gaps (`WriteInodeToPage`, internal/common/inode.go, v1.4.3).
+    /// Reads the leaf element at `index`. The element must follow the element that was read last. bbolt writes the data of
+    /// elements in order and without gaps (`WriteInodeToPage`, internal/common/inode.go, v1.4.3).
     fn leaf(&mut self, index: u64) -> Result<Leaf<'m>, Fault> {
         let (leaf, data_start, data_end) = self.page.leaf(index)?;
         if data_start < self.data_end {

@@ -18,12 +18,12 @@ use crate::store::{Key, KeyRange, Record};
 const AHEAD: usize = 16;
 /// Size of a cache line, in bytes.
 const CACHE_LINE: usize = 64;
-/// Most bytes of a record to prefetch.
+/// Maximum number of bytes of a record to prefetch.
 const NEAR: usize = 4096;
 
-/// Prefetches records: reads one byte of every cache line. Records in key order are scattered over the file, so without
-/// prefetching, parsing waits for one cache line after the other. With prefetching it waits for many cache lines at once, and a
-/// survey takes 20 % less time.
+/// Prefetches records: reads one byte of every cache line. Records in key order are scattered over the file. Without prefetching,
+/// parsing waits for each cache line separately. With prefetching, it waits for many cache lines concurrently, and a survey takes
+/// 20 % less time.
 fn bring_near<'m>(records: impl Iterator<Item = &'m [u8]>) {
     let mut sum = 0_u8;
     for record in records {

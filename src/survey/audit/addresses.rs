@@ -33,7 +33,7 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
         deletion(service, ours, findings);
         for address in &service.addresses {
             let other = owners.get(address).copied();
-            // The Service must count as first owner of the address, not its shadow.
+            // If a Service and its shadow have the same address, the Service must count as the first owner.
             if other.is_none_or(|other| ours.has(other)) {
                 owners.insert(*address, service);
             }
@@ -129,7 +129,7 @@ fn not_first(survey: &Survey, service: &ServiceRecord, findings: &mut Vec<Findin
 }
 
 /// Checks that every address of a Service has an IPAddress object. Each object must refer to a Service with the address, and have
-/// the allocator's label. An object that an operation keeps refers to a Service that does not list its address.
+/// the allocator's label. If an operation keeps an object, the Service does not have to list the address.
 pub(super) fn ip_addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let by_name: HashMap<(&str, &str), &ServiceRecord> =
         survey.services.iter().map(|s| ((s.namespace.as_str(), s.name.as_str()), s)).collect();

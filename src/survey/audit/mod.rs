@@ -1,7 +1,7 @@
 //! Finds errors in a cluster's Service addresses: pure rules over a survey, each with a stable code.
 //!
-//! The rules are those of the API server's repair loops (`ipallocator/controller/repair.go` and `repairip.go`, v1.36.3) and of
-//! Service validation, and some additional ones.
+//! The rules are the rules of the API server's repair loops (`ipallocator/controller/repair.go` and `repairip.go`, v1.36.3), the
+//! rules of Service validation, and some additional rules.
 
 mod addresses;
 mod bitmaps;
@@ -141,8 +141,8 @@ impl Ours {
     }
 }
 
-/// Returns all findings for a cluster without unfinished operations. The most severe come first, then the order is by code and
-/// subject.
+/// Returns all findings for a cluster without unfinished operations. They are sorted by severity, code and subject. The most
+/// severe findings come first.
 pub fn audit(survey: &Survey) -> Vec<Finding> {
     audit_beside(&Ours::default(), survey)
 }

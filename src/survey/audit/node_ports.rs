@@ -1,5 +1,5 @@
-//! Checks the node ports of Services for duplicates, and compares them with their RangeAllocation. This is a bitmap in every era
-//! (`pkg/registry/core/service/portallocator/allocator.go`, v1.36.3: bit 0 is the first port).
+//! Checks the node ports of Services for duplicates, and compares them with their RangeAllocation. This RangeAllocation is a
+//! bitmap in every era (`pkg/registry/core/service/portallocator/allocator.go`, v1.36.3: bit 0 is the first port).
 
 use std::collections::{BTreeMap, BTreeSet};
 

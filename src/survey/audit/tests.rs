@@ -1,4 +1,4 @@
-//! Tests each rule with one broken cluster. For a healthy cluster, a real one, see `tests/it`.
+//! Tests each rule with one broken cluster. `tests/it` has a test with a real, healthy cluster.
 
 use super::*;
 use crate::ip::ServiceCidr;

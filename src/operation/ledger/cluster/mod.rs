@@ -11,7 +11,7 @@
 //! operation exists once the head contains a summary.
 //!
 //! The API server has no transaction over several objects. So parts in different ConfigMaps are not written together, and a step
-//! cannot change an object and its record at once. Therefore a record is written before and after each effect of a step
+//! cannot change an object and its record in one write. Therefore a record is written before and after each effect of a step
 //! ([`Action::Do`](crate::operation::Action::Do)).
 //!
 //! The fencing token is an epoch. A process that takes over the operation first writes a higher epoch into the head, then into
@@ -255,8 +255,8 @@ impl ClusterLedger {
     /// Removes the record of an operation that has ended, and returns the number of its ConfigMaps. Only the holder of the
     /// cluster's Lease can call this.
     ///
-    /// Deletes the head first, and with it the operation, unless the head changed since it was read. If the call is interrupted,
-    /// Kubernetes garbage collection deletes the other ConfigMaps, because their owner is deleted.
+    /// Deletes the head first, unless the head has changed since it was read. Without its head, the operation does not exist. If
+    /// the call is interrupted, Kubernetes garbage collection deletes the other ConfigMaps, because their owner is deleted.
     pub async fn remove(api: &Cluster, operation: &str) -> Result<usize, OperationError> {
         let name = objects::head_name(operation);
         let Some(head) = api.get(&named(&name)).await? else { return Ok(0) };

@@ -20,10 +20,10 @@ use crate::store::{Action, CommitError, Expected, Key, Revision};
 
 /// Maximum number of attempts of a write, after conflicts and lost answers.
 const MOST_ATTEMPTS: u32 = 5;
-/// How long a write waits for more writers, if the last write had several: a few times the duration of a write.
+/// How long a write waits for more writers if the last write had several writers. This is a few times the duration of a write.
 const GATHER: Duration = Duration::from_millis(20);
-/// Maximum size of the records of a ConfigMap, in bytes. The whole ConfigMap is limited to 1 MiB (`MaxSecretSize` in
-/// `pkg/apis/core/types.go`, v1.36.3, which ConfigMaps share).
+/// Maximum size of the records of a ConfigMap, in bytes. The limit of the whole ConfigMap is 1 MiB (`MaxSecretSize` in
+/// `pkg/apis/core/types.go`, v1.36.3, which also applies to ConfigMaps).
 const MOST_BYTES: usize = 1_000_000;
 
 /// The epoch of this process as a holder of the operation, and the revision that was written last.
@@ -286,7 +286,7 @@ fn tell(all: Vec<Waiting>, error: impl Fn() -> OperationError) {
     }
 }
 
-/// Sends the error to the first writer, and the text of the error to the others.
+/// Sends the error to the first writer, and the text of the error to the other writers.
 fn tell_failure(all: Vec<Waiting>, is_in_doubt: bool, error: OperationError) {
     let reason = error.to_string();
     let mut first = Some(error).filter(|_| !is_in_doubt);

@@ -11,8 +11,8 @@ use crate::operation::Status;
 use crate::renumber::guard::{REPAIRS, Watched};
 use crate::session::metrics::{Figures, Page};
 
-/// Time without progress, in addition to the interval between checks, after which the guard counts as hanging. Every request to
-/// etcd and to the API ends much sooner.
+/// The guard counts as hanging if it makes no progress for longer than this time plus the interval between checks. Every request
+/// to etcd and to the API ends much sooner.
 const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Outcome of a check by the guard.
@@ -58,7 +58,7 @@ struct Counts {
 #[derive(Debug, Clone)]
 pub struct Ledger {
     counts: Arc<Mutex<Counts>>,
-    /// Whether this guard holds the Lease; `None` if it needs none.
+    /// Whether this guard holds the Lease; `None` if this guard needs no Lease.
     lease: Option<watch::Receiver<Standing>>,
     rest: Duration,
 }

@@ -34,12 +34,12 @@ pub struct Guard {
     pub interval: Duration,
     /// Whether to report repairs without making them.
     pub dry_run: bool,
-    /// Whether to wait for a renumbering to start, also after one has ended.
+    /// Whether to wait for a renumbering to start, also after a renumbering has ended.
     pub stay: bool,
     /// The address that serves `GET /metrics`.
     pub metrics: Option<String>,
-    /// Duration of the Lease, after which another guard can acquire it. This guard repairs only while it holds the Lease. `None`:
-    /// no Lease is needed.
+    /// Duration of the Lease, after which another guard can acquire it. This guard repairs only while it holds the Lease. `None`
+    /// if no Lease is needed.
     pub lease: Option<Duration>,
     /// Layout of the API server's keys in etcd.
     pub layout: Layout,
@@ -233,7 +233,7 @@ impl Guarding<'_> {
         self.voice.say_once("failed", ("", ""), &words.join("; "))
     }
 
-    /// Returns whether this guard may repair: it holds the Lease, or needs none. Prints a line when this changes.
+    /// Returns whether this guard may repair: it holds the Lease, or needs no Lease. Prints a line when this changes.
     fn may_repair(&mut self) -> Result<bool, Failure> {
         let Some(keeper) = &self.keeper else { return Ok(true) };
         let (may, event, words) = match keeper.may_repair() {

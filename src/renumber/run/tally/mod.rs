@@ -1,5 +1,5 @@
 //! Counts the progress of an operation on a live cluster, from the executor's events. The progress bar, the log and the metrics
-//! show these figures. Pure: the caller passes the current time.
+//! show these figures. This module is pure: the caller passes the current time.
 
 mod figures;
 
@@ -52,7 +52,7 @@ impl Goal {
 pub struct Phases {
     /// Number of Services that have their old address.
     pub waiting: usize,
-    /// Number of Services that have their new address and still hold the old one.
+    /// Number of Services that have their new address and still hold their old address.
     pub held: usize,
     /// Number of Services whose old address is retired.
     pub retired: usize,
@@ -242,8 +242,8 @@ impl Tally {
         self.there() > before
     }
 
-    /// Returns the Services per second while this process was active, and the time left at that rate. Returns `None` until a
-    /// Service has reached the goal.
+    /// Returns the rate in Services per second, and the remaining time at this rate. The rate does not include idle time. Returns
+    /// `None` until a Service has reached the goal in this process.
     pub fn pace(&self, now: Instant) -> Option<(f64, Duration)> {
         let came = u32::try_from(self.there().saturating_sub(self.before)).ok().filter(|came| *came > 0)?;
         let per_second = f64::from(came) / self.active(now).as_secs_f64().max(0.001);
@@ -351,8 +351,8 @@ pub fn next_stage(work: &Renumbering, journal: &Journal) -> Option<(Stage, bool)
     if returning.is_some() || journal.is_being_undone() {
         let was_begun = |step: &StepId| !matches!(journal.state(step), None | Some(State::Failed));
         let is_wait = |step: &Step| matches!(step.action, Action::Wait(_));
-        // In a rollback, one wait can replace several others. Waits that are not needed have no record, so they do not count as
-        // open.
+        // In a rollback, one wait can replace several other waits. Waits that are not needed have no record, so they do not count
+        // as open.
         let is_open = |step: &Step| {
             let is_due = step.is_for_the_way_back() && !is_wait(step) && step.back_of.iter().any(was_begun);
             (is_due || was_begun(&step.id)) && journal.state(&step.id) != Some(State::UndoDone)
