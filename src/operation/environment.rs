@@ -1,5 +1,5 @@
-//! Traits that connect an operation to the outside. The room of each kind of operation implements [`Environment`]; the session
-//! provides the other implementations.
+//! Traits that connect an operation to the outside. The room of each kind of operation implements [`Environment`]. The session
+//! implements [`Checkpoint`].
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::{Effect, Manual, NoEffect, NoWait, Record, Stage, StepId, Swap, Wait};
 use crate::store::Revision;
 
-/// A failure outside the store. Each variant has another consequence for the operation, and a message for the operator.
+/// A failure outside the store. Each variant has a different consequence for the operation, and contains a message for the
+/// operator.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The step cannot be done for this subject: its namespace is deleted, a policy or a webhook rejects it, or another client
@@ -32,12 +33,12 @@ pub enum Fault {
     Halt(String),
 }
 
-/// Whether an effect is in force.
+/// Whether an effect is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observed {
-    /// The effect is in force. Contains its result, as in [`Applied::Made`].
+    /// The effect is done. Contains its result, as in [`Applied::Made`].
     Done(Value),
-    /// The effect is not in force.
+    /// The effect is not done.
     NotDone,
     /// The object is in neither state, because another client changed it. Contains a description.
     Changed(String),
@@ -46,7 +47,8 @@ pub enum Observed {
 /// The outcome of an effect.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Applied {
-    /// The effect is done. The journal records this result as small JSON, such as a uid or the id of a change. Never Secret data.
+    /// The effect is done. The journal records this result: small JSON, such as a uid or the id of a change. It never contains
+    /// Secret data.
     Made(Value),
     /// The effect is this change of the store, computed from the current state. It is committed together with the step's record.
     Changes(Box<Swap>),
@@ -64,7 +66,8 @@ pub enum Answer {
     Confirmed,
     /// The manual step is done by this change of the store (in a rehearsal).
     Changes(Box<Swap>),
-    /// The manual step is not done, or not confirmed. The operation pauses at the step, and asks again when it is resumed.
+    /// The manual step is not done, or not confirmed. The operation pauses at the step. When the operation is resumed, it checks
+    /// the step again.
     Open,
 }
 
@@ -81,8 +84,11 @@ pub struct Doing<'a, E: Effect> {
     /// The result of the executed effect ([`Applied::Made`]), once the effect is done.
     pub made: Value,
     /// Returns the record of any step, with the result and times of that step.
-    pub records: &'a (dyn Fn(&StepId) -> Option<Record> + Send + Sync),
+    pub records: Records<'a>,
 }
+
+/// Returns the record of a step; `None` if the step never started.
+pub type Records<'a> = &'a (dyn Fn(&StepId) -> Option<Record> + Send + Sync);
 
 /// Everything outside the store that the steps of one kind of operation use.
 #[async_trait]
@@ -95,14 +101,14 @@ pub trait Environment<E: Effect>: Send + Sync {
     /// Executes or undoes an effect. Idempotent.
     async fn apply(&self, doing: &Doing<'_, E>) -> Result<Applied, Fault>;
 
-    /// Returns whether an effect is in force. In a rollback, returns whether the effect is undone. Called when the journal does
-    /// not contain the outcome.
+    /// Returns whether an effect is done. In a rollback, returns whether the effect is undone. Called when the journal does not
+    /// contain the outcome.
     async fn observe(&self, doing: &Doing<'_, E>) -> Result<Observed, Fault>;
 
-    /// Reverts the result that this process just produced ([`Doing::made`]), after another process had already completed the
-    /// step. `ended` is the revision at which the step was completed; `None` means that the whole operation has ended. This can
-    /// happen to a process that was frozen between its check of the operation lease and its request. Returns whether there was
-    /// anything to revert.
+    /// Reverts the result that this process has just produced ([`Doing::made`]). Called if another process had already completed
+    /// the step. This can happen to a process that was frozen between its check of the operation lease and its request. `ended`
+    /// is the revision at which the step was completed; `None` means that the whole operation has ended. Returns whether there
+    /// was anything to revert.
     async fn take_back(&self, _doing: &Doing<'_, E>, _ended: Option<Revision>) -> Result<bool, Fault> {
         Ok(false)
     }
@@ -113,8 +119,9 @@ pub trait Environment<E: Effect>: Send + Sync {
         None
     }
 
-    /// Waits until the condition holds, with a deadline of its own. A stop request can drop the wait at any instant.
-    async fn wait(&self, wait: &Wait<E::Wait>) -> Result<(), Fault>;
+    /// Waits until the condition holds, with a deadline of its own. `records` returns the record of any step, for a condition
+    /// that depends on the steps that were done. A stop request can drop the wait at any instant.
+    async fn wait(&self, wait: &Wait<E::Wait>, records: Records<'_>) -> Result<(), Fault>;
 
     /// Returns whether a manual step is done. In a rollback, returns whether it is undone. Can wait for the answer.
     async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault>;
@@ -134,7 +141,7 @@ impl Environment<NoEffect> for NoEnvironment {
         match *doing.effect {}
     }
 
-    async fn wait(&self, wait: &Wait<NoWait>) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait<NoWait>, _: Records<'_>) -> Result<(), Fault> {
         match wait.kind {}
     }
 
@@ -146,8 +153,8 @@ impl Environment<NoEffect> for NoEnvironment {
 /// Decides, between two batches, whether an operation continues.
 #[async_trait]
 pub trait Checkpoint: Send + Sync {
-    /// Checks whether the operation can continue before `stage`, the first stage after the end of a batch. The check can take
-    /// long; a stop request drops it.
+    /// Checks whether the operation can continue before `stage`, the first stage after the end of a batch. The check can take a
+    /// long time. A stop request cancels the check.
     async fn pass(&self, stage: &Stage) -> Result<(), Closed>;
 }
 

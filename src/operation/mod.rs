@@ -6,7 +6,7 @@
 //!                                                    ledger: one record per step, in that store or in the cluster
 //!
 //! a step:  (none) ─► Started ─► Done | Failed          back:  UndoStarted ─► UndoDone | UndoFailed
-//!              └──────────────► Done                             (a step in the store: at once)
+//!              └──────────────► Done                             (a step in the store: directly)
 //! undone with its batch, or because its plan changed:  ─► Reset, which counts as (none)
 //! ```
 //!
@@ -17,9 +17,9 @@
 //! Steps with different subjects run concurrently ([`Executor::parallel`]). The operation lease in the store ([`Lock`]) excludes
 //! other operations. A process that loses the lease can no longer write.
 //!
-//! This room knows etcd transactions and fields of objects, not Services. Renumbering and every other operation with a rollback
-//! compile to these steps. The room of each kind of operation defines what its steps do outside the store ([`Effect`]), and
-//! executes these effects ([`Environment`]).
+//! This room uses etcd transactions and fields of objects. It contains nothing about Services. Renumbering and every other
+//! operation with a rollback compile to these steps. The room of each kind of operation defines what its steps do outside the
+//! store ([`Effect`]), and executes these effects ([`Environment`]).
 
 mod cluster_lock;
 mod environment;
@@ -39,7 +39,7 @@ mod swap;
 pub use cluster_lock::{ClusterLock, Silence, Terms};
 pub use environment::{
     Ambient, Answer, Applied, Checkpoint, Closed, Doing, Environment, Fault, NoEnvironment, Observed,
-    SystemAmbient,
+    Records, SystemAmbient,
 };
 pub use executor::{Executor, Failure, Report, Stuck};
 pub use journal::{Journal, Listed, Noted, Progress, Record, Returning, State, Status, Summary};

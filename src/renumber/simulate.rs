@@ -1,8 +1,8 @@
 //! The simulated environment of a rehearsal: everything outside etcd.
 //!
 //! A change through the API is written to the overlay as an API server would store it: the object and, for a Service, its
-//! allocation. Only results that are certain are written. Waits end at once. Actions of operators and controllers are recorded
-//! and assumed to be done.
+//! allocation. Only results that are certain are written. Waits end immediately. Actions of operators and controllers are
+//! recorded and assumed to be done.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,9 @@ use super::effect::{Awaited, Effect};
 use super::intention::Renumbering;
 use super::steps::{Compiler, FLAGS, Wait};
 use crate::ip::{Item, Items};
-use crate::operation::{Ambient, Answer, Applied, Doing, Environment, Fault, Manual, Observed, Swap};
+use crate::operation::{
+    Ambient, Answer, Applied, Doing, Environment, Fault, Manual, Observed, Records, Swap,
+};
 use crate::store::{Action, Change, Expected, Key, Transaction, WriteStore};
 use crate::survey::{Era, Layout};
 use crate::wire::StoredService;
@@ -209,7 +211,7 @@ impl Environment<Effect> for Simulation<'_> {
         Ok(if exists == doing.back { Observed::NotDone } else { Observed::Done(serde_json::Value::Null) })
     }
 
-    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait, _: Records<'_>) -> Result<(), Fault> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         // Only waits for the data plane are counted; the other waits are for API servers or controllers.
         *waits = waits.saturating_add(usize::from(wait.kind == Awaited::Barrier));

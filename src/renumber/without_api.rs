@@ -2,8 +2,8 @@
 //!
 //! Objects that netsurgeon created through the API, the new addresses, the new range and the API servers' flag stay unchanged.
 //! The rest of the rollback undoes these changes once an API server responds. Without an API server, the operation cannot confirm
-//! that a write has propagated, so each wait is a pause of a given length. During this time no write propagates, and kube-proxies
-//! keep their rules. When an API server starts, the kube-proxies read all objects again.
+//! that a write has propagated, so each wait is a pause of a given length. While no API server responds, no write propagates, and
+//! kube-proxies keep their rules. When an API server starts, the kube-proxies read all objects again.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::effect::{Awaited, Effect};
 use super::intention::Renumbering;
 use super::steps::{Step, Wait};
-use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Stage, Work};
+use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Records, Stage, Work};
 
 /// A renumbering whose rollback ends once every Service has its old address.
 pub struct MovesBack<'a>(pub &'a Renumbering);
@@ -55,7 +55,7 @@ impl Environment<Effect> for WithoutApi {
         Err(without(doing.effect))
     }
 
-    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait, _: Records<'_>) -> Result<(), Fault> {
         // The rest of the rollback waits until the Service is released.
         if wait.kind == Awaited::Released {
             return Ok(());

@@ -2,12 +2,12 @@
 //! back.
 
 use super::failure::{Failure, Kind};
-use super::gates::{Gatekeeper, OnFailure};
+use super::gates::{Gatekeeper, Gates, OnFailure};
 use super::metrics::{Counted, Metrics};
-use super::{Session, counted, vigil};
+use super::{Session, Settings, Voice, counted, vigil};
 use crate::operation::{
-    self, Checkpoint, Closed, ClusterLock, Environment, Executor, Journal, Lock, Observer, OperationError,
-    Report, Returning, Stop, SystemAmbient, Work,
+    self, Checkpoint, Closed, ClusterLock, Environment, Executor, Journal, Ledger, Lock, Observer,
+    OperationError, Report, Returning, Status, Stop, SystemAmbient, Work,
 };
 use crate::store::ReadStore as _;
 
@@ -41,24 +41,16 @@ pub struct Subject<'a, W> {
 impl Session {
     /// Runs a task that can be stopped: on request, or because another operation acquired the cluster's Lease.
     pub async fn until_stopped<T>(&self, lock: &Lock, run: impl AsyncFnOnce(&Stop) -> T) -> T {
-        let (switch, stop) = Stop::new();
-        let _listening = self.voice.listen(switch);
-        let (alarm, lost) = Stop::new();
-        let stop = stop.or(&lost);
-        let alarmed = async {
+        let lost = async {
             let reason = lock.until_lease_lost().await;
             let guard = lock.guard();
             // If another process took over this same operation, the operation lease is also lost: the next write fails.
             if self.store.get(guard.key()).await.is_ok_and(|entry| guard.holds(entry.as_ref())) {
-                self.voice.warn(&format!("lost the Lease `{}`: {reason}; stopping", ClusterLock::LEASE));
-                alarm.ask();
+                return reason;
             }
             std::future::pending().await
         };
-        tokio::select! {
-            outcome = run(&stop) => outcome,
-            never = alarmed => never,
-        }
+        until_stopped(&self.voice, lost, run).await
     }
 
     /// Runs the steps with the gates and limits of this session.
@@ -74,19 +66,65 @@ impl Session {
         let vigil = tokio::spawn(vigil::keep(self.voice.clone(), self.store.clone()));
         let writes = self.metrics.as_ref().map(Metrics::writes).unwrap_or_default();
         let store = Counted { store: self.store.as_ref(), writes };
-        let keeper = Gatekeeper::new(&self.gates, &self.voice, operation);
         let ledger = journal.in_store(&store, &[lock.guard()]);
+        let conditions = Conditions { voice: &self.voice, settings: &self.settings, gates: &self.gates };
+        let subject = Subject { operation, work, journal };
+        let outcome = conditions.execute(subject, &ledger, environment, observer, (stop, heading)).await;
+        vigil.abort();
+        outcome
+    }
+}
+
+/// Runs a task that can be stopped: on request, or because the Lease of the cluster is lost. `lost` waits for the loss, and
+/// returns the reason.
+pub(super) async fn until_stopped<T>(
+    voice: &Voice,
+    lost: impl Future<Output = String>,
+    run: impl AsyncFnOnce(&Stop) -> T,
+) -> T {
+    let (switch, stop) = Stop::new();
+    let _listening = voice.listen(switch);
+    let (alarm, alarmed) = Stop::new();
+    let stop = stop.or(&alarmed);
+    let alarmed = async {
+        let reason = lost.await;
+        voice.warn(&format!("lost the Lease `{}`: {reason}; stopping", ClusterLock::LEASE));
+        alarm.ask();
+        std::future::pending().await
+    };
+    tokio::select! {
+        outcome = run(&stop) => outcome,
+        never = alarmed => never,
+    }
+}
+
+/// The conditions under which a session runs steps.
+pub(super) struct Conditions<'a> {
+    pub voice: &'a Voice,
+    pub settings: &'a Settings,
+    pub gates: &'a Gates,
+}
+
+impl Conditions<'_> {
+    /// Runs the steps, and records them in the ledger.
+    pub async fn execute<W: Work>(
+        &self,
+        Subject { operation, work, journal }: Subject<'_, W>,
+        ledger: &dyn Ledger,
+        environment: &dyn Environment<W::Effect>,
+        observer: &mut dyn Observer,
+        (stop, heading): (&Stop, Heading),
+    ) -> Result<Arrival, operation::Failure> {
+        let keeper = Gatekeeper::new(self.gates, self.voice, operation);
         let mut executor = Executor {
             parallel: self.settings.parallel,
             stop: stop.clone(),
             rate: self.settings.rate,
             max_failures: self.settings.max_failures,
             checkpoint: self.gates.are_there().then_some(&keeper as &dyn Checkpoint),
-            ..Executor::new(&ledger, environment, &SystemAmbient, observer, journal)
+            ..Executor::new(ledger, environment, &SystemAmbient, observer, journal)
         };
-        let outcome = go(&mut executor, work, heading, &keeper).await;
-        vigil.abort();
-        outcome
+        go(&mut executor, work, heading, &keeper).await
     }
 }
 
@@ -140,4 +178,19 @@ pub fn rolled_back(closed: &Closed, report: &Report, operation: &str, restored: 
     );
     Failure::of(Kind::Stuck, text)
         .hint(format!("repair these objects, then run `netsurgeon operation rollback {operation}`"))
+}
+
+/// Returns the status after a failure, and the open manual step if there is one; `None` if the status does not change.
+pub fn status_after(failure: &operation::Failure) -> Option<(Status, Option<String>)> {
+    match &failure.source {
+        // Another process runs the operation now, or the run was refused before its first step.
+        OperationError::LockLost { .. }
+        | OperationError::Locked(_)
+        | OperationError::PointOfNoReturn { .. }
+        | OperationError::BeingUndone => None,
+        OperationError::Paused { name, .. } => Some((Status::WaitingForManualStep, Some(name.clone()))),
+        source if source.is_pause() => Some((Status::Paused, None)),
+        OperationError::BatchStuck { .. } => Some((Status::Stuck, None)),
+        _ => Some((Status::Stopped, None)),
+    }
 }

@@ -1,5 +1,5 @@
-//! The operation lease: it decides which process runs an operation. A command that continues an operation waits for the lease of
-//! an ended process, and fails while the other process is alive.
+//! The operation lease: it decides which process runs an operation. A command that continues an operation waits until the lease
+//! of an ended process expires. The command fails if the previous process is still alive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl LeaseTerms {
     ) -> Result<Lock, Failure> {
         let lock = self.take(voice, store, cluster, taking).await?;
         // The fencing token is in etcd: a previous process of this operation lost the operation lease there. So the Kubernetes
-        // Lease can be taken over at once.
+        // Lease can be taken over immediately.
         let terms = Terms { ttl: self.ttl, silence: Silence::Keeps, take_over: true };
         let reason = match api {
             Ok(api) => match lock_cluster(voice, api, lock.claim(), terms).await {
@@ -121,7 +121,8 @@ pub async fn lock_cluster(
     ClusterLock::acquire(api, claim, terms, &mut waiting).await
 }
 
-fn words(error: OperationError, taking: &Taking<'_>) -> Failure {
+/// Returns the failure for an operation lease that could not be taken.
+pub(super) fn words(error: OperationError, taking: &Taking<'_>) -> Failure {
     match error {
         OperationError::Locked(held) => refused(&held, taking),
         error => error.into(),
@@ -133,7 +134,7 @@ fn refused(held: &Held, taking: &Taking<'_>) -> Failure {
     let Taking { operation, command, .. } = taking;
     if held.claim.operation == *operation {
         return Failure::refused(format!("another process runs operation `{operation}`: {held}"))
-            .hint("`netsurgeon renumber status --watch` shows its progress")
+            .hint(format!("to see its progress: `netsurgeon operation show {operation}`"))
             .hint(format!("if that process has ended or hangs: `{command} --take-over`"));
     }
     let ends = held.left.map_or_else(

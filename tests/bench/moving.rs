@@ -19,7 +19,7 @@ use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
 use futures_util::StreamExt as _;
 use netsurgeon::operation::{
     Answer, Applied, Doing, Environment, Executor, Fault, Journal, LeaseHolder, Lock, Manual, Observed,
-    Silent, SystemAmbient, Wait,
+    Records, Silent, SystemAmbient, Wait,
 };
 use netsurgeon::renumber::{Awaited, Effect, PlanOptions, plan};
 use netsurgeon::store::etcd::{EtcdOptions as Options, EtcdStore};
@@ -148,7 +148,7 @@ impl Environment<Effect> for Ready {
         Ok(Observed::NotDone)
     }
 
-    async fn wait(&self, _wait: &Wait<Awaited>) -> Result<(), Fault> {
+    async fn wait(&self, _wait: &Wait<Awaited>, _: Records<'_>) -> Result<(), Fault> {
         Ok(())
     }
 

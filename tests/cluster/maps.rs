@@ -4,8 +4,8 @@
 use async_trait::async_trait;
 use netsurgeon::kube_api::{Cluster as Api, ClusterError, ObjectRef};
 use netsurgeon::operation::{
-    Action, Answer, Applied, Doing, Effect, Environment, Fault, Kind, Manual, Observed, Stage, Step, StepId,
-    Wait, WaitKind, Work,
+    Action, Answer, Applied, Doing, Effect, Environment, Fault, Kind, Manual, Observed, Records, Stage, Step,
+    StepId, Wait, WaitKind, Work,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -153,7 +153,7 @@ impl Environment<Make> for Elsewhere<'_> {
         })
     }
 
-    async fn wait(&self, _wait: &Wait<There>) -> Result<(), Fault> {
+    async fn wait(&self, _wait: &Wait<There>, _: Records<'_>) -> Result<(), Fault> {
         Ok(())
     }
 

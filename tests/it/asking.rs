@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use netsurgeon::operation::{
     Answer, Applied, Doing, Environment, Executor, Failure, Fault as StepFault, Manual, Observed,
-    OperationError, Report, Silent, State, StepId, Wait, Work as _,
+    OperationError, Records, Report, Silent, State, StepId, Wait, Work as _,
 };
 use netsurgeon::renumber::live::MANUAL_STEPS;
 use netsurgeon::renumber::simulate::Simulation;
@@ -46,14 +46,14 @@ impl Environment<Effect> for Asking<'_> {
         self.simulation.observe(doing).await
     }
 
-    async fn wait(&self, wait: &Wait<Awaited>) -> Result<(), StepFault> {
+    async fn wait(&self, wait: &Wait<Awaited>, records: Records<'_>) -> Result<(), StepFault> {
         if wait.kind == Awaited::RangeReady {
             let ranges = keys(self.store, "/registry/servicecidrs/").await;
             if !ranges.keys().any(|key| key.to_string().contains("/netsurgeon-")) {
                 return Err(StepFault::Halt("the ServiceCIDR does not exist".into()));
             }
         }
-        self.simulation.wait(wait).await
+        self.simulation.wait(wait, records).await
     }
 
     async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, StepFault> {

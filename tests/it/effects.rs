@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use netsurgeon::operation::{
     Action, Answer, Applied, Doing, Effect, Environment, Executor, Failure, Fault, Journal, Kind,
-    LeaseHolder, Lock, Manual, NoWait, Observed, OperationError, Plan, Report, Silent, Stage, State, Step,
-    StepId, Stop, StopSwitch, SystemAmbient, Wait, Work,
+    LeaseHolder, Lock, Manual, NoWait, Observed, OperationError, Plan, Records, Report, Silent, Stage, State,
+    Step, StepId, Stop, StopSwitch, SystemAmbient, Wait, Work,
 };
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::{Guard, Revision};
@@ -145,7 +145,7 @@ impl Environment<Put> for Places {
         Ok(true)
     }
 
-    async fn wait(&self, wait: &Wait<NoWait>) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait<NoWait>, _: Records<'_>) -> Result<(), Fault> {
         Err(Fault::Halt(wait.until.clone()))
     }
 
@@ -278,8 +278,8 @@ impl Environment<Put> for Stopping<'_> {
         self.0.observe(doing).await
     }
 
-    async fn wait(&self, wait: &Wait<NoWait>) -> Result<(), Fault> {
-        self.0.wait(wait).await
+    async fn wait(&self, wait: &Wait<NoWait>, records: Records<'_>) -> Result<(), Fault> {
+        self.0.wait(wait, records).await
     }
 
     async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {
@@ -364,8 +364,8 @@ impl Environment<Put> for Late<'_> {
         self.places.take_back(doing, ended).await
     }
 
-    async fn wait(&self, wait: &Wait<NoWait>) -> Result<(), Fault> {
-        self.places.wait(wait).await
+    async fn wait(&self, wait: &Wait<NoWait>, records: Records<'_>) -> Result<(), Fault> {
+        self.places.wait(wait, records).await
     }
 
     async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use async_trait::async_trait;
 use netsurgeon::operation::{
     Ambient, Answer, Applied, Doing, Environment, Executor, Fault, Journal, Manual, Noted, Observed, Plan,
-    Silent, State, Status, StepId, Summary, Wait, Work,
+    Records, Silent, State, Status, StepId, Summary, Wait, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::{Action, Awaited, Effect, Move, Renumbering};
@@ -55,8 +55,8 @@ impl Environment<Effect> for Slow<'_> {
         self.0.observe(doing).await
     }
 
-    async fn wait(&self, wait: &Wait<Awaited>) -> Result<(), Fault> {
-        self.0.wait(wait).await
+    async fn wait(&self, wait: &Wait<Awaited>, records: Records<'_>) -> Result<(), Fault> {
+        self.0.wait(wait, records).await
     }
 
     async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use netsurgeon::operation::{
     Action, Ambient, Answer, Applied, Checkpoint, Closed, Doing, Effect, Environment, Event, Executor,
-    Failure, Fault, Journal, Manual, Observed, Observer, Report, Silent, Stage, State, Step, StepId, Stop,
-    Summary, SystemAmbient, Wait, WaitKind, Work,
+    Failure, Fault, Journal, Manual, Observed, Observer, Records, Report, Silent, Stage, State, Step, StepId,
+    Stop, Summary, SystemAmbient, Wait, WaitKind, Work,
 };
 use netsurgeon::store::memory::MemoryStore;
 use serde::Serialize;
@@ -133,7 +133,7 @@ impl Environment<Note> for World {
         Ok(Observed::NotDone)
     }
 
-    async fn wait(&self, wait: &Wait<Awaited>) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait<Awaited>, _: Records<'_>) -> Result<(), Fault> {
         let is_second = wait.batch == Some(1);
         if wait.kind == Awaited::Barrier && is_second {
             self.waits.send_replace(true);
@@ -297,7 +297,7 @@ impl Environment<Note> for Patient {
         Some(HOUR)
     }
 
-    async fn wait(&self, wait: &Wait<Awaited>) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait<Awaited>, _: Records<'_>) -> Result<(), Fault> {
         Err(Fault::Halt(format!("nothing to observe: {}", wait.until)))
     }
 

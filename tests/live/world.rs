@@ -327,16 +327,16 @@ async fn failed_wait_reports_what_it_observed() {
     let mut world = world(&api, &store, &plan, &approver);
     world.options.deadline = Duration::from_secs(2);
     let wait = |kind| Wait { kind, batch: Some(0), subject: None, until: "something is so".into() };
-    let error = world.wait(&wait(Awaited::RangeReady)).await.unwrap_err().to_string();
+    let error = world.wait(&wait(Awaited::RangeReady), &|_| None).await.unwrap_err().to_string();
     for words in ["not within 2 s: something is so", "192.0.2.10:6443", "netsurgeon-10-200-0-0-16"] {
         assert!(error.contains(words), "{words}: {error}");
     }
-    let error = world.wait(&wait(Awaited::Barrier)).await.unwrap_err().to_string();
+    let error = world.wait(&wait(Awaited::Barrier), &|_| None).await.unwrap_err().to_string();
     assert!(error.contains("`node-1`"), "without a kube-proxy: {error}");
     // A process that has lost the lock stops waiting.
     world.options = LiveOptions::new("test");
     world.options.guards = vec![Guard::SameCreation("/netsurgeon/test/lock".into(), Revision(1))];
-    let error = world.wait(&wait(Awaited::RangeReady)).await.unwrap_err().to_string();
+    let error = world.wait(&wait(Awaited::RangeReady), &|_| None).await.unwrap_err().to_string();
     assert_eq!(
         error,
         "stopped waiting: this process no longer holds the operation lease `/netsurgeon/test/lock`"

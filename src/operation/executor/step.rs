@@ -106,13 +106,14 @@ impl<E: Effect> StepRunner<'_, E> {
         if left.is_some() {
             self.begin_to_wait(step, back).await?;
         }
+        let records = |step: &StepId| lock(&self.journal).find(step).cloned();
         let waited = async {
             match left {
                 Some(left) => {
                     sleep(left).await;
                     Ok(())
                 }
-                None => self.environment.wait(wait).await,
+                None => self.environment.wait(wait, &records).await,
             }
         };
         let outcome = tokio::select! {
@@ -161,8 +162,8 @@ impl<E: Effect> StepRunner<'_, E> {
         outcome
     }
 
-    /// Asks for a manual step, and records the request first. A person may do the step before answering, or never answer. A
-    /// rollback must then ask to undo the step.
+    /// Requests a manual step from the operator. Records the request first, because the operator may do the step and never
+    /// confirm it. A rollback must then request the undo of the step.
     async fn manual(&self, step: &Step<E>, manual: &Manual, back: bool) -> Result<(), OperationError> {
         let (intention, outcome) = in_direction(back);
         self.make_sure_of_guards().await?;
@@ -220,9 +221,9 @@ impl<E: Effect> StepRunner<'_, E> {
                 // The cached keys may be out of date.
                 Err(error) if is_ahead && error.is_about_one_object() => false,
                 Ok(transaction) => self.commit(step, transaction, to, Noted::default()).await?,
-                // The objects differ from the expected state. Perhaps the change is done already, by a commit of this process
-                // whose answer was lost, or by another process: then the record shows this. Or the new holder of the operation
-                // lease changed the objects, and may have changed them back.
+                // The objects differ from the expected state. Perhaps this process committed the change and the answer was lost,
+                // or another process made the change. Then the record shows that the step is done. Or a new holder of the
+                // operation lease changed the objects, and may have changed them back.
                 Err(error) if error.is_about_one_object() => {
                     self.reread(step).await?;
                     self.make_sure_of_guards().await?;

@@ -22,13 +22,8 @@ impl Journal {
         gates: Value,
         guards: &[Guard],
     ) -> Result<Self, OperationError> {
-        let begun = Summary::begun(&plan.header.kind, &plan.digest, by);
-        let summary = Summary { gates, compiled: plan.compiled(), ..begun };
-        let plan_text = serde_json::to_vec(plan).map_err(|error| OperationError::Journal {
-            what: format!("`{}`", by.operation),
-            reason: format!("its plan cannot be written as JSON: {error}"),
-        })?;
-        Self::begin(store, &plan.header.cluster, &by.operation, &plan_text, summary, guards).await
+        let (text, summary) = Self::of_plan(plan, by, gates)?;
+        Self::begin(store, &plan.header.cluster, &by.operation, &text, summary, guards).await
     }
 
     /// Creates a journal. First removes the remains of operations that were interrupted at their start.

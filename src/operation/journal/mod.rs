@@ -19,7 +19,9 @@ pub use self::record::{Noted, Record, State};
 pub use self::returning::Returning;
 pub use self::status::Status;
 pub use self::summary::Summary;
-use super::{Ledger, OperationError, Part, PartChange, Parts, ReadLedger, StepId};
+use super::{
+    Kind, LeaseHolder, Ledger, OperationError, Part, PartChange, Parts, Plan, ReadLedger, StepId, Work,
+};
 use crate::store::{Action, CommitError, Expected, Revision, Transaction};
 
 /// Size of one part of a stored plan, in bytes. Well below etcd's limit of 1.5 MiB per request (`--max-request-bytes`) and the
@@ -38,6 +40,22 @@ impl Journal {
     fn at(cluster: &str, operation: &str) -> Self {
         let (cluster, operation) = (cluster.to_string(), operation.to_string());
         Self { cluster, operation, records: HashMap::new(), returning: None }
+    }
+
+    /// Returns what the journal of a plan that is about to run starts with: the plan as JSON, and the summary. `by` contains the
+    /// operation's id, holder and start time. `gates` are the gates between batches (`null`: none).
+    pub fn of_plan<W: Kind + Work>(
+        plan: &Plan<W>,
+        by: &LeaseHolder,
+        gates: Value,
+    ) -> Result<(Vec<u8>, Summary), OperationError> {
+        let begun = Summary::begun(&plan.header.kind, &plan.digest, by);
+        let summary = Summary { gates, compiled: plan.compiled(), ..begun };
+        let text = serde_json::to_vec(plan).map_err(|error| OperationError::Journal {
+            what: format!("`{}`", by.operation),
+            reason: format!("its plan cannot be written as JSON: {error}"),
+        })?;
+        Ok((text, summary))
     }
 
     /// Creates a journal in a ledger: stores the plan, then the summary. The operation exists once its summary is stored.

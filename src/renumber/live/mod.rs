@@ -21,7 +21,7 @@ use super::intention::Renumbering;
 use super::steps::{FLAGS, OTHER_RANGES, Wait, routed};
 use crate::kube_api::accessors::subject;
 use crate::kube_api::{Barrier, BarrierError, Cluster, ClusterError, MANAGED_BY, ObjectRef, Reach};
-use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed};
+use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Records};
 use crate::store::{Guard, ReadStore, Revision};
 
 /// Time limit of a wait. It is longer than a kube-proxy needs to reconnect after it has lost its API server: up to a minute
@@ -167,7 +167,7 @@ impl LiveEnvironment<'_> {
         }
     }
 
-    /// Names the Service that already has the address requested in a manifest, if there is such a Service.
+    /// Returns the name of the Service that already has the address requested in a manifest, if there is such a Service.
     async fn whose_address(&self, manifest: &Value) -> Option<String> {
         let wanted = manifest.pointer("/spec/clusterIP").and_then(Value::as_str)?;
         self.cluster.objects_as(None, &|service| owner(&service, wanted)).await.ok()?.into_iter().next()
@@ -320,7 +320,7 @@ impl Environment<Effect> for LiveEnvironment<'_> {
         (wait.kind == Awaited::Linger).then_some(self.options.linger)
     }
 
-    async fn wait(&self, wait: &Wait) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait, _: Records<'_>) -> Result<(), Fault> {
         self.wait_for(wait).await
     }
 

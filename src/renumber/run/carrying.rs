@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::approving::Confirmations;
-use super::stopping::{left_open, status_after, stopped};
+use super::stopping::{left_open, stopped};
 use super::watchers::Watchers;
 use super::{Direction, Ongoing, RenumberSession};
 use crate::operation::{
@@ -13,7 +13,7 @@ use crate::operation::{
 use crate::renumber::live::{Approver, LiveEnvironment, LiveOptions};
 use crate::renumber::without_api::{MovesBack, WithoutApi};
 use crate::renumber::{Effect, Renumbering};
-use crate::session::{Api, Arrival, Failure, Heading, Subject};
+use crate::session::{Api, Arrival, Failure, Heading, Subject, status_after};
 
 /// Maximum number of retries of a step that fails because of concurrent changes.
 const MOST_ATTEMPTS: u32 = 3;
@@ -92,8 +92,8 @@ impl RenumberSession {
         })
     }
 
-    /// Skips a failed step if its Service is deleted. Plans the move again if the Service has changed. Returns whether either was
-    /// done.
+    /// Skips a failed step if its Service is deleted. Plans the move again if the Service has changed. Returns false if neither
+    /// is the case.
     async fn explain(&self, ongoing: &mut Ongoing, lock: &Lock, step: &StepId) -> Result<bool, Failure> {
         Ok(self.skip_deleted(ongoing, lock, step).await?
             || (!ongoing.has_begun_to_retire() && self.replan(ongoing, lock, false).await?))
@@ -241,7 +241,7 @@ fn has_got_on(outcome: &Result<Arrival, operation::Failure>) -> bool {
     outcome.as_ref().map_or_else(|it| it.source.is_pause() || it.source.is_about_one_object(), |_| true)
 }
 
-/// Returns the status of an operation that reached its goal.
+/// Returns the status of an operation after a run that reached its target.
 fn there(ongoing: &Ongoing, way: Direction, report: &Report) -> Status {
     let is_stuck = match way {
         Direction::Back | Direction::MovesBack => !report.stuck.is_empty(),

@@ -64,9 +64,9 @@ impl RenumberSession {
             .hint("stop the clients that create and delete Services (`netsurgeon lock`), then continue"))
     }
 
-    /// Recreates missing IPAddress objects, and sets the creation timestamps of the others to the future again. Then waits until
-    /// every API server has observed the recreated objects. Warns about an address that another Service has; the step that needs
-    /// this address is then refused.
+    /// Recreates missing IPAddress objects, and sets the creation timestamps of existing IPAddress objects to the future again.
+    /// Then waits until every API server has observed the recreated objects. Warns about an address that another Service has; the
+    /// step that needs this address is then refused.
     async fn renew_addresses(
         &self,
         environment: &dyn Environment<Effect>,
@@ -92,7 +92,10 @@ impl RenumberSession {
             self.voice.note(&format!("{count} lost during the interruption; recreated"));
         }
         for wait in batches.into_iter().map(live::seen_again) {
-            environment.wait(&wait).await.map_err(OperationError::from)?;
+            environment
+                .wait(&wait, &|step| journal.find(step).cloned())
+                .await
+                .map_err(OperationError::from)?;
         }
         Ok(())
     }

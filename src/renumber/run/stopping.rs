@@ -2,7 +2,7 @@
 
 use super::situation::Situation;
 use super::{Direction, Ongoing};
-use crate::operation::{self, OperationError, Status};
+use crate::operation::{self, OperationError};
 use crate::session::{Failure, Kind};
 
 /// Adds hints to a failure that happened outside of a step, after steps were run.
@@ -68,24 +68,10 @@ fn with_hints(words: Failure, situation: &Situation, done: &str) -> Failure {
     words.hint(format!("{done}: {progress}, {held}")).hints(next).hints(situation.rollback_hint())
 }
 
-/// Returns the status after a failure, and the open manual step if there is one; `None` if the status does not change.
-pub(super) fn status_after(failure: &operation::Failure) -> Option<(Status, Option<String>)> {
-    match &failure.source {
-        // Another process runs the operation now, or the run was refused before its first step.
-        OperationError::LockLost { .. }
-        | OperationError::Locked(_)
-        | OperationError::PointOfNoReturn { .. }
-        | OperationError::BeingUndone => None,
-        OperationError::Paused { name, .. } => Some((Status::WaitingForManualStep, Some(name.clone()))),
-        source if source.is_pause() => Some((Status::Paused, None)),
-        OperationError::BatchStuck { .. } => Some((Status::Stuck, None)),
-        _ => Some((Status::Stopped, None)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operation::Status;
     use crate::operation::StepId;
     use crate::renumber::run::tally::Phases;
     use crate::session::Said;

@@ -1,0 +1,217 @@
+//! A session for operations that are recorded in the cluster, through its API. They need no etcd.
+
+use serde_json::Value;
+
+use super::execute::{Conditions, until_stopped};
+use super::gates::Gates;
+use super::lease::{Taking, lock_cluster, words};
+use super::metrics::{Figures, Metrics};
+use super::{Arrival, Failure, Heading, Settings, Subject, Voice, show};
+use crate::kube_api::Cluster;
+use crate::operation::{
+    self, Ambient as _, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, Kind, LeaseHolder,
+    Listed, Observer, Plan, Silence, Status, Summary, SystemAmbient, Terms, Work, new_id,
+};
+
+/// A session of operations that are recorded in a cluster.
+pub struct ClusterSession {
+    /// Reports to the user, and asks the user.
+    pub voice: Voice,
+    /// The API of the cluster.
+    pub api: Cluster,
+    /// The uid of the namespace `kube-system`.
+    pub id: String,
+    /// Settings of this session.
+    pub settings: Settings,
+    metrics: Option<Metrics>,
+    gates: Gates,
+}
+
+/// An operation that is recorded in the cluster.
+pub struct Recorded<W> {
+    /// Id of the operation.
+    pub operation: String,
+    /// Plan of the operation.
+    pub plan: Plan<W>,
+    /// Journal of the operation.
+    pub journal: Journal,
+    /// Status of the operation.
+    pub summary: Summary,
+}
+
+/// The operation lease and the record of an operation, held by this process.
+pub struct Holding {
+    lock: ClusterLock,
+    ledger: ClusterLedger,
+}
+
+impl ClusterSession {
+    /// Starts a session.
+    pub async fn open(voice: Voice, api: Cluster, settings: Settings) -> Result<Self, Failure> {
+        let id = api.identity().await?;
+        let metrics = Metrics::listen_if(settings.metrics.as_deref()).await?;
+        Ok(Self { voice, api, id, settings, metrics, gates: Gates::default() })
+    }
+
+    /// Adds gates between batches.
+    #[must_use]
+    pub fn with_gates(self, gates: Gates) -> Self {
+        Self { gates, ..self }
+    }
+
+    /// Asks a question, unless every question is answered with yes.
+    pub fn ask(&self, question: &str) -> Result<(), Failure> {
+        if self.settings.agreed { Ok(()) } else { self.voice.ask(question) }
+    }
+
+    /// Exposes the given metrics from now on, if there is a listener.
+    pub fn show(&self, figures: impl Figures + 'static) {
+        if let Some(metrics) = &self.metrics {
+            show(metrics, &self.voice, figures);
+        }
+    }
+
+    /// Returns the operations of a kind that are recorded in the cluster.
+    pub async fn listed(&self, kind: &str) -> Result<Vec<Listed>, Failure> {
+        let all = ClusterRecord::list(&self.api).await?;
+        Ok(all.into_iter().filter(|listed| listed.summary.kind == kind).collect())
+    }
+
+    /// Reads an operation.
+    pub async fn read<W: Kind + Work>(&self, operation: &str) -> Result<Recorded<W>, Failure> {
+        let record = ClusterRecord::find(&self.api, operation).await?;
+        let record = record.ok_or_else(|| {
+            Failure::refused(format!("there is no operation `{operation}`"))
+                .hint("`netsurgeon operation list` lists the operations of this cluster")
+        })?;
+        let opened = Journal::open_in(&record).await?;
+        recorded(operation, opened)
+    }
+
+    /// Starts an operation: takes the operation lease of the cluster, and records the plan. Fails while another operation that is
+    /// recorded in this cluster has not ended.
+    pub async fn begin<W: Kind + Work>(
+        &self,
+        plan: Plan<W>,
+        gates: Value,
+        (purpose, command): (&str, &str),
+    ) -> Result<(Recorded<W>, Holding), Failure> {
+        let operation = format!("{}-{}", W::NAME, new_id());
+        let taking = Taking { operation: &operation, purpose, command };
+        let (claim, lock) = self.lock(&taking).await?;
+        let begun = async {
+            self.refuse_beside_another().await?;
+            let (text, summary) = Journal::of_plan(&plan, &claim, gates)?;
+            let steps = plan.work.stages().iter().map(|stage| plan.work.steps(stage).len()).sum();
+            let ledger = ClusterLedger::begin(&self.api, &plan.header.cluster, &claim, steps).await?;
+            let journal = Journal::begin_in(&ledger, &text, summary.clone()).await?;
+            Ok((ledger, journal, summary))
+        };
+        match begun.await {
+            Ok((ledger, journal, summary)) => {
+                let recorded = Recorded { operation: claim.operation, plan, journal, summary };
+                Ok((recorded, Holding { lock, ledger }))
+            }
+            Err(failure) => {
+                release(lock).await;
+                Err(failure)
+            }
+        }
+    }
+
+    /// Takes an operation over, to continue it or to roll it back. Waits for the lease of an ended process.
+    pub async fn take<W: Kind + Work>(&self, taking: &Taking<'_>) -> Result<(Recorded<W>, Holding), Failure> {
+        let (claim, lock) = self.lock(taking).await?;
+        let taken = async {
+            let ledger = ClusterLedger::take(&self.api, &claim).await?;
+            let recorded: Recorded<W> = recorded(taking.operation, Journal::open_in(&ledger).await?)?;
+            recorded.plan.compiles_as(&recorded.summary.compiled, taking.operation)?;
+            Ok((recorded, ledger))
+        };
+        match taken.await {
+            Ok((recorded, ledger)) => Ok((recorded, Holding { lock, ledger })),
+            Err(failure) => {
+                release(lock).await;
+                Err(failure)
+            }
+        }
+    }
+
+    async fn lock(&self, taking: &Taking<'_>) -> Result<(LeaseHolder, ClusterLock), Failure> {
+        let claim = LeaseHolder::of_this_process(taking.operation, taking.purpose, SystemAmbient.now());
+        let lease = self.settings.lease;
+        let terms = Terms { ttl: lease.ttl, silence: Silence::Loses, take_over: lease.take_over };
+        let lock = lock_cluster(&self.voice, &self.api, &claim, terms).await;
+        Ok((claim, lock.map_err(|error| words(error, taking))?))
+    }
+
+    async fn refuse_beside_another(&self) -> Result<(), Failure> {
+        let all = ClusterRecord::list(&self.api).await?;
+        let Some(other) = all.into_iter().find(|listed| !listed.summary.has_ended()) else { return Ok(()) };
+        let (id, kind) = (other.operation, other.summary.kind);
+        Err(Failure::refused(format!("operation `{id}` ({kind}) of this cluster has not ended"))
+            .hint(format!("to continue it: `netsurgeon operation resume {id}`"))
+            .hint(format!("to go back: `netsurgeon operation rollback {id}`")))
+    }
+
+    /// Runs the steps with the gates and limits of this session. First records the direction, for a process that is killed.
+    pub async fn execute<W: Work>(
+        &self,
+        recorded: &mut Recorded<W>,
+        holding: &Holding,
+        environment: &dyn Environment<W::Effect>,
+        observer: &mut dyn Observer,
+        heading: Heading,
+    ) -> Result<Result<Arrival, operation::Failure>, Failure> {
+        let (is_back, now) = (heading == Heading::Back, SystemAmbient.now());
+        recorded.journal.set_out(&holding.ledger, is_back, now).await?;
+        recorded.summary.set_out(is_back, now);
+        let conditions = Conditions { voice: &self.voice, settings: &self.settings, gates: &self.gates };
+        let lost = holding.lock.until_lost();
+        let outcome = until_stopped(&self.voice, lost, async |stop| {
+            let Recorded { operation, plan, journal, .. } = &mut *recorded;
+            let subject = Subject { operation, work: &plan.work, journal };
+            conditions.execute(subject, &holding.ledger, environment, observer, (stop, heading)).await
+        });
+        Ok(outcome.await)
+    }
+}
+
+impl Holding {
+    /// Records the status of the operation.
+    pub async fn set_status<W>(&self, recorded: &mut Recorded<W>, status: Status) -> Result<(), Failure> {
+        recorded.journal.set_status(&self.ledger, status, SystemAmbient.now()).await?;
+        recorded.summary.status = status;
+        Ok(())
+    }
+
+    /// Records the gates for the remaining batches.
+    pub async fn set_gates<W>(&self, recorded: &mut Recorded<W>, gates: &Value) -> Result<(), Failure> {
+        Ok(recorded.journal.set_gates(&self.ledger, gates).await?)
+    }
+
+    /// Releases the operation lease, and returns the outcome unchanged.
+    pub async fn release<T>(self, outcome: Result<T, Failure>) -> Result<T, Failure> {
+        release(self.lock).await;
+        outcome
+    }
+}
+
+async fn release(lock: ClusterLock) {
+    if let Err(error) = lock.release().await {
+        tracing::warn!(%error, "cannot release the operation lease; it expires by itself");
+    }
+}
+
+fn recorded<W: Kind + Work>(
+    operation: &str,
+    (journal, summary, text): (Journal, Summary, Vec<u8>),
+) -> Result<Recorded<W>, Failure> {
+    if summary.kind != W::NAME {
+        let (found, wanted) = (&summary.kind, W::NAME);
+        let text = format!("operation `{operation}` is of kind `{found}`, not `{wanted}`");
+        return Err(Failure::refused(text));
+    }
+    let plan = Plan::of_operation(&text, operation)?;
+    Ok(Recorded { operation: operation.to_string(), plan, journal, summary })
+}
