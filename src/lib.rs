@@ -7,7 +7,8 @@
 //! main
 //! cli                    arguments, output, exit codes: one file per command, the only room that prints
 //! preflight   report     checks whether a cluster is ready, one file for each check · one HTML page of an operation
-//! renumber, deploy_lock  compiles an intention into a plan, and runs it on a live cluster · locks deploy pipelines
+//! renumber, dns          each compiles an intention into a plan, and runs it on a live cluster
+//! deploy_lock            locks deploy pipelines
 //! audit                  finds where an address of an old range is still recorded
 //! controlplane           the flags of API servers, as far as they can be observed
 //! session                an operation of any kind from start to end: connect, lock, ask, run, gates, progress, metrics
@@ -46,6 +47,7 @@ pub mod certs;
 pub mod cli;
 pub mod controlplane;
 pub mod deploy_lock;
+pub mod dns;
 pub mod encryption;
 pub mod host;
 pub mod ip;

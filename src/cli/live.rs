@@ -118,7 +118,7 @@ impl LiveArgs {
         cluster.identity().await.ok().map(|_| cluster.server().to_string())
     }
 
-    fn settings(&self) -> Settings {
+    pub(super) fn settings(&self) -> Settings {
         Settings {
             lease: self.lock.terms(),
             parallel: self.parallel.into(),

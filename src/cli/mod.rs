@@ -18,6 +18,8 @@ mod certs;
 mod complete;
 mod completions;
 mod controlplane;
+mod digest;
+mod dns;
 mod file;
 mod findings;
 mod gates;
@@ -39,6 +41,7 @@ mod renumber;
 mod speaking;
 mod target;
 mod tiers;
+mod zone;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -59,7 +62,8 @@ use crate::session::Voice;
 /// Change the network of a Kubernetes cluster that is serving traffic.
 ///
 /// netsurgeon works on the objects that the API server stores in etcd. It reads a live etcd or a snapshot
-/// file, shows and checks every Service address in it, and moves all of them to another range.
+/// file, shows and checks every Service address in it, and moves all of them to another range. Through the Kubernetes
+/// API and the name servers, it points DNS names to a mirror of the cluster.
 #[derive(Debug, Parser)]
 #[command(name = "netsurgeon", version, about, long_about, max_term_width = 100)]
 #[command(propagate_version = false, subcommand_required = true, arg_required_else_help = true)]
@@ -102,6 +106,9 @@ enum Command {
     /// Move every Service to another Service range
     #[command(subcommand)]
     Renumber(renumber::RenumberCommand),
+    /// Point DNS names to a mirror of the cluster, in stages, and back
+    #[command(subcommand)]
+    Dns(dns::DnsCommand),
     /// List, show, report, resume and undo operations
     #[command(subcommand)]
     Operation(operation::OperationCommand),
@@ -290,6 +297,7 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
         Command::Rehearse(args) => rehearse::run(context, args).await,
         Command::Preflight(command) => preflight::run(context, command).await,
         Command::Renumber(command) => renumber::run(context, command).await,
+        Command::Dns(command) => dns::run(context, command).await,
         Command::Operation(command) => operation::run(context, command).await,
         Command::Lock(args) => lock::lock(context, args).await,
         Command::Unlock(args) => lock::unlock(context, args).await,

@@ -14,10 +14,11 @@ use super::output::{Output, Tone, table};
 use super::source::EtcdArgs;
 use super::target::TargetArgs;
 use super::tiers::TierArgs;
+use super::zone::ZoneArgs;
 use super::{Context, Outcome};
 use crate::ip::ServiceCidr;
 use crate::preflight::cni::{self, Cni, newcomers};
-use crate::preflight::dns::{self, Dns, Names};
+use crate::preflight::dns::{self, Dns};
 use crate::preflight::mirror::{self, Mirror};
 use crate::preflight::renumber::{self, Renumber};
 use crate::preflight::{self, Check, CheckResult, Reached, Selection, Verdict, any, junit};
@@ -82,21 +83,8 @@ Examples:
   netsurgeon preflight dns --zone example.com -o json \\
       | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
 pub struct DnsArgs {
-    /// The zone whose names will point to the mirror
-    #[arg(long, value_name = "ZONE")]
-    zone: String,
-    /// A name in the zone; can be repeated [default: every host in it that an Ingress, Service or HTTPRoute names]
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    name: Vec<String>,
-    /// The server that accepts updates of the zone, with or without a port [default: the primary in its SOA]
-    #[arg(long, value_name = "HOST[:PORT]")]
-    server: Option<String>,
-    /// The key that signs updates, as `tsig-keygen` writes it; it is never shown
-    #[arg(long, value_name = "FILE")]
-    tsig_key_file: Option<PathBuf>,
-    /// A resolver that clients use, with or without a port [default: the first in /etc/resolv.conf]
-    #[arg(long, value_name = "ADDRESS[:PORT]")]
-    resolver: Option<String>,
+    #[command(flatten)]
+    zone: ZoneArgs,
     #[command(flatten)]
     asked: AskedArgs,
     #[command(flatten)]
@@ -241,13 +229,7 @@ async fn check_mirror(args: &MirrorArgs) -> Result<Vec<CheckResult>, Failure> {
 
 async fn check_dns(args: &DnsArgs) -> Result<Vec<CheckResult>, Failure> {
     let selection = args.asked.selection(dns::CHECKS)?;
-    let names = Names {
-        zone: args.zone.clone(),
-        name: args.name.clone(),
-        server: args.server.clone(),
-        tsig_key_file: args.tsig_key_file.clone(),
-        resolver: args.resolver.clone(),
-    };
+    let names = args.zone.names();
     let key = names.check()?;
     let of_mirror = async || match args.mirror.named(&args.kube) {
         Some(kube) => Some(kube.connect().await),

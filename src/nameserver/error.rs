@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use super::Kind;
+
 /// Why a request to a name server failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameserverError {
@@ -57,6 +59,16 @@ pub enum NameserverError {
         /// The reason.
         reason: String,
     },
+    /// The data does not fit the type of its record.
+    #[error("`{data}` cannot be the data of a record of type {kind}: {reason}")]
+    Data {
+        /// Type of the record.
+        kind: Kind,
+        /// The given data.
+        data: String,
+        /// The reason.
+        reason: String,
+    },
     /// The text is not a TSIG key.
     #[error("this is not a TSIG key: {reason}")]
     Key {
@@ -66,6 +78,21 @@ pub enum NameserverError {
 }
 
 impl NameserverError {
+    /// Returns whether a prerequisite of an update does not hold: a record set differs from the expected set (RFC 2136, section
+    /// 3.2). Nothing was changed.
+    pub fn is_conflict(&self) -> bool {
+        let codes = ["NXRRSET", "YXRRSET", "NXDOMAIN", "YXDOMAIN"];
+        matches!(self, Self::Refused { code, .. } if codes.contains(&code.as_str()))
+    }
+
+    /// Returns whether the request may have been executed although it failed: the answer is missing or cannot be trusted.
+    pub fn is_in_doubt(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable { .. } | Self::Late { .. } | Self::Garbled { .. } | Self::Unsigned { .. }
+        )
+    }
+
     /// Returns one sentence that explains how to fix the error, if possible.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
@@ -93,7 +120,7 @@ impl NameserverError {
             Self::Key { .. } => Some(
                 "give a file in the format of `tsig-keygen NAME`: key \"NAME\" { algorithm hmac-sha256; secret \"...\"; };",
             ),
-            Self::Garbled { .. } | Self::Unsigned { .. } | Self::Name { .. } => None,
+            Self::Garbled { .. } | Self::Unsigned { .. } | Self::Name { .. } | Self::Data { .. } => None,
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use hickory_proto::op::{Message, OpCode, Query, ResponseCode, UpdateMessage as _};
 use hickory_proto::rr::rdata::tsig::TsigError;
+use hickory_proto::rr::rdata::{CNAME, TXT};
 use hickory_proto::rr::{self, DNSClass, Name, RData, RecordType};
 
-use super::{Kind, NameserverError, Record, canonical};
+use super::{Kind, NameserverError, Record, RecordSet, SetChange, canonical};
 
 /// Parses a domain name. An asterisk within a label is an ordinary character (RFC 2181, section 11): ExternalDNS creates such
 /// names for wildcards.
@@ -28,7 +29,7 @@ pub fn answers(bytes: &[u8]) -> Option<Vec<Record>> {
     Some(Message::from_vec(bytes).ok()?.answers.iter().map(record).collect())
 }
 
-/// Returns a query for the records of a name. `recursive` asks a resolver to query other servers.
+/// Returns a query for the records of a name. If `recursive` is set, the query requests recursion from a resolver.
 pub(super) fn question(name: Name, kind: RecordType, recursive: bool) -> Message {
     let mut message = Message::query();
     message.metadata.recursion_desired = recursive;
@@ -57,6 +58,60 @@ pub(super) fn never(zone: &Name, there: rr::Record) -> Message {
     }
     message.add_update(there);
     message
+}
+
+/// Returns an update that replaces record sets: all of them, or none if one differs from its present set. The prerequisites name
+/// the data of the present sets (RFC 2136, sections 2.4.2 and 2.4.3). They cannot name TTLs.
+pub(super) fn replacement(zone: Name, changes: &[SetChange]) -> Result<Message, NameserverError> {
+    let mut message = nothing(zone);
+    for (name, kind) in changes.iter().filter_map(SetChange::of) {
+        let mut all = rr::Record::update0(name_of(name)?, 0, type_of(kind));
+        all.dns_class = DNSClass::ANY;
+        let of_this = |change: &&SetChange| change.of() == Some((name, kind));
+        if let Some(from) = changes.iter().find(of_this).and_then(|change| change.from.as_ref()) {
+            for mut record in records(from)? {
+                record.ttl = 0;
+                message.add_pre_requisite(record);
+            }
+            message.add_update(all);
+        } else {
+            all.dns_class = DNSClass::NONE;
+            message.add_pre_requisite(all);
+        }
+    }
+    // A CNAME and other records exclude each other, so the new sets are added after all old ones are deleted.
+    for to in changes.iter().filter_map(|change| change.to.as_ref()) {
+        for record in records(to)? {
+            message.add_update(record);
+        }
+    }
+    Ok(message)
+}
+
+/// Returns the records of a set.
+fn records(set: &RecordSet) -> Result<Vec<rr::Record>, NameserverError> {
+    let name = name_of(&set.name)?;
+    let record = |data: &String| Ok(rr::Record::from_rdata(name.clone(), set.ttl, parsed(set.kind, data)?));
+    set.data.iter().map(record).collect()
+}
+
+/// Longest part of a text (RFC 1035, section 3.3).
+const TEXT_PART: usize = 255;
+
+/// Parses the data of a record, as [`data`] returns it.
+fn parsed(kind: Kind, data: &str) -> Result<RData, NameserverError> {
+    let bad = |reason: String| NameserverError::Data { kind, data: data.to_string(), reason };
+    Ok(match kind {
+        Kind::A => RData::A(data.parse().map_err(|error: std::net::AddrParseError| bad(error.to_string()))?),
+        Kind::Aaaa => {
+            RData::AAAA(data.parse().map_err(|error: std::net::AddrParseError| bad(error.to_string()))?)
+        }
+        Kind::Cname => RData::CNAME(CNAME(name_of(data)?)),
+        Kind::Txt => RData::TXT(TXT::from_bytes(data.as_bytes().chunks(TEXT_PART).collect())),
+        Kind::Ns | Kind::Soa | Kind::Other(_) => {
+            return Err(bad("netsurgeon does not change this type".to_string()));
+        }
+    })
 }
 
 /// Returns the response code as text, with the TSIG error if the server rejects the signature.
@@ -146,6 +201,33 @@ mod tests {
         assert!(read.answers.iter().all(|record| record.name == zone));
         assert!(read.answers.iter().all(|record| record.record_type() == RecordType::ANY));
         assert_eq!(read.authorities.len(), 1, "RFC 2136 has updates where answers have authorities");
+    }
+
+    #[test]
+    fn replacement_deletes_every_old_set_before_it_adds_new_ones() {
+        let set = |kind, data: &[&str]| RecordSet {
+            name: "www.example.com".into(),
+            kind,
+            ttl: 60,
+            data: data.iter().map(ToString::to_string).collect(),
+        };
+        let old = [set(Kind::Cname, &["old.example.net"])];
+        let new = [set(Kind::A, &["192.0.2.1", "192.0.2.2"]), set(Kind::Txt, &["heritage=external-dns"])];
+        let changes = SetChange::between(&old, &new);
+        let message = replacement(name_of("example.com").unwrap(), &changes).unwrap();
+        let read = Message::from_vec(&message.to_vec().unwrap()).unwrap();
+        // RFC 2136 has prerequisites where answers have answers, and updates where they have authorities.
+        let told = |records: &[rr::Record]| -> Vec<String> {
+            let one =
+                |record: &rr::Record| format!("{} {} {}", record.dns_class, record.record_type(), record.ttl);
+            records.iter().map(one).collect()
+        };
+        assert_eq!(told(&read.answers), ["NONE A 0", "IN CNAME 0", "NONE TXT 0"]);
+        assert_eq!(told(&read.authorities), ["ANY CNAME 0", "IN A 60", "IN A 60", "IN TXT 60"]);
+        for kind in [Kind::Soa, Kind::Ns, Kind::Other(33)] {
+            assert!(parsed(kind, "x").is_err(), "{kind} is never changed");
+        }
+        assert!(parsed(Kind::A, "2001:db8::1").is_err() && parsed(Kind::Aaaa, "192.0.2.1").is_err());
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! Reads the records of a zone from name servers, and checks whether they accept updates. Never changes a zone: an update is
-//! either empty, or has prerequisites that no zone can meet.
+//! Reads the records of a zone from name servers, checks whether they accept updates, and replaces record sets
+//! ([`Server::replace`]). The checks never change a zone: their updates are either empty, or have prerequisites that no zone can
+//! meet.
 
 mod error;
 mod key;
 mod message;
 mod server;
+mod set;
 
 use std::fmt;
 
@@ -12,6 +14,7 @@ pub use error::NameserverError;
 pub use key::Key;
 pub use message::answers;
 pub use server::Server;
+pub use set::{RecordSet, SetChange, have_same_data};
 
 /// The type of a DNS record (RFC 1035, section 3.2.2; RFC 3596).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -120,7 +123,7 @@ impl Soa {
     }
 }
 
-/// Whether a text is a valid domain name (RFC 1035, section 2.3.4: at most 63 bytes in a label and 255 bytes in total).
+/// Returns whether a text is a valid domain name (RFC 1035, section 2.3.4: at most 63 bytes in a label and 255 bytes in total).
 pub fn is_name(text: &str) -> bool {
     message::name_of(text).is_ok()
 }

@@ -13,13 +13,13 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::message::{self, code, name_of, type_of};
-use super::{Answer, Key, Kind, NameserverError, Record};
+use super::{Answer, Key, Kind, NameserverError, Record, RecordSet, SetChange};
 
 /// Timeout of one answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Most memory for the records of a zone, in bytes: about half a million records. In a larger zone, names must be queried one by
-/// one.
+/// Maximum memory for the records of a zone, in bytes: about half a million records. In a larger zone, each name needs its own
+/// query.
 const MOST: usize = 64 << 20;
 
 /// Timeout of a whole zone transfer.
@@ -74,7 +74,18 @@ impl Server {
         Ok(Answer { is_authoritative: answer.metadata.authoritative, exists, records })
     }
 
-    /// Returns all records of a zone by a zone transfer (AXFR, RFC 5936), with the SOA only once.
+    /// Returns the record sets of a name, of these types, ordered by type. Records of other names in the answer, such as the target
+    /// of a CNAME, are not included. `recursive`: the server is a resolver.
+    pub async fn sets(&self, name: &str, kinds: &[Kind], recursive: bool) -> Result<Vec<RecordSet>> {
+        let mut found = Vec::new();
+        for kind in kinds {
+            let answer = self.look(name, *kind, recursive).await?;
+            found.extend(answer.records_of(*kind).filter(|record| record.name == name).cloned());
+        }
+        Ok(RecordSet::group(&found))
+    }
+
+    /// Reads all records of a zone with a zone transfer (AXFR, RFC 5936). Returns the SOA record only once.
     pub async fn transfer(&self, zone: &str) -> Result<Vec<Record>> {
         let late = |_| NameserverError::Late { at: self.at, seconds: TRANSFER.as_secs() };
         timeout(TRANSFER, self.transfer_whole(zone)).await.map_err(late)?
@@ -118,8 +129,8 @@ impl Server {
         }
     }
 
-    /// Checks whether the server evaluates the changes of an update before its prerequisites, as BIND does since 9.18.11. Only
-    /// then the result of [`Self::would_change`] is conclusive. RFC 2136 specifies the other order.
+    /// Checks whether the server evaluates the changes of an update before its prerequisites, as BIND does since 9.18.11. Only in
+    /// this case is the result of [`Self::would_change`] conclusive. RFC 2136 specifies the opposite order.
     pub async fn looks_ahead(&self, zone: &str) -> Result<bool> {
         // No zone except the root zone contains this name. A server that checks the changes rejects a record outside its zone
         // (section 3.4.1.3).
@@ -129,8 +140,8 @@ impl Server {
     }
 
     /// Checks whether the server would accept a change of the records of one type at a name. The update cannot succeed, so
-    /// nothing is changed (`message::never`). Fails if the server would reject the change. Without such records at the name,
-    /// nothing is checked. A server that checks the prerequisites first never rejects the update ([`Self::looks_ahead`]).
+    /// nothing is changed (`message::never`). Fails if the server would reject the change. If the name has no records of this
+    /// type, sends no update. A server that checks the prerequisites first never rejects the update ([`Self::looks_ahead`]).
     pub async fn would_change(&self, zone: &str, name: &str, kind: Kind) -> Result<()> {
         let asked = message::question(name_of(name)?, type_of(kind), false);
         let found = self.exchange(asked, false).await?;
@@ -141,6 +152,16 @@ impl Server {
             // The code depends on which of the two prerequisites the server checks first.
             ResponseCode::YXDomain | ResponseCode::NXDomain => Ok(()),
             _ => Err(self.refused(&format!("an update of {kind} of `{name}`"), &answer)),
+        }
+    }
+
+    /// Replaces record sets of a zone: all of them, or none. Fails with [`NameserverError::is_conflict`] if a set differs from its
+    /// present set in the change; TTLs are not compared.
+    pub async fn replace(&self, zone: &str, changes: &[SetChange]) -> Result<()> {
+        let answer = self.exchange(message::replacement(name_of(zone)?, changes)?, true).await?;
+        match answer.metadata.response_code {
+            ResponseCode::NoError => Ok(()),
+            _ => Err(self.refused(&format!("an update of `{zone}`"), &answer)),
         }
     }
 

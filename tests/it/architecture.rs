@@ -12,6 +12,7 @@ const LADDER: &[(&str, &[&str])] = &[
         &[
             "report",
             "renumber",
+            "dns",
             "deploy_lock",
             "preflight",
             "audit",
@@ -33,6 +34,7 @@ const LADDER: &[(&str, &[&str])] = &[
         "preflight",
         &[
             "renumber",
+            "dns",
             "controlplane",
             "session",
             "operation",
@@ -64,6 +66,7 @@ const LADDER: &[(&str, &[&str])] = &[
             "ip",
         ],
     ),
+    ("dns", &["session", "operation", "store", "kube_api", "nameserver", "certs"]),
     ("deploy_lock", &["kube_api"]),
     ("audit", &["session", "survey", "store", "kube_api", "host", "wire", "ip"]),
     ("controlplane", &["session", "survey", "kube_api", "host", "wire", "ip"]),
@@ -95,7 +98,7 @@ const OWNED: &[(&str, &str)] = &[
     ("aes_gcm::", "encryption"),
     ("cbc::", "encryption"),
     ("crypto_secretbox::", "encryption"),
-    ("tokio_rustls", "kube_api"),
+    ("tokio_rustls", "kube_api|dns/probe.rs"),
     ("hickory_proto", "nameserver"),
     ("clap", "cli"),
     ("anyhow::", "cli|session/failure.rs"),

@@ -32,7 +32,7 @@ fn wrong_usage_exits_with_status_2() {
     --- stderr
     error: unrecognized subcommand 'plan'
 
-      tip: a similar subcommand exists: 'renumber plan'
+      tip: some similar subcommands exist: 'renumber plan', 'dns plan'
 
     Usage: netsurgeon [OPTIONS] <COMMAND>
 
@@ -210,6 +210,7 @@ fn help_names_every_command() {
 
     netsurgeon works on the objects that the API server stores in etcd. It reads a live etcd or a
     snapshot file, shows and checks every Service address in it, and moves all of them to another range.
+    Through the Kubernetes API and the name servers, it points DNS names to a mirror of the cluster.
 
     Usage: netsurgeon [OPTIONS] <COMMAND>
 
@@ -218,6 +219,7 @@ fn help_names_every_command() {
                     from the middle
       preflight     Check whether a cluster is ready: pass, warn or fail, why, and what to do
       renumber      Move every Service to another Service range
+      dns           Point DNS names to a mirror of the cluster, in stages, and back
       operation     List, show, report, resume and undo operations
       lock          Lock deploy pipelines out: the API server rejects their changes
       unlock        Remove the deploy lock, and wait until no API server enforces it

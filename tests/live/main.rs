@@ -26,6 +26,7 @@ mod copies;
 mod corners;
 mod cut;
 mod disturbed;
+mod dns;
 mod encrypted;
 mod evidence;
 mod external_ip;

@@ -17,6 +17,7 @@
 pub mod api;
 pub mod api_gate;
 pub mod apiserver;
+pub mod balancer;
 pub mod cluster;
 pub mod controllers;
 pub mod echo;
@@ -36,4 +37,5 @@ pub mod relay;
 pub mod report;
 pub mod run;
 pub mod static_pods;
+pub mod visitor;
 pub mod workspace;

@@ -13,6 +13,19 @@ use super::workspace::Workspace;
 /// How long one may take to serve its zones.
 const DEADLINE: Duration = Duration::from_mins(1);
 
+/// The text of a zone with two name servers, `ns1` and `ns2`. `names` are its other records; `primary` is the name of its primary.
+pub fn zone_file(zone: &str, primary: &str, [ns1, ns2]: [&str; 2], names: &str) -> String {
+    format!(
+        "$TTL 60\n@ IN SOA {primary}.{zone}. admin.{zone}. 7 3600 600 86400 60\n@ IN NS ns1\n@ IN NS ns2\n\
+         ns1 IN A {ns1}\nns2 IN A {ns2}\n{names}"
+    )
+}
+
+/// The text of a file with a TSIG key, as `tsig-keygen` writes it.
+pub fn key_file((name, secret): (&str, &str)) -> String {
+    format!("key \"{name}\" {{\n\talgorithm hmac-sha256;\n\tsecret \"{secret}\";\n}};\n")
+}
+
 /// A running name server. Killed on drop.
 pub struct NameServer {
     process: Process,

@@ -1,9 +1,11 @@
 //! The kinds of operation: each is resumed, rolled back and reported in its own way. Only this file distinguishes kinds; a new
 //! kind needs one more entry here.
 
+use super::cutting_over::Cutovers;
 use super::of_kind::OfKind;
 use super::renumbering::Renumberings;
 use super::rewriting::RangeRewrites;
+use crate::dns;
 use crate::operation::Listed;
 use crate::renumber::{plan, ranges};
 use crate::session::Failure;
@@ -14,6 +16,7 @@ fn of_kind(kind: &str) -> Option<&'static dyn OfKind> {
     match kind {
         plan::KIND => Some(&Renumberings),
         ranges::KIND => Some(&RangeRewrites),
+        dns::KIND => Some(&Cutovers),
         _ => None,
     }
 }

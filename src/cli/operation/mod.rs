@@ -1,5 +1,6 @@
 //! `netsurgeon operation`: commands for operations of any kind ([`kinds`]) and their journals.
 
+mod cutting_over;
 mod kinds;
 mod of_kind;
 mod renumbering;

@@ -11,7 +11,7 @@ use crate::cli::live::LiveArgs;
 use crate::cli::output::counted;
 use crate::cli::target::TargetArgs;
 use crate::cli::tiers::TierArgs;
-use crate::cli::{Context, Outcome};
+use crate::cli::{Context, Outcome, digest};
 use crate::operation::{Plan, Report, Status};
 use crate::renumber::run::{Ongoing, RenumberSession};
 use crate::renumber::{PlanOptions, Renumbering, current, plan};
@@ -58,7 +58,7 @@ pub struct ApplyArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold", "kube_proxy_config", "accept_gap", "batch_size", "tiers"], required_unless_present = "to")]
     plan: Option<PathBuf>,
     /// Refuse a plan with another digest; the first 8 digits or more are enough
-    #[arg(long, value_name = "DIGEST", value_parser = parse_digest)]
+    #[arg(long, value_name = "DIGEST", value_parser = digest::parse)]
     approve: Option<String>,
     /// Save a snapshot of etcd to this file before the first write
     #[arg(long, value_name = "FILE", conflicts_with = "no_snapshot")]
@@ -70,19 +70,6 @@ pub struct ApplyArgs {
     live: LiveArgs,
     #[command(flatten)]
     gates: GateArgs,
-}
-
-/// Minimum length of an approved digest. Fewer digits could match several plans.
-const FEWEST_DIGITS: usize = 8;
-
-fn parse_digest(text: &str) -> Result<String, String> {
-    let digits = text.trim().to_lowercase();
-    if digits.len() < FEWEST_DIGITS || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(format!(
-            "give the digest that the plan shows, or its first {FEWEST_DIGITS} digits or more"
-        ));
-    }
-    Ok(digits)
 }
 
 /// The output of `renumber apply -o json`.
@@ -139,13 +126,7 @@ async fn decide(
         }
         (None, None) => return Err(Failure::usage("give `--to CIDR` or `--plan FILE`")),
     };
-    if let Some(approved) = args.approve.as_ref().filter(|approved| !plan.digest.starts_with(*approved)) {
-        return Err(Failure::refused(format!(
-            "the plan has digest `{}`, not the approved digest `{approved}`",
-            plan.digest
-        ))
-        .hint("review the plan, and approve its digest"));
-    }
+    digest::refuse_other(&plan.digest, args.approve.as_deref())?;
     session.refuse_unfit(&plan, &survey).await?;
     if let Some(also) = other_changes::table_of(&plan.work) {
         context.output.progress(&also);
@@ -231,14 +212,6 @@ mod tests {
     struct Words {
         #[command(flatten)]
         args: ApplyArgs,
-    }
-
-    #[test]
-    fn digest_needs_at_least_eight_digits() {
-        assert_eq!(parse_digest("14266D7F").as_deref(), Ok("14266d7f"));
-        for text in ["14266d7", "", "14266d7f...", "14266d7g"] {
-            assert!(parse_digest(text).is_err(), "{text}");
-        }
     }
 
     /// clap treats an optional group of arguments as absent if it contains another group.

@@ -20,10 +20,11 @@ use std::path::{Path, PathBuf};
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::OnceCell;
 
+use crate::dns::{Facts, Found, KeyFile};
 use crate::host::resolver::nameservers;
 use crate::kube_api::Cluster;
 use crate::nameserver::{Key, Kind, NameserverError, Record, Server, Soa, canonical, is_name};
-use crate::preflight::facts::exposed::{Exposed, exposed, is_in};
+use crate::preflight::facts::exposed::{Exposed, covers, exposed, is_in};
 use crate::preflight::facts::external_dns::{Controller, annotations};
 use crate::preflight::reading::{Reading, unread};
 use crate::preflight::{Check, Judged, Read, shared};
@@ -83,7 +84,8 @@ impl Names {
     }
 }
 
-fn read_key(path: &Path) -> Result<Key, Failure> {
+/// Reads the TSIG key in a file.
+pub fn read_key(path: &Path) -> Result<Key, Failure> {
     let doing = || format!("cannot use the key in `{}`", path.display());
     let text = std::fs::read_to_string(path).map_err(|error| Failure::from(error).context(doing()))?;
     let text = zeroize::Zeroizing::new(text);
@@ -308,6 +310,32 @@ impl Dns {
             }
         }
         Ok(false)
+    }
+
+    /// Returns what a plan of a cutover is made from.
+    pub async fn facts(&self) -> Read<Facts> {
+        let cluster = self.read.cluster()?.identity().await.map_err(|error| unread(error.to_string()))?;
+        let key = self.key.as_ref().zip(self.names.tsig_key_file.clone());
+        let mut names = Vec::new();
+        for entry in self.entries().await? {
+            let serving = self.on_the_mirror().await?.iter().filter(|one| covers(&one.name, &entry.name));
+            let serving: Vec<&Exposed> = serving.collect();
+            names.push(Found {
+                name: entry.name.clone(),
+                by: entry.by.clone(),
+                records: entry.records.clone(),
+                targets: serving.iter().flat_map(|one| one.at.clone()).collect(),
+                has_tls: entry.has_tls || serving.iter().any(|one| one.has_tls),
+            });
+        }
+        Ok(Facts {
+            cluster,
+            zone: self.zone.clone(),
+            server: self.primary().await?.at(),
+            key: key.map(|(key, file)| KeyFile { name: key.name(), file }),
+            resolver: self.resolver()?.at(),
+            names,
+        })
     }
 
     /// Returns the mirror, if one is given.

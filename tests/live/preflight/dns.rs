@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::objects::define;
 use crate::rig::api::object_path;
 use crate::rig::cluster::{Cluster, ClusterOptions, Era};
-use crate::rig::named::NameServer;
+use crate::rig::named::{self, NameServer, key_file};
 use crate::rig::pki::Authority;
 use crate::rig::process::{Process, wait_until};
 use crate::rig::workspace::Workspace;
@@ -46,14 +46,7 @@ two 60 IN A 192.0.2.12\n\
 three 60 IN A 192.0.2.12\n";
 
 fn zone_file(primary: &str, names: &str) -> String {
-    format!(
-        "$TTL 60\n@ IN SOA {primary}.{ZONE}. admin.{ZONE}. 7 3600 600 86400 60\n@ IN NS ns1\n@ IN NS ns2\n\
-         ns1 IN A {PRIMARY}\nns2 IN A {SECONDARY}\n{names}"
-    )
-}
-
-fn key_file((name, secret): (&str, &str)) -> String {
-    format!("key \"{name}\" {{\n\talgorithm hmac-sha256;\n\tsecret \"{secret}\";\n}};\n")
+    named::zone_file(ZONE, primary, [PRIMARY, SECONDARY], names)
 }
 
 /// The zone's servers, and a resolver.

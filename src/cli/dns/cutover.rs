@@ -1,0 +1,292 @@
+//! `netsurgeon dns cutover` and `rollback`: run the stages of a cutover, and undo them.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{KeyArgs, RunArgs, describe, summary};
+use crate::cli::gates::GateArgs;
+use crate::cli::{Context, Outcome, digest};
+use crate::dns::run::{CutoverSession, Goal, Ran};
+use crate::dns::{Cutover, KIND, Situation, Standing};
+use crate::operation::{Plan, Status};
+use crate::session::gates::GateSettings;
+use crate::session::{ClusterSession, Failure, counted};
+
+/// Run a stage of a cutover, or all of them
+///
+/// Starts the cutover of a saved plan, or continues it. Lowers the TTLs and waits until caches have dropped the old
+/// ones. Then each stage changes the names: probes the mirror, sends the update, waits until every name server and the
+/// resolver return it, and lasts as long as the plan says. The operation is recorded in the cluster, so another machine
+/// or a restarted Job continues where it was.
+///
+/// A name is skipped, and stays as it is, if the mirror does not serve it or another client changed its records; the
+/// other names continue. Exit status 3 if names were skipped. The same command retries them.
+///
+/// Between two stages the cutover can check gates: a program, a URL, a Prometheus, the clock. At a closed gate it
+/// pauses, or first rolls back the stage before the gate (both exit status 6), or rolls back everything (exit status
+/// 4).
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon dns cutover --plan cutover.json --stage 1
+  netsurgeon dns cutover --stage 2                     # the one under way
+  netsurgeon dns cutover --plan cutover.json --approve 3f2a91c0 --yes --all \\
+      --gate-http http://127.0.0.1:8080/healthy --on-gate-failure rollback-all
+  netsurgeon dns cutover dns-cutover-20261121T083915Z-3f2a --all --yes")]
+pub struct CutoverArgs {
+    /// Id of the cutover [default: the one under way, or the one of `--plan`]
+    #[arg(value_name = "ID", conflicts_with = "plan")]
+    operation: Option<String>,
+    /// The saved plan
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+    /// Refuse a plan with another digest; the first 8 digits or more are enough
+    #[arg(long, value_name = "DIGEST", value_parser = digest::parse, requires = "plan")]
+    approve: Option<String>,
+    /// Run the stages up to this one, counted from 1
+    #[arg(long, value_name = "N", required_unless_present = "all", conflicts_with = "all")]
+    stage: Option<usize>,
+    /// Run all stages
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    run: RunArgs,
+    #[command(flatten)]
+    gates: GateArgs,
+    /// Do not check any gates from now on, including those recorded with the operation
+    #[arg(long, help_heading = "Gates between batches")]
+    no_gates: bool,
+}
+
+/// Point the names back to the old cluster
+///
+/// Undoes every stage, in the reverse order, without waiting at each. Waits until every name server and the resolver
+/// return the old records, and until caches have dropped the mirror; until then the mirror must keep serving. Possible
+/// at any time, also after the end. A name whose records another client has changed stays as it is, and is reported.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon dns rollback                               # the one under way
+  netsurgeon dns rollback dns-cutover-20261121T083915Z-3f2a --yes")]
+pub struct RollbackArgs {
+    /// Id of the cutover [default: the one under way]
+    #[arg(value_name = "ID")]
+    operation: Option<String>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// The output of `dns cutover -o json` and of `dns rollback -o json`.
+#[derive(Serialize)]
+struct Shown<'a> {
+    version: u8,
+    operation: &'a str,
+    digest: &'a str,
+    status: Status,
+    /// The next stage that is not complete, from 1.
+    next_stage: Option<usize>,
+    /// The command that continues the cutover.
+    next: Option<String>,
+    names: &'a [Standing],
+    /// Names that were skipped in this run, each with the reason.
+    skipped: Vec<String>,
+}
+
+/// Runs `dns cutover`.
+pub async fn run(context: &Context, args: &CutoverArgs) -> Result<Outcome, Failure> {
+    let given = args.gates.settings();
+    given.resolve()?;
+    let goal = args.stage.map_or(Goal::All, Goal::Stage);
+    let session = args.run.open(context).await?;
+    let Some(path) = &args.plan else {
+        let id = chosen(&session, args.operation.as_deref()).await?;
+        return go_on(context, (session, &args.run.key), &id, (&given, args.no_gates), goal).await;
+    };
+    let plan: Plan<Cutover> = Plan::read(path)?;
+    digest::refuse_other(&plan.digest, args.approve.as_deref())?;
+    refuse_unknown_stage(&plan.work, goal)?;
+    let session = args.run.key.session(session, &plan.work)?;
+    if let Some(begun) = session.of_plan(&plan).await? {
+        return match begun.summary.status {
+            Status::Done => {
+                context.output.progress(&format!("the cutover `{}` of this plan is done", begun.operation));
+                Ok(Outcome::Done)
+            }
+            Status::RolledBack => Err(rolled_back_before(&begun.operation)),
+            _ => resumed(context, session, &begun.operation, (&given, args.no_gates), goal).await,
+        };
+    }
+    context.output.progress(&describe(&context.output, &plan.work));
+    context.output.progress(&summary(&plan));
+    session.ask(&question(&plan.work, goal))?;
+    let gates = given.resolve()?;
+    let session = session.with_gates(gates);
+    let command = format!("netsurgeon dns cutover --plan {}", path.display());
+    let ran = session.start(plan, &given, (goal, &command)).await?;
+    conclude(context, &ran)
+}
+
+fn question(work: &Cutover, goal: Goal) -> String {
+    let count = counted(work.names.len(), "name", "names");
+    match goal {
+        Goal::Stage(stage) => {
+            let share = work.shares.get(stage.saturating_sub(1)).copied().unwrap_or_default();
+            format!("Point {count} to the mirror now, up to stage {stage} ({share} %)?")
+        }
+        Goal::All | Goal::NextStage => format!("Point {count} to the mirror now, in all stages?"),
+    }
+}
+
+fn refuse_unknown_stage(work: &Cutover, goal: Goal) -> Result<(), Failure> {
+    let Goal::Stage(stage) = goal else { return Ok(()) };
+    if (1..=work.shares.len()).contains(&stage) {
+        return Ok(());
+    }
+    let count = work.shares.len();
+    Err(Failure::usage(format!("the plan has no stage {stage}")).hint(format!("its stages are 1 to {count}")))
+}
+
+fn rolled_back_before(operation: &str) -> Failure {
+    Failure::refused(format!("the cutover `{operation}` of this plan was rolled back"))
+        .hint(format!("to run the plan again: `netsurgeon operation forget {operation}`, then this command"))
+}
+
+/// Returns the id of a cutover: the given one, or the only one under way.
+pub(super) async fn chosen(session: &ClusterSession, given: Option<&str>) -> Result<String, Failure> {
+    if let Some(id) = given {
+        return Ok(id.to_string());
+    }
+    let listed = session.listed(KIND).await?;
+    let open: Vec<String> =
+        listed.into_iter().filter(|one| !one.summary.has_ended()).map(|one| one.operation).collect();
+    match open.as_slice() {
+        [one] => Ok(one.clone()),
+        [] => Err(Failure::refused("no cutover of this cluster is under way")
+            .hint("`netsurgeon operation list` lists those that have ended: give the id of one")
+            .hint("to start one: `netsurgeon dns cutover --plan FILE --stage 1`")),
+        more => {
+            let list = more.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", ");
+            Err(Failure::usage(format!("several cutovers are under way: {list}")).hint("give the id of one"))
+        }
+    }
+}
+
+/// Continues a cutover from its journal.
+async fn go_on(
+    context: &Context,
+    (session, key): (ClusterSession, &KeyArgs),
+    id: &str,
+    gates: (&GateSettings, bool),
+    goal: Goal,
+) -> Result<Outcome, Failure> {
+    let known = session.read::<Cutover>(id).await?;
+    refuse_unknown_stage(&known.plan.work, goal)?;
+    let session = key.session(session, &known.plan.work)?;
+    resumed(context, session, id, gates, goal).await
+}
+
+async fn resumed(
+    context: &Context,
+    session: CutoverSession,
+    id: &str,
+    (given, no_gates): (&GateSettings, bool),
+    goal: Goal,
+) -> Result<Outcome, Failure> {
+    let recorded = session.read::<Cutover>(id).await?.summary.gates;
+    let gates = given.or_recorded(&recorded, no_gates)?;
+    let session = session.with_gates(gates.resolve()?);
+    let ran = session.resume(id, &gates, goal).await?;
+    conclude(context, &ran)
+}
+
+/// Continues the stage that is under way, for `operation resume`.
+pub(in crate::cli) async fn resume_on(
+    context: &Context,
+    session: ClusterSession,
+    id: &str,
+    gates: (&GateSettings, bool),
+) -> Result<Outcome, Failure> {
+    let key = KeyArgs { tsig_key_file: None };
+    go_on(context, (session, &key), id, gates, Goal::NextStage).await
+}
+
+/// Runs `dns rollback`.
+pub async fn roll_back(context: &Context, args: &RollbackArgs) -> Result<Outcome, Failure> {
+    let session = args.run.open(context).await?;
+    let id = chosen(&session, args.operation.as_deref()).await?;
+    undo(context, (session, &args.run.key), &id).await
+}
+
+/// Rolls a cutover back, for `operation rollback`.
+pub(in crate::cli) async fn roll_back_on(
+    context: &Context,
+    session: ClusterSession,
+    id: &str,
+) -> Result<Outcome, Failure> {
+    undo(context, (session, &KeyArgs { tsig_key_file: None }), id).await
+}
+
+async fn undo(
+    context: &Context,
+    (session, key): (ClusterSession, &KeyArgs),
+    id: &str,
+) -> Result<Outcome, Failure> {
+    let known = session.read::<Cutover>(id).await?;
+    if known.summary.status == Status::RolledBack {
+        context.output.progress(&format!("the cutover `{id}` was already rolled back; nothing was changed"));
+        return Ok(Outcome::Done);
+    }
+    let work = &known.plan.work;
+    let session = key.session(session, work)?;
+    context.output.progress(&format!(
+        "{}; the rollback waits {} s until caches have dropped the mirror",
+        Situation::of(&known, false).progress(),
+        work.ttl
+    ));
+    session.ask(&format!("Roll `{id}` back?"))?;
+    let ran = session.roll_back(id).await?;
+    conclude(context, &ran)
+}
+
+/// Prints the result of a run.
+fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
+    let situation = ran.situation();
+    let skipped = ran.skipped().iter().map(|stuck| format!("{}: {}", stuck.step, stuck.reason)).collect();
+    let shown = Shown {
+        version: 1,
+        operation: &situation.operation,
+        digest: &ran.recorded.plan.digest,
+        status: situation.status,
+        next_stage: situation.next_stage,
+        next: situation.next(),
+        names: &situation.names,
+        skipped,
+    };
+    context.output.data(&shown, |_| String::new())?;
+    context.output.progress(&format!(
+        "{}: {}; {}",
+        situation.operation,
+        situation.status,
+        situation.progress()
+    ));
+    for skipped in &shown.skipped {
+        context.output.warn(&format!("skipped: {skipped}"));
+    }
+    if let Some(next) = &shown.next {
+        context.output.note(&format!("next: `{next}`"));
+    }
+    match situation.status {
+        Status::Done => context.output.note(
+            "caches have dropped the old records; some resolvers ignore TTLs, so keep the old load balancers until they get no \
+             more requests",
+        ),
+        Status::RolledBack => context.output.note("caches have dropped the mirror: it gets no more clients"),
+        _ => {}
+    }
+    if let Some(back) = situation.rollback() {
+        context.output.note(&format!("to go back: `{back}`"));
+    }
+    Ok(if shown.skipped.is_empty() { Outcome::Done } else { Outcome::Findings })
+}

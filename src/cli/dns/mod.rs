@@ -1,0 +1,195 @@
+//! `netsurgeon dns`: point DNS names from a cluster to its mirror in stages, and back.
+
+mod cutover;
+mod plan;
+mod status;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+
+pub(super) use cutover::{resume_on, roll_back_on};
+
+use super::api::KubeArgs;
+use super::live::LockArgs;
+use super::output::{Output, Tone, table};
+use super::{Context, Outcome};
+use crate::certs;
+use crate::dns::run::CutoverSession;
+use crate::dns::{Cutover, Name};
+use crate::operation::Plan;
+use crate::preflight::dns::read_key;
+use crate::session::{ClusterSession, Failure, Settings, counted, in_words};
+
+#[derive(Debug, Subcommand)]
+pub enum DnsCommand {
+    Plan(Box<plan::PlanArgs>),
+    Cutover(Box<cutover::CutoverArgs>),
+    Status(status::StatusArgs),
+    Rollback(cutover::RollbackArgs),
+}
+
+/// How to run a cutover.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// How many names are changed at the same time
+    #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u8).range(1..=64))]
+    parallel: u8,
+    /// How many names may be skipped because the mirror does not serve them or another client changed them; one more
+    /// stops the cutover [default: all]
+    #[arg(long, value_name = "N")]
+    max_failures: Option<usize>,
+    /// Do not ask for confirmation before the start
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    lock: LockArgs,
+    /// Serve `GET /metrics` at this address, for Prometheus, while it runs; docs/metrics.md lists the metrics
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics_listen: Option<String>,
+    #[command(flatten)]
+    key: KeyArgs,
+    #[command(flatten)]
+    kube: KubeArgs,
+}
+
+/// The key that signs updates.
+#[derive(Debug, Clone, Args)]
+pub struct KeyArgs {
+    /// The key that signs updates, as `tsig-keygen` writes it; it is never shown [default: the file in the plan]
+    #[arg(long, value_name = "FILE")]
+    tsig_key_file: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, command: &DnsCommand) -> Result<Outcome, Failure> {
+    match command {
+        DnsCommand::Plan(args) => plan::run(context, args).await,
+        DnsCommand::Cutover(args) => cutover::run(context, args).await,
+        DnsCommand::Status(args) => status::run(context, args).await,
+        DnsCommand::Rollback(args) => cutover::roll_back(context, args).await,
+    }
+}
+
+impl RunArgs {
+    fn settings(&self) -> Settings {
+        Settings {
+            lease: self.lock.terms(),
+            parallel: self.parallel.into(),
+            rate: None,
+            max_failures: self.max_failures.unwrap_or(usize::MAX),
+            agreed: self.yes,
+            confirm: Vec::new(),
+            metrics: self.metrics_listen.clone(),
+        }
+    }
+
+    /// Connects to the API of the cluster.
+    async fn open(&self, context: &Context) -> Result<ClusterSession, Failure> {
+        ClusterSession::open(context.voice(), self.kube.connect().await?, self.settings()).await
+    }
+}
+
+impl KeyArgs {
+    /// Returns the session that runs this cutover, with its key and its trusted certificates.
+    fn session(&self, session: ClusterSession, work: &Cutover) -> Result<CutoverSession, Failure> {
+        let planned = work.key.as_ref().map(|key| key.file.as_path());
+        let file = self.tsig_key_file.as_deref().or(planned);
+        let key = file.map(|file| read_key(file).map_err(|failure| another_file(failure, self, file)));
+        let key = key.transpose()?;
+        if let (Some(planned), Some(key)) = (&work.key, &key)
+            && planned.name != key.name()
+        {
+            let (planned, given) = (&planned.name, key.name());
+            return Err(Failure::refused(format!(
+                "the plan names the key `{planned}`, the file has `{given}`"
+            ))
+            .hint("give the file of the planned key: `--tsig-key-file FILE`"));
+        }
+        let trusted = work.trusted.iter().map(|text| certificates(text, "the plan"));
+        let trusted = trusted.collect::<Result<Vec<_>, _>>()?.concat();
+        CutoverSession::new(session, key, trusted)
+    }
+}
+
+fn another_file(failure: Failure, given: &KeyArgs, file: &Path) -> Failure {
+    match given.tsig_key_file {
+        Some(_) => failure,
+        None => failure.hint(format!(
+            "the plan names `{}`; on another machine give its file: `--tsig-key-file FILE`",
+            file.display()
+        )),
+    }
+}
+
+/// Returns the certificates in a PEM text.
+fn certificates(text: &str, what: &str) -> Result<Vec<Vec<u8>>, Failure> {
+    let unusable =
+        |reason: String| Failure::refused(format!("cannot use the CA certificates of {what}: {reason}"));
+    let found = certs::certificates(text).map_err(|error| unusable(error.to_string()))?;
+    Ok(found.into_iter().map(|certificate| certificate.der).collect())
+}
+
+/// Returns a table of the changes of every name.
+fn describe(output: &Output, work: &Cutover) -> String {
+    let rows = work.names.iter().flat_map(|name| rows(output, work, name));
+    table(["NAME", "TYPE", "OLD", "NEW", "SHARE", "TTL", "PROBE"], rows)
+}
+
+fn rows(output: &Output, work: &Cutover, name: &Name) -> Vec<[String; 7]> {
+    let mut kinds: Vec<_> = name.before.iter().chain(&name.after).map(|set| set.kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let row = |kind| {
+        let of = |sets: &[crate::nameserver::RecordSet]| {
+            sets.iter()
+                .find(|set| set.kind == kind)
+                .map_or_else(|| "-".to_string(), |set| set.data.join(", "))
+        };
+        let mut shares: Vec<String> = Vec::new();
+        for sets in &name.stages {
+            let share = name.shares_of(sets).find(|(set, _)| set.kind == kind).map_or(0, |(_, share)| share);
+            let share = share.to_string();
+            if shares.last() != Some(&share) {
+                shares.push(share);
+            }
+        }
+        let ttl = name.before.iter().chain(&name.after).find(|set| set.kind == kind).map_or(0, |set| set.ttl);
+        let lowered = if ttl > work.ttl { format!("{ttl} -> {}", work.ttl) } else { ttl.to_string() };
+        [
+            name.name.clone(),
+            kind.to_string(),
+            of(&name.before),
+            output.paint(Tone::Good, &of(&name.after)),
+            format!("{} %", shares.join(" -> ")),
+            lowered,
+            name.probe.to_string(),
+        ]
+    };
+    kinds.into_iter().map(row).collect()
+}
+
+/// Returns what the cutover does, and how long it takes.
+fn summary(plan: &Plan<Cutover>) -> String {
+    let work = &plan.work;
+    let key = work.key.as_ref().map_or_else(|| "unsigned".to_string(), |key| format!("key `{}`", key.name));
+    let shares: Vec<String> = work.shares.iter().map(ToString::to_string).collect();
+    let stages = counted(work.shares.len(), "stage", "stages");
+    let mut lines = vec![
+        format!(
+            "zone {} at {} ({key}): {} in {stages} ({} %)",
+            work.zone,
+            work.server,
+            counted(work.names.len(), "name changes", "names change"),
+            shares.join(", ")
+        ),
+        format!("estimated duration: {}, without gates", in_words(work.duration())),
+        format!("digest {}", plan.digest),
+    ];
+    if work.shares.iter().any(|share| *share < 100) {
+        lines.push(
+            "a share is the share of addresses in the answer: it is exact only for clients that choose one at random".to_string(),
+        );
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,197 @@
+//! `netsurgeon dns plan`: which records of which names change, in which stages.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{certificates, describe, summary};
+use crate::cli::api::{KubeArgs, MirrorKubeArgs};
+use crate::cli::file::{Readers, write_file};
+use crate::cli::zone::ZoneArgs;
+use crate::cli::{Context, Outcome};
+use crate::dns::{PlanOptions, Probing, plan};
+use crate::preflight::dns::{self, Dns};
+use crate::preflight::{self, CheckResult, Selection, Verdict};
+use crate::session::{Failure, Kind, counted};
+
+/// Time limit of one check.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// The name of the refusal of a soak that is shorter than the TTL.
+const SHORT_SOAK: &str = "short-soak";
+
+/// Checks without which no plan is possible: they cannot be forced.
+const NEEDED: [&str; 4] = ["zone-servers", "zone-updates", "names", "targets"];
+
+/// Checks whose warning also refuses a plan: the change of too many names, and an ExternalDNS that would revert it.
+const STRICT: [&str; 2] = ["zone-share", "external-dns"];
+
+/// Plan a cutover: which records of which names change, and in which stages
+///
+/// Finds the names of the zone in Ingresses, Services and HTTPRoutes of the cluster, their records, and the addresses
+/// of the same names on the mirror. Runs the checks of `preflight dns`, and refuses to plan if one fails. Nothing is
+/// written.
+///
+/// A name server has no weights: with one old and one new address in the answer, half of the clients use the new one.
+/// The plan takes the largest share that the addresses allow and that does not exceed the requested one. A name that
+/// is a CNAME changes with the last stage.
+///
+/// With `--save`, or `-o json`, the plan is a file with a digest: review it, keep it, approve it.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon dns plan --zone example.com --tsig-key-file mover.key \\
+      --mirror-context green --save cutover.json
+  netsurgeon dns plan --zone example.com --name www.example.com \\
+      --mirror-kubeconfig green.conf --shares 25,50,100 --soak 3600
+  netsurgeon dns plan --zone example.com --mirror-context green \\
+      --probe https/healthz --probe-body ok -o json | jq .names")]
+pub struct PlanArgs {
+    #[command(flatten)]
+    zone: ZoneArgs,
+    /// The share of clients that the mirror gets at each stage, in percent
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "10,50,100", value_parser = clap::value_parser!(u8).range(1..=100))]
+    shares: Vec<u8>,
+    /// Maximum TTL of the names while the cutover runs, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    ttl: u32,
+    /// How long each stage lasts, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = clap::value_parser!(u64).range(1..=2_592_000))]
+    soak: u64,
+    /// How to check that the mirror serves a name, before it moves: `tcp:PORT`, `http[:PORT][/PATH]` or
+    /// `https[:PORT][/PATH]` [default: `https` if an object declares TLS for the name, otherwise `http`]
+    #[arg(long, value_name = "HOW")]
+    probe: Option<Probing>,
+    /// The only HTTP status that a probe accepts [default: 200 to 399]
+    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(100..=599))]
+    probe_status: Option<u16>,
+    /// A text that the body of the answer must contain
+    #[arg(long, value_name = "TEXT")]
+    probe_body: Option<String>,
+    /// CA certificates that probes trust, in addition to those of the system
+    #[arg(long, value_name = "FILE")]
+    probe_ca: Option<PathBuf>,
+    /// Plan although this check fails, or `short-soak`: although the stages are shorter than the TTL
+    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    force: Vec<String>,
+    /// Also write the plan to this file
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    #[command(flatten)]
+    kube: KubeArgs,
+    #[command(flatten)]
+    mirror: MirrorKubeArgs,
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure> {
+    let options = args.options()?;
+    let names = args.zone.names();
+    let key = names.check()?;
+    let Some(of_mirror) = args.mirror.named(&args.kube) else {
+        return Err(Failure::usage("no mirror is given")
+            .hint("give `--mirror-kubeconfig FILE`, or `--mirror-context NAME` of the same kubeconfig"));
+    };
+    let (cluster, mirror) = tokio::join!(args.kube.connect(), of_mirror.connect());
+    let input = Dns::new(Ok(cluster?), Some(Ok(mirror?)), names, key).await;
+    refuse_unready(context, args, &input).await?;
+    let facts =
+        input.facts().await.map_err(|judged| Failure::refused(judged.observed).hint(judged.remedy))?;
+    let plan = plan(&facts, &options)?;
+    if let Some(path) = &args.save {
+        let text = serde_json::to_vec_pretty(&plan).map_err(|error| Failure::new(Kind::Bug, error))?;
+        write_file(path, &text, Readers::Owner)?;
+        context.output.note(&format!("the plan was written to `{}`", path.display()));
+    }
+    context.output.data(&plan, |output| describe(output, &plan.work))?;
+    context.output.progress(&summary(&plan));
+    if let Some(path) = &args.save {
+        let path = path.display();
+        context.output.note(&format!("next: `netsurgeon dns cutover --plan {path} --stage 1`"));
+    }
+    Ok(Outcome::Done)
+}
+
+impl PlanArgs {
+    /// Validates the arguments that need no connection.
+    fn options(&self) -> Result<PlanOptions, Failure> {
+        let is_known =
+            |name: &&String| name.as_str() == SHORT_SOAK || forcible().any(|check| check == name.as_str());
+        if let Some(name) = self.force.iter().find(|name| !is_known(name)) {
+            let names: Vec<&str> = forcible().chain([SHORT_SOAK]).collect();
+            return Err(Failure::usage(format!("no check that can be forced has the name `{name}`"))
+                .hint(format!("these can be: {}", names.join(", "))));
+        }
+        let probe = match &self.probe {
+            Some(probe) => Some(probe.clone()),
+            // Other options of the probe need a scheme: names without TLS are probed with another one.
+            None if self.probe_status.is_some() || self.probe_body.is_some() => {
+                return Err(Failure::usage("`--probe-status` and `--probe-body` need `--probe`")
+                    .hint("for example `--probe https/healthz`"));
+            }
+            None => None,
+        };
+        let probe =
+            probe.map(|probe| Probing { status: self.probe_status, body: self.probe_body.clone(), ..probe });
+        let trusted = match &self.probe_ca {
+            Some(path) => {
+                let what = format!("`{}`", path.display());
+                let text = std::fs::read_to_string(path);
+                let text =
+                    text.map_err(|error| Failure::from(error).context(format!("cannot read {what}")))?;
+                certificates(&text, &what)?;
+                vec![text]
+            }
+            None => Vec::new(),
+        };
+        let short_soak = self.force.iter().any(|name| name == SHORT_SOAK);
+        Ok(PlanOptions {
+            shares: self.shares.clone(),
+            ttl: self.ttl,
+            soak: self.soak,
+            probe,
+            trusted,
+            short_soak,
+        })
+    }
+}
+
+/// Returns the checks that can be forced.
+fn forcible() -> impl Iterator<Item = &'static str> {
+    dns::CHECKS.iter().map(|check| check.name).filter(|name| !NEEDED.contains(name))
+}
+
+/// Runs the checks of `preflight dns`. Fails if one does not allow the cutover, unless the user forces it by name.
+async fn refuse_unready(context: &Context, args: &PlanArgs, input: &Dns) -> Result<(), Failure> {
+    let selection = Selection { only: Vec::new(), skip: Vec::new(), within: WITHIN };
+    let results = preflight::run(dns::CHECKS, input, &selection).await;
+    let is_bad = |result: &&CheckResult| match result.verdict {
+        Verdict::Fail | Verdict::Unknown => true,
+        Verdict::Warn => STRICT.contains(&result.name),
+        Verdict::Pass | Verdict::Skipped => false,
+    };
+    let (forced, bad): (Vec<&CheckResult>, Vec<&CheckResult>) =
+        results.iter().filter(is_bad).partition(|result| args.force.iter().any(|name| name == result.name));
+    for result in forced {
+        context.output.warn(&format!("{} (`--force {}`)", result.observed, result.name));
+    }
+    let warned = results.iter().filter(|result| result.verdict == Verdict::Warn && !is_bad(result));
+    for result in warned {
+        context.output.warn(&format!("{}: {}", result.name, result.observed));
+    }
+    if bad.is_empty() {
+        return Ok(());
+    }
+    let count = counted(bad.len(), "check does not allow", "checks do not allow");
+    let mut failure = Failure::refused(format!("{count} this cutover"));
+    for result in &bad {
+        let remedy = if result.remedy.is_empty() { String::new() } else { format!("; {}", result.remedy) };
+        failure = failure.hint(format!("{}: {}{remedy}", result.name, result.observed));
+    }
+    let names: Vec<&str> = bad.iter().map(|result| result.name).collect();
+    if names.iter().any(|name| NEEDED.contains(name)) {
+        return Err(failure);
+    }
+    Err(failure.hint(format!("to plan it all the same: `--force {}`", names.join(","))))
+}

@@ -1,0 +1,96 @@
+//! `netsurgeon dns status`: the stage of a cutover, and what name servers and the resolver return now.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::cutover::chosen;
+use crate::cli::api::KubeArgs;
+use crate::cli::output::{Tone, table};
+use crate::cli::{Context, Outcome};
+use crate::dns::run::{Seen, look};
+use crate::dns::{Cutover, Situation, Standing};
+use crate::operation::{ClusterLock, Status};
+use crate::session::{ClusterSession, Failure, Settings, is_leased};
+
+/// Show the stage of a cutover, and what the name server and the resolver return now
+///
+/// Reads the operation from the cluster, and queries each name. Needs no key, and changes nothing. Exit status 3 if a
+/// name does not have the records that the operation gave it.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon dns status                                 # the one under way
+  netsurgeon dns status dns-cutover-20261121T083915Z-3f2a -o json \\
+      | jq '.names[] | select(.observed.difference)'")]
+pub struct StatusArgs {
+    /// Id of the cutover [default: the one under way]
+    #[arg(value_name = "ID")]
+    operation: Option<String>,
+    #[command(flatten)]
+    kube: KubeArgs,
+}
+
+/// The output of `dns status -o json`.
+#[derive(Serialize)]
+struct Shown<'a> {
+    version: u8,
+    operation: &'a str,
+    status: Status,
+    /// The next stage that is not complete, from 1.
+    next_stage: Option<usize>,
+    /// The command that continues the cutover.
+    next: Option<String>,
+    rollback: Option<String>,
+    names: Vec<ShownName<'a>>,
+}
+
+#[derive(Serialize)]
+struct ShownName<'a> {
+    #[serde(flatten)]
+    standing: &'a Standing,
+    observed: Seen,
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failure> {
+    let session =
+        ClusterSession::open(context.voice(), args.kube.connect().await?, Settings::default()).await?;
+    let id = chosen(&session, args.operation.as_deref()).await?;
+    let recorded = session.read::<Cutover>(&id).await?;
+    let held = ClusterLock::holder(&session.api).await?;
+    let situation = Situation::of(&recorded, is_leased(held.as_ref(), &id));
+    let seen = look(&recorded.plan.work, &situation).await;
+    let names = situation.names.iter().zip(seen);
+    let shown = Shown {
+        version: 1,
+        operation: &situation.operation,
+        status: situation.status,
+        next_stage: situation.next_stage,
+        next: situation.next(),
+        rollback: situation.rollback(),
+        names: names.map(|(standing, observed)| ShownName { standing, observed }).collect(),
+    };
+    context.output.data(&shown, |output| {
+        let rows = shown.names.iter().map(|ShownName { standing, observed }| {
+            let tone = if observed.difference.is_none() { Tone::Good } else { Tone::Bad };
+            let note = observed.difference.as_ref().or(standing.skipped.as_ref());
+            [
+                standing.name.clone(),
+                standing.share(),
+                output.paint(tone, &observed.server),
+                observed.resolver.clone(),
+                note.cloned().unwrap_or_default(),
+            ]
+        });
+        table(["NAME", "SHARE", "NAME SERVER", "RESOLVER", "NOTE"], rows)
+    })?;
+    context.output.progress(&format!("{id}: {}; {}", situation.status, situation.progress()));
+    if let Some(next) = &shown.next {
+        context.output.note(&format!("next: `{next}`"));
+    }
+    if let Some(back) = &shown.rollback {
+        context.output.note(&format!("to go back: `{back}`"));
+    }
+    let differs = shown.names.iter().any(|name| name.observed.difference.is_some());
+    Ok(if differs { Outcome::Findings } else { Outcome::Done })
+}

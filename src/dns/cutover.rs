@@ -1,0 +1,313 @@
+//! The plan of a cutover: every record set before, at each stage and afterwards. The steps are computed from it alone.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::mix::share;
+use super::probe::Probing;
+use crate::nameserver::{Kind as RecordKind, RecordSet, SetChange};
+use crate::operation::{Action, Effect, Journal, Kind, Stage, State, Step, StepId, Wait, WaitKind, Work};
+
+/// The kind of operation.
+pub const KIND: &str = "dns-cutover";
+
+/// A cutover of DNS names, in stages.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cutover {
+    /// Zone of the names.
+    pub zone: String,
+    /// The name server that accepts updates of the zone.
+    pub server: SocketAddr,
+    /// The TSIG key that signs updates; `None` if updates are not signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyFile>,
+    /// A resolver that clients use. It must return the new records before a stage ends.
+    pub resolver: SocketAddr,
+    /// Maximum TTL while the cutover runs, in seconds.
+    pub ttl: u32,
+    /// How long each stage lasts, in seconds.
+    pub soak: u64,
+    /// The requested share of the mirror at each stage, in percent. The last is 100.
+    pub shares: Vec<Share>,
+    /// Further CA certificates that probes trust, as PEM.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trusted: Vec<String>,
+    /// The names.
+    pub names: Vec<Name>,
+}
+
+/// Where the TSIG key is. A plan never contains the key itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyFile {
+    /// Name of the key.
+    pub name: String,
+    /// Its file, on the machine that made the plan. Another machine gives its own file.
+    pub file: PathBuf,
+}
+
+/// The share of clients that the mirror gets, in percent.
+pub type Share = u8;
+
+/// A name, and its record sets at each point of the cutover.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Name {
+    /// The name.
+    pub name: String,
+    /// Objects that contain the name, as text.
+    pub by: Vec<String>,
+    /// The record sets before the cutover.
+    pub before: Vec<RecordSet>,
+    /// The record sets at each stage, in the order of [`Cutover::shares`].
+    pub stages: Vec<Vec<RecordSet>>,
+    /// The record sets after the cutover. They have the original TTLs.
+    pub after: Vec<RecordSet>,
+    /// How to check that the mirror serves the name.
+    pub probe: Probing,
+}
+
+/// The change of a name to its next record sets, in one update.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// The name.
+    pub name: String,
+    /// The changes of its record sets.
+    pub sets: Vec<SetChange>,
+    /// The probe of the mirror, if the change sends clients there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Probing>,
+}
+
+impl Effect for Change {
+    type Wait = Awaited;
+}
+
+/// The conditions that steps of a cutover wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Awaited {
+    /// Caches have dropped the records with the original TTL.
+    Caches,
+    /// Every name server and the resolver return the new records.
+    Confirmed,
+    /// The stage has lasted long enough.
+    Soak,
+    /// In a rollback: every name server and the resolver return the old records again.
+    Restored,
+    /// In a rollback: caches have dropped the records that point to the mirror.
+    Drained,
+}
+
+impl WaitKind for Awaited {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Caches => "caches",
+            Self::Confirmed => "confirmed",
+            Self::Soak => "soak",
+            Self::Restored => "restored",
+            Self::Drained => "drained",
+        }
+    }
+}
+
+impl Kind for Cutover {
+    const NAME: &'static str = KIND;
+    const VERSION: u32 = 1;
+}
+
+/// A point of a name on its way: each has its record sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Point {
+    /// The TTLs are lowered.
+    Lowered,
+    /// A stage, from 0.
+    Stage(usize),
+    /// The original TTLs are restored, and the mirror has all clients.
+    Final,
+}
+
+impl Name {
+    /// Returns the record sets at a point. `ttl`: maximum TTL while the cutover runs.
+    fn sets(&self, point: Option<Point>, ttl: u32) -> Vec<RecordSet> {
+        match point {
+            None => self.before.clone(),
+            Some(Point::Lowered) => self.before.iter().map(|set| set.with_ttl(set.ttl.min(ttl))).collect(),
+            Some(Point::Stage(stage)) => self.stages.get(stage).cloned().unwrap_or_default(),
+            Some(Point::Final) => self.after.clone(),
+        }
+    }
+
+    /// Returns the types of its records, before and after.
+    pub fn kinds(&self) -> Vec<RecordKind> {
+        let kinds: BTreeSet<RecordKind> = self.before.iter().chain(&self.after).map(|set| set.kind).collect();
+        kinds.into_iter().collect()
+    }
+
+    /// Returns the share of clients that these record sets send to the mirror, for each set, in percent.
+    pub fn shares_of<'s>(&'s self, sets: &'s [RecordSet]) -> impl Iterator<Item = (&'s RecordSet, Share)> {
+        sets.iter().map(|set| (set, share(set, &self.after)))
+    }
+}
+
+impl Cutover {
+    /// Returns the points of every name, in order.
+    pub fn points(&self) -> Vec<Point> {
+        let stages = (0..self.shares.len()).map(Point::Stage);
+        [Point::Lowered].into_iter().chain(stages).chain([Point::Final]).collect()
+    }
+
+    /// Returns the name of a point in the ids of steps.
+    fn tag(&self, point: Point) -> String {
+        match point {
+            Point::Lowered => "ttl".to_string(),
+            Point::Stage(stage) => format!("share-{}", self.shares.get(stage).copied().unwrap_or_default()),
+            Point::Final => "final".to_string(),
+        }
+    }
+
+    /// Returns the id of the step that brings a name to a point.
+    pub fn step(&self, name: &Name, point: Point) -> StepId {
+        StepId(format!("{}/{}", self.tag(point), name.name))
+    }
+
+    /// Returns the record sets of a name at a point; `None` is the time before the cutover.
+    pub fn sets(&self, name: &Name, point: Option<Point>) -> Vec<RecordSet> {
+        name.sets(point, self.ttl)
+    }
+
+    /// Returns the change that brings a name from the previous point to this point; `None` if its record sets stay the same.
+    fn change(&self, name: &Name, point: Point) -> Option<Change> {
+        let points = self.points();
+        let before = points.iter().take_while(|other| **other < point).last().copied();
+        let sets = SetChange::between(&name.sets(before, self.ttl), &name.sets(Some(point), self.ttl));
+        let probe = matches!(point, Point::Stage(_)).then(|| name.probe.clone());
+        (!sets.is_empty()).then(|| Change { name: name.name.clone(), sets, probe })
+    }
+
+    /// Returns the last point that a name has reached; `None` if none of its steps is done.
+    pub fn reached(&self, name: &Name, journal: &Journal) -> Option<Point> {
+        let is_done = |point: &Point| journal.state(&self.step(name, *point)) == Some(State::Done);
+        let is_passed = |point: &Point| self.change(name, *point).is_none() || is_done(point);
+        let points = self.points();
+        let has_begun = points.iter().any(is_done);
+        has_begun.then(|| points.iter().take_while(|point| is_passed(point)).last().copied()).flatten()
+    }
+
+    /// Returns the longest TTL before the cutover: caches can keep a record for so long.
+    pub fn longest_ttl(&self) -> Duration {
+        let ttls = self.names.iter().flat_map(|name| &name.before).map(|set| set.ttl);
+        Duration::from_secs(ttls.max().unwrap_or_default().into())
+    }
+
+    /// Returns how long the cutover takes, without gates: the old TTLs, then each stage, and the TTL until resolvers return it.
+    pub fn duration(&self) -> Duration {
+        let is_lowered = self.names.iter().any(|name| self.change(name, Point::Lowered).is_some());
+        let caches = if is_lowered { self.longest_ttl() } else { Duration::ZERO };
+        let stages = u32::try_from(self.shares.len()).unwrap_or(u32::MAX);
+        let stage = Duration::from_secs(self.soak.saturating_add(self.ttl.into()));
+        caches.saturating_add(stage.saturating_mul(stages))
+    }
+
+    /// Returns how long a wait lasts that only lets time pass.
+    pub(super) fn lasts(&self, awaited: Awaited) -> Option<Duration> {
+        match awaited {
+            Awaited::Caches => Some(self.longest_ttl()),
+            Awaited::Soak => Some(Duration::from_secs(self.soak)),
+            Awaited::Drained => Some(Duration::from_secs(self.ttl.into())),
+            Awaited::Confirmed | Awaited::Restored => None,
+        }
+    }
+
+    /// Returns the index of the first stage after a share, for a run that ends there. `None` for the last share.
+    pub fn end_of_share(&self, share: usize) -> Option<usize> {
+        let is_later = |stage: &Stage| stage.batch.is_some_and(|batch| batch > share);
+        self.stages().into_iter().find(is_later).map(|stage| stage.index)
+    }
+
+    fn changes(&self, point: Point) -> Vec<Step<Change>> {
+        let step = |name: &Name| {
+            let action = Action::Do(self.change(name, point)?);
+            let (id, subject) = (self.step(name, point), name.name.clone());
+            Some(Step { id, subject, action, independent: false, back_of: Vec::new() })
+        };
+        self.names.iter().filter_map(step).collect()
+    }
+
+    fn wait(id: String, kind: Awaited, batch: Option<usize>, until: &str) -> Step<Change> {
+        let wait = Wait { kind, batch, subject: None, until: until.to_string() };
+        let action = Action::Wait(wait);
+        Step { id: StepId(id), subject: String::new(), action, independent: false, back_of: Vec::new() }
+    }
+
+    /// Returns the waits of a rollback after the names have their old records again.
+    fn waits_of_rollback(&self) -> Vec<Step<Change>> {
+        let stages = (0..self.shares.len()).flat_map(|stage| self.changes(Point::Stage(stage)));
+        let back_of: Vec<StepId> = stages.map(|step| step.id).collect();
+        let drained = Self::wait("drained".into(), Awaited::Drained, None, "caches have dropped the mirror");
+        let restored = Self::wait("restored".into(), Awaited::Restored, None, "the old records are served");
+        [drained, restored].map(|step| Step { back_of: back_of.clone(), ..step }).to_vec()
+    }
+}
+
+/// The stages of a cutover that are not a share.
+const TTL: &str = "ttl";
+const CACHES: &str = "caches";
+const RETURN: &str = "return";
+const CONFIRM: &str = "confirm";
+const SOAK: &str = "soak";
+const SHARE: &str = "share";
+const FINAL: &str = "final";
+
+impl Work for Cutover {
+    type Effect = Change;
+
+    fn stages(&self) -> Vec<Stage> {
+        let mut stages: Vec<Stage> = Vec::new();
+        let mut add = |name: &str, batch, title: String| {
+            stages.push(Stage { index: stages.len(), name: name.to_string(), batch, title });
+        };
+        if !self.changes(Point::Lowered).is_empty() {
+            add(TTL, None, format!("lower the TTLs to {} s", self.ttl));
+            add(CACHES, None, "wait until caches have dropped the old TTLs".to_string());
+        }
+        add(RETURN, None, "wait until clients have the old records again".to_string());
+        for (batch, share) in self.shares.iter().enumerate() {
+            add(SHARE, Some(batch), format!("send up to {share} % of clients to the mirror"));
+            add(CONFIRM, Some(batch), "wait until every name server and the resolver return it".to_string());
+            add(SOAK, Some(batch), format!("observe the share of {share} %"));
+        }
+        if !self.changes(Point::Final).is_empty() {
+            add(FINAL, None, "restore the TTLs".to_string());
+        }
+        stages
+    }
+
+    fn steps(&self, stage: &Stage) -> Vec<Step<Change>> {
+        let batch = stage.batch.unwrap_or_default();
+        let share = self.shares.get(batch).copied().unwrap_or_default();
+        let wait = |name: &str, kind, until: &str| {
+            vec![Self::wait(format!("{name}/{share}"), kind, stage.batch, until)]
+        };
+        match stage.name.as_str() {
+            TTL => self.changes(Point::Lowered),
+            CACHES => {
+                vec![Self::wait(CACHES.into(), Awaited::Caches, None, "caches have dropped the old TTLs")]
+            }
+            RETURN => self.waits_of_rollback(),
+            SHARE => self.changes(Point::Stage(batch)),
+            CONFIRM => wait(CONFIRM, Awaited::Confirmed, "the new records are served"),
+            SOAK => wait(SOAK, Awaited::Soak, "the stage has lasted long enough"),
+            FINAL => self.changes(Point::Final),
+            _ => Vec::new(),
+        }
+    }
+
+    /// A rollback does not wait at each stage: the old targets are known to work.
+    fn way_back(&self) -> Vec<Stage> {
+        let is_skipped = |stage: &Stage| matches!(stage.name.as_str(), CACHES | CONFIRM | SOAK);
+        self.stages().into_iter().rev().filter(|stage| !is_skipped(stage)).collect()
+    }
+}

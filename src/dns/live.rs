@@ -1,0 +1,196 @@
+//! The environment of a cutover: the provider of the zone, the probes of the mirror, and a resolver that clients use.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::{StreamExt as _, stream};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::cutover::{Awaited, Change, Cutover, Name, Point};
+use super::probe::Prober;
+use super::provider::{Provider, described};
+use crate::nameserver::{Kind, RecordSet, Server, SetChange, have_same_data};
+use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Records, State, Wait};
+
+/// Pause between two checks of a wait.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long servers and the resolver may take to return new records, in addition to the TTL.
+const GRACE: Duration = Duration::from_mins(1);
+/// Number of names that a wait checks concurrently.
+const AT_ONCE: usize = 8;
+
+/// The environment of a live cutover.
+pub(super) struct Live<'a> {
+    pub work: &'a Cutover,
+    pub provider: &'a dyn Provider,
+    pub resolver: Server,
+    pub prober: &'a Prober,
+}
+
+/// The state of record sets, compared with a change.
+enum Compared {
+    /// Every set is as before the change.
+    Before,
+    /// Every set is as after the change.
+    After,
+    /// Another client changed a set. Contains the present sets, as text.
+    Neither(String),
+}
+
+impl Live<'_> {
+    /// Compares the present record sets, with their TTLs, with a change.
+    async fn compare(&self, changes: &[SetChange]) -> Result<Compared, Fault> {
+        let mut kinds: BTreeMap<&str, Vec<Kind>> = BTreeMap::new();
+        for (name, kind) in changes.iter().filter_map(SetChange::of) {
+            kinds.entry(name).or_default().push(kind);
+        }
+        let mut present = Vec::new();
+        for (name, kinds) in kinds {
+            present.extend(self.provider.read(name, &kinds).await?);
+        }
+        let is = |side: fn(&SetChange) -> Option<&RecordSet>| {
+            let sets: BTreeSet<&RecordSet> = changes.iter().filter_map(side).collect();
+            present.iter().collect::<BTreeSet<_>>() == sets
+        };
+        Ok(match () {
+            () if is(|change| change.to.as_ref()) => Compared::After,
+            () if is(|change| change.from.as_ref()) => Compared::Before,
+            () => Compared::Neither(described(&present)),
+        })
+    }
+
+    /// Waits until every name server and the resolver return these record sets.
+    async fn confirm(&self, names: Vec<(&Name, Vec<RecordSet>)>) -> Result<(), Fault> {
+        let started = Instant::now();
+        let limit = Duration::from_secs(self.work.ttl.into()).saturating_add(GRACE);
+        let mut open = names;
+        loop {
+            let mut asked = Vec::with_capacity(open.len());
+            for (name, sets) in open {
+                asked.push(self.asked(name, sets));
+            }
+            let (mut still, mut last) = (Vec::new(), String::new());
+            for (name, sets, behind) in stream::iter(asked).buffered(AT_ONCE).collect::<Vec<_>>().await {
+                match behind {
+                    Ok(None) => {}
+                    Ok(Some(reason)) => {
+                        still.push((name, sets));
+                        last = reason;
+                    }
+                    Err(Fault::Retry { why, .. } | Fault::InDoubt(why)) => {
+                        still.push((name, sets));
+                        last = why;
+                    }
+                    Err(fault) => return Err(fault),
+                }
+            }
+            if still.is_empty() {
+                return Ok(());
+            }
+            if started.elapsed() > limit {
+                let waited = limit.as_secs();
+                return Err(Fault::Halt(format!("after {waited} s, {last}")));
+            }
+            open = still;
+            sleep(LOOK).await;
+        }
+    }
+
+    async fn asked<'n>(
+        &self,
+        name: &'n Name,
+        sets: Vec<RecordSet>,
+    ) -> (&'n Name, Vec<RecordSet>, Result<Option<String>, Fault>) {
+        let behind = self.behind(name, &sets).await;
+        (name, sets, behind)
+    }
+
+    /// Returns which server does not return these record sets yet; `None` if all do. Also `None` if another client changed the
+    /// records: the next change of the name finds that.
+    async fn behind(&self, name: &Name, sets: &[RecordSet]) -> Result<Option<String>, Fault> {
+        let kinds = name.kinds();
+        if self.provider.read(&name.name, &kinds).await? != sets {
+            return Ok(None);
+        }
+        if let Some(reason) = self.provider.behind(&name.name, &kinds, sets).await? {
+            return Ok(Some(reason));
+        }
+        let at = self.resolver.at();
+        Ok(match self.resolver.sets(&name.name, &kinds, true).await {
+            // A resolver counts TTLs down.
+            Ok(found) if have_same_data(&found, sets) => None,
+            Ok(found) => {
+                Some(format!("the resolver {at} returns `{}` with {}", name.name, described(&found)))
+            }
+            Err(error) => Some(error.to_string()),
+        })
+    }
+
+    /// Returns the names whose step to a point is done, with their record sets there.
+    fn moved(&self, point: Point, records: Records<'_>) -> Vec<(&Name, Vec<RecordSet>)> {
+        let is_done = |name: &&Name| {
+            records(&self.work.step(name, point)).is_some_and(|record| record.state == State::Done)
+        };
+        self.work.names.iter().filter(is_done).map(|name| (name, self.work.sets(name, Some(point)))).collect()
+    }
+}
+
+/// Returns the changes in the direction of the step.
+fn oriented(doing: &Doing<'_, Change>) -> Vec<SetChange> {
+    if doing.back {
+        return doing.effect.sets.iter().map(SetChange::reversed).collect();
+    }
+    doing.effect.sets.clone()
+}
+
+fn changed(present: &str) -> String {
+    format!("another client changed its records: {present}")
+}
+
+#[async_trait]
+impl Environment<Change> for Live<'_> {
+    async fn apply(&self, doing: &Doing<'_, Change>) -> Result<Applied, Fault> {
+        let changes = oriented(doing);
+        match self.compare(&changes).await? {
+            Compared::After => return Ok(Applied::NOTHING),
+            Compared::Neither(present) => return Err(Fault::Skip(changed(&present))),
+            Compared::Before => {}
+        }
+        if let (Some(probe), false) = (&doing.effect.probe, doing.back) {
+            let outcome = self.prober.check(&doing.effect.name, probe).await;
+            outcome.map_err(|reason| Fault::Skip(format!("the mirror does not serve it: {reason}")))?;
+        }
+        self.provider.replace(&changes).await?;
+        Ok(Applied::NOTHING)
+    }
+
+    async fn observe(&self, doing: &Doing<'_, Change>) -> Result<Observed, Fault> {
+        Ok(match self.compare(&oriented(doing)).await? {
+            Compared::After => Observed::Done(Value::Null),
+            Compared::Before => Observed::NotDone,
+            Compared::Neither(present) => Observed::Changed(changed(&present)),
+        })
+    }
+
+    fn lasts(&self, wait: &Wait<Awaited>) -> Option<Duration> {
+        self.work.lasts(wait.kind)
+    }
+
+    async fn wait(&self, wait: &Wait<Awaited>, records: Records<'_>) -> Result<(), Fault> {
+        let point = match wait.kind {
+            Awaited::Confirmed => Point::Stage(wait.batch.unwrap_or_default()),
+            _ => Point::Lowered,
+        };
+        let names = match wait.kind {
+            Awaited::Confirmed => self.moved(point, records),
+            _ => self.work.names.iter().map(|name| (name, self.work.sets(name, Some(point)))).collect(),
+        };
+        self.confirm(names).await
+    }
+
+    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
+        Err(Fault::Halt(format!("a cutover has no manual step: {}", manual.what)))
+    }
+}

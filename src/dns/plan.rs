@@ -1,0 +1,346 @@
+//! Plans a cutover from the names of a cluster, their records, and their targets on the mirror. Pure: reads and writes nothing.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use super::cutover::{Cutover, KeyFile, Name, Share};
+use super::mix::mix;
+use super::probe::{self, Probing, Scheme};
+use crate::nameserver::{Kind, Record, RecordSet, have_same_data};
+use crate::operation::Plan;
+use crate::store::Revision;
+
+/// What a plan is made from.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// Identity of the cluster: uid of the namespace `kube-system`.
+    pub cluster: String,
+    /// The zone.
+    pub zone: String,
+    /// The name server that accepts updates.
+    pub server: SocketAddr,
+    /// The TSIG key that signs updates.
+    pub key: Option<KeyFile>,
+    /// A resolver that clients use.
+    pub resolver: SocketAddr,
+    /// The names.
+    pub names: Vec<Found>,
+}
+
+/// A name of the cluster.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The name.
+    pub name: String,
+    /// Objects that contain the name, as text.
+    pub by: Vec<String>,
+    /// Its A, AAAA and CNAME records.
+    pub records: Vec<Record>,
+    /// Addresses of the mirror's objects with this name, or the names of their load balancers.
+    pub targets: BTreeSet<String>,
+    /// Whether the name is served over TLS.
+    pub has_tls: bool,
+}
+
+/// The options of a plan.
+#[derive(Debug, Clone)]
+pub struct PlanOptions {
+    /// The share of the mirror at each stage, in percent. The last stage with 100 is added if it is missing.
+    pub shares: Vec<Share>,
+    /// Maximum TTL while the cutover runs, in seconds.
+    pub ttl: u32,
+    /// How long each stage lasts, in seconds.
+    pub soak: u64,
+    /// How to probe every name; `None` chooses by the objects of the name: `https` if one declares TLS, otherwise `http`.
+    pub probe: Option<Probing>,
+    /// Further CA certificates that probes trust, as PEM.
+    pub trusted: Vec<String>,
+    /// Whether a stage may end before every client has seen its share.
+    pub short_soak: bool,
+}
+
+/// Why a cutover cannot be planned.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No name is to change.
+    #[error("no name is to change: {reason}")]
+    Nothing {
+        /// The reason.
+        reason: String,
+    },
+    /// The shares do not increase.
+    #[error("the shares must increase, from 1 to 100 %")]
+    Shares,
+    /// A stage ends before caches have dropped the previous records.
+    #[error(
+        "each stage lasts {soak} s, less than the TTL of {ttl} s: a stage would end before its share is reached"
+    )]
+    ShortSoak {
+        /// Duration of a stage, in seconds.
+        soak: u64,
+        /// TTL during the cutover, in seconds.
+        ttl: u32,
+    },
+    /// A name cannot be changed.
+    #[error("`{name}`: {reason}")]
+    Name {
+        /// The name.
+        name: String,
+        /// The reason.
+        reason: String,
+    },
+}
+
+impl Refusal {
+    /// Returns what to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::ShortSoak { .. } => {
+                Some("give a longer `--soak`, a shorter `--ttl`, or `--force short-soak`")
+            }
+            Self::Shares => Some("give them like this: `--shares 10,50,100`"),
+            Self::Nothing { .. } | Self::Name { .. } => None,
+        }
+    }
+}
+
+/// Plans a cutover.
+pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Plan<Cutover>, Refusal> {
+    let mut shares = options.shares.clone();
+    if shares.last() != Some(&100) {
+        shares.push(100);
+    }
+    if !shares.is_sorted_by(|one, next| one < next) || shares.first() == Some(&0) {
+        return Err(Refusal::Shares);
+    }
+    if u64::from(options.ttl) > options.soak && !options.short_soak {
+        return Err(Refusal::ShortSoak { soak: options.soak, ttl: options.ttl });
+    }
+    let names = facts.names.iter().map(|found| name(&facts.zone, found, &shares, options));
+    let names: Vec<Name> = names.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+    if names.is_empty() {
+        let reason = match facts.names.len() {
+            0 => "no object of the cluster names a host in the zone".to_string(),
+            count => format!("all {count} point to the mirror already"),
+        };
+        return Err(Refusal::Nothing { reason });
+    }
+    // A stage at which no name changes is left out: its share is not reachable.
+    let changes = |stage: usize| {
+        let before = stage.checked_sub(1);
+        let differs = |name: &Name| match before {
+            Some(before) => name.stages.get(stage) != name.stages.get(before),
+            None => name.stages.get(stage).is_some_and(|sets| !have_same_data(sets, &name.before)),
+        };
+        names.iter().any(differs)
+    };
+    let kept: Vec<usize> = (0..shares.len()).filter(|stage| changes(*stage)).collect();
+    let pick = |name: Name| {
+        let stages = kept.iter().filter_map(|stage| name.stages.get(*stage).cloned()).collect();
+        Name { stages, ..name }
+    };
+    let work = Cutover {
+        zone: facts.zone.clone(),
+        server: facts.server,
+        key: facts.key.clone(),
+        resolver: facts.resolver,
+        ttl: options.ttl,
+        soak: options.soak,
+        trusted: options.trusted.clone(),
+        shares: kept.iter().filter_map(|stage| shares.get(*stage).copied()).collect(),
+        names: names.clone().into_iter().map(pick).collect(),
+    };
+    Ok(Plan::new(&facts.cluster, Revision(0), work))
+}
+
+/// Plans one name; `None` if it points to the mirror already.
+fn name(zone: &str, found: &Found, shares: &[Share], options: &PlanOptions) -> Result<Option<Name>, Refusal> {
+    let refused = |reason: &str| Refusal::Name { name: found.name.clone(), reason: reason.to_string() };
+    let before = RecordSet::group(&found.records);
+    let Some(ttl) = before.iter().map(|set| set.ttl).max() else {
+        return Err(refused("it has no A, AAAA or CNAME record"));
+    };
+    let after = targets(found, &before, ttl)?;
+    if after.iter().any(|set| set.kind == Kind::Cname) && found.name == zone {
+        return Err(refused("the name of a zone cannot be a CNAME (RFC 1034, section 3.6.2)"));
+    }
+    if have_same_data(&before, &after) {
+        return Ok(None);
+    }
+    let lowered = |sets: &[RecordSet]| -> Vec<RecordSet> {
+        sets.iter().map(|set| set.with_ttl(set.ttl.min(options.ttl))).collect()
+    };
+    let stages = shares.iter().map(|share| mix(&lowered(&before), &lowered(&after), *share)).collect();
+    let probe = options.probe.clone().unwrap_or_else(|| default_probe(found.has_tls));
+    let probe = Probing { at: probe::at(&found.targets), ..probe };
+    Ok(Some(Name { name: found.name.clone(), by: found.by.clone(), before, stages, after, probe }))
+}
+
+fn default_probe(has_tls: bool) -> Probing {
+    let scheme = if has_tls { Scheme::Https } else { Scheme::Http };
+    let (port, path, at) = (scheme.port(), "/".to_string(), Vec::new());
+    Probing { scheme, port, path, status: None, body: None, at }
+}
+
+/// Returns the record sets that point to the mirror. Each has the TTL of the old set of its type, or `ttl`.
+fn targets(found: &Found, before: &[RecordSet], ttl: u32) -> Result<Vec<RecordSet>, Refusal> {
+    let refused = |reason: &str| Refusal::Name { name: found.name.clone(), reason: reason.to_string() };
+    let record = |data: &String| {
+        let kind = match data.parse::<IpAddr>() {
+            Ok(IpAddr::V4(_)) => Kind::A,
+            Ok(IpAddr::V6(_)) => Kind::Aaaa,
+            Err(_) => Kind::Cname,
+        };
+        let old = before.iter().find(|set| set.kind == kind);
+        Record { name: found.name.clone(), kind, ttl: old.map_or(ttl, |set| set.ttl), data: data.clone() }
+    };
+    let records: Vec<Record> = found.targets.iter().map(record).collect();
+    let aliases = records.iter().filter(|record| record.kind == Kind::Cname).count();
+    match aliases {
+        _ if records.is_empty() => Err(refused("no object of the mirror with this name has an address")),
+        0 => Ok(RecordSet::group(&records)),
+        1 if records.len() == 1 => Ok(RecordSet::group(&records)),
+        1 => Err(refused("the mirror has both addresses and the name of a load balancer for it")),
+        _ => Err(refused("the mirror has several load balancers for it, and a name has only one CNAME")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::Work as _;
+
+    fn record(kind: Kind, ttl: u32, data: &str) -> Record {
+        Record { name: "www.example.com".into(), kind, ttl, data: data.into() }
+    }
+
+    fn facts(records: Vec<Record>, targets: &[&str]) -> Facts {
+        let found = Found {
+            name: "www.example.com".into(),
+            by: vec!["Ingress `default/web`".into()],
+            records,
+            targets: targets.iter().map(ToString::to_string).collect(),
+            has_tls: true,
+        };
+        Facts {
+            cluster: "uid".into(),
+            zone: "example.com".into(),
+            server: "192.0.2.53:53".parse().unwrap(),
+            key: None,
+            resolver: "192.0.2.54:53".parse().unwrap(),
+            names: vec![found],
+        }
+    }
+
+    fn options(shares: &[Share]) -> PlanOptions {
+        PlanOptions {
+            shares: shares.to_vec(),
+            ttl: 60,
+            soak: 600,
+            probe: None,
+            trusted: Vec::new(),
+            short_soak: false,
+        }
+    }
+
+    fn planned(facts: &Facts, shares: &[Share]) -> Cutover {
+        plan(facts, &options(shares)).unwrap().work
+    }
+
+    fn stages(work: &Cutover) -> Vec<String> {
+        let batch =
+            |batch: Option<usize>| batch.map_or_else(String::new, |batch| format!(" {}", work.shares[batch]));
+        work.stages().iter().map(|stage| format!("{}{}", stage.name, batch(stage.batch))).collect()
+    }
+
+    #[test]
+    fn unreachable_shares_are_left_out() {
+        let facts = facts(vec![record(Kind::A, 3600, "192.0.2.1")], &["198.51.100.1"]);
+        let work = planned(&facts, &[1, 10, 50, 100]);
+        assert_eq!(work.shares, [50, 100]);
+        assert_eq!(
+            stages(&work),
+            [
+                "ttl",
+                "caches",
+                "return",
+                "share 50",
+                "confirm 50",
+                "soak 50",
+                "share 100",
+                "confirm 100",
+                "soak 100",
+                "final"
+            ]
+        );
+        assert_eq!(work.longest_ttl().as_secs(), 3600);
+        let name = &work.names[0];
+        assert_eq!(
+            name.stages[0],
+            [RecordSet {
+                data: vec!["192.0.2.1".into(), "198.51.100.1".into()],
+                ..name.before[0].with_ttl(60)
+            }]
+        );
+        assert_eq!(name.stages[1], [name.after[0].with_ttl(60)]);
+        assert_eq!(
+            (name.after[0].ttl, &name.probe.to_string(), &name.probe.at),
+            (3600, &"https:443/".to_string(), &vec!["198.51.100.1".to_string()])
+        );
+    }
+
+    #[test]
+    fn short_ttl_is_not_lowered() {
+        let facts = facts(vec![record(Kind::Cname, 30, "old.example.net")], &["mirror.example.net"]);
+        let work = planned(&facts, &[10, 100]);
+        assert_eq!(stages(&work), ["return", "share 100", "confirm 100", "soak 100"]);
+        let back: Vec<String> = work.way_back().into_iter().map(|stage| stage.name).collect();
+        assert_eq!(back, ["share", "return"]);
+    }
+
+    #[test]
+    fn every_step_is_the_inverse_of_its_undo_and_starts_where_the_previous_one_ends() {
+        let old = vec![
+            record(Kind::A, 300, "192.0.2.1"),
+            record(Kind::A, 300, "192.0.2.2"),
+            record(Kind::Aaaa, 300, "2001:db8::1"),
+        ];
+        let work = planned(&facts(old, &["198.51.100.1"]), &[10, 33, 50, 100]);
+        let name = &work.names[0];
+        let mut now = name.before.clone();
+        for stage in work.stages() {
+            for step in work.steps(&stage) {
+                let crate::operation::Action::Do(change) = step.action else { continue };
+                for set in change.sets {
+                    let at = now.iter().position(|other| Some((other.name.as_str(), other.kind)) == set.of());
+                    assert_eq!(at.map(|at| now.remove(at)), set.from, "{}", step.id);
+                    now.extend(set.to);
+                }
+                now.sort();
+            }
+        }
+        assert_eq!(now, name.after);
+    }
+
+    #[test]
+    fn plan_is_refused_with_the_reason() {
+        let reason = |facts: &Facts, options: &PlanOptions| plan(facts, options).unwrap_err().to_string();
+        let www = || vec![record(Kind::A, 60, "192.0.2.1")];
+        assert!(reason(&facts(www(), &[]), &options(&[])).contains("no object of the mirror"));
+        assert!(reason(&facts(Vec::new(), &["198.51.100.1"]), &options(&[])).contains("no A, AAAA or CNAME"));
+        assert!(reason(&facts(www(), &["192.0.2.1"]), &options(&[])).contains("point to the mirror already"));
+        assert!(
+            reason(&facts(www(), &["a.example.net", "b.example.net"]), &options(&[]))
+                .contains("only one CNAME")
+        );
+        assert!(reason(&facts(www(), &["a.example.net", "198.51.100.1"]), &options(&[])).contains("both"));
+        let mut apex = facts(www(), &["a.example.net"]);
+        apex.names[0].name = "example.com".into();
+        assert!(reason(&apex, &options(&[])).contains("cannot be a CNAME"));
+        let good = facts(www(), &["198.51.100.1"]);
+        assert_eq!(plan(&good, &options(&[50, 10])).unwrap_err(), Refusal::Shares);
+        let short = PlanOptions { soak: 30, ..options(&[]) };
+        assert_eq!(plan(&good, &short).unwrap_err(), Refusal::ShortSoak { soak: 30, ttl: 60 });
+        assert!(plan(&good, &PlanOptions { short_soak: true, ..short }).is_ok());
+    }
+}

@@ -1,0 +1,263 @@
+//! Probes the mirror at its own address, as a client of a name would: TCP, HTTP or HTTPS, with the name as `Host` and SNI. DNS is
+//! not asked, because it still points to the old cluster.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::ServerName;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+
+use crate::certs::Certificate;
+
+/// Timeout of one attempt.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Number of attempts. A load balancer may drop one connection while it is reconfigured.
+const ATTEMPTS: u32 = 3;
+/// Pause between two attempts.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Longest body that is read.
+const MOST: usize = 1 << 20;
+/// A certificate must be valid for at least this long.
+const LEAST_LEFT: time::Duration = time::Duration::days(1);
+
+/// How to probe a name on the mirror.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probing {
+    /// The protocol.
+    pub scheme: Scheme,
+    /// The port.
+    pub port: u16,
+    /// The requested path; not used with TCP.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// The only accepted status; `None` accepts 200 to 399. Not used with TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// A text that the body must contain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+    /// The addresses or names of the mirror's load balancers.
+    pub at: Vec<String>,
+}
+
+/// The protocol of a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheme {
+    /// A TCP connection.
+    Tcp,
+    /// An HTTP request.
+    Http,
+    /// An HTTPS request. The certificate must cover the name, be valid, and have a trusted issuer.
+    Https,
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Http => "http",
+            Self::Https => "https",
+        })
+    }
+}
+
+impl Scheme {
+    /// Returns the well-known port.
+    pub fn port(self) -> u16 {
+        if self == Self::Https { 443 } else { 80 }
+    }
+}
+
+/// Formats the probe without addresses: `https:443/healthz`.
+impl fmt::Display for Probing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}{}", self.scheme, self.port, self.path)
+    }
+}
+
+/// Parses `tcp:PORT`, `http[:PORT][/PATH]` or `https[:PORT][/PATH]`. The result has no addresses.
+impl FromStr for Probing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || "give `tcp:PORT`, `http[:PORT][/PATH]` or `https[:PORT][/PATH]`".to_string();
+        let (start, path) = text.find('/').map_or((text, ""), |at| text.split_at(at));
+        let (scheme, port) =
+            start.split_once(':').map_or((start, None), |(scheme, port)| (scheme, Some(port)));
+        let scheme = match scheme {
+            "tcp" if port.is_some() && path.is_empty() => Scheme::Tcp,
+            "http" => Scheme::Http,
+            "https" => Scheme::Https,
+            _ => return Err(bad()),
+        };
+        let port = port.map_or(Ok(scheme.port()), |port| port.parse().map_err(|_| bad()))?;
+        let path = if path.is_empty() && scheme != Scheme::Tcp { "/" } else { path };
+        if path.parse::<http::uri::PathAndQuery>().is_err() && scheme != Scheme::Tcp {
+            return Err(bad());
+        }
+        Ok(Self { scheme, port, path: path.to_string(), status: None, body: None, at: Vec::new() })
+    }
+}
+
+/// Probes names. Trusts the CA certificates of the system, and others that the user gives.
+pub struct Prober {
+    connector: TlsConnector,
+}
+
+impl Prober {
+    /// Creates a prober. `more`: further trusted CA certificates, as DER.
+    pub fn new(more: Vec<Vec<u8>>) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        let system = rustls_native_certs::load_native_certs().certs;
+        let (_, _) = roots.add_parsable_certificates(system);
+        for der in more {
+            roots.add(der.into()).map_err(|error| format!("cannot use the CA certificate: {error}"))?;
+        }
+        let provider = Arc::new(crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self { connector: TlsConnector::from(Arc::new(config)) })
+    }
+
+    /// Checks that every address of the mirror serves a name. Fails with the reason.
+    pub async fn check(&self, name: &str, probing: &Probing) -> Result<(), String> {
+        if probing.at.is_empty() {
+            return Err("the mirror has no address for it".to_string());
+        }
+        for at in &probing.at {
+            self.retried(name, probing, at).await.map_err(|reason| format!("{at} ({probing}): {reason}"))?;
+        }
+        Ok(())
+    }
+
+    async fn retried(&self, name: &str, probing: &Probing, at: &str) -> Result<(), String> {
+        let mut attempt = 1_u32;
+        loop {
+            let outcome = timeout(LIMIT, self.once(name, probing, at)).await;
+            let late = |_| Err(format!("no answer within {} s", LIMIT.as_secs()));
+            match outcome.unwrap_or_else(late) {
+                Ok(()) => return Ok(()),
+                Err(reason) if attempt >= ATTEMPTS => return Err(format!("{reason} ({attempt} attempts)")),
+                Err(_) => attempt = attempt.saturating_add(1),
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn once(&self, name: &str, probing: &Probing, at: &str) -> Result<(), String> {
+        // Clients send a host name that a wildcard covers, not the asterisk.
+        let host = name.strip_prefix('*').map(|rest| format!("netsurgeon-probe{rest}"));
+        let host = host.as_deref().unwrap_or(name);
+        let stream = connect(at, probing.port).await?;
+        match probing.scheme {
+            Scheme::Tcp => Ok(()),
+            Scheme::Http => ask(stream, host, probing).await,
+            Scheme::Https => {
+                let server = ServerName::try_from(host.to_string()).map_err(|error| error.to_string())?;
+                let stream =
+                    self.connector.connect(server, stream).await.map_err(|error| error.to_string())?;
+                let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+                let first = certificates.first().ok_or("the server presents no certificate")?;
+                let left = Certificate::from_der(first.to_vec())?.left(OffsetDateTime::now_utc());
+                if left < LEAST_LEFT {
+                    return Err(format!("the certificate expires in {} h", left.whole_hours()));
+                }
+                ask(stream, host, probing).await
+            }
+        }
+    }
+}
+
+/// Connects to an address, or to an address of a load balancer's name.
+async fn connect(at: &str, port: u16) -> Result<TcpStream, String> {
+    let connected = match at.parse::<IpAddr>() {
+        Ok(address) => TcpStream::connect(SocketAddr::new(address, port)).await,
+        Err(_) => TcpStream::connect((at, port)).await,
+    };
+    connected.map_err(|error| error.to_string())
+}
+
+/// Sends one request, and checks the answer.
+async fn ask<S>(stream: S, host: &str, probing: &Probing) -> Result<(), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
+    let request = Request::get(&probing.path)
+        .header(http::header::HOST, host)
+        .header(http::header::USER_AGENT, concat!("netsurgeon/", env!("CARGO_PKG_VERSION")))
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| error.to_string())?;
+    // The connection ends once its sender and its answer are dropped.
+    let answered = async move {
+        let answer = sender.send_request(request).await.map_err(|error| reason_of(&error))?;
+        judge(answer, probing).await
+    };
+    let (outcome, _) = tokio::join!(answered, connection);
+    outcome
+}
+
+/// Returns the message of an error with its cause: the message alone is often only `connection error`.
+fn reason_of(error: &hyper::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+async fn judge(answer: Response<Incoming>, probing: &Probing) -> Result<(), String> {
+    let status = answer.status();
+    let is_accepted = match probing.status {
+        Some(wanted) => status.as_u16() == wanted,
+        None => (StatusCode::OK..StatusCode::BAD_REQUEST).contains(&status),
+    };
+    if !is_accepted {
+        return Err(format!("HTTP status {}", status.as_u16()));
+    }
+    let Some(wanted) = &probing.body else { return Ok(()) };
+    let body = Limited::new(answer.into_body(), MOST).collect().await.map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+    if text.contains(wanted.as_str()) { Ok(()) } else { Err(format!("the body does not contain `{wanted}`")) }
+}
+
+/// Returns the addresses of a probe, sorted.
+pub(super) fn at(targets: &BTreeSet<String>) -> Vec<String> {
+    targets.iter().cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probe_is_parsed() {
+        let parsed = |text: &str| text.parse::<Probing>().map(|probing| probing.to_string());
+        assert_eq!(parsed("https").unwrap(), "https:443/");
+        assert_eq!(parsed("http/healthz?full=1").unwrap(), "http:80/healthz?full=1");
+        assert_eq!(parsed("https:8443/x").unwrap(), "https:8443/x");
+        assert_eq!(parsed("tcp:5432").unwrap(), "tcp:5432");
+        for bad in ["tcp", "tcp:1/x", "ftp", "https:x", "https:70000", "", "http/a b"] {
+            assert!(parsed(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The progress of a cutover: how many names the current stage has changed.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::cutover::{Cutover, Share};
+use crate::operation::Event;
+use crate::session::metrics::Page;
+use crate::session::progress::Progress;
+use crate::session::titled;
+
+/// The progress figures of a cutover.
+pub(super) struct Tally {
+    operation: String,
+    shares: Vec<Share>,
+    /// Names that the current stage changes, and how many of them it has changed.
+    names: usize,
+    changed: usize,
+    skipped: usize,
+    stage: String,
+    title: String,
+    /// Stage of a share, from 1; 0 for other stages.
+    batch: usize,
+    back: bool,
+    waits_until: Option<Instant>,
+}
+
+impl Tally {
+    pub(super) fn new(operation: &str, work: &Cutover) -> Self {
+        Self {
+            operation: operation.to_string(),
+            shares: work.shares.clone(),
+            names: work.names.len(),
+            changed: 0,
+            skipped: 0,
+            stage: String::new(),
+            title: String::new(),
+            batch: 0,
+            back: false,
+            waits_until: None,
+        }
+    }
+
+    fn share(&self) -> Share {
+        self.batch.checked_sub(1).and_then(|stage| self.shares.get(stage).copied()).unwrap_or_default()
+    }
+}
+
+impl Progress for Tally {
+    fn note(&mut self, event: &Event<'_>, now: Instant) -> bool {
+        match event {
+            Event::StageStarted { stage, steps, back } => {
+                self.stage.clone_from(&stage.name);
+                self.title = titled(&stage.title, *back);
+                self.batch = stage.batch.map_or(0, |batch| batch.saturating_add(1));
+                self.back = *back;
+                (self.changed, self.names) = (0, *steps);
+            }
+            Event::StepStarted { left, .. } => {
+                self.waits_until = left.and_then(|left| now.checked_add(left));
+            }
+            Event::StepDone { step } | Event::StepSkipped { step } => {
+                self.waits_until = None;
+                let is_name = !step.subject.is_empty();
+                self.changed = self.changed.saturating_add(usize::from(is_name));
+                return is_name;
+            }
+            Event::LeftAlone { .. } => self.skipped = self.skipped.saturating_add(1),
+            Event::StepFailed { .. } | Event::CheckpointAsked { .. } | Event::CheckpointAnswered => {}
+        }
+        false
+    }
+
+    fn reached(&self) -> (usize, usize) {
+        (self.changed, self.names)
+    }
+
+    fn line_after(&self) -> Option<usize> {
+        Some(self.names.max(1))
+    }
+
+    fn words(&self, _now: Instant) -> String {
+        let names = if self.names == 1 { "name" } else { "names" };
+        format!("{} of {} {names} changed", self.changed, self.names)
+    }
+
+    fn fields(&self, _now: Instant) -> Vec<(&'static str, Value)> {
+        vec![
+            ("direction", Value::from(if self.back { "back" } else { "forward" })),
+            ("stage", Value::from(self.stage.as_str())),
+            ("share", Value::from(self.share())),
+            ("names", Value::from(self.names)),
+            ("names_changed", Value::from(self.changed)),
+            ("names_skipped", Value::from(self.skipped)),
+        ]
+    }
+
+    fn batch(&self) -> usize {
+        self.batch
+    }
+
+    fn stage(&self) -> String {
+        self.title.clone()
+    }
+
+    fn stage_title(&self) -> String {
+        self.title.clone()
+    }
+
+    fn lingers(&self, now: Instant) -> Option<(String, Duration)> {
+        Some((self.title.clone(), self.waits_until?.saturating_duration_since(now)))
+    }
+
+    fn write(&self, page: &mut Page) {
+        let stage = [("operation", self.operation.as_str()), ("stage", self.stage.as_str())];
+        page.info("netsurgeon_dns_stage_info", "The current stage of the cutover.", &stage);
+        let share = "Share of clients that the current stage sends to the mirror, in percent.";
+        page.gauge("netsurgeon_dns_share_percent", share, self.share());
+        page.family("netsurgeon_dns_names", "gauge", "Names of the current stage, by state.");
+        let waiting = self.names.saturating_sub(self.changed);
+        page.sample("netsurgeon_dns_names", &[("state", "changed")], self.changed);
+        page.sample("netsurgeon_dns_names", &[("state", "waiting")], waiting);
+        page.gauge("netsurgeon_dns_names_skipped", "Names that were skipped.", self.skipped);
+    }
+}

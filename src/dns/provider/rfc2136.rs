@@ -1,0 +1,155 @@
+//! Name servers with dynamic updates (RFC 2136), signed with TSIG (RFC 8945). An update names the present record sets as its
+//! prerequisites, so that the server rejects it if another client has changed one.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::{Instant, sleep};
+
+use super::Provider;
+use crate::nameserver::{Key, Kind, NameserverError, RecordSet, Server, SetChange, Soa, canonical};
+use crate::operation::Fault;
+use crate::session::{Failure, first_few};
+
+/// How long a change may take to reach every server (NOTIFY, RFC 1996) before they count as different.
+const SPREAD: Duration = Duration::from_secs(30);
+/// Pause between two checks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A zone on name servers that accept updates.
+pub struct Rfc2136 {
+    zone: String,
+    primary: Server,
+    /// Every authoritative server, by its name.
+    servers: Vec<(String, Server)>,
+}
+
+impl Rfc2136 {
+    /// Finds the authoritative servers of a zone. `resolver` resolves their names.
+    pub async fn open(
+        zone: &str,
+        primary: SocketAddr,
+        key: Option<Key>,
+        resolver: &Server,
+    ) -> Result<Self, Failure> {
+        let primary = Server::new(primary, key);
+        let named = primary.ask(zone, Kind::Ns).await.map_err(|error| refused(&error))?;
+        let mut servers = Vec::new();
+        for name in named.of(Kind::Ns).into_iter().map(canonical) {
+            let address = address_of(&name, &primary, resolver).await?;
+            let at = SocketAddr::new(address, primary_port(&primary, address));
+            servers.push((name, Server::new(at, None)));
+        }
+        Ok(Self { zone: zone.to_string(), primary, servers })
+    }
+
+    /// Checks that the primary accepts updates with the key, and that all servers serve the same version of the zone. Changes
+    /// nothing.
+    pub async fn check(&self) -> Result<(), Failure> {
+        self.primary.knows_us(&self.zone).await.map_err(|error| refused(&error))?;
+        self.refuse_behind().await
+    }
+
+    /// Fails if the servers serve different versions of the zone: a change would not reach all of them. Waits for a change that
+    /// was made just before.
+    async fn refuse_behind(&self) -> Result<(), Failure> {
+        let started = Instant::now();
+        loop {
+            let (mut serials, mut seen) = (BTreeSet::new(), Vec::new());
+            for (name, server) in &self.servers {
+                let answer = server.ask(&self.zone, Kind::Soa).await.map_err(|error| refused(&error))?;
+                let serial = answer.records.iter().find_map(Soa::of).map(|soa| soa.serial);
+                let text = serial.map_or_else(|| "none".to_string(), |serial| serial.to_string());
+                seen.push(format!("`{name}` {text}"));
+                serials.insert(serial);
+            }
+            if serials.len() < 2 {
+                return Ok(());
+            }
+            if started.elapsed() > SPREAD {
+                let (zone, seen) = (&self.zone, first_few(&seen));
+                let text =
+                    format!("the name servers of `{zone}` serve different versions of the zone: {seen}");
+                return Err(Failure::refused(text)
+                    .hint("wait until every server has the newest version, or repair its zone transfer"));
+            }
+            sleep(LOOK).await;
+        }
+    }
+}
+
+/// Returns the port of a server: another port than 53 is only used for the primary, if the plan names it.
+fn primary_port(primary: &Server, address: IpAddr) -> u16 {
+    const PORT: u16 = 53;
+    if primary.at().ip() == address { primary.at().port() } else { PORT }
+}
+
+/// Resolves the name of a server. The primary knows the names in its own zone.
+async fn address_of(name: &str, primary: &Server, resolver: &Server) -> Result<IpAddr, Failure> {
+    for kind in [Kind::A, Kind::Aaaa] {
+        let own = primary.ask(name, kind).await.ok();
+        let answer = match own.filter(|answer| answer.is_authoritative && !answer.of(kind).is_empty()) {
+            Some(answer) => answer,
+            None => resolver.resolve(name, kind).await.map_err(|error| refused(&error))?,
+        };
+        if let Some(Ok(address)) = answer.of(kind).first().map(|text| text.parse()) {
+            return Ok(address);
+        }
+    }
+    Err(Failure::refused(format!("the resolver finds no address for the name server `{name}`")))
+}
+
+fn refused(error: &NameserverError) -> Failure {
+    let hint = error.hint();
+    Failure::refused(error.to_string()).hints(hint)
+}
+
+/// Converts an error to a fault. After a lost answer of an update, the caller must observe whether the server executed it.
+fn fault(error: &NameserverError) -> Fault {
+    let words = match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
+    };
+    match error {
+        _ if error.is_conflict() => Fault::Skip("another client changed its records".to_string()),
+        _ if error.is_in_doubt() => Fault::InDoubt(words),
+        NameserverError::Refused { code, .. } if code == "SERVFAIL" => {
+            Fault::Retry { why: words, after: None }
+        }
+        _ => Fault::Halt(words),
+    }
+}
+
+#[async_trait]
+impl Provider for Rfc2136 {
+    async fn read(&self, name: &str, kinds: &[Kind]) -> Result<Vec<RecordSet>, Fault> {
+        self.primary.sets(name, kinds, false).await.map_err(|error| fault(&error))
+    }
+
+    async fn replace(&self, changes: &[SetChange]) -> Result<(), Fault> {
+        self.primary.replace(&self.zone, changes).await.map_err(|error| fault(&error))
+    }
+
+    async fn behind(&self, name: &str, kinds: &[Kind], sets: &[RecordSet]) -> Result<Option<String>, Fault> {
+        for (server, at) in &self.servers {
+            let found = at.sets(name, kinds, false).await;
+            let served = match found {
+                Ok(found) if found == sets => continue,
+                Ok(found) => described(&found),
+                Err(error) => error.to_string(),
+            };
+            return Ok(Some(format!("`{server}` serves `{name}` with {served}")));
+        }
+        Ok(None)
+    }
+}
+
+/// Describes record sets: `A 192.0.2.10 and AAAA 2001:db8::10`.
+pub(in crate::dns) fn described(sets: &[RecordSet]) -> String {
+    if sets.is_empty() {
+        return "no record".to_string();
+    }
+    sets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+}

@@ -1,0 +1,317 @@
+//! Runs a cutover, for the commands `dns cutover`, `dns rollback` and `operation resume`: takes the operation lease, continues
+//! where the journal ends, and reports the result.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex};
+
+use futures_util::{StreamExt as _, stream};
+use serde::Serialize;
+
+use super::cutover::{Cutover, KIND, Name};
+use super::live::Live;
+use super::plan::Refusal;
+use super::probe::Prober;
+use super::progress::Tally;
+use super::provider::{Rfc2136, described};
+use super::situation::Situation;
+use crate::nameserver::{Key, NameserverError, RecordSet, Server};
+use crate::operation::{self, Listed, OperationError, Plan, Report, Status, Stuck};
+use crate::session::gates::{GateSettings, Gates};
+use crate::session::progress::SharedProgress;
+use crate::session::{
+    Arrival, ClusterSession, Failure, Heading, Holding, Kind, Recorded, Taking, refuse_ended, rolled_back,
+    status_after,
+};
+
+/// A session that runs a cutover.
+pub struct CutoverSession {
+    session: ClusterSession,
+    /// The key that signs updates.
+    key: Option<Key>,
+    prober: Prober,
+}
+
+impl Deref for CutoverSession {
+    type Target = ClusterSession;
+
+    fn deref(&self) -> &ClusterSession {
+        &self.session
+    }
+}
+
+/// How far a forward run goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    /// To the end of a stage, from 1.
+    Stage(usize),
+    /// To the end of the stage that is under way, or of the next one.
+    NextStage,
+    /// To the end.
+    All,
+}
+
+/// What a run has done.
+pub struct Ran {
+    /// The cutover, with its journal.
+    pub recorded: Recorded<Cutover>,
+    /// What the run has done.
+    pub report: Report,
+}
+
+impl Ran {
+    /// Returns the situation after the run.
+    pub fn situation(&self) -> Situation {
+        Situation::of(&self.recorded, false)
+    }
+
+    /// Returns the names that were skipped, each once, with the reason.
+    pub fn skipped(&self) -> &[Stuck] {
+        &self.report.stuck
+    }
+}
+
+impl CutoverSession {
+    /// Adds gates between stages.
+    #[must_use]
+    pub fn with_gates(self, gates: Gates) -> Self {
+        Self { session: self.session.with_gates(gates), ..self }
+    }
+
+    /// Returns a session that signs updates with this key. `trusted`: further CA certificates that probes trust, as DER.
+    pub fn new(session: ClusterSession, key: Option<Key>, trusted: Vec<Vec<u8>>) -> Result<Self, Failure> {
+        let prober = Prober::new(trusted).map_err(Failure::refused)?;
+        Ok(Self { session, key, prober })
+    }
+
+    /// Returns the cutovers that are recorded in the cluster and have not ended.
+    pub async fn unfinished(&self) -> Result<Vec<String>, Failure> {
+        let listed = self.listed(KIND).await?;
+        Ok(listed.into_iter().filter(|one| !one.summary.has_ended()).map(|one| one.operation).collect())
+    }
+
+    /// Returns the newest cutover with this plan.
+    pub async fn of_plan(&self, plan: &Plan<Cutover>) -> Result<Option<Listed>, Failure> {
+        let listed = self.listed(KIND).await?;
+        Ok(listed
+            .into_iter()
+            .filter(|one| one.summary.digest == plan.digest)
+            .max_by_key(|one| one.summary.started))
+    }
+
+    /// Starts a cutover, and runs it. Fails before any change if the plan is for another cluster, or if the zone cannot be
+    /// changed.
+    pub async fn start(
+        &self,
+        plan: Plan<Cutover>,
+        gates: &GateSettings,
+        (goal, command): (Goal, &str),
+    ) -> Result<Ran, Failure> {
+        if plan.header.cluster != self.id {
+            let (planned, this) = (&plan.header.cluster, &self.id);
+            return Err(Failure::refused(format!("the plan is for cluster `{planned}`, this is `{this}`"))
+                .hint("check `--kubeconfig` and `--context`"));
+        }
+        let provider = self.provider(&plan.work).await?;
+        let purpose = purpose(&plan.work);
+        let (mut recorded, holding) = self.begin(plan, gates.record()?, (&purpose, command)).await?;
+        self.voice.progress(&format!("operation {}", recorded.operation));
+        gates.report(&self.voice, &recorded.summary.gates);
+        let outcome = self.forward(&mut recorded, &holding, &provider, goal).await;
+        let report = holding.release(outcome).await?;
+        Ok(Ran { recorded, report })
+    }
+
+    /// Continues a cutover: forward, or its rollback.
+    pub async fn resume(&self, operation: &str, gates: &GateSettings, goal: Goal) -> Result<Ran, Failure> {
+        let known: Recorded<Cutover> = self.read(operation).await?;
+        refuse_ended(operation, &known.summary)?;
+        let provider = self.provider(&known.plan.work).await?;
+        let command = format!("netsurgeon operation resume {operation}");
+        let purpose = purpose(&known.plan.work);
+        let taking = Taking { operation, purpose: &purpose, command: &command };
+        let (mut recorded, holding) = self.take(&taking).await?;
+        let resumed = async {
+            refuse_ended(operation, &recorded.summary)?;
+            if recorded.journal.is_being_undone() {
+                return self.back(&mut recorded, &holding, &provider).await;
+            }
+            gates.report(&self.voice, &recorded.summary.gates);
+            holding.set_gates(&mut recorded, &gates.record()?).await?;
+            self.forward(&mut recorded, &holding, &provider, goal).await
+        };
+        let outcome = resumed.await;
+        let report = holding.release(outcome).await?;
+        Ok(Ran { recorded, report })
+    }
+
+    /// Rolls a cutover back, also one that is done.
+    pub async fn roll_back(&self, operation: &str) -> Result<Ran, Failure> {
+        let known: Recorded<Cutover> = self.read(operation).await?;
+        let provider = self.provider(&known.plan.work).await?;
+        let command = format!("netsurgeon dns rollback {operation}");
+        let taking = Taking { operation, purpose: "roll the cutover back", command: &command };
+        let (mut recorded, holding) = self.take(&taking).await?;
+        let outcome = self.back(&mut recorded, &holding, &provider).await;
+        let report = holding.release(outcome).await?;
+        Ok(Ran { recorded, report })
+    }
+
+    /// Returns the provider of the zone, after it was checked.
+    async fn provider(&self, work: &Cutover) -> Result<Rfc2136, Failure> {
+        if let (Some(planned), None) = (&work.key, &self.key) {
+            let name = &planned.name;
+            return Err(Failure::refused(format!("the plan signs updates with the key `{name}`"))
+                .hint("give its file: `--tsig-key-file FILE`"));
+        }
+        let resolver = Server::new(work.resolver, None);
+        let provider = Rfc2136::open(&work.zone, work.server, self.key.clone(), &resolver).await?;
+        provider.check().await?;
+        Ok(provider)
+    }
+
+    async fn forward(
+        &self,
+        recorded: &mut Recorded<Cutover>,
+        holding: &Holding,
+        provider: &Rfc2136,
+        goal: Goal,
+    ) -> Result<Report, Failure> {
+        let next = Situation::of(recorded, false).next_stage;
+        let until = match goal {
+            Goal::All => None,
+            Goal::Stage(stage) => Some(stage),
+            Goal::NextStage => next,
+        };
+        let until = until.and_then(|stage| recorded.plan.work.end_of_share(stage.saturating_sub(1)));
+        match self.carry(recorded, holding, provider, Heading::Forward(until)).await? {
+            Arrival::There(report) => {
+                let is_complete = Situation::of(recorded, false).is_complete();
+                let status = if is_complete { Status::Done } else { Status::Paused };
+                holding.set_status(recorded, status).await?;
+                Ok(report)
+            }
+            Arrival::Gate(closed) => {
+                let report = self.back(recorded, holding, provider).await?;
+                Err(rolled_back(&closed, &report, &recorded.operation, "every name has its old records"))
+            }
+        }
+    }
+
+    async fn back(
+        &self,
+        recorded: &mut Recorded<Cutover>,
+        holding: &Holding,
+        provider: &Rfc2136,
+    ) -> Result<Report, Failure> {
+        let arrival = self.carry(recorded, holding, provider, Heading::Back).await?;
+        let Arrival::There(report) = arrival else { return Ok(Report::default()) };
+        let status = if report.stuck.is_empty() { Status::RolledBack } else { Status::Stuck };
+        holding.set_status(recorded, status).await?;
+        Ok(report)
+    }
+
+    async fn carry(
+        &self,
+        recorded: &mut Recorded<Cutover>,
+        holding: &Holding,
+        provider: &Rfc2136,
+        heading: Heading,
+    ) -> Result<Arrival, Failure> {
+        let work = recorded.plan.work.clone();
+        let resolver = Server::new(work.resolver, None);
+        let live = Live { work: &work, provider, resolver, prober: &self.prober };
+        let tally: SharedProgress = Arc::new(Mutex::new(Tally::new(&recorded.operation, &work)));
+        self.show(tally.clone());
+        let outcome = {
+            let mut watched = self.voice.watch(tally);
+            self.execute(recorded, holding, &live, watched.as_mut(), heading).await?
+        };
+        let failure = match outcome {
+            Ok(arrival) => return Ok(arrival),
+            Err(failure) => failure,
+        };
+        if let Some((status, _)) = status_after(&failure)
+            && let Err(unnoted) = holding.set_status(recorded, status).await
+        {
+            // The caller gets the reason of the stop: it is more useful than the failed write.
+            tracing::warn!(error = %unnoted.error, "the status could not be written to the journal");
+        }
+        Err(stopped(failure, &Situation::of(recorded, false)))
+    }
+}
+
+fn purpose(work: &Cutover) -> String {
+    format!("cut the names of `{}` over", work.zone)
+}
+
+/// Returns the message of a cutover that stopped before its end: a pause, which is not an error, or a failure.
+fn stopped(failure: operation::Failure, situation: &Situation) -> Failure {
+    let progress = situation.progress();
+    let next = situation.next();
+    let back = situation.rollback().map(|command| format!("to go back: `{command}`"));
+    if failure.source.is_pause() {
+        let why = match &failure.source {
+            OperationError::GateClosed { gate, reason, .. } => {
+                format!(", the gate `{gate}` is closed: {reason}")
+            }
+            OperationError::BatchRolledBack { batch, gate, reason } => {
+                let stage = batch.saturating_add(1);
+                format!(", the gate `{gate}` was closed: {reason}; stage {stage} was rolled back")
+            }
+            _ => String::new(),
+        };
+        let next = next.map(|next| format!("; next: `{next}`")).unwrap_or_default();
+        let words = Failure::of(Kind::Paused, format!("{progress}{why}{next}"));
+        return Failure { step: Some(failure.step.to_string()), ..words }.hints(back);
+    }
+    let words = Failure::from(failure).kind(Kind::Stuck);
+    words.hint(progress).hints(next.map(|next| format!("to continue: `{next}`"))).hints(back)
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let hint = refusal.hint();
+        Self::refused(refusal.to_string()).hints(hint)
+    }
+}
+
+/// Number of names that are queried concurrently.
+const AT_ONCE: usize = 8;
+
+/// What name servers return for a name now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    /// The records at the server that accepts updates, or the error.
+    pub server: String,
+    /// The records at the resolver, or the error. After a change a resolver returns the old records until their TTL ends.
+    pub resolver: String,
+    /// How the records at the server differ from the expected ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<String>,
+}
+
+/// Queries every name of a cutover, in the order of the plan.
+pub async fn look(work: &Cutover, situation: &Situation) -> Vec<Seen> {
+    let (server, resolver) = (Server::new(work.server, None), Server::new(work.resolver, None));
+    let mut asked = Vec::with_capacity(work.names.len());
+    for (name, standing) in work.names.iter().zip(&situation.names) {
+        asked.push(seen(name, &standing.expected, &server, &resolver));
+    }
+    stream::iter(asked).buffered(AT_ONCE).collect().await
+}
+
+async fn seen(name: &Name, expected: &[RecordSet], server: &Server, resolver: &Server) -> Seen {
+    let kinds = name.kinds();
+    let (at_server, at_resolver) =
+        tokio::join!(server.sets(&name.name, &kinds, false), resolver.sets(&name.name, &kinds, true));
+    let text = |sets: &Result<Vec<RecordSet>, NameserverError>| match sets {
+        Ok(sets) => described(sets),
+        Err(error) => error.to_string(),
+    };
+    let difference = match &at_server {
+        Ok(sets) if sets == expected => None,
+        Ok(_) => Some(format!("expected {}", described(expected))),
+        Err(_) => Some("the name server does not answer".to_string()),
+    };
+    Seen { server: text(&at_server), resolver: text(&at_resolver), difference }
+}

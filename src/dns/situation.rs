@@ -1,0 +1,141 @@
+//! Describes where a cutover is, and what the operator can do next. Every command in a hint is composed here, from the journal.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::cutover::{Cutover, Name, Point, Share};
+use crate::nameserver::{Kind, RecordSet};
+use crate::operation::{Journal, State, Status, Work as _};
+use crate::session::{Recorded, counted};
+
+/// The situation of a cutover.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Situation {
+    /// The operation's id.
+    pub operation: String,
+    /// Current status of the operation.
+    pub status: Status,
+    /// Whether the whole operation is being rolled back.
+    pub back: bool,
+    /// The next stage that is not complete, from 1; `None` if every stage is complete.
+    pub next_stage: Option<usize>,
+    /// The names, in the order of the plan.
+    pub names: Vec<Standing>,
+}
+
+/// Where one name is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Standing {
+    /// The name.
+    pub name: String,
+    /// The record sets that the journal records for it.
+    pub expected: Vec<RecordSet>,
+    /// The share of clients that these sets send to the mirror, by record type, in percent.
+    pub shares: BTreeMap<Kind, Share>,
+    /// Why the last change of the name was skipped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// Whether the name has reached the end of the cutover.
+    #[serde(skip)]
+    is_final: bool,
+}
+
+impl Standing {
+    fn of(work: &Cutover, journal: &Journal, name: &Name) -> Self {
+        let reached = work.reached(name, journal);
+        let expected = work.sets(name, reached);
+        // A type that only the mirror has gets its clients with the last stage.
+        let shares = name.shares_of(&expected).map(|(set, share)| (set.kind, share)).collect();
+        let error =
+            |point: &Point| journal.find(&work.step(name, *point)).and_then(|record| record.error.clone());
+        let skipped = work.points().iter().rev().find_map(error);
+        let is_final = reached == Some(Point::Final);
+        Self { name: name.name.clone(), expected, shares, skipped, is_final }
+    }
+
+    /// Returns the share as text: `50 %`, or `A 50 %, AAAA 0 %`.
+    pub fn share(&self) -> String {
+        let mut shares: Vec<Share> = self.shares.values().copied().collect();
+        shares.dedup();
+        match shares.as_slice() {
+            [] => "0 %".to_string(),
+            [one] => format!("{one} %"),
+            _ => {
+                let each = self.shares.iter().map(|(kind, share)| format!("{kind} {share} %"));
+                each.collect::<Vec<_>>().join(", ")
+            }
+        }
+    }
+}
+
+impl Situation {
+    /// Returns the situation of a cutover. `is_leased`: whether a process holds the operation lease for it.
+    pub fn of(recorded: &Recorded<Cutover>, is_leased: bool) -> Self {
+        let Recorded { operation, plan, journal, summary } = recorded;
+        let work = &plan.work;
+        let names: Vec<Standing> = work.names.iter().map(|name| Standing::of(work, journal, name)).collect();
+        Self {
+            operation: operation.clone(),
+            status: summary.status_now(journal.is_being_undone(), is_leased),
+            back: journal.is_being_undone() || summary.back,
+            next_stage: next_stage(work, journal),
+            names,
+        }
+    }
+
+    /// Returns whether every name has reached the end.
+    pub fn is_complete(&self) -> bool {
+        self.next_stage.is_none() && self.names.iter().all(|name| name.is_final)
+    }
+
+    /// Returns the progress as text: `3 names: 2 with 50 % of clients on the mirror, 1 with 0 %`.
+    pub fn progress(&self) -> String {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for name in &self.names {
+            let count = counts.entry(name.share()).or_default();
+            *count = count.saturating_add(1);
+        }
+        let all = counted(self.names.len(), "name", "names");
+        match counts.iter().collect::<Vec<_>>().as_slice() {
+            [(share, _)] => format!("{all} with {share} of clients on the mirror"),
+            counts => {
+                let each = counts.iter().map(|(share, count)| format!("{count} with {share}"));
+                format!(
+                    "{all}, by the share of clients on the mirror: {}",
+                    each.collect::<Vec<_>>().join(", ")
+                )
+            }
+        }
+    }
+
+    /// Returns the command that continues the cutover; `None` while a process runs it, and when it has ended.
+    pub fn next(&self) -> Option<String> {
+        let id = &self.operation;
+        match self.status {
+            status if status.is_at_work() || status.has_ended() => None,
+            _ if self.back => Some(format!("netsurgeon dns rollback {id}")),
+            _ => Some(match self.next_stage {
+                Some(stage) => format!("netsurgeon dns cutover {id} --stage {stage}"),
+                None => format!("netsurgeon dns cutover {id} --all"),
+            }),
+        }
+    }
+
+    /// Returns the command that rolls the cutover back. It is possible at any time, also after the end.
+    pub fn rollback(&self) -> Option<String> {
+        let is_possible = !self.back && !self.status.is_at_work() && self.status != Status::RolledBack;
+        is_possible.then(|| format!("netsurgeon dns rollback {}", self.operation))
+    }
+}
+
+/// Returns the number of the next stage that is not complete, from 1.
+fn next_stage(work: &Cutover, journal: &Journal) -> Option<usize> {
+    let is_done = |batch: usize| {
+        let mut of_batch = work.stages().into_iter().filter(|stage| stage.batch == Some(batch));
+        let last = of_batch.next_back();
+        let steps = last.map(|stage| work.steps(&stage)).unwrap_or_default();
+        steps.iter().all(|step| journal.state(&step.id) == Some(State::Done))
+    };
+    (0..work.shares.len()).find(|batch| !is_done(*batch)).map(|batch| batch.saturating_add(1))
+}

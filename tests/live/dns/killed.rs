@@ -1,0 +1,82 @@
+//! A cutover that is killed at random instants, and continued by the same command, as a Job does. A second process is fenced out.
+
+use std::time::Duration;
+
+use rand::Rng as _;
+use rustix::process::Signal;
+
+use super::{NEW, PATIENCE, TTL, World};
+use crate::rig::process::wait_until;
+use crate::serving::{Watched, command};
+
+/// How often it is killed: in `make soak`, as often as the acceptance demands.
+fn kills() -> usize {
+    if std::env::var_os("NETSURGEON_SOAK").is_some() { 50 } else { 6 }
+}
+
+#[tokio::test]
+async fn killed_cutover_is_continued_by_the_same_command() {
+    let world = World::start(&["www", "api"], &[]).await;
+    let before = world.records().await;
+    let visitor = world.visitor("www");
+    let mut left = kills();
+    while left > 0 {
+        let plan = world.plan_with(&format!("--soak {}", 3 + left % 2));
+        let words = format!("dns cutover --plan {plan} --all --yes --lock-ttl 2 --take-over");
+        loop {
+            let mut program = Watched::start(command(&world.cluster, &words));
+            let instant = Duration::from_millis(rand::rng().random_range(50..12_000));
+            let ended = tokio::time::timeout(instant, async {
+                while program.ended().is_none() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            });
+            if ended.await.is_ok() {
+                assert_eq!(program.ended(), Some(0), "{:?}", program.err.lock().unwrap());
+                break;
+            }
+            program.signal(Signal::KILL);
+            wait_until("it has ended", PATIENCE, async || {
+                program.ended().map(drop).ok_or("it runs".to_owned())
+            })
+            .await;
+            left = left.saturating_sub(1);
+            println!("killed after {instant:?}, {left} left");
+        }
+        assert_eq!(world.addresses("www").await, (vec![NEW.to_owned()], TTL));
+        let listed = world.netsurgeon("operation list -o json").expect(0).json();
+        let operation = listed["operations"][0]["operation"].as_str().expect("an id").to_owned();
+        assert_eq!(listed["operations"].as_array().map(Vec::len), Some(1), "it was continued: {listed}");
+        world.netsurgeon(&format!("dns rollback {operation} --yes")).expect(0);
+        assert_eq!(world.records().await, before);
+        world.netsurgeon(&format!("operation forget {operation}")).expect(0);
+    }
+    let seen = visitor.take();
+    assert!(seen.failures.is_empty(), "{:?} of {}", seen.failures, seen.all());
+}
+
+#[tokio::test]
+async fn second_process_is_fenced_out() {
+    let world = World::start(&["www"], &[]).await;
+    let plan = world.plan_with("--soak 60");
+    let words = format!("dns cutover --plan {plan} --all --yes --lock-ttl 2");
+    let mut first = Watched::start(command(&world.cluster, &words));
+    wait_until("the first process runs the cutover", PATIENCE, async || {
+        let listed = world.netsurgeon("operation list -o json").expect(0).json();
+        let status = listed["operations"][0]["status"].clone();
+        if status == "running" { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+    let second = world.netsurgeon(&words).expect(1);
+    assert!(second.err.contains("another process runs operation"), "{}", second.err);
+    first.freeze();
+    let third = world.netsurgeon("dns cutover --stage 1 --yes --take-over --lock-ttl 2").expect(0);
+    assert!(third.err.contains("50 % of clients"), "{}", third.err);
+    first.thaw();
+    wait_until("the first process ends", PATIENCE, async || {
+        first.ended().map(drop).ok_or("it runs".to_owned())
+    })
+    .await;
+    let said = first.err.lock().unwrap().join("\n");
+    assert!(said.contains("lost"), "{said}");
+}

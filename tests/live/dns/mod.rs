@@ -1,0 +1,200 @@
+//! `netsurgeon dns` on a zone that BIND serves, with a secondary and a resolver: two clusters, each with an HTTPS load balancer,
+//! and a client that visits a name through the resolver all the time.
+
+mod killed;
+mod refused;
+mod skipped;
+mod staged;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use netsurgeon::nameserver::{Key, Kind, Record, Server};
+use serde_json::{Value, json};
+
+use crate::rig::api::object_path;
+use crate::rig::balancer::Balancer;
+use crate::rig::cluster::{Cluster, ClusterOptions, Era};
+use crate::rig::named::{NameServer, key_file, zone_file};
+use crate::rig::pki::Authority;
+use crate::rig::visitor::Visitor;
+use crate::rig::workspace::Workspace;
+use crate::serving::{Run, command, run};
+
+const ZONE: &str = "example.test";
+const PRIMARY: &str = "127.0.0.53";
+const SECONDARY: &str = "127.0.0.54";
+const RESOLVER: &str = "127.0.0.55";
+/// The load balancer of the old cluster.
+const OLD: &str = "127.0.0.70";
+/// The load balancer of the mirror.
+const NEW: &str = "127.0.0.80";
+/// An address of the mirror at which no server listens.
+const DOWN: &str = "127.0.0.81";
+/// The TTL before a cutover, in seconds.
+const TTL: u32 = 4;
+/// The key that is allowed to change the zone. The secret must never be in any output or record.
+const KEY: (&str, &str) = ("mover", "c2VjcmV0LW9mLW1vdmVyLWNhbmFyeQ==");
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Two clusters that serve the same names, and the zone of these names.
+struct World {
+    mirror: Cluster,
+    new: Balancer,
+    _old: Balancer,
+    _resolver: NameServer,
+    secondary: NameServer,
+    primary: NameServer,
+    authority: Authority,
+    workspace: Workspace,
+    cluster: Cluster,
+}
+
+impl World {
+    /// Starts a world whose names all point to the old cluster. `down`: names whose address on the mirror does not answer.
+    async fn start(names: &[&str], down: &[&str]) -> Self {
+        let options = ClusterOptions { controllers: false, ..ClusterOptions::new(Era::Objects) };
+        let cluster = Cluster::start(ClusterOptions { nodes: 1, ..options.clone() }).await;
+        // BIND answers only at addresses that an interface has.
+        let addresses = [PRIMARY, SECONDARY, RESOLVER].map(|at| format!("address add {at}/32 dev lo"));
+        cluster.network().hub().ip(&addresses);
+        let mirror = Cluster::start(options).await;
+        let workspace = Workspace::create("dns");
+        let authority = Authority::create(&workspace, "issuer", "issuer");
+        let hosts = [format!("*.{ZONE}")];
+        let right = authority.issue(&workspace, "right", "right", None, &hosts);
+        let other = authority.issue(&workspace, "other", "other", None, &["default.local".to_owned()]);
+        let balancer = |at: &str, body: &str| {
+            let at: SocketAddr = format!("{at}:443").parse().expect("an address");
+            Balancer::start(at, body, &right, &other)
+        };
+        let (new, old) = (balancer(NEW, "new"), balancer(OLD, "old"));
+        for name in names {
+            let at = if down.contains(name) { DOWN } else { NEW };
+            serve(&cluster, name, OLD).await;
+            serve(&mirror, name, at).await;
+        }
+        let (primary, secondary, resolver) = name_servers(names).await;
+        Self {
+            mirror,
+            new,
+            _old: old,
+            _resolver: resolver,
+            secondary,
+            primary,
+            authority,
+            workspace,
+            cluster,
+        }
+    }
+
+    fn key_file(&self) -> String {
+        self.workspace.write("mover.key", key_file(KEY)).display().to_string()
+    }
+
+    /// Runs the program.
+    fn netsurgeon(&self, words: &str) -> Run {
+        let ran = run(words, command(&self.cluster, words));
+        assert!(!format!("{}{}", ran.out, ran.err).contains(KEY.1), "a key is never shown");
+        ran
+    }
+
+    /// The arguments that every plan needs.
+    fn planning(&self) -> String {
+        format!(
+            "dns plan --zone {ZONE} --server {PRIMARY} --resolver {RESOLVER} --tsig-key-file {} --mirror-kubeconfig {} \
+             --probe-ca {} --force zone-share",
+            self.key_file(),
+            self.mirror.kubeconfig().display(),
+            self.authority.certificate.display(),
+        )
+    }
+
+    /// Plans stages of three seconds, and returns the file of the plan.
+    fn plan(&self, more: &str) -> String {
+        self.plan_with(&format!("--soak 3 {more}"))
+    }
+
+    fn plan_with(&self, more: &str) -> String {
+        let file = self.workspace.join("plan.json").display().to_string();
+        let words = format!("{} --ttl 2 --save {file} {more}", self.planning());
+        let planned = self.netsurgeon(&words).expect(0);
+        let text = std::fs::read_to_string(&file).expect("a plan");
+        assert!(!text.contains(KEY.1) && !planned.out.contains(KEY.1), "the plan has no secret");
+        file
+    }
+
+    fn visitor(&self, host: &str) -> Visitor {
+        let resolver = format!("{RESOLVER}:53").parse().expect("an address");
+        Visitor::start(&format!("{host}.{ZONE}"), resolver, &self.authority.certificate)
+    }
+
+    /// All records of the zone but its SOA, sorted.
+    async fn records(&self) -> Vec<Record> {
+        let all = server().transfer(ZONE).await.expect("a transfer");
+        let mut records: Vec<Record> = all.into_iter().filter(|record| record.kind != Kind::Soa).collect();
+        records.sort();
+        records
+    }
+
+    /// The addresses of a host at the primary, and their TTL.
+    async fn addresses(&self, host: &str) -> (Vec<String>, u32) {
+        let name = format!("{host}.{ZONE}");
+        let answer = server().ask(&name, Kind::A).await.expect("an answer");
+        let data = answer.of(Kind::A).into_iter().map(str::to_owned).collect();
+        (data, answer.records.first().map_or(0, |record| record.ttl))
+    }
+
+    /// Everything that the program has recorded in the cluster, as text.
+    async fn recorded(&self) -> String {
+        let path = "/api/v1/namespaces/kube-system/configmaps?labelSelector=netsurgeon.io/part";
+        let items = self.cluster.api.list(path).await;
+        items.iter().map(Value::to_string).collect()
+    }
+}
+
+/// The name server that accepts updates, for a client with the key.
+fn server() -> Server {
+    let key = Key::parse(&key_file(KEY)).expect("a key");
+    Server::new(format!("{PRIMARY}:53").parse().expect("an address"), Some(key))
+}
+
+/// Creates the Ingress of a host, with the address of its load balancer.
+async fn serve(cluster: &Cluster, host: &str, at: &str) {
+    let name = format!("{host}.{ZONE}");
+    let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+    let path = json!({"path": "/", "pathType": "Prefix", "backend": backend});
+    let ingress = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": host, "namespace": "default"},
+        "spec": {"rules": [{"host": name, "http": {"paths": [path]}}], "tls": [{"hosts": [name]}]},
+    });
+    cluster.api.create(&ingress).await;
+    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": at}]}}});
+    cluster.api.merge(&format!("{}/status", object_path(&ingress)), &status).await;
+}
+
+/// The primary, the secondary and the resolver.
+async fn name_servers(names: &[&str]) -> (NameServer, NameServer, NameServer) {
+    let at = |address: &str| address.parse().expect("an address");
+    let primary = format!(
+        "{}zone \"{ZONE}\" {{ type primary; file \"zone\"; update-policy {{ grant {} zonesub ANY; }}; \
+         allow-transfer {{ key {}; {SECONDARY}; }}; also-notify {{ {SECONDARY}; }}; }};",
+        key_file(KEY),
+        KEY.0,
+        KEY.0
+    );
+    let secondary =
+        format!("zone \"{ZONE}\" {{ type secondary; primaries {{ {PRIMARY}; }}; file \"zone\"; }};");
+    let resolver = format!(
+        "zone \"{ZONE}\" {{ type forward; forward only; forwarders {{ {PRIMARY}; {SECONDARY}; }}; }};"
+    );
+    let hosts: String =
+        names.iter().map(|name| [name, " ", &TTL.to_string(), " IN A ", OLD, "\n"].concat()).collect();
+    let file = zone_file(ZONE, "ns1", [PRIMARY, SECONDARY], &hosts);
+    let source = |address: &str| format!("recursion no; transfer-source {address}; notify-source {address};");
+    (
+        NameServer::start(at(PRIMARY), &source(PRIMARY), &primary, &[("zone", &file)]).await,
+        NameServer::start(at(SECONDARY), &source(SECONDARY), &secondary, &[]).await,
+        NameServer::start(at(RESOLVER), "recursion yes;", &resolver, &[]).await,
+    )
+}

@@ -1,0 +1,98 @@
+//! Names that cannot move: the mirror does not serve them, or another client changed them. The others move.
+
+use netsurgeon::nameserver::{Kind, RecordSet, SetChange};
+use serde_json::Value;
+
+use super::{DOWN, NEW, OLD, TTL, World, ZONE, server};
+use crate::rig::balancer::Behaviour;
+
+const NAMES: [&str; 5] = ["www", "status", "hang", "shown", "down"];
+
+fn reasons(shown: &Value) -> Vec<String> {
+    let skipped = shown["skipped"].as_array().expect("a list").iter();
+    skipped.map(|reason| reason.as_str().expect("a text").to_owned()).collect()
+}
+
+#[tokio::test]
+async fn name_that_the_mirror_does_not_serve_is_not_moved() {
+    let world = World::start(&NAMES, &["down"]).await;
+    let plan = world.plan("--force served-certificates");
+    let host = |name: &str| format!("{name}.{ZONE}");
+    world.new.behaves(&host("status"), Behaviour::Answers(500));
+    world.new.behaves(&host("hang"), Behaviour::Hangs);
+    world.new.behaves(&host("shown"), Behaviour::ShowsAnotherCertificate);
+    let ran = world.netsurgeon(&format!("dns cutover --plan {plan} --all --yes -o json")).expect(3);
+    let shown = ran.json();
+    let reasons = reasons(&shown);
+    for (name, reason) in [
+        ("status", "HTTP status 500"),
+        ("hang", "no answer within 5 s"),
+        ("shown", "certificate not valid for name"),
+        ("down", "Connection refused"),
+    ] {
+        let found = reasons.iter().find(|text| text.contains(&host(name))).expect("it is skipped");
+        assert!(found.contains("the mirror does not serve it") && found.contains(reason), "{found}");
+        assert_eq!(world.addresses(name).await, (vec![OLD.to_owned()], 2), "{name}: only its TTL is lowered");
+    }
+    assert_eq!((reasons.len(), &shown["status"]), (4, &"paused".into()));
+    assert_eq!(world.addresses("www").await, (vec![NEW.to_owned()], TTL));
+
+    for name in ["status", "hang", "shown"] {
+        world.new.behaves(&host(name), Behaviour::Serves);
+    }
+    let next = shown["next"].as_str().expect("a command").strip_prefix("netsurgeon ").expect("a command");
+    let again = world.netsurgeon(&format!("{next} --yes -o json")).expect(3).json();
+    assert_eq!(reasons_of(&again), [host("down")], "the others are retried");
+    assert_eq!(world.addresses("hang").await, (vec![NEW.to_owned()], TTL));
+    assert!(again["skipped"][0].as_str().expect("a text").contains(DOWN));
+}
+
+fn reasons_of(shown: &Value) -> Vec<String> {
+    let names = reasons(shown);
+    let name =
+        |text: &String| text.split(':').next().and_then(|step| step.split('/').nth(1)).map(str::to_owned);
+    names.iter().filter_map(name).collect()
+}
+
+#[tokio::test]
+async fn change_of_another_client_is_never_overwritten() {
+    let world = World::start(&["www", "api", "edited", "later"], &[]).await;
+    let plan = world.plan("");
+    let server = server();
+    let set = |host: &str, ttl, data: &[&str]| RecordSet {
+        name: format!("{host}.{ZONE}"),
+        kind: Kind::A,
+        ttl,
+        data: data.iter().map(ToString::to_string).collect(),
+    };
+    let edit = async |from: RecordSet, to: RecordSet| {
+        server.replace(ZONE, &[SetChange { from: Some(from), to: Some(to) }]).await.expect("an update");
+    };
+    edit(set("edited", TTL, &[OLD]), set("edited", 7, &["192.0.2.99"])).await;
+    let ran = world.netsurgeon(&format!("dns cutover --plan {plan} --stage 1 --yes -o json")).expect(3);
+    let skipped = reasons(&ran.json());
+    let changed = format!("ttl/edited.{ZONE}: another client changed its records: A 192.0.2.99");
+    assert_eq!(skipped, [changed]);
+    assert_eq!(world.addresses("edited").await, (vec!["192.0.2.99".to_owned()], 7));
+    assert_eq!(world.addresses("www").await.0, [OLD, NEW]);
+    let status = world.netsurgeon("dns status").expect(3);
+    assert!(
+        status.out.contains("another client changed") || status.out.contains("expected A"),
+        "{}",
+        status.out
+    );
+
+    // Only the TTL is changed, and a name is changed between two stages.
+    edit(set("api", 2, &[OLD, NEW]), set("api", 30, &[OLD, NEW])).await;
+    edit(set("later", 2, &[OLD, NEW]), set("later", 2, &["192.0.2.98"])).await;
+    let ran = world.netsurgeon("dns cutover --all --yes -o json").expect(3).json();
+    let names = reasons_of(&ran);
+    assert_eq!(names, ["edited", "api", "later"].map(|host| format!("{host}.{ZONE}")), "{ran}");
+    assert_eq!(world.addresses("api").await, (vec![OLD.to_owned(), NEW.to_owned()], 30));
+
+    let operation = ran["operation"].as_str().expect("an id");
+    let back = world.netsurgeon(&format!("dns rollback {operation} --yes -o json")).expect(3).json();
+    assert_eq!(back["status"], "stuck");
+    assert_eq!(world.addresses("www").await, (vec![OLD.to_owned()], TTL));
+    assert_eq!(world.addresses("later").await, (vec!["192.0.2.98".to_owned()], 2));
+}
