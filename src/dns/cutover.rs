@@ -36,8 +36,20 @@ pub struct Cutover {
     /// Further CA certificates that probes trust, as PEM.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trusted: Vec<String>,
+    /// How long the ExternalDNS of the old cluster caches the owners of names, in seconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub owner_cache: u64,
+    /// The owner of the names after the cutover: the ExternalDNS of the mirror. `None` if it has none that owns names by TXT
+    /// records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heir: Option<String>,
     /// The names.
     pub names: Vec<Name>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Where the TSIG key is. A plan never contains the key itself.
@@ -65,8 +77,23 @@ pub struct Name {
     pub stages: Vec<Vec<RecordSet>>,
     /// The record sets after the cutover. They have the original TTLs.
     pub after: Vec<RecordSet>,
+    /// The ownership records of ExternalDNS, if the name has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ownership: Option<Ownership>,
     /// How to check that the mirror serves the name.
     pub probe: Probing,
+}
+
+/// The TXT records in which ExternalDNS records that it owns a name. While netsurgeon is the owner, no ExternalDNS changes or
+/// deletes the records of the name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ownership {
+    /// The record sets before the cutover: the ExternalDNS of the old cluster is the owner.
+    pub before: Vec<RecordSet>,
+    /// The record sets during the cutover: netsurgeon is the owner.
+    pub held: Vec<RecordSet>,
+    /// The record sets after the cutover: the ExternalDNS of the mirror is the owner, if it has one.
+    pub after: Vec<RecordSet>,
 }
 
 /// The change of a name to its next record sets, in one update.
@@ -89,6 +116,8 @@ impl Effect for Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Awaited {
+    /// The ExternalDNS of the old cluster has read the new owners.
+    Owners,
     /// Caches have dropped the records with the original TTL.
     Caches,
     /// Every name server and the resolver return the new records.
@@ -104,6 +133,7 @@ pub enum Awaited {
 impl WaitKind for Awaited {
     fn name(self) -> &'static str {
         match self {
+            Self::Owners => "owners",
             Self::Caches => "caches",
             Self::Confirmed => "confirmed",
             Self::Soak => "soak",
@@ -121,6 +151,8 @@ impl Kind for Cutover {
 /// A point of a name on its way: each has its record sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Point {
+    /// netsurgeon is the owner, so that no ExternalDNS changes the name.
+    Held,
     /// The TTLs are lowered.
     Lowered,
     /// A stage, from 0.
@@ -130,14 +162,24 @@ pub enum Point {
 }
 
 impl Name {
-    /// Returns the record sets at a point. `ttl`: maximum TTL while the cutover runs.
+    /// Returns the record sets of the name at a point, without ownership records. `ttl`: maximum TTL while the cutover runs.
     fn sets(&self, point: Option<Point>, ttl: u32) -> Vec<RecordSet> {
         match point {
-            None => self.before.clone(),
+            None | Some(Point::Held) => self.before.clone(),
             Some(Point::Lowered) => self.before.iter().map(|set| set.with_ttl(set.ttl.min(ttl))).collect(),
             Some(Point::Stage(stage)) => self.stages.get(stage).cloned().unwrap_or_default(),
             Some(Point::Final) => self.after.clone(),
         }
+    }
+
+    /// Returns all record sets at a point, with ownership records.
+    fn all_sets(&self, point: Option<Point>, ttl: u32) -> Vec<RecordSet> {
+        let owned = self.ownership.iter().flat_map(|ownership| match point {
+            None => &ownership.before,
+            Some(Point::Final) => &ownership.after,
+            Some(_) => &ownership.held,
+        });
+        self.sets(point, ttl).into_iter().chain(owned.cloned()).collect()
     }
 
     /// Returns the types of its records, before and after.
@@ -156,12 +198,13 @@ impl Cutover {
     /// Returns the points of every name, in order.
     pub fn points(&self) -> Vec<Point> {
         let stages = (0..self.shares.len()).map(Point::Stage);
-        [Point::Lowered].into_iter().chain(stages).chain([Point::Final]).collect()
+        [Point::Held, Point::Lowered].into_iter().chain(stages).chain([Point::Final]).collect()
     }
 
     /// Returns the name of a point in the ids of steps.
     fn tag(&self, point: Point) -> String {
         match point {
+            Point::Held => "own".to_string(),
             Point::Lowered => "ttl".to_string(),
             Point::Stage(stage) => format!("share-{}", self.shares.get(stage).copied().unwrap_or_default()),
             Point::Final => "final".to_string(),
@@ -173,7 +216,7 @@ impl Cutover {
         StepId(format!("{}/{}", self.tag(point), name.name))
     }
 
-    /// Returns the record sets of a name at a point; `None` is the time before the cutover.
+    /// Returns the record sets of a name at a point, without ownership records; `None` is the time before the cutover.
     pub fn sets(&self, name: &Name, point: Option<Point>) -> Vec<RecordSet> {
         name.sets(point, self.ttl)
     }
@@ -182,7 +225,8 @@ impl Cutover {
     fn change(&self, name: &Name, point: Point) -> Option<Change> {
         let points = self.points();
         let before = points.iter().take_while(|other| **other < point).last().copied();
-        let sets = SetChange::between(&name.sets(before, self.ttl), &name.sets(Some(point), self.ttl));
+        let sets =
+            SetChange::between(&name.all_sets(before, self.ttl), &name.all_sets(Some(point), self.ttl));
         let probe = matches!(point, Point::Stage(_)).then(|| name.probe.clone());
         (!sets.is_empty()).then(|| Change { name: name.name.clone(), sets, probe })
     }
@@ -207,6 +251,7 @@ impl Cutover {
         let is_lowered = self.names.iter().any(|name| self.change(name, Point::Lowered).is_some());
         let caches = if is_lowered { self.longest_ttl() } else { Duration::ZERO };
         let stages = u32::try_from(self.shares.len()).unwrap_or(u32::MAX);
+        let caches = caches.saturating_add(Duration::from_secs(self.owner_cache));
         let stage = Duration::from_secs(self.soak.saturating_add(self.ttl.into()));
         caches.saturating_add(stage.saturating_mul(stages))
     }
@@ -214,6 +259,7 @@ impl Cutover {
     /// Returns how long a wait lasts that only lets time pass.
     pub(super) fn lasts(&self, awaited: Awaited) -> Option<Duration> {
         match awaited {
+            Awaited::Owners => Some(Duration::from_secs(self.owner_cache)),
             Awaited::Caches => Some(self.longest_ttl()),
             Awaited::Soak => Some(Duration::from_secs(self.soak)),
             Awaited::Drained => Some(Duration::from_secs(self.ttl.into())),
@@ -253,6 +299,8 @@ impl Cutover {
 }
 
 /// The stages of a cutover that are not a share.
+const OWN: &str = "own";
+const OWNERS: &str = "owners";
 const TTL: &str = "ttl";
 const CACHES: &str = "caches";
 const RETURN: &str = "return";
@@ -269,6 +317,12 @@ impl Work for Cutover {
         let mut add = |name: &str, batch, title: String| {
             stages.push(Stage { index: stages.len(), name: name.to_string(), batch, title });
         };
+        if !self.changes(Point::Held).is_empty() {
+            add(OWN, None, "take the names over from ExternalDNS".to_string());
+            if self.owner_cache > 0 {
+                add(OWNERS, None, "wait until ExternalDNS has read the new owner".to_string());
+            }
+        }
         if !self.changes(Point::Lowered).is_empty() {
             add(TTL, None, format!("lower the TTLs to {} s", self.ttl));
             add(CACHES, None, "wait until caches have dropped the old TTLs".to_string());
@@ -280,7 +334,10 @@ impl Work for Cutover {
             add(SOAK, Some(batch), format!("observe the share of {share} %"));
         }
         if !self.changes(Point::Final).is_empty() {
-            add(FINAL, None, "restore the TTLs".to_string());
+            let heir = self.heir.as_ref().filter(|_| self.names.iter().any(|name| name.ownership.is_some()));
+            let heir =
+                heir.map_or_else(String::new, |heir| format!(", and give the names to ExternalDNS `{heir}`"));
+            add(FINAL, None, format!("restore the TTLs{heir}"));
         }
         stages
     }
@@ -292,6 +349,10 @@ impl Work for Cutover {
             vec![Self::wait(format!("{name}/{share}"), kind, stage.batch, until)]
         };
         match stage.name.as_str() {
+            OWN => self.changes(Point::Held),
+            OWNERS => {
+                vec![Self::wait(OWNERS.into(), Awaited::Owners, None, "ExternalDNS has read the new owner")]
+            }
             TTL => self.changes(Point::Lowered),
             CACHES => {
                 vec![Self::wait(CACHES.into(), Awaited::Caches, None, "caches have dropped the old TTLs")]
@@ -307,7 +368,7 @@ impl Work for Cutover {
 
     /// A rollback does not wait at each stage: the old targets are known to work.
     fn way_back(&self) -> Vec<Stage> {
-        let is_skipped = |stage: &Stage| matches!(stage.name.as_str(), CACHES | CONFIRM | SOAK);
+        let is_skipped = |stage: &Stage| matches!(stage.name.as_str(), OWNERS | CACHES | CONFIRM | SOAK);
         self.stages().into_iter().rev().filter(|stage| !is_skipped(stage)).collect()
     }
 }

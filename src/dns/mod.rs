@@ -4,18 +4,22 @@
 //! names, records, targets ──► plan ──► Cutover (value, digest) ──► stages of changes ──► Live ──► Provider, probes, resolver
 //! (`preflight dns` reads)
 //!
-//! stages:   ttl ─► caches ─► share 1 ─► confirm ─► soak ─► share 2 ─► ... ─► share n ─► confirm ─► soak ─► final
-//! rollback: final ─► share n ─► ... ─► share 1 ─► confirm ─► drain ─► ttl
+//! stages:   own ─► ttl ─► caches ─► share 1 ─► confirm ─► soak ─► share 2 ─► ... ─► share n ─► confirm ─► soak ─► final
+//! rollback: final ─► share n ─► ... ─► share 1 ─► confirm ─► drain ─► ttl ─► own
 //! ```
 //!
 //! A stage changes each name by one update, whose prerequisites are the record sets of the previous stage. So a name that another
 //! client changed is skipped, and never overwritten. Before a name moves, the mirror is probed at its own address; the probe is
 //! part of the change.
 //!
+//! ExternalDNS changes only records whose TXT record names it as their owner. So the first stage makes netsurgeon the owner, and
+//! the last one the ExternalDNS of the mirror: no two instances ever change one name, and none has to be stopped.
+//!
 //! The operation is recorded in the cluster ([`ClusterSession`](crate::session::ClusterSession)). A provider of DNS is one file
 //! in [`provider`].
 
 mod cutover;
+pub mod external_dns;
 mod live;
 mod mix;
 pub mod plan;
@@ -25,7 +29,7 @@ pub mod provider;
 pub mod run;
 mod situation;
 
-pub use cutover::{Awaited, Change, Cutover, KIND, KeyFile, Name, Share};
+pub use cutover::{Awaited, Change, Cutover, KIND, KeyFile, Name, Ownership, Share};
 pub use plan::{Facts, Found, PlanOptions, Refusal, plan};
 pub use probe::{Probing, Scheme};
 pub use situation::{Situation, Standing};

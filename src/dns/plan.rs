@@ -1,9 +1,10 @@
 //! Plans a cutover from the names of a cluster, their records, and their targets on the mirror. Pure: reads and writes nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use super::cutover::{Cutover, KeyFile, Name, Share};
+use super::cutover::{Cutover, KeyFile, Name, Ownership, Share};
+use super::external_dns::{HOLDER, owner, with_owner};
 use super::mix::mix;
 use super::probe::{self, Probing, Scheme};
 use crate::nameserver::{Kind, Record, RecordSet, have_same_data};
@@ -23,6 +24,10 @@ pub struct Facts {
     pub key: Option<KeyFile>,
     /// A resolver that clients use.
     pub resolver: SocketAddr,
+    /// The owner that the mirror's ExternalDNS records; `None` without one that records owners in TXT records.
+    pub heir: Option<String>,
+    /// How long the ExternalDNS of the cluster caches the owners of names, in seconds.
+    pub owner_cache: u64,
     /// The names.
     pub names: Vec<Found>,
 }
@@ -40,6 +45,10 @@ pub struct Found {
     pub targets: BTreeSet<String>,
     /// Whether the name is served over TLS.
     pub has_tls: bool,
+    /// The TXT record sets with an ownership record of ExternalDNS.
+    pub owned: Vec<RecordSet>,
+    /// The names at which the mirror's ExternalDNS records its ownership, by the type of the owned records.
+    pub heir_names: BTreeMap<Kind, String>,
 }
 
 /// The options of a plan.
@@ -116,7 +125,7 @@ pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Plan<Cutover>, Refus
     if u64::from(options.ttl) > options.soak && !options.short_soak {
         return Err(Refusal::ShortSoak { soak: options.soak, ttl: options.ttl });
     }
-    let names = facts.names.iter().map(|found| name(&facts.zone, found, &shares, options));
+    let names = facts.names.iter().map(|found| name(facts, found, &shares, options));
     let names: Vec<Name> = names.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
     if names.is_empty() {
         let reason = match facts.names.len() {
@@ -147,6 +156,8 @@ pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Plan<Cutover>, Refus
         ttl: options.ttl,
         soak: options.soak,
         trusted: options.trusted.clone(),
+        owner_cache: if names.iter().any(|name| name.ownership.is_some()) { facts.owner_cache } else { 0 },
+        heir: facts.heir.clone(),
         shares: kept.iter().filter_map(|stage| shares.get(*stage).copied()).collect(),
         names: names.clone().into_iter().map(pick).collect(),
     };
@@ -154,14 +165,19 @@ pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Plan<Cutover>, Refus
 }
 
 /// Plans one name; `None` if it points to the mirror already.
-fn name(zone: &str, found: &Found, shares: &[Share], options: &PlanOptions) -> Result<Option<Name>, Refusal> {
+fn name(
+    facts: &Facts,
+    found: &Found,
+    shares: &[Share],
+    options: &PlanOptions,
+) -> Result<Option<Name>, Refusal> {
     let refused = |reason: &str| Refusal::Name { name: found.name.clone(), reason: reason.to_string() };
     let before = RecordSet::group(&found.records);
     let Some(ttl) = before.iter().map(|set| set.ttl).max() else {
         return Err(refused("it has no A, AAAA or CNAME record"));
     };
     let after = targets(found, &before, ttl)?;
-    if after.iter().any(|set| set.kind == Kind::Cname) && found.name == zone {
+    if after.iter().any(|set| set.kind == Kind::Cname) && found.name == facts.zone {
         return Err(refused("the name of a zone cannot be a CNAME (RFC 1034, section 3.6.2)"));
     }
     if have_same_data(&before, &after) {
@@ -173,7 +189,42 @@ fn name(zone: &str, found: &Found, shares: &[Share], options: &PlanOptions) -> R
     let stages = shares.iter().map(|share| mix(&lowered(&before), &lowered(&after), *share)).collect();
     let probe = options.probe.clone().unwrap_or_else(|| default_probe(found.has_tls));
     let probe = Probing { at: probe::at(&found.targets), ..probe };
-    Ok(Some(Name { name: found.name.clone(), by: found.by.clone(), before, stages, after, probe }))
+    let ownership = ownership(found, &after, facts.heir.as_deref());
+    Ok(Some(Name { name: found.name.clone(), by: found.by.clone(), before, stages, after, ownership, probe }))
+}
+
+/// Plans the change of the ownership records of a name; `None` if it has none.
+fn ownership(found: &Found, after: &[RecordSet], heir: Option<&str>) -> Option<Ownership> {
+    let before = found.owned.clone();
+    let record = before.iter().flat_map(|set| &set.data).find(|text| owner(text).is_some())?;
+    let ttl = before.iter().map(|set| set.ttl).max()?;
+    let held: Vec<RecordSet> =
+        before.iter().map(|set| map_owners(set, |text| Some(with_owner(text, HOLDER)))).collect();
+    let Some(heir) = heir else {
+        let after = held.clone();
+        return Some(Ownership { before, held, after });
+    };
+    // Texts that are no ownership records stay, and the heir's records are added at its own names.
+    let rest = before.iter().map(|set| map_owners(set, |_| None)).filter(|set| !set.data.is_empty());
+    let mut sets: BTreeMap<String, RecordSet> = rest.map(|set| (set.name.clone(), set)).collect();
+    for name in after.iter().filter_map(|set| found.heir_names.get(&set.kind)) {
+        let empty = || RecordSet { name: name.clone(), kind: Kind::Txt, ttl, data: Vec::new() };
+        let set = sets.entry(name.clone()).or_insert_with(empty);
+        set.data.push(with_owner(record, heir));
+        set.data.sort();
+    }
+    Some(Ownership { before, held, after: sets.into_values().collect() })
+}
+
+/// Returns a TXT record set with other ownership records. Other texts stay.
+fn map_owners(set: &RecordSet, change: impl Fn(&String) -> Option<String>) -> RecordSet {
+    let data = set
+        .data
+        .iter()
+        .filter_map(|text| if owner(text).is_some() { change(text) } else { Some(text.clone()) });
+    let mut data: Vec<String> = data.collect();
+    data.sort();
+    RecordSet { data, ..set.clone() }
 }
 
 fn default_probe(has_tls: bool) -> Probing {
@@ -221,6 +272,8 @@ mod tests {
             records,
             targets: targets.iter().map(ToString::to_string).collect(),
             has_tls: true,
+            owned: Vec::new(),
+            heir_names: BTreeMap::new(),
         };
         Facts {
             cluster: "uid".into(),
@@ -228,6 +281,8 @@ mod tests {
             server: "192.0.2.53:53".parse().unwrap(),
             key: None,
             resolver: "192.0.2.54:53".parse().unwrap(),
+            heir: None,
+            owner_cache: 0,
             names: vec![found],
         }
     }

@@ -189,5 +189,5 @@ fn images_are_pinned_by_digest() {
             }
         }
     }
-    assert_eq!(count, 3);
+    assert_eq!(count, 4);
 }

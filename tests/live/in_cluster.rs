@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::copies;
-use super::rig::cluster::{ClusterOptions, Era};
+use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::etcd::EtcdOptions;
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
@@ -77,24 +77,42 @@ struct Pod {
     watched: Watched,
 }
 
+/// Returns the command that runs the program as a container of a Pod does: as its user, with its service account and the files of
+/// its mount, on a read-only file system without other files. The arguments and the environment follow.
+pub async fn as_pod(
+    cluster: &Cluster,
+    (name, spec): (&str, &Value),
+    (namespace, account): (&str, &str),
+    files: &[(&str, String)],
+) -> Command {
+    let folder = |purpose: &str, files: &[(&str, String)]| {
+        let folder = cluster.directory().join(format!("{name}-{purpose}"));
+        std::fs::create_dir(&folder).expect("a folder");
+        for (file, text) in files {
+            std::fs::write(folder.join(file), text).expect("a file");
+        }
+        folder
+    };
+    let token = cluster.service_account_token(namespace, account).await;
+    let authority = std::fs::read_to_string(&cluster.credentials.authority.certificate);
+    let account = [
+        ("token", token),
+        ("ca.crt", authority.expect("a certificate")),
+        ("namespace", namespace.to_string()),
+    ];
+    let mut command = Command::new("unshare");
+    command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(["--mount", "sh", "-c", POD]);
+    command.arg(cluster.directory().join(name)).arg(env!("CARGO_BIN_EXE_netsurgeon"));
+    command.arg(spec["securityContext"]["runAsUser"].to_string());
+    command.arg(folder("account", &account)).arg(ACCOUNT);
+    let mount = &spec["containers"][0]["volumeMounts"][0]["mountPath"];
+    command.arg(folder("files", files)).arg(mount.as_str().expect("a path"));
+    command
+}
+
 impl Pod {
     async fn start(serving: &Serving, spec: &Value, name: &str) -> Self {
         let container = &spec["containers"][0];
-        let files = |folder: &str, files: &[(&str, String)]| {
-            let folder = serving.cluster.directory().join(format!("{name}-{folder}"));
-            std::fs::create_dir(&folder).expect("a folder");
-            for (file, text) in files {
-                std::fs::write(folder.join(file), text).expect("a file");
-            }
-            folder
-        };
-        let token = serving.cluster.service_account_token("kube-system", "netsurgeon-guard").await;
-        let authority = std::fs::read_to_string(&serving.cluster.credentials.authority.certificate);
-        let account = [
-            ("token", token),
-            ("ca.crt", authority.expect("a certificate")),
-            ("namespace", "kube-system".to_string()),
-        ];
         let secret = &manifests(serving).pop().expect("a Secret")["stringData"];
         let secret: Vec<(&str, String)> = secret
             .as_object()
@@ -102,14 +120,8 @@ impl Pod {
             .iter()
             .map(|(name, text)| (name.as_str(), text.as_str().expect("a text").to_string()))
             .collect();
-        let mut command = Command::new("unshare");
-        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(["--mount", "sh", "-c", POD]);
-        command.arg(serving.cluster.directory().join(name)).arg(env!("CARGO_BIN_EXE_netsurgeon"));
-        command.arg(spec["securityContext"]["runAsUser"].to_string());
-        command.arg(files("account", &account)).arg(ACCOUNT);
-        command
-            .arg(files("secret", &secret))
-            .arg(container["volumeMounts"][0]["mountPath"].as_str().expect("a path"));
+        let account = ("kube-system", "netsurgeon-guard");
+        let mut command = as_pod(&serving.cluster, (name, spec), account, &secret).await;
         for argument in container["args"].as_array().expect("arguments") {
             let argument = argument.as_str().expect("a text");
             // All guards run side by side on the one host of the test.

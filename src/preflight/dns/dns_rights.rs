@@ -11,35 +11,48 @@ pub const CHECK: Check<Dns> = Check {
     judge: |dns| Box::pin(read(dns)),
 };
 
-/// Permissions to change DNS names, in each of the two clusters: find names, stop ExternalDNS, and store a journal.
-const RIGHTS: Asked<'static> = Asked {
+/// Permissions to read the names of each cluster, and the ExternalDNS of each.
+const READS: Asked<'static> = Asked {
     reads: &[
         (&["list"], ("networking.k8s.io", "ingresses")),
         (&["list"], ("", "services")),
         (&["get", "list"], ("apps", "deployments")),
     ],
+    changes: &[],
+    need: NEED,
+};
+
+/// Permissions to record the cutover, in the namespace of the record.
+const CHANGES: Asked<'static> = Asked {
+    reads: &[],
     changes: &[
-        (&["patch"], ("apps", "deployments")),
-        (&["get", "create", "patch", "delete"], ("", "configmaps")),
+        (&["get", "list", "create", "update", "delete"], ("", "configmaps")),
+        (&["get", "create", "patch"], ("coordination.k8s.io", "leases")),
     ],
-    need: Need {
-        operation: "the change",
-        reader: READER,
-        read_role: "netsurgeon-dns",
-        remedy: "no role of deploy/rbac.yaml has the others, because no command of netsurgeon makes this \
-                 change: the user who stops ExternalDNS needs them, such as the user of \
-                 `/etc/kubernetes/admin.conf` on a control-plane host",
-    },
+    need: NEED,
+};
+
+/// Namespace of the record.
+const NAMESPACE: &str = "kube-system";
+
+const NEED: Need = Need {
+    operation: "the cutover",
+    reader: READER,
+    read_role: "netsurgeon-dns",
+    remedy: "bind the Role `netsurgeon-dns-cutover` of deploy/rbac.yaml to the user who runs `dns cutover`",
 };
 
 async fn read(dns: &Dns) -> Read<Judged> {
-    let own = dns.read.rights(&RIGHTS).await?;
-    let Some(mirror) = dns.mirror_if_given()? else { return Ok(own) };
+    let own = dns.read.rights(&READS).await?;
     if own.verdict == Verdict::Fail {
         return Ok(own);
     }
-    let of_mirror = mirror.rights(&RIGHTS).await?;
-    let observed = format!("on the mirror: {}; here: {}", of_mirror.observed, own.observed);
-    let worse = if of_mirror.verdict == Verdict::Pass { own } else { of_mirror };
-    Ok(Judged { observed, ..worse })
+    if let Some(mirror) = dns.mirror_if_given()? {
+        let of_mirror = mirror.rights(&READS).await?;
+        if of_mirror.verdict != Verdict::Pass {
+            let observed = format!("on the mirror: {}; here: {}", of_mirror.observed, own.observed);
+            return Ok(Judged { observed, ..of_mirror });
+        }
+    }
+    dns.read.rights_in(&CHANGES, Some(NAMESPACE)).await
 }

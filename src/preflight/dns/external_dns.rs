@@ -41,17 +41,26 @@ fn judge(own: &[Controller], mirror: &[Controller]) -> Judged {
         }
     }
     // Only the policy `create-only` leaves existing records of its owner unchanged (`plan/policy.go`).
-    let keeping: Vec<String> = own.iter().filter(|one| one.policy != "create-only").map(told).collect();
-    if !keeping.is_empty() {
+    let keeping: Vec<&Controller> = own.iter().filter(|one| one.policy != "create-only").collect();
+    let without: Vec<String> =
+        keeping.iter().filter(|one| one.registry != "txt").map(|one| told(one)).collect();
+    if !without.is_empty() {
         return Judged::warn(
-            format!("manages records by the objects of this cluster: {}", first_few(&keeping)),
+            format!(
+                "manages records by the objects of this cluster, without readable TXT records: {}",
+                first_few(&without)
+            ),
             "scale it to 0 before the names change (`kubectl scale deployment NAME --replicas 0`): otherwise it reverts them, and with the \
              policy `sync` deletes records that no object of this cluster names",
         );
     }
-    match own.as_slice() {
-        [] => Judged::pass("no ExternalDNS runs in this cluster"),
-        some => Judged::pass(some.iter().map(told).collect::<Vec<_>>().join(", ")),
+    match (own.as_slice(), keeping.is_empty()) {
+        ([], _) => Judged::pass("no ExternalDNS runs in this cluster"),
+        (some, true) => Judged::pass(some.iter().map(told).collect::<Vec<_>>().join(", ")),
+        (some, false) => Judged::pass(format!(
+            "`dns cutover` first makes netsurgeon the owner of the names: {}",
+            some.iter().map(told).collect::<Vec<_>>().join(", ")
+        )),
     }
 }
 
@@ -66,9 +75,9 @@ mod tests {
         let (blue, green) = (controller("blue", &["--policy=create-only"]), controller("green", &[]));
         let (blue, green) = ([blue], [green]);
         assert_eq!(judge(&blue, &green).verdict, Verdict::Pass);
-        assert_eq!(judge(&green, &[]).verdict, Verdict::Warn);
-        let upsert = [controller("blue", &["--policy=upsert-only"])];
-        assert_eq!(judge(&upsert, &[]).verdict, Verdict::Warn, "it reverts its own records");
+        assert_eq!(judge(&green, &[]).verdict, Verdict::Pass, "it changes only records of its owner");
+        let noop = [controller("blue", &["--policy=upsert-only", "--registry=noop"])];
+        assert_eq!(judge(&noop, &[]).verdict, Verdict::Warn, "it records no owner");
         let untold = [controller("$(CLUSTER)", &["--policy=create-only"])];
         assert_eq!(judge(&untold, &untold).verdict, Verdict::Pass, "their owners may differ");
         assert_eq!(judge(&blue, &blue).verdict, Verdict::Fail);

@@ -23,9 +23,9 @@ use tokio::sync::OnceCell;
 use crate::dns::{Facts, Found, KeyFile};
 use crate::host::resolver::nameservers;
 use crate::kube_api::Cluster;
-use crate::nameserver::{Key, Kind, NameserverError, Record, Server, Soa, canonical, is_name};
+use crate::nameserver::{Key, Kind, NameserverError, Record, RecordSet, Server, Soa, canonical, is_name};
 use crate::preflight::facts::exposed::{Exposed, covers, exposed, is_in};
-use crate::preflight::facts::external_dns::{Controller, annotations};
+use crate::preflight::facts::external_dns::{Controller, annotations, ownership_names};
 use crate::preflight::reading::{Reading, unread};
 use crate::preflight::{Check, Judged, Read, shared};
 use crate::session::Failure;
@@ -107,6 +107,7 @@ pub struct Dns {
     records: OnceCell<Result<Vec<Record>, NameserverError>>,
     entries: OnceCell<Read<Vec<Entry>>>,
     controllers: OnceCell<Read<Vec<Controller>>>,
+    owned: OnceCell<Read<BTreeMap<String, Vec<RecordSet>>>>,
     exposed: OnceCell<Read<Vec<Exposed>>>,
 }
 
@@ -157,6 +158,7 @@ impl Dns {
             records: OnceCell::new(),
             entries: OnceCell::new(),
             controllers: OnceCell::new(),
+            owned: OnceCell::new(),
             exposed: OnceCell::new(),
             names,
         }
@@ -312,10 +314,22 @@ impl Dns {
         Ok(false)
     }
 
+    /// Returns the TXT record sets with ownership records of ExternalDNS, for every name.
+    async fn owned(&self) -> Read<&BTreeMap<String, Vec<RecordSet>>> {
+        let read = async || Box::pin(owners::read_owned(self)).await;
+        self.owned.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
     /// Returns what a plan of a cutover is made from.
     pub async fn facts(&self) -> Read<Facts> {
         let cluster = self.read.cluster()?.identity().await.map_err(|error| unread(error.to_string()))?;
         let key = self.key.as_ref().zip(self.names.tsig_key_file.clone());
+        let of_mirror = controllers(self.mirror()?).await?;
+        let mut heirs = of_mirror.iter().filter(|one| one.registry == "txt" && one.owner.is_some());
+        // With several, it is unknown which one will manage a name.
+        let heir = heirs.next().filter(|_| heirs.next().is_none());
+        let caches = self.controllers().await?.iter().filter(|one| one.runs).map(|one| one.cache);
+        let owned = self.owned().await?;
         let mut names = Vec::new();
         for entry in self.entries().await? {
             let serving = self.on_the_mirror().await?.iter().filter(|one| covers(&one.name, &entry.name));
@@ -326,6 +340,8 @@ impl Dns {
                 records: entry.records.clone(),
                 targets: serving.iter().flat_map(|one| one.at.clone()).collect(),
                 has_tls: entry.has_tls || serving.iter().any(|one| one.has_tls),
+                owned: owned.get(&entry.name).cloned().unwrap_or_default(),
+                heir_names: heir.map(|heir| heir_names(&entry.name, heir)).unwrap_or_default(),
             });
         }
         Ok(Facts {
@@ -334,6 +350,8 @@ impl Dns {
             server: self.primary().await?.at(),
             key: key.map(|(key, file)| KeyFile { name: key.name(), file }),
             resolver: self.resolver()?.at(),
+            heir: heir.and_then(|heir| heir.owner.clone()),
+            owner_cache: caches.max().unwrap_or_default(),
             names,
         })
     }
@@ -359,6 +377,12 @@ impl Dns {
         };
         self.exposed.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
+}
+
+/// Returns the names at which an ExternalDNS records its ownership of a name, by the type of the owned records.
+fn heir_names(name: &str, heir: &Controller) -> BTreeMap<Kind, String> {
+    let first = |kind| ownership_names(name, kind, &heir.affixes).into_iter().next();
+    LEADING.into_iter().filter_map(|kind| Some((kind, first(kind)?))).collect()
 }
 
 /// Returns the mirror; fails if the mirror is this cluster.

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::{StreamExt as _, stream};
 
 use super::{AT_ONCE, Dns, LEADING, unanswered};
-use crate::nameserver::{Kind, is_name};
+use crate::dns::external_dns::{HOLDER, owner};
+use crate::nameserver::{Kind, RecordSet, is_name};
 use crate::preflight::facts::exposed::is_in;
-use crate::preflight::facts::external_dns::{Controller, owner};
+use crate::preflight::facts::external_dns::{Controller, ownership_names};
 use crate::preflight::{Check, Judged, Read, first_few};
 
 /// The check.
@@ -20,52 +21,46 @@ pub const CHECK: Check<Dns> = Check {
 };
 
 async fn read(dns: &Dns) -> Read<Judged> {
+    let owned = dns.owned().await?;
+    let owners = |sets: &Vec<RecordSet>| -> BTreeSet<String> {
+        sets.iter().flat_map(|set| &set.data).filter_map(|text| owner(text)).map(str::to_string).collect()
+    };
+    let found = owned.iter().map(|(name, sets)| (name.clone(), owners(sets))).collect();
+    Ok(judge(&found, dns.controllers().await?))
+}
+
+/// Reads the TXT record sets with ownership records, for every name.
+pub(super) async fn read_owned(dns: &Dns) -> Read<BTreeMap<String, Vec<RecordSet>>> {
     let (primary, own) = (dns.primary().await?, dns.controllers().await?);
     let entries = dns.entries().await?;
-    let mut found: BTreeMap<String, BTreeSet<String>> =
-        entries.iter().map(|entry| (entry.name.clone(), BTreeSet::new())).collect();
+    let mut found: BTreeMap<String, Vec<RecordSet>> =
+        entries.iter().map(|entry| (entry.name.clone(), Vec::new())).collect();
     // Query the ownership records of every type. A Route 53 alias is an A record, but ExternalDNS once recorded it as a
     // CNAME.
     let asked = entries.iter().flat_map(|entry| {
-        let names = LEADING.iter().flat_map(|kind| ownership_names(&entry.name, *kind, own));
+        let names = LEADING.iter().flat_map(|kind| places(&entry.name, *kind, own));
         let names: BTreeSet<String> = names.filter(|name| is_in(&dns.zone, name) && is_name(name)).collect();
         names.into_iter().map(|name| (entry.name.clone(), name))
     });
     let asked = asked.map(async |(of, name)| {
-        let answer = primary.ask(&name, Kind::Txt).await;
-        answer.map(|answer| (of, name, answer))
-    });
-    for answer in stream::iter(asked).buffered(AT_ONCE).collect::<Vec<_>>().await {
-        let (of, name, answer) = answer.map_err(|error| unanswered(&error))?;
         // If the name is a CNAME, the TXT records belong to its target.
-        let texts = answer.records_of(Kind::Txt).filter(|record| record.name == name);
-        let owners = texts.filter_map(|record| owner(&record.data)).map(str::to_string);
-        found.entry(of).or_default().extend(owners);
+        let sets = primary.sets(&name, &[Kind::Txt], false).await;
+        (of, sets)
+    });
+    for (of, sets) in stream::iter(asked).buffered(AT_ONCE).collect::<Vec<_>>().await {
+        let sets = sets.map_err(|error| unanswered(&error))?.into_iter();
+        let owned = sets.filter(|set| set.data.iter().any(|text| owner(text).is_some()));
+        found.entry(of).or_default().extend(owned);
     }
-    Ok(judge(&found, own))
+    Ok(found)
 }
 
-/// Returns the names of the TXT records in which ExternalDNS can record the owner of a name and record type. A name can have the
-/// affixes of one of these controllers, or no affixes. It can start with the record type, or have no record type (before v0.18).
-fn ownership_names(name: &str, kind: Kind, controllers: &[Controller]) -> BTreeSet<String> {
+/// Returns the names of the TXT records in which ExternalDNS can record the owner of a name and record type: with the affixes of
+/// these controllers, and without.
+fn places(name: &str, kind: Kind, controllers: &[Controller]) -> BTreeSet<String> {
     let plain = (String::new(), String::new(), "*".to_string());
     let affixes: BTreeSet<_> = controllers.iter().map(|one| &one.affixes).chain([&plain]).collect();
-    let kind = kind.to_string().to_lowercase();
-    let (label, rest) = name.split_once('.').unwrap_or((name, ""));
-    let mut found = BTreeSet::new();
-    for (prefix, suffix, asterisk) in affixes {
-        let label = if label == "*" { asterisk } else { label };
-        let filled = |affix: &str| affix.replace("%{record_type}", &kind);
-        let has_kind = format!("{prefix}{suffix}").contains("%{record_type}");
-        let labels = if has_kind {
-            vec![label.to_string()]
-        } else {
-            vec![format!("{kind}-{label}"), label.to_string()]
-        };
-        found
-            .extend(labels.iter().map(|label| format!("{}{label}{}.{rest}", filled(prefix), filled(suffix))));
-    }
-    found
+    affixes.into_iter().flat_map(|affixes| ownership_names(name, kind, affixes)).collect()
 }
 
 /// Checks the owners of names. `found`: names, each with the owners in its ownership records. `own`: ExternalDNS instances of
@@ -80,7 +75,8 @@ fn judge(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) -> Judg
             "check the owners of the names in that registry",
         );
     }
-    let ours: BTreeSet<&str> = own.iter().filter_map(|one| one.owner.as_deref()).collect();
+    // netsurgeon owns names whose cutover has not ended, or ended without an ExternalDNS on the mirror.
+    let ours: BTreeSet<&str> = own.iter().filter_map(|one| one.owner.as_deref()).chain([HOLDER]).collect();
     let (mut foreign, mut owned) = (Vec::new(), 0_usize);
     for (name, owners) in found {
         let others = owners.iter().filter(|owner| !ours.contains(owner.as_str()));
@@ -123,10 +119,10 @@ mod tests {
 
     #[test]
     fn ownership_names_include_affixes_and_record_types() {
-        let plain = ownership_names("www.example.com", Kind::A, &[]);
+        let plain = places("www.example.com", Kind::A, &[]);
         assert_eq!(plain, BTreeSet::from(["a-www.example.com".to_string(), "www.example.com".to_string()]));
         let affixed = [controller("blue", &["--txt-prefix=%{record_type}-own.", "--txt-suffix=-x"])];
-        let names = ownership_names("www.example.com", Kind::Cname, &affixed);
+        let names = places("www.example.com", Kind::Cname, &affixed);
         assert!(names.contains("cname-own.www-x.example.com"), "{names:?}");
         assert_eq!(
             owner("heritage=external-dns,external-dns/owner=blue,external-dns/resource=x"),
@@ -134,8 +130,8 @@ mod tests {
         );
         assert_eq!(owner("v=spf1 -all"), None);
         let replaced = [controller("blue", &["--txt-wildcard-replacement=any"])];
-        assert!(ownership_names("*.example.com", Kind::A, &replaced).contains("a-any.example.com"));
-        assert!(ownership_names("*.example.com", Kind::A, &[]).contains("a-*.example.com"));
+        assert!(places("*.example.com", Kind::A, &replaced).contains("a-any.example.com"));
+        assert!(places("*.example.com", Kind::A, &[]).contains("a-*.example.com"));
     }
 
     #[test]

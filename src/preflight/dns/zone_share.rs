@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Dns, Entry, unanswered};
-use crate::preflight::facts::external_dns::owner;
+use crate::dns::external_dns::owner;
 use crate::preflight::{Check, Judged, Read};
 
 /// The check.

@@ -1,17 +1,22 @@
-//! ExternalDNS derives the records of a zone from the objects of a cluster. This module reads the Deployments of ExternalDNS and
-//! the owners of names.
+//! ExternalDNS derives the records of a zone from the objects of a cluster. This module reads the Deployments of
+//! ExternalDNS.
 //!
 //! Flags and environment variables: ExternalDNS v0.22, `pkg/apis/externaldns/types.go`.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::kube_api::accessors::{subject, words};
+use crate::nameserver::Kind;
 
 /// Prefixes of the annotations that contain a host name: until v0.21, and later.
 const PREFIXES: [&str; 2] = ["external-dns.alpha.kubernetes.io/", "external-dns.kubernetes.io/"];
+
+/// The cache interval if the Deployment has one that cannot be parsed, in seconds.
+const LONGEST_CACHE: u64 = 3600;
 
 /// An ExternalDNS that is installed in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +35,8 @@ pub struct Controller {
     pub provider: String,
     /// Prefix and suffix of the names of ownership records, and the replacement for an asterisk.
     pub affixes: (String, String, String),
+    /// How long it caches the owners of names, in seconds.
+    pub cache: u64,
     annotations: Option<String>,
 }
 
@@ -53,7 +60,12 @@ impl Controller {
             subject: subject(deployment),
             runs: spec.replicas != Some(0),
             owner: Some(told("txt-owner-id", "default")).filter(is_plain),
-            registry: told("registry", "txt"),
+            registry: match flag(container, "txt-encrypt-enabled").as_deref() {
+                None | Some("false") => told("registry", "txt"),
+                // Its ownership records cannot be read.
+                Some(_) => "encrypted txt".to_string(),
+            },
+            cache: seconds(&told("txt-cache-interval", "0s")).unwrap_or(LONGEST_CACHE),
             policy: told("policy", "sync"),
             provider: told("provider", "unknown"),
             affixes: (told("txt-prefix", ""), told("txt-suffix", ""), told("txt-wildcard-replacement", "*")),
@@ -85,13 +97,42 @@ pub fn annotations(controllers: &[Controller]) -> BTreeSet<String> {
     PREFIXES.into_iter().chain(own).map(|prefix| format!("{prefix}hostname")).collect()
 }
 
-/// Returns the owner in an ownership record, as in `heritage=external-dns,external-dns/owner=blue,…`; `None` for other texts.
-pub fn owner(text: &str) -> Option<&str> {
-    let mut parts = text.trim_matches('"').split(',');
-    if parts.next() != Some("heritage=external-dns") {
-        return None;
+/// Names of the TXT records in which an ExternalDNS records the owner of a name and record type: with the type before the name, as
+/// since v0.18, and without. The first is the present one.
+pub fn ownership_names(name: &str, kind: Kind, affixes: &(String, String, String)) -> Vec<String> {
+    let (prefix, suffix, asterisk) = affixes;
+    let kind = kind.to_string().to_lowercase();
+    let (label, rest) = name.split_once('.').unwrap_or((name, ""));
+    let label = if label == "*" { asterisk } else { label };
+    let filled = |affix: &str| affix.replace("%{record_type}", &kind);
+    let has_kind = format!("{prefix}{suffix}").contains("%{record_type}");
+    let labels =
+        if has_kind { vec![label.to_string()] } else { vec![format!("{kind}-{label}"), label.to_string()] };
+    labels.iter().map(|label| format!("{}{label}{}.{rest}", filled(prefix), filled(suffix))).collect()
+}
+
+/// Parses a duration as in Go's `time.ParseDuration`: `1h30m`; `None` for other texts. Rounds up to seconds.
+fn seconds(text: &str) -> Option<u64> {
+    let (mut rest, mut total) = (text, 0.0);
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, after) = rest.split_at_checked(end)?;
+        let number: f64 = number.parse().ok()?;
+        let end = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
+        let (unit, after) = after.split_at_checked(end)?;
+        total += number
+            * match unit {
+                "h" => 3600.0,
+                "m" => 60.0,
+                "s" => 1.0,
+                "ms" => 0.001,
+                "us" | "µs" => 0.000_001,
+                "ns" => 0.000_000_001,
+                _ => return None,
+            };
+        rest = after;
     }
-    parts.find_map(|part| part.strip_prefix("external-dns/owner="))
+    Duration::try_from_secs_f64(total.ceil()).ok().map(|total| total.as_secs())
 }
 
 #[cfg(test)]
@@ -124,6 +165,19 @@ mod tests {
 
     use super::testing::{controller, deployment};
     use super::*;
+
+    #[test]
+    fn duration_of_go_is_parsed() {
+        assert_eq!(seconds("1h30m"), Some(5400));
+        assert_eq!(
+            (seconds("0s"), seconds("90s"), seconds("1.5s"), seconds("10ms")),
+            (Some(0), Some(90), Some(2), Some(1))
+        );
+        assert_eq!((seconds("x"), seconds("5"), seconds("$(X)")), (None, None, None));
+        assert_eq!(controller("blue", &["--txt-cache-interval=1h"]).cache, 3600);
+        assert_eq!(controller("blue", &[]).cache, 0);
+        assert_eq!(controller("blue", &["--txt-encrypt-enabled"]).registry, "encrypted txt");
+    }
 
     #[test]
     fn controller_is_recognized_by_its_flags() {

@@ -364,8 +364,8 @@ async fn with_external_dns(stage: &Stage) {
     stage
         .comes_out(
             "external-dns",
-            "warn",
-            "by the objects of this cluster: `kube-system/external-dns` (owner `blue`, policy `sync`",
+            "pass",
+            "`dns cutover` first makes netsurgeon the owner of the names: `kube-system/external-dns` (owner `blue`, policy `sync`",
         )
         .await;
     stage.mirror.api.create(&external_dns("blue", 1, "upsert-only")).await;
@@ -410,7 +410,7 @@ async fn with_few_rights(stage: &Stage) {
         command.env("KUBECONFIG", stage.cluster.kubeconfig_as(0, user, None));
         looked(words, command).1
     };
-    let reader = "on the mirror: this user can read, and cannot change anything: missing: patch deployments";
+    let reader = "this user can read, and cannot change anything: missing in `kube-system`: get configmaps";
     wait_until("the role is in force", PATIENCE, async || {
         let checks = by(ROLE, &common);
         let forbidden = checks.iter().find(|check| {

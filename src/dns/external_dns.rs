@@ -1,0 +1,51 @@
+//! The ownership records of ExternalDNS: TXT records that name the owner of another record, and prevent other instances from
+//! changing it.
+//!
+//! ExternalDNS v0.23, `registry/txt` and `endpoint/labels.go`.
+
+/// The owner that netsurgeon records while it changes a name.
+pub const HOLDER: &str = "netsurgeon";
+
+const HERITAGE: &str = "heritage=external-dns";
+const OWNER: &str = "external-dns/owner=";
+
+/// Returns the owner in an ownership record, as in `heritage=external-dns,external-dns/owner=blue,…`; `None` for other texts.
+pub fn owner(text: &str) -> Option<&str> {
+    let mut parts = text.trim_matches('"').split(',');
+    if parts.next() != Some(HERITAGE) {
+        return None;
+    }
+    parts.find_map(|part| part.strip_prefix(OWNER))
+}
+
+/// Returns an ownership record with another owner. Everything else stays.
+pub(super) fn with_owner(text: &str, owner: &str) -> String {
+    let part = |part: &str| match (part.strip_prefix(OWNER), part.ends_with('"')) {
+        (Some(_), true) => format!("{OWNER}{owner}\""),
+        (Some(_), false) => format!("{OWNER}{owner}"),
+        (None, _) => part.to_string(),
+    };
+    text.split(',').map(part).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_owner_is_replaced() {
+        let blue = "heritage=external-dns,external-dns/owner=blue,external-dns/resource=ingress/default/web";
+        assert_eq!(owner(blue), Some("blue"));
+        let held = with_owner(blue, HOLDER);
+        assert_eq!(
+            held,
+            "heritage=external-dns,external-dns/owner=netsurgeon,external-dns/resource=ingress/default/web"
+        );
+        assert_eq!(with_owner(&held, "blue"), blue);
+        assert_eq!(
+            with_owner("\"heritage=external-dns,external-dns/owner=blue\"", "green"),
+            "\"heritage=external-dns,external-dns/owner=green\""
+        );
+        assert_eq!(owner("v=spf1 -all"), None);
+    }
+}
