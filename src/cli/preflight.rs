@@ -229,7 +229,7 @@ async fn check_mirror(args: &MirrorArgs) -> Result<Vec<CheckResult>, Failure> {
 
 async fn check_dns(args: &DnsArgs) -> Result<Vec<CheckResult>, Failure> {
     let selection = args.asked.selection(dns::CHECKS)?;
-    let names = args.zone.names();
+    let (names, _) = args.zone.names()?;
     let key = names.check()?;
     let of_mirror = async || match args.mirror.named(&args.kube) {
         Some(kube) => Some(kube.connect().await),

@@ -1,10 +1,14 @@
 //! The options for the names of a zone.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::dns::Probing;
+use crate::nameserver::canonical;
 use crate::preflight::dns::Names;
+use crate::session::Failure;
 
 /// Which names will point to the mirror.
 #[derive(Debug, Clone, Args)]
@@ -15,6 +19,9 @@ pub(super) struct ZoneArgs {
     /// A name in the zone; can be repeated [default: every host in it that an Ingress, Service or HTTPRoute names]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     name: Vec<String>,
+    /// A file with names, one a line: `NAME`, or `NAME PROBE` with a probe as in `dns plan --probe`; `#` starts a comment
+    #[arg(long, value_name = "FILE")]
+    names_file: Option<PathBuf>,
     /// The server that accepts updates of the zone, with or without a port [default: the primary in its SOA]
     #[arg(long, value_name = "HOST[:PORT]")]
     server: Option<String>,
@@ -26,15 +33,65 @@ pub(super) struct ZoneArgs {
     resolver: Option<String>,
 }
 
+/// The probes that a file gives for single names.
+pub(super) type Probes = BTreeMap<String, Probing>;
+
 impl ZoneArgs {
-    /// Returns the names that will point to the mirror.
-    pub(super) fn names(&self) -> Names {
-        Names {
+    /// Returns the names that will point to the mirror, and the probes of single names. Reads the file with names.
+    pub(super) fn names(&self) -> Result<(Names, Probes), Failure> {
+        let (mut name, mut probes) = (self.name.clone(), Probes::new());
+        if let Some(path) = &self.names_file {
+            let doing = || format!("cannot use the names in `{}`", path.display());
+            let text = std::fs::read_to_string(path);
+            let text = text.map_err(|error| Failure::from(error).context(doing()))?;
+            let (names, of_file) =
+                parse(&text).map_err(|reason| Failure::refused(reason).context(doing()))?;
+            name.extend(names);
+            probes = of_file;
+        }
+        let names = Names {
             zone: self.zone.clone(),
-            name: self.name.clone(),
+            name,
             server: self.server.clone(),
             tsig_key_file: self.tsig_key_file.clone(),
             resolver: self.resolver.clone(),
+        };
+        Ok((names, probes))
+    }
+}
+
+/// Parses a file with names.
+fn parse(text: &str) -> Result<(Vec<String>, Probes), String> {
+    let (mut names, mut probes) = (Vec::new(), Probes::new());
+    for (number, line) in (1_usize..).zip(text.lines()) {
+        let line = line.split('#').next().unwrap_or_default();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            [] => {}
+            [name] => names.push((*name).to_string()),
+            [name, probe] => {
+                names.push((*name).to_string());
+                let probe = probe.parse().map_err(|reason| format!("line {number}: {reason}"))?;
+                probes.insert(canonical(name), probe);
+            }
+            _ => return Err(format!("line {number}: expected `NAME` or `NAME PROBE`")),
         }
+    }
+    if names.is_empty() { Err("it has no names".to_string()) } else { Ok((names, probes)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_parsed_with_their_probes() {
+        let (names, probes) =
+            parse("# the shop\nwww.example.com\n\nDB.example.com tcp:5432 # no HTTP\n").unwrap();
+        assert_eq!(names, ["www.example.com", "DB.example.com"]);
+        assert_eq!(probes["db.example.com"].to_string(), "tcp:5432");
+        assert_eq!(parse("a b c").unwrap_err(), "line 1: expected `NAME` or `NAME PROBE`");
+        assert!(parse("\nwww.example.com ftp").unwrap_err().starts_with("line 2: give `tcp:PORT`"));
+        assert_eq!(parse("# nothing\n").unwrap_err(), "it has no names");
     }
 }

@@ -29,7 +29,7 @@ pub mod provider;
 pub mod run;
 mod situation;
 
-pub use cutover::{Awaited, Change, Cutover, KIND, KeyFile, Name, Ownership, Share};
+pub use cutover::{Awaited, Change, Cutover, KIND, KeyFile, Name, Ownership, Point, Share};
 pub use plan::{Facts, Found, PlanOptions, Refusal, plan};
 pub use probe::{Probing, Scheme};
 pub use situation::{Situation, Standing};

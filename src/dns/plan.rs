@@ -62,6 +62,8 @@ pub struct PlanOptions {
     pub soak: u64,
     /// How to probe every name; `None` chooses by the objects of the name: `https` if one declares TLS, otherwise `http`.
     pub probe: Option<Probing>,
+    /// Probes of single names, which replace `probe`.
+    pub probes: BTreeMap<String, Probing>,
     /// Further CA certificates that probes trust, as PEM.
     pub trusted: Vec<String>,
     /// Whether a stage may end before every client has seen its share.
@@ -187,7 +189,12 @@ fn name(
         sets.iter().map(|set| set.with_ttl(set.ttl.min(options.ttl))).collect()
     };
     let stages = shares.iter().map(|share| mix(&lowered(&before), &lowered(&after), *share)).collect();
-    let probe = options.probe.clone().unwrap_or_else(|| default_probe(found.has_tls));
+    let probe = options
+        .probes
+        .get(&found.name)
+        .or(options.probe.as_ref())
+        .cloned()
+        .unwrap_or_else(|| default_probe(found.has_tls));
     let probe = Probing { at: probe::at(&found.targets), ..probe };
     let ownership = ownership(found, &after, facts.heir.as_deref());
     Ok(Some(Name { name: found.name.clone(), by: found.by.clone(), before, stages, after, ownership, probe }))
@@ -293,6 +300,7 @@ mod tests {
             ttl: 60,
             soak: 600,
             probe: None,
+            probes: BTreeMap::new(),
             trusted: Vec::new(),
             short_soak: false,
         }

@@ -23,6 +23,8 @@ pub(super) struct Tally {
     /// Stage of a share, from 1; 0 for other stages.
     batch: usize,
     back: bool,
+    /// The share that the last stage has sent to the mirror, in percent.
+    share: Share,
     waits_until: Option<Instant>,
 }
 
@@ -38,12 +40,14 @@ impl Tally {
             title: String::new(),
             batch: 0,
             back: false,
+            share: 0,
             waits_until: None,
         }
     }
 
-    fn share(&self) -> Share {
-        self.batch.checked_sub(1).and_then(|stage| self.shares.get(stage).copied()).unwrap_or_default()
+    /// Returns the share of clients on the mirror once a stage, from 1, is done; 0 before the first.
+    fn share_of(&self, stage: usize) -> Share {
+        stage.checked_sub(1).and_then(|stage| self.shares.get(stage).copied()).unwrap_or_default()
     }
 }
 
@@ -55,6 +59,9 @@ impl Progress for Tally {
                 self.title = titled(&stage.title, *back);
                 self.batch = stage.batch.map_or(0, |batch| batch.saturating_add(1));
                 self.back = *back;
+                if self.batch > 0 {
+                    self.share = self.share_of(self.batch.saturating_sub(usize::from(*back)));
+                }
                 (self.changed, self.names) = (0, *steps);
             }
             Event::StepStarted { left, .. } => {
@@ -89,7 +96,7 @@ impl Progress for Tally {
         vec![
             ("direction", Value::from(if self.back { "back" } else { "forward" })),
             ("stage", Value::from(self.stage.as_str())),
-            ("share", Value::from(self.share())),
+            ("share", Value::from(self.share)),
             ("names", Value::from(self.names)),
             ("names_changed", Value::from(self.changed)),
             ("names_skipped", Value::from(self.skipped)),
@@ -116,7 +123,7 @@ impl Progress for Tally {
         let stage = [("operation", self.operation.as_str()), ("stage", self.stage.as_str())];
         page.info("netsurgeon_dns_stage_info", "The current stage of the cutover.", &stage);
         let share = "Share of clients that the current stage sends to the mirror, in percent.";
-        page.gauge("netsurgeon_dns_share_percent", share, self.share());
+        page.gauge("netsurgeon_dns_share_percent", share, self.share);
         page.family("netsurgeon_dns_names", "gauge", "Names of the current stage, by state.");
         let waiting = self.names.saturating_sub(self.changed);
         page.sample("netsurgeon_dns_names", &[("state", "changed")], self.changed);

@@ -1,6 +1,7 @@
 //! Builds one HTML page about an operation, from its journal and plan. The page needs no network and no script. The same journal
 //! and cluster give the same page.
 
+pub mod cutover;
 mod history;
 mod html;
 pub mod picture;
@@ -14,7 +15,7 @@ mod timeline;
 use std::net::IpAddr;
 
 use self::history::History;
-use self::html::{Html, esc};
+use self::html::{Html, code, esc, moment, prose};
 use self::ranges::Allocation;
 use crate::operation::{Journal, Plan, Summary};
 use crate::renumber::run::situation::Situation;
@@ -92,6 +93,20 @@ fn begin(html: &mut Html, operation: &str) {
 /// operation.
 fn float(number: impl TryInto<i32>) -> f64 {
     f64::from(number.try_into().unwrap_or(i32::MAX))
+}
+
+/// Adds every step of an operation, with its states.
+fn steps(html: &mut Html, journal: &Journal) {
+    html.section("steps", "Steps");
+    let rows = journal.records().into_iter().flat_map(|(step, record)| {
+        let error = record.error.as_deref().unwrap_or("–");
+        record.history.iter().map(move |(state, time)| {
+            [code(&step.to_string()), state.to_string(), moment(*time), prose(error)]
+        })
+    });
+    html.table("steps", ["Step", "State", "Since", "Why"], rows);
+    html.add(format_args!("<p class=\"faint\">All times are UTC, in whole seconds.</p>"));
+    html.end_section();
 }
 
 fn has_problems(history: &History, verified: &Verified) -> bool {

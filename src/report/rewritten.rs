@@ -1,7 +1,7 @@
 //! The page about a rewrite of a RangeAllocation.
 
-use super::html::{Html, code, esc, moment, prose};
-use super::{begin, end};
+use super::html::{Html, code, esc, moment};
+use super::{begin, end, steps};
 use crate::operation::Status;
 use crate::renumber::ranges::Content;
 use crate::renumber::run::rewrite::{OpenedRewrite, difference};
@@ -15,7 +15,7 @@ pub fn page(operation: &str, opened: &OpenedRewrite) -> String {
     begin(&mut html, operation);
     head(&mut html, operation, opened);
     changes(&mut html, opened);
-    steps(&mut html, opened);
+    steps(&mut html, &opened.journal);
     end(&mut html, "the journal of the operation");
     html.0
 }
@@ -72,17 +72,4 @@ fn changes(html: &mut Html, opened: &OpenedRewrite) {
         }
         html.end_section();
     }
-}
-
-fn steps(html: &mut Html, opened: &OpenedRewrite) {
-    html.section("steps", "Steps");
-    let rows = opened.journal.records().into_iter().flat_map(|(step, record)| {
-        let error = record.error.as_deref().unwrap_or("–");
-        record.history.iter().map(move |(state, time)| {
-            [code(&step.to_string()), state.to_string(), moment(*time), prose(error)]
-        })
-    });
-    html.table("steps", ["Step", "State", "Since", "Why"], rows);
-    html.add(format_args!("<p class=\"faint\">All times are UTC, in whole seconds.</p>"));
-    html.end_section();
 }

@@ -49,7 +49,7 @@ const LADDER: &[(&str, &[&str])] = &[
             "words",
         ],
     ),
-    ("report", &["renumber", "session", "operation", "survey", "store", "ip"]),
+    ("report", &["renumber", "dns", "nameserver", "session", "operation", "survey", "store", "ip"]),
     (
         "renumber",
         &[

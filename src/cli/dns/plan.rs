@@ -1,5 +1,6 @@
 //! `netsurgeon dns plan`: which records of which names change, in which stages.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -86,8 +87,8 @@ pub struct PlanArgs {
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure> {
-    let options = args.options()?;
-    let names = args.zone.names();
+    let (names, probes) = args.zone.names()?;
+    let options = PlanOptions { probes, ..args.options()? };
     let key = names.check()?;
     let Some(of_mirror) = args.mirror.named(&args.kube) else {
         return Err(Failure::usage("no mirror is given")
@@ -152,6 +153,7 @@ impl PlanArgs {
             soak: self.soak,
             probe,
             trusted,
+            probes: BTreeMap::new(),
             short_soak,
         })
     }

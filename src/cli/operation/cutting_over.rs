@@ -7,7 +7,10 @@ use super::{ResumeArgs, UndoArgs};
 use crate::cli::live::LiveArgs;
 use crate::cli::report::ReportArgs;
 use crate::cli::{Context, Outcome, dns};
-use crate::session::{ClusterSession, Failure, confirm_only};
+use crate::dns::Cutover;
+use crate::operation::ClusterLock;
+use crate::report::cutover::page;
+use crate::session::{ClusterSession, Failure, Settings, confirm_only, is_leased};
 
 /// Operations of kind `dns-cutover`.
 pub(super) struct Cutovers;
@@ -30,8 +33,11 @@ impl OfKind for Cutovers {
         dns::roll_back_on(context, open(context, &args.live).await?, id).await
     }
 
-    async fn report(&self, _context: &Context, id: &str, _args: &ReportArgs) -> Result<Outcome, Failure> {
-        Err(Failure::refused("a cutover has no report page yet")
-            .hint(format!("its steps and times: `netsurgeon operation show {id} -o json`")))
+    async fn report(&self, context: &Context, id: &str, args: &ReportArgs) -> Result<Outcome, Failure> {
+        let api = args.homes.kube.connect().await?;
+        let session = ClusterSession::open(context.voice(), api, Settings::default()).await?;
+        let recorded = session.read::<Cutover>(id).await?;
+        let held = ClusterLock::holder(&session.api).await?;
+        args.write(context, &page(&recorded, is_leased(held.as_ref(), id)))
     }
 }

@@ -3,6 +3,7 @@
 
 mod in_cluster;
 mod killed;
+mod owned;
 mod refused;
 mod skipped;
 mod staged;

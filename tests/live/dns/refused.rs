@@ -1,7 +1,6 @@
 //! Faults that are found before any change.
 
-use serde_json::json;
-
+use super::owned::deploy;
 use super::{KEY, PATIENCE, PRIMARY, World, ZONE, server};
 use crate::rig::named::key_file;
 use crate::rig::process::wait_until;
@@ -88,18 +87,7 @@ async fn foreign_owner(world: &World) {
 
 /// The cluster's own ExternalDNS runs, and records no owners: it would revert the change.
 async fn running_controller(world: &World) {
-    let args = ["--txt-owner-id=blue", "--policy=sync", "--provider=rfc2136", "--registry=noop"];
-    let container =
-        json!({"name": "external-dns", "image": "registry.test/external-dns:v0.22.0", "args": args});
-    let labels = json!({"app": "external-dns"});
-    let deployment = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "external-dns", "namespace": "kube-system"},
-        "spec": {
-            "replicas": 1, "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-        },
-    });
-    world.cluster.api.create(&deployment).await;
+    let deployment = deploy(&world.cluster, "blue", &["--registry=noop"]).await;
     let ran = world.netsurgeon(&world.planning()).expect(1);
     assert!(
         ran.err.contains(

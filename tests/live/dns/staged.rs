@@ -68,6 +68,14 @@ fn follow_up(world: &World, plan: &str, operation: &str) {
     let steps: Vec<&Value> =
         shown["steps"].as_array().expect("steps").iter().map(|step| &step["step"]).collect();
     assert!(steps.contains(&&Value::from(format!("share-50/www.{ZONE}"))), "{steps:?}");
+    let page = world.workspace.join("report.html");
+    world.netsurgeon(&format!("operation report {operation} --html {}", page.display())).expect(0);
+    let text = std::fs::read_to_string(page).expect("a page");
+    for part in
+        ["share of the mirror over time", "<code>www.example.test</code>", "share-50/www.example.test"]
+    {
+        assert!(text.contains(part), "{part}");
+    }
     let again = world.netsurgeon(&format!("dns cutover --plan {plan} --all --yes")).expect(1);
     assert!(
         again.err.contains("was rolled back") && again.err.contains(&format!("operation forget {operation}")),

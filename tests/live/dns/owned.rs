@@ -1,0 +1,80 @@
+//! Names that ExternalDNS owns: netsurgeon owns them during the cutover, and the mirror's ExternalDNS afterwards.
+
+use netsurgeon::nameserver::{Kind, RecordSet, SetChange};
+use serde_json::{Value, json};
+
+use super::{World, ZONE, server};
+use crate::rig::cluster::Cluster;
+
+const RESOURCE: &str = "external-dns/resource=ingress/default/www";
+
+fn record(owner: &str) -> String {
+    format!("heritage=external-dns,external-dns/owner={owner},{RESOURCE}")
+}
+
+/// Creates the Deployment of an ExternalDNS, from which netsurgeon reads its owner and its affixes.
+pub async fn deploy(cluster: &Cluster, owner: &str, more: &[&str]) -> Value {
+    let mut args = vec![format!("--txt-owner-id={owner}"), "--policy=sync".to_owned()];
+    args.extend(more.iter().map(ToString::to_string));
+    let container =
+        json!({"name": "external-dns", "image": "registry.test/external-dns:v0.23.0", "args": args});
+    let labels = json!({"app": "external-dns"});
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "external-dns", "namespace": "kube-system"},
+        "spec": {
+            "replicas": 1, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    });
+    cluster.api.create(&deployment).await;
+    deployment
+}
+
+/// The texts at a name of the zone.
+async fn texts(label: &str) -> Vec<String> {
+    let answer = server().ask(&format!("{label}.{ZONE}"), Kind::Txt).await.expect("an answer");
+    answer.of(Kind::Txt).into_iter().map(str::to_owned).collect()
+}
+
+/// The old cluster's ExternalDNS has records of the present and of the former format, and another text beside one of them. The
+/// mirror's one has a prefix.
+#[tokio::test]
+async fn ownership_moves_with_the_name_and_back() {
+    let world = World::start(&["www", "free"], &[]).await;
+    let set = |label: &str, data: Vec<String>| {
+        let set = RecordSet { name: format!("{label}.{ZONE}"), kind: Kind::Txt, ttl: 60, data };
+        SetChange { from: None, to: Some(set) }
+    };
+    let beside = "v=spf1 -all".to_owned();
+    let owned = [set("a-www", vec![record("blue")]), set("www", vec![record("blue"), beside.clone()])];
+    server().replace(ZONE, &owned).await.expect("an update");
+    deploy(&world.cluster, "blue", &["--txt-cache-interval=2s"]).await;
+    deploy(&world.mirror, "green", &["--txt-prefix=green-"]).await;
+    let before = world.records().await;
+    let plan = world.plan("");
+    let shown =
+        world.netsurgeon(&format!("dns cutover --plan {plan} --stage 1 --yes -o json")).expect(0).json();
+    assert_eq!(texts("a-www").await, [record("netsurgeon")]);
+    assert_eq!(texts("www").await, [record("netsurgeon"), beside.clone()]);
+    let operation = shown["operation"].as_str().expect("an id").to_owned();
+    let steps = world.netsurgeon(&format!("operation show {operation} -o json")).expect(0).json();
+    let ids: Vec<&str> = steps["steps"]
+        .as_array()
+        .expect("steps")
+        .iter()
+        .map(|step| step["step"].as_str().expect("an id"))
+        .collect();
+    let at = |id: &str| ids.iter().position(|other| *other == id);
+    assert!(
+        at("own/www.example.test") < at("owners") && at("owners") < at("ttl/www.example.test"),
+        "{ids:?}"
+    );
+    assert_eq!(at("own/free.example.test"), None, "no ExternalDNS owns it");
+
+    world.netsurgeon("dns cutover --all --yes").expect(0);
+    assert_eq!(texts("green-a-www").await, [record("green")]);
+    assert_eq!(texts("a-www").await, Vec::<String>::new());
+    assert_eq!(texts("www").await, [beside]);
+    world.netsurgeon(&format!("dns rollback {operation} --yes")).expect(0);
+    assert_eq!(world.records().await, before, "every record is as before");
+}
