@@ -186,6 +186,18 @@ fn summary(plan: &Plan<Cutover>) -> String {
         format!("estimated duration: {}, without gates", in_words(work.duration())),
         format!("digest {}", plan.digest),
     ];
+    let owned = work.names.iter().filter(|name| name.ownership.is_some()).count();
+    if owned > 0 {
+        let after = match &work.heir {
+            Some(heir) => format!("then `{heir}`, the mirror's ExternalDNS"),
+            None => "and stays it: the mirror has no ExternalDNS with TXT records that could manage them"
+                .to_string(),
+        };
+        let names = counted(owned, "name belongs", "names belong");
+        lines.push(format!(
+            "{names} to ExternalDNS: netsurgeon becomes the owner during the cutover, {after}"
+        ));
+    }
     if work.shares.iter().any(|share| *share < 100) {
         lines.push(
             "a share is the share of addresses in the answer: it is exact only for clients that choose one at random".to_string(),

@@ -348,7 +348,10 @@ impl Dns {
             cluster,
             zone: self.zone.clone(),
             server: self.primary().await?.at(),
-            key: key.map(|(key, file)| KeyFile { name: key.name(), file }),
+            key: key.map(|(key, file)| KeyFile {
+                name: key.name(),
+                file: std::path::absolute(&file).unwrap_or(file),
+            }),
             resolver: self.resolver()?.at(),
             heir: heir.and_then(|heir| heir.owner.clone()),
             owner_cache: caches.max().unwrap_or_default(),

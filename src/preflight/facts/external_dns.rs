@@ -60,10 +60,11 @@ impl Controller {
             subject: subject(deployment),
             runs: spec.replicas != Some(0),
             owner: Some(told("txt-owner-id", "default")).filter(is_plain),
-            registry: match flag(container, "txt-encrypt-enabled").as_deref() {
-                None | Some("false") => told("registry", "txt"),
+            registry: if is_set(container, "txt-encrypt-enabled") {
                 // Its ownership records cannot be read.
-                Some(_) => "encrypted txt".to_string(),
+                "encrypted txt".to_string()
+            } else {
+                told("registry", "txt")
             },
             cache: seconds(&told("txt-cache-interval", "0s")).unwrap_or(LONGEST_CACHE),
             policy: told("policy", "sync"),
@@ -72,6 +73,22 @@ impl Controller {
             annotations: flag(container, "annotation-prefix"),
         })
     }
+}
+
+/// Returns whether a flag without a value is set, by an argument or an environment variable.
+fn is_set(container: &Container, name: &str) -> bool {
+    let is_it = |word: &str| {
+        let word = word.strip_prefix("--").and_then(|word| word.strip_prefix(name));
+        word.is_some_and(|rest| rest.is_empty() || rest == "=true")
+    };
+    let variable = variable(name);
+    let by_variable = container.env.iter().flatten().find(|one| one.name == variable);
+    words(container).any(is_it) || by_variable.is_some_and(|one| one.value.as_deref() != Some("false"))
+}
+
+/// Returns the name of the environment variable of a flag.
+fn variable(name: &str) -> String {
+    format!("EXTERNAL_DNS_{}", name.to_uppercase().replace('-', "_"))
 }
 
 /// Returns the value of a flag, from the arguments or from the environment variables.
@@ -85,7 +102,7 @@ fn flag(container: &Container, name: &str) -> Option<String> {
             None => {}
         }
     }
-    let variable = format!("EXTERNAL_DNS_{}", name.to_uppercase().replace('-', "_"));
+    let variable = variable(name);
     let found = container.env.iter().flatten().find(|one| one.name == variable)?;
     Some(found.value.clone().unwrap_or_default())
 }
@@ -176,7 +193,10 @@ mod tests {
         assert_eq!((seconds("x"), seconds("5"), seconds("$(X)")), (None, None, None));
         assert_eq!(controller("blue", &["--txt-cache-interval=1h"]).cache, 3600);
         assert_eq!(controller("blue", &[]).cache, 0);
-        assert_eq!(controller("blue", &["--txt-encrypt-enabled"]).registry, "encrypted txt");
+        for encrypted in ["--txt-encrypt-enabled", "--txt-encrypt-enabled=true"] {
+            assert_eq!(controller("blue", &[encrypted, "--policy=sync"]).registry, "encrypted txt");
+        }
+        assert_eq!(controller("blue", &["--no-txt-encrypt-enabled"]).registry, "txt");
     }
 
     #[test]
