@@ -45,6 +45,12 @@ impl Tally {
         }
     }
 
+    /// Counts a changed name. Returns whether it is one.
+    fn count(&mut self, is_name: bool) -> bool {
+        self.changed = self.changed.saturating_add(usize::from(is_name));
+        is_name
+    }
+
     /// Returns the share of clients on the mirror once a stage, from 1, is done; 0 before the first.
     fn share_of(&self, stage: usize) -> Share {
         stage.checked_sub(1).and_then(|stage| self.shares.get(stage).copied()).unwrap_or_default()
@@ -67,11 +73,13 @@ impl Progress for Tally {
             Event::StepStarted { left, .. } => {
                 self.waits_until = left.and_then(|left| now.checked_add(left));
             }
-            Event::StepDone { step } | Event::StepSkipped { step } => {
+            Event::StepDone { step } => {
                 self.waits_until = None;
-                let is_name = !step.subject.is_empty();
-                self.changed = self.changed.saturating_add(usize::from(is_name));
-                return is_name;
+                return self.count(!step.subject.is_empty());
+            }
+            // It was changed by an earlier run, which has reported it.
+            Event::StepSkipped { step } => {
+                self.count(!step.subject.is_empty());
             }
             Event::LeftAlone { .. } => self.skipped = self.skipped.saturating_add(1),
             Event::StepFailed { .. } | Event::CheckpointAsked { .. } | Event::CheckpointAnswered => {}

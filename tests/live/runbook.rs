@@ -363,14 +363,14 @@ async fn operation_resumes_once_etcd_has_its_quorum_again() {
     for member in 0..2 {
         serving.cluster.etcd.resume_member(member);
     }
-    wait_until("the API answers again", DEADLINE, async || {
-        serving
-            .cluster
-            .ask("/readyz")
-            .await
-            .and_then(|(code, text)| if code == 200 { Ok(()) } else { Err(text) })
-    })
-    .await;
+    // It is ready before its caches have their objects again: until then it answers 429 to a list.
+    for path in ["/readyz", "/api/v1/services"] {
+        wait_until("the API answers again", DEADLINE, async || {
+            let answer = serving.cluster.ask(path).await;
+            answer.and_then(|(code, text)| if code == 200 { Ok(()) } else { Err(text) })
+        })
+        .await;
+    }
     let operation = serving.journals().remove(0);
     serving.netsurgeon(&format!("operation resume {operation} --confirm certificates")).expect(6);
     serving.netsurgeon("renumber verify").expect(0);

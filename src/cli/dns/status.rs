@@ -73,7 +73,7 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failur
     context.output.data(&shown, |output| {
         let rows = shown.names.iter().map(|ShownName { standing, observed }| {
             let tone = if observed.difference.is_none() { Tone::Good } else { Tone::Bad };
-            let note = observed.difference.as_ref().or(standing.skipped.as_ref());
+            let note = standing.skipped.as_ref().or(observed.difference.as_ref());
             [
                 standing.name.clone(),
                 standing.share(),

@@ -5,6 +5,7 @@ mod in_cluster;
 mod killed;
 mod owned;
 mod refused;
+mod scale;
 mod skipped;
 mod staged;
 
@@ -55,6 +56,11 @@ struct World {
 impl World {
     /// Starts a world whose names all point to the old cluster. `down`: names whose address on the mirror does not answer.
     async fn start(names: &[&str], down: &[&str]) -> Self {
+        Self::start_beside(names, down, 0).await
+    }
+
+    /// Starts one whose zone has so many other names.
+    async fn start_beside(names: &[&str], down: &[&str], others: usize) -> Self {
         let options = ClusterOptions { controllers: false, ..ClusterOptions::new(Era::Objects) };
         let cluster = Cluster::start(ClusterOptions { nodes: 1, ..options.clone() }).await;
         // BIND answers only at addresses that an interface has.
@@ -76,7 +82,7 @@ impl World {
             serve(&cluster, name, OLD).await;
             serve(&mirror, name, at).await;
         }
-        let (primary, secondary, resolver) = name_servers(names).await;
+        let (primary, secondary, resolver) = name_servers(names, others).await;
         Self {
             mirror,
             new,
@@ -176,7 +182,7 @@ async fn serve(cluster: &Cluster, host: &str, at: &str) {
 }
 
 /// The primary, the secondary and the resolver.
-async fn name_servers(names: &[&str]) -> (NameServer, NameServer, NameServer) {
+async fn name_servers(names: &[&str], others: usize) -> (NameServer, NameServer, NameServer) {
     let at = |address: &str| address.parse().expect("an address");
     let primary = format!(
         "{}zone \"{ZONE}\" {{ type primary; file \"zone\"; update-policy {{ grant {} zonesub ANY; }}; \
@@ -192,6 +198,9 @@ async fn name_servers(names: &[&str]) -> (NameServer, NameServer, NameServer) {
     );
     let hosts: String =
         names.iter().map(|name| [name, " ", &TTL.to_string(), " IN A ", OLD, "\n"].concat()).collect();
+    let beside: String =
+        (0..others).map(|number| ["other-", &number.to_string(), " IN A 192.0.2.1\n"].concat()).collect();
+    let hosts = hosts + &beside;
     let file = zone_file(ZONE, "ns1", [PRIMARY, SECONDARY], &hosts);
     let source = |address: &str| format!("recursion no; transfer-source {address}; notify-source {address};");
     (
