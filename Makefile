@@ -7,9 +7,11 @@ export NETSURGEON_RIG := $(RIG)
 
 ETCD_VERSION := 3.7.3
 KUBERNETES_VERSIONS := 1.37.2 1.36.3 1.32.2
+EXTERNAL_DNS_VERSION := 0.22.0
 
 ETCD := $(addprefix $(RIG)/etcd-$(ETCD_VERSION)/,etcd etcdctl etcdutl)
 CONTROL_PLANES := $(KUBERNETES_VERSIONS:%=$(RIG)/k8s-%/controlplane)
+EXTERNAL_DNS := $(RIG)/external-dns-$(EXTERNAL_DNS_VERSION)/external-dns
 GO_BUILD := GOWORK=off go build -trimpath -buildvcs=false
 
 # A pipe fails if any command in it fails.
@@ -85,7 +87,7 @@ fmt: ## format the sources
 fixtures: rig ## create the snapshots in testdata/ again, from real clusters
 	cargo run --locked --example fixtures
 
-rig: $(ETCD) $(CONTROL_PLANES) $(RIG)/etcd-debian/etcd $(RIG)/bind9-debian/usr/sbin/named | prerequisites-rig ## build the components that tests run
+rig: $(ETCD) $(CONTROL_PLANES) $(EXTERNAL_DNS) $(RIG)/etcd-debian/etcd $(RIG)/bind9-debian/usr/sbin/named | prerequisites-rig ## build the components that tests run
 
 prerequisites-build prerequisites-rig: prerequisites-%:
 	@tests/prerequisites.sh $*
@@ -108,6 +110,11 @@ $(RIG)/etcd-$(ETCD_VERSION)/etcdutl: package = go.etcd.io/etcd/etcdutl/v3
 $(ETCD): | prerequisites-rig
 	mkdir -p $(@D)
 	cd tests/controlplane/etcd && $(GO_BUILD) -o $@.new $(package)
+	mv $@.new $@
+
+$(EXTERNAL_DNS): | prerequisites-rig
+	mkdir -p $(@D)
+	cd tests/externaldns && $(GO_BUILD) -o $@.new .
 	mv $@.new $@
 
 # Unpacked, not installed: the package starts a service on port 2379.

@@ -29,10 +29,11 @@ check_cargo() {
 
 check_go() {
     local wanted found
-    wanted=$(sed -n 's/^go //p' tests/controlplane/go.mod)
+    # ExternalDNS asks for the newest Go of the rig's programs.
+    wanted=$(sed -n 's/^go //p' tests/externaldns/go.mod)
     command -v go >/dev/null || fail "go is missing: install Go $wanted or newer, see https://go.dev/dl"
     # In the module's folder, where a Go since 1.21 fetches the toolchain that go.mod asks for.
-    found=$(cd tests/controlplane && go env GOVERSION) || fail "go cannot switch to the toolchain $wanted"
+    found=$(cd tests/externaldns && go env GOVERSION) || fail "go cannot switch to the toolchain $wanted"
     at_least "${found#go}" "$wanted" || fail "go is ${found#go}, $wanted or newer is needed: https://go.dev/dl"
 }
 

@@ -22,6 +22,7 @@ pub mod cluster;
 pub mod controllers;
 pub mod echo;
 pub mod etcd;
+pub mod external_dns;
 pub mod kubelet;
 pub mod memory;
 pub mod named;

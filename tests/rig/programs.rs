@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 /// The version of etcd that `make rig` builds.
 pub const ETCD_VERSION: &str = "3.7.3";
 
+/// The version of ExternalDNS that `make rig` builds.
+pub const EXTERNAL_DNS_VERSION: &str = "0.22.0";
+
 /// Returns the folder of the built programs.
 pub fn folder() -> PathBuf {
     match std::env::var_os("NETSURGEON_RIG") {
@@ -38,4 +41,9 @@ pub fn bind() -> (PathBuf, String) {
     let libraries =
         architectures.map(|entry| entry.path().display().to_string()).collect::<Vec<_>>().join(":");
     (built("bind9-debian/usr/sbin/named"), libraries)
+}
+
+/// Returns ExternalDNS, as `make rig` builds it.
+pub fn external_dns() -> PathBuf {
+    built(&format!("external-dns-{EXTERNAL_DNS_VERSION}/external-dns"))
 }

@@ -1,10 +1,12 @@
 //! Names that ExternalDNS owns: netsurgeon owns them during the cutover, and the mirror's ExternalDNS afterwards.
 
-use netsurgeon::nameserver::{Kind, RecordSet, SetChange};
+use netsurgeon::nameserver::{Kind, RecordSet, Server, SetChange};
 use serde_json::{Value, json};
 
-use super::{World, ZONE, server};
+use super::{NEW, OLD, PATIENCE, World, ZONE, serve, server};
 use crate::rig::cluster::Cluster;
+use crate::rig::external_dns::ExternalDns;
+use crate::rig::process::wait_until;
 
 const RESOURCE: &str = "external-dns/resource=ingress/default/www";
 
@@ -77,4 +79,70 @@ async fn ownership_moves_with_the_name_and_back() {
     assert_eq!(texts("www").await, [beside]);
     world.netsurgeon(&format!("dns rollback {operation} --yes")).expect(0);
     assert_eq!(world.records().await, before, "every record is as before");
+}
+
+/// ExternalDNS runs on both clusters for the whole time, and neither reverts a change of netsurgeon.
+#[tokio::test]
+async fn external_dns_of_both_clusters_leaves_the_name_to_netsurgeon() {
+    let world = World::start(&["www"], &[]).await;
+    let start = |owner: &str, cluster: &Cluster| {
+        ExternalDns::start(owner, &cluster.kubeconfig(), ZONE, super::PRIMARY, super::KEY)
+    };
+    serve(&world.cluster, "shop", OLD).await;
+    let blue = start("blue", &world.cluster);
+    // On both servers: the resolver would cache for a minute that the name does not exist.
+    let secondary = Server::new(format!("{}:53", super::SECONDARY).parse().expect("an address"), None);
+    wait_until("ExternalDNS has created the name", PATIENCE, async || {
+        let found =
+            secondary.ask(&format!("shop.{ZONE}"), Kind::A).await.map_err(|error| error.to_string())?;
+        let owners = texts("a-shop").await;
+        if found.of(Kind::A) == [OLD] && !owners.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{found:?}, {owners:?}"))
+        }
+    })
+    .await;
+    serve(&world.mirror, "shop", NEW).await;
+    let green = start("green", &world.mirror);
+    let visitor = world.visitor("shop");
+    deploy(&world.cluster, "blue", &[]).await;
+    deploy(&world.mirror, "green", &[]).await;
+    let before = world.records().await;
+    let stays = async |wanted: &[&str], owner: &str| {
+        blue.loops(2).await;
+        green.loops(2).await;
+        let owners = texts("a-shop").await;
+        assert!(
+            owners.len() == 1 && owners[0].contains(&format!("owner={owner},")),
+            "{owners:?}, not {owner}"
+        );
+        assert_eq!(world.addresses("shop").await.0, wanted, "{}\n{}", blue.log(), green.log());
+    };
+    stays(&[OLD], "blue").await;
+    let plan = world.plan(&format!("--name shop.{ZONE}"));
+    let run = |stage: &str| {
+        world.netsurgeon(&format!("dns cutover --plan {plan} {stage} --yes -o json")).expect(0).json()
+    };
+    let operation = run("--stage 1")["operation"].as_str().expect("an id").to_owned();
+    stays(&[OLD, NEW], "netsurgeon").await;
+    run("--all");
+    stays(&[NEW], "green").await;
+    world.netsurgeon(&format!("dns rollback {operation} --yes")).expect(0);
+    assert_eq!(world.records().await, before, "every record is as before");
+    stays(&[OLD], "blue").await;
+
+    world.netsurgeon(&format!("operation forget {operation}")).expect(0);
+    run("--all");
+    // The old cluster no longer owns the name: with its Ingress it would have deleted the records.
+    world.cluster.api.delete("/apis/networking.k8s.io/v1/namespaces/default/ingresses/shop").await;
+    stays(&[NEW], "green").await;
+    let seen = visitor.take();
+    println!("{} requests", seen.all());
+    assert!(
+        seen.failures.is_empty() && seen.all() > 0,
+        "{} failed, as {:?}",
+        seen.failures.len(),
+        seen.failures.first()
+    );
 }
