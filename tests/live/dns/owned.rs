@@ -86,7 +86,7 @@ async fn ownership_moves_with_the_name_and_back() {
 async fn external_dns_of_both_clusters_leaves_the_name_to_netsurgeon() {
     let world = World::start(&["www"], &[]).await;
     let start = |owner: &str, cluster: &Cluster| {
-        ExternalDns::start(owner, &cluster.kubeconfig(), ZONE, super::PRIMARY, super::KEY)
+        ExternalDns::start(owner, cluster.kubeconfig(), ZONE, super::PRIMARY, super::KEY)
     };
     serve(&world.cluster, "shop", OLD).await;
     let blue = start("blue", &world.cluster);
