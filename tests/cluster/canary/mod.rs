@@ -100,6 +100,8 @@ fn reads(stage: &Stage) -> Vec<String> {
     let pki = stage.cluster.directory().display().to_string();
     let server = stage.cluster.api_servers[0].url().trim_start_matches("https://").to_owned();
     let zone = "preflight dns --zone example.test --name www.example.test --server 127.0.0.53 --resolver 127.0.0.53 --within 5";
+    let planning =
+        "dns plan --zone example.test --name www.example.test --server 127.0.0.53 --resolver 127.0.0.53";
     let to_mirror = format!("--mirror-kubeconfig {}", given("token.conf"));
     let reissue = format!(
         "certs reissue --cert {pki}/apiserver-0.crt --key {pki}/apiserver-0.key --ca-cert {pki}/ca.crt --for-cidr {TO}"
@@ -117,6 +119,12 @@ fn reads(stage: &Stage) -> Vec<String> {
         format!("{zone} --tsig-key-file {} {to_mirror}", given("tsig.key")),
         format!("{zone} --tsig-key-file {}", given("wrong-tsig.key")),
         format!("{zone} --tsig-key-file {}", given("torn-tsig.key")),
+        // The live tests of `dns` search the plan, the record and the output of a whole cutover.
+        format!("{planning} --tsig-key-file {} {to_mirror}", given("tsig.key")),
+        format!("{planning} --tsig-key-file {} {to_mirror}", given("torn-tsig.key")),
+        format!("dns cutover --plan plan.json --all --yes --tsig-key-file {}", given("tsig.key")),
+        format!("dns rollback --yes --tsig-key-file {}", given("wrong-tsig.key")),
+        "dns status".to_owned(),
         format!("certs show {pki} --server {server}"),
         format!("certs verify --server {server} --cidr 10.96.0.0/16"),
         format!(
