@@ -6,6 +6,9 @@
 //! The rules are the same as in `tools/leaderelection` of client-go, v1.36.3: clocks are not compared. A waiting process records
 //! when it observed the last change of the Lease. It takes the Lease if the Lease has not changed for its whole duration. Every
 //! write has the replaced `resourceVersion` as a precondition.
+//!
+//! Own code, because `kube-lease-manager` 0.13 compares `renewTime` with the clock of this machine. It also clears an expired holder without
+//! a precondition, and cannot take a Lease over from a named holder.
 
 use std::time::Duration;
 
