@@ -166,7 +166,7 @@ impl Name {
     fn sets(&self, point: Option<Point>, ttl: u32) -> Vec<RecordSet> {
         match point {
             None | Some(Point::Held) => self.before.clone(),
-            Some(Point::Lowered) => self.before.iter().map(|set| set.with_ttl(set.ttl.min(ttl))).collect(),
+            Some(Point::Lowered) => self.before.iter().map(|set| set.lowered(ttl)).collect(),
             Some(Point::Stage(stage)) => self.stages.get(stage).cloned().unwrap_or_default(),
             Some(Point::Final) => self.after.clone(),
         }
@@ -248,8 +248,7 @@ impl Cutover {
 
     /// Returns how long the cutover takes, without gates: the old TTLs, then each stage, and the TTL until resolvers return it.
     pub fn duration(&self) -> Duration {
-        let is_lowered = self.names.iter().any(|name| self.change(name, Point::Lowered).is_some());
-        let caches = if is_lowered { self.longest_ttl() } else { Duration::ZERO };
+        let caches = if self.has_change(Point::Lowered) { self.longest_ttl() } else { Duration::ZERO };
         let stages = u32::try_from(self.shares.len()).unwrap_or(u32::MAX);
         let caches = caches.saturating_add(Duration::from_secs(self.owner_cache));
         let stage = Duration::from_secs(self.soak.saturating_add(self.ttl.into()));
@@ -267,10 +266,25 @@ impl Cutover {
         }
     }
 
+    /// Returns the id of a wait that belongs to a share, from 0.
+    fn wait_of(&self, name: &str, share: usize) -> StepId {
+        StepId(format!("{name}/{}", self.shares.get(share).copied().unwrap_or_default()))
+    }
+
+    /// Returns whether the soak of a share, from 0, is over. It is the last step of its stage.
+    pub(super) fn is_over(&self, share: usize, journal: &Journal) -> bool {
+        journal.state(&self.wait_of(SOAK, share)) == Some(State::Done)
+    }
+
     /// Returns the index of the first stage after a share, for a run that ends there. `None` for the last share.
     pub fn end_of_share(&self, share: usize) -> Option<usize> {
         let is_later = |stage: &Stage| stage.batch.is_some_and(|batch| batch > share);
         self.stages().into_iter().find(is_later).map(|stage| stage.index)
+    }
+
+    /// Returns whether any name changes at a point.
+    fn has_change(&self, point: Point) -> bool {
+        self.names.iter().any(|name| self.change(name, point).is_some())
     }
 
     fn changes(&self, point: Point) -> Vec<Step<Change>> {
@@ -282,18 +296,20 @@ impl Cutover {
         self.names.iter().filter_map(step).collect()
     }
 
-    fn wait(id: String, kind: Awaited, batch: Option<usize>, until: &str) -> Step<Change> {
+    fn wait(id: StepId, kind: Awaited, batch: Option<usize>, until: &str) -> Step<Change> {
         let wait = Wait { kind, batch, subject: None, until: until.to_string() };
         let action = Action::Wait(wait);
-        Step { id: StepId(id), subject: String::new(), action, independent: false, back_of: Vec::new() }
+        Step { id, subject: String::new(), action, independent: false, back_of: Vec::new() }
     }
 
     /// Returns the waits of a rollback after the names have their old records again.
     fn waits_of_rollback(&self) -> Vec<Step<Change>> {
         let stages = (0..self.shares.len()).flat_map(|stage| self.changes(Point::Stage(stage)));
         let back_of: Vec<StepId> = stages.map(|step| step.id).collect();
-        let drained = Self::wait("drained".into(), Awaited::Drained, None, "caches have dropped the mirror");
-        let restored = Self::wait("restored".into(), Awaited::Restored, None, "the old records are served");
+        let drained =
+            Self::wait(StepId("drained".into()), Awaited::Drained, None, "caches have dropped the mirror");
+        let restored =
+            Self::wait(StepId("restored".into()), Awaited::Restored, None, "the old records are served");
         [drained, restored].map(|step| Step { back_of: back_of.clone(), ..step }).to_vec()
     }
 }
@@ -317,13 +333,13 @@ impl Work for Cutover {
         let mut add = |name: &str, batch, title: String| {
             stages.push(Stage { index: stages.len(), name: name.to_string(), batch, title });
         };
-        if !self.changes(Point::Held).is_empty() {
+        if self.has_change(Point::Held) {
             add(OWN, None, "take the names over from ExternalDNS".to_string());
             if self.owner_cache > 0 {
                 add(OWNERS, None, "wait until ExternalDNS has read the new owner".to_string());
             }
         }
-        if !self.changes(Point::Lowered).is_empty() {
+        if self.has_change(Point::Lowered) {
             add(TTL, None, format!("lower the TTLs to {} s", self.ttl));
             add(CACHES, None, "wait until caches have dropped the old TTLs".to_string());
         }
@@ -333,7 +349,7 @@ impl Work for Cutover {
             add(CONFIRM, Some(batch), "wait until every name server and the resolver return it".to_string());
             add(SOAK, Some(batch), format!("observe the share of {share} %"));
         }
-        if !self.changes(Point::Final).is_empty() {
+        if self.has_change(Point::Final) {
             let heir = self.heir.as_ref().filter(|_| self.names.iter().any(|name| name.ownership.is_some()));
             let heir =
                 heir.map_or_else(String::new, |heir| format!(", and give the names to ExternalDNS `{heir}`"));
@@ -344,18 +360,27 @@ impl Work for Cutover {
 
     fn steps(&self, stage: &Stage) -> Vec<Step<Change>> {
         let batch = stage.batch.unwrap_or_default();
-        let share = self.shares.get(batch).copied().unwrap_or_default();
         let wait = |name: &str, kind, until: &str| {
-            vec![Self::wait(format!("{name}/{share}"), kind, stage.batch, until)]
+            vec![Self::wait(self.wait_of(name, batch), kind, stage.batch, until)]
         };
         match stage.name.as_str() {
             OWN => self.changes(Point::Held),
             OWNERS => {
-                vec![Self::wait(OWNERS.into(), Awaited::Owners, None, "ExternalDNS has read the new owner")]
+                vec![Self::wait(
+                    StepId(OWNERS.into()),
+                    Awaited::Owners,
+                    None,
+                    "ExternalDNS has read the new owner",
+                )]
             }
             TTL => self.changes(Point::Lowered),
             CACHES => {
-                vec![Self::wait(CACHES.into(), Awaited::Caches, None, "caches have dropped the old TTLs")]
+                vec![Self::wait(
+                    StepId(CACHES.into()),
+                    Awaited::Caches,
+                    None,
+                    "caches have dropped the old TTLs",
+                )]
             }
             RETURN => self.waits_of_rollback(),
             SHARE => self.changes(Point::Stage(batch)),

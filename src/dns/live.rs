@@ -10,16 +10,14 @@ use tokio::time::{Instant, sleep};
 
 use super::cutover::{Awaited, Change, Cutover, Name, Point};
 use super::probe::Prober;
-use super::provider::{Provider, described};
-use crate::nameserver::{Kind, RecordSet, Server, SetChange, have_same_data};
+use super::provider::Provider;
+use crate::nameserver::{AT_ONCE, Kind, RecordSet, Server, SetChange, described, have_same_data};
 use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Records, State, Wait};
 
 /// Pause between two checks of a wait.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long servers and the resolver may take to return new records, in addition to the TTL.
 const GRACE: Duration = Duration::from_mins(1);
-/// Number of names that a wait checks concurrently.
-const AT_ONCE: usize = 8;
 
 /// The environment of a live cutover.
 pub(super) struct Live<'a> {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::cutover::{Cutover, KeyFile, Name, Ownership, Share};
 use super::external_dns::{HOLDER, owner, with_owner};
 use super::mix::mix;
-use super::probe::{self, Probing, Scheme};
+use super::probe::{Probing, Scheme};
 use crate::nameserver::{Kind, Record, RecordSet, have_same_data};
 use crate::operation::Plan;
 use crate::store::Revision;
@@ -161,7 +161,7 @@ pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Plan<Cutover>, Refus
         owner_cache: if names.iter().any(|name| name.ownership.is_some()) { facts.owner_cache } else { 0 },
         heir: facts.heir.clone(),
         shares: kept.iter().filter_map(|stage| shares.get(*stage).copied()).collect(),
-        names: names.clone().into_iter().map(pick).collect(),
+        names: names.into_iter().map(pick).collect(),
     };
     Ok(Plan::new(&facts.cluster, Revision(0), work))
 }
@@ -185,9 +185,8 @@ fn name(
     if have_same_data(&before, &after) {
         return Ok(None);
     }
-    let lowered = |sets: &[RecordSet]| -> Vec<RecordSet> {
-        sets.iter().map(|set| set.with_ttl(set.ttl.min(options.ttl))).collect()
-    };
+    let lowered =
+        |sets: &[RecordSet]| -> Vec<RecordSet> { sets.iter().map(|set| set.lowered(options.ttl)).collect() };
     let stages = shares.iter().map(|share| mix(&lowered(&before), &lowered(&after), *share)).collect();
     let probe = options
         .probes
@@ -195,7 +194,7 @@ fn name(
         .or(options.probe.as_ref())
         .cloned()
         .unwrap_or_else(|| default_probe(found.has_tls));
-    let probe = Probing { at: probe::at(&found.targets), ..probe };
+    let probe = Probing { at: found.targets.iter().cloned().collect(), ..probe };
     let ownership = ownership(found, &after, facts.heir.as_deref());
     Ok(Some(Name { name: found.name.clone(), by: found.by.clone(), before, stages, after, ownership, probe }))
 }

@@ -1,9 +1,7 @@
 //! Probes the mirror at its own address, as a client of a name would: TCP, HTTP or HTTPS, with the name as `Host` and SNI. DNS is
 //! not asked, because it still points to the old cluster.
 
-use std::collections::BTreeSet;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -166,7 +164,7 @@ impl Prober {
         // Clients send a host name that a wildcard covers, not the asterisk.
         let host = name.strip_prefix('*').map(|rest| format!("netsurgeon-probe{rest}"));
         let host = host.as_deref().unwrap_or(name);
-        let stream = connect(at, probing.port).await?;
+        let stream = TcpStream::connect((at, probing.port)).await.map_err(|error| error.to_string())?;
         match probing.scheme {
             Scheme::Tcp => Ok(()),
             Scheme::Http => ask(stream, host, probing).await,
@@ -184,15 +182,6 @@ impl Prober {
             }
         }
     }
-}
-
-/// Connects to an address, or to an address of a load balancer's name.
-async fn connect(at: &str, port: u16) -> Result<TcpStream, String> {
-    let connected = match at.parse::<IpAddr>() {
-        Ok(address) => TcpStream::connect(SocketAddr::new(address, port)).await,
-        Err(_) => TcpStream::connect((at, port)).await,
-    };
-    connected.map_err(|error| error.to_string())
 }
 
 /// Sends one request, and checks the answer.
@@ -238,11 +227,6 @@ async fn judge(answer: Response<Incoming>, probing: &Probing) -> Result<(), Stri
     let body = Limited::new(answer.into_body(), MOST).collect().await.map_err(|error| error.to_string())?;
     let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
     if text.contains(wanted.as_str()) { Ok(()) } else { Err(format!("the body does not contain `{wanted}`")) }
-}
-
-/// Returns the addresses of a probe, sorted.
-pub(super) fn at(targets: &BTreeSet<String>) -> Vec<String> {
-    targets.iter().cloned().collect()
 }
 
 #[cfg(test)]

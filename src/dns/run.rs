@@ -12,9 +12,9 @@ use super::live::Live;
 use super::plan::Refusal;
 use super::probe::Prober;
 use super::progress::Tally;
-use super::provider::{Rfc2136, described};
+use super::provider::Rfc2136;
 use super::situation::Situation;
-use crate::nameserver::{Key, NameserverError, RecordSet, Server};
+use crate::nameserver::{AT_ONCE, Key, NameserverError, RecordSet, Server, described};
 use crate::operation::{self, Listed, OperationError, Plan, Report, Status, Stuck};
 use crate::session::gates::{GateSettings, Gates};
 use crate::session::progress::SharedProgress;
@@ -81,12 +81,6 @@ impl CutoverSession {
     pub fn new(session: ClusterSession, key: Option<Key>, trusted: Vec<Vec<u8>>) -> Result<Self, Failure> {
         let prober = Prober::new(trusted).map_err(Failure::refused)?;
         Ok(Self { session, key, prober })
-    }
-
-    /// Returns the cutovers that are recorded in the cluster and have not ended.
-    pub async fn unfinished(&self) -> Result<Vec<String>, Failure> {
-        let listed = self.listed(KIND).await?;
-        Ok(listed.into_iter().filter(|one| !one.summary.has_ended()).map(|one| one.operation).collect())
     }
 
     /// Returns the newest cutover with this plan.
@@ -274,9 +268,6 @@ impl From<Refusal> for Failure {
         Self::refused(refusal.to_string()).hints(hint)
     }
 }
-
-/// Number of names that are queried concurrently.
-const AT_ONCE: usize = 8;
 
 /// What name servers return for a name now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

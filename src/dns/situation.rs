@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::cutover::{Cutover, Name, Point, Share};
 use crate::nameserver::{Kind, RecordSet};
-use crate::operation::{Journal, State, Status, Work as _};
+use crate::operation::{Journal, Status};
 use crate::session::{Recorded, counted};
 
 /// The situation of a cutover.
@@ -131,11 +131,5 @@ impl Situation {
 
 /// Returns the number of the next stage that is not complete, from 1.
 fn next_stage(work: &Cutover, journal: &Journal) -> Option<usize> {
-    let is_done = |batch: usize| {
-        let mut of_batch = work.stages().into_iter().filter(|stage| stage.batch == Some(batch));
-        let last = of_batch.next_back();
-        let steps = last.map(|stage| work.steps(&stage)).unwrap_or_default();
-        steps.iter().all(|step| journal.state(&step.id) == Some(State::Done))
-    };
-    (0..work.shares.len()).find(|batch| !is_done(*batch)).map(|batch| batch.saturating_add(1))
+    (0..work.shares.len()).find(|share| !work.is_over(*share, journal)).map(|share| share.saturating_add(1))
 }

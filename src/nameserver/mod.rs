@@ -14,7 +14,13 @@ pub use error::NameserverError;
 pub use key::Key;
 pub use message::answers;
 pub use server::Server;
-pub use set::{RecordSet, SetChange, have_same_data};
+pub use set::{RecordSet, SetChange, described, have_same_data};
+
+/// The port of name servers (RFC 1035, section 4.2).
+pub const PORT: u16 = 53;
+
+/// Number of concurrent queries. Each query needs a connection, and BIND accepts 150 connections (`tcp-clients`).
+pub const AT_ONCE: usize = 8;
 
 /// The type of a DNS record (RFC 1035, section 3.2.2; RFC 3596).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

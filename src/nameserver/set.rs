@@ -50,6 +50,12 @@ impl RecordSet {
     pub fn with_ttl(&self, ttl: u32) -> Self {
         Self { ttl, ..self.clone() }
     }
+
+    /// Returns the set with a TTL of at most `most`.
+    #[must_use]
+    pub fn lowered(&self, most: u32) -> Self {
+        self.with_ttl(self.ttl.min(most))
+    }
 }
 
 /// Formats the set without its name: `A 192.0.2.10, 192.0.2.11`.
@@ -62,6 +68,14 @@ impl fmt::Display for RecordSet {
 /// Returns whether two lists of sets have the same records, whatever their TTLs.
 pub fn have_same_data(one: &[RecordSet], other: &[RecordSet]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.has_data_of(other))
+}
+
+/// Describes record sets: `A 192.0.2.10 and AAAA 2001:db8::10`.
+pub fn described(sets: &[RecordSet]) -> String {
+    if sets.is_empty() {
+        return "no record".to_string();
+    }
+    sets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }
 
 /// The change of the record set of one type at a name.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::html::{Html, clock, code, esc, moment, prose};
 use super::{begin, end, float, steps};
 use crate::dns::{Cutover, Name, Point, Share, Situation, Standing};
+use crate::nameserver::RecordSet;
 use crate::operation::{State, Status};
 use crate::session::Recorded;
 
@@ -148,9 +149,8 @@ fn draw(history: &[(i64, f64)]) -> String {
 
 fn names(html: &mut Html, work: &Cutover, situation: &Situation) {
     html.section("names", "Names");
-    let text = |sets: &[crate::nameserver::RecordSet]| {
-        sets.iter().map(|set| code(&set.to_string())).collect::<Vec<_>>().join("<br>")
-    };
+    let text =
+        |sets: &[RecordSet]| sets.iter().map(|set| code(&set.to_string())).collect::<Vec<_>>().join("<br>");
     let row = |(name, standing): (&Name, &Standing)| {
         [
             code(&name.name),

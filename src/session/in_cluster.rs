@@ -107,16 +107,9 @@ impl ClusterSession {
             let journal = Journal::begin_in(&ledger, &text, summary.clone()).await?;
             Ok((ledger, journal, summary))
         };
-        match begun.await {
-            Ok((ledger, journal, summary)) => {
-                let recorded = Recorded { operation: claim.operation, plan, journal, summary };
-                Ok((recorded, Holding { lock, ledger }))
-            }
-            Err(failure) => {
-                release(lock).await;
-                Err(failure)
-            }
-        }
+        let (lock, (ledger, journal, summary)) = keep(lock, begun.await).await?;
+        let recorded = Recorded { operation: claim.operation, plan, journal, summary };
+        Ok((recorded, Holding { lock, ledger }))
     }
 
     /// Takes an operation over, to continue it or to roll it back. Waits for the lease of an ended process.
@@ -128,13 +121,8 @@ impl ClusterSession {
             recorded.plan.compiles_as(&recorded.summary.compiled, taking.operation)?;
             Ok((recorded, ledger))
         };
-        match taken.await {
-            Ok((recorded, ledger)) => Ok((recorded, Holding { lock, ledger })),
-            Err(failure) => {
-                release(lock).await;
-                Err(failure)
-            }
-        }
+        let (lock, (recorded, ledger)) = keep(lock, taken.await).await?;
+        Ok((recorded, Holding { lock, ledger }))
     }
 
     async fn lock(&self, taking: &Taking<'_>) -> Result<(LeaseHolder, ClusterLock), Failure> {
@@ -194,6 +182,17 @@ impl Holding {
     pub async fn release<T>(self, outcome: Result<T, Failure>) -> Result<T, Failure> {
         release(self.lock).await;
         outcome
+    }
+}
+
+/// Keeps the operation lease after a success, and releases it after a failure.
+async fn keep<T>(lock: ClusterLock, outcome: Result<T, Failure>) -> Result<(ClusterLock, T), Failure> {
+    match outcome {
+        Ok(done) => Ok((lock, done)),
+        Err(failure) => {
+            release(lock).await;
+            Err(failure)
+        }
     }
 }
 

@@ -97,7 +97,7 @@ struct Shown<'a> {
 /// Runs `dns cutover`.
 pub async fn run(context: &Context, args: &CutoverArgs) -> Result<Outcome, Failure> {
     let given = args.gates.settings();
-    given.resolve()?;
+    let gates = given.resolve()?;
     let goal = args.stage.map_or(Goal::All, Goal::Stage);
     let session = args.run.open(context).await?;
     let Some(path) = &args.plan else {
@@ -115,13 +115,15 @@ pub async fn run(context: &Context, args: &CutoverArgs) -> Result<Outcome, Failu
                 Ok(Outcome::Done)
             }
             Status::RolledBack => Err(rolled_back_before(&begun.operation)),
-            _ => resumed(context, session, &begun.operation, (&given, args.no_gates), goal).await,
+            _ => {
+                let gates = given.or_recorded(&begun.summary.gates, args.no_gates)?;
+                resumed(context, session, &begun.operation, &gates, goal).await
+            }
         };
     }
     context.output.progress(&describe(&context.output, &plan.work));
     context.output.progress(&summary(&plan));
     session.ask(&question(&plan.work, goal))?;
-    let gates = given.resolve()?;
     let session = session.with_gates(gates);
     let command = format!("netsurgeon dns cutover --plan {}", path.display());
     let ran = session.start(plan, &given, (goal, &command)).await?;
@@ -178,26 +180,25 @@ async fn go_on(
     context: &Context,
     (session, key): (ClusterSession, &KeyArgs),
     id: &str,
-    gates: (&GateSettings, bool),
+    (given, no_gates): (&GateSettings, bool),
     goal: Goal,
 ) -> Result<Outcome, Failure> {
     let known = session.read::<Cutover>(id).await?;
     refuse_unknown_stage(&known.plan.work, goal)?;
     let session = key.session(session, &known.plan.work)?;
-    resumed(context, session, id, gates, goal).await
+    let gates = given.or_recorded(&known.summary.gates, no_gates)?;
+    resumed(context, session, id, &gates, goal).await
 }
 
 async fn resumed(
     context: &Context,
     session: CutoverSession,
     id: &str,
-    (given, no_gates): (&GateSettings, bool),
+    gates: &GateSettings,
     goal: Goal,
 ) -> Result<Outcome, Failure> {
-    let recorded = session.read::<Cutover>(id).await?.summary.gates;
-    let gates = given.or_recorded(&recorded, no_gates)?;
     let session = session.with_gates(gates.resolve()?);
-    let ran = session.resume(id, &gates, goal).await?;
+    let ran = session.resume(id, gates, goal).await?;
     conclude(context, &ran)
 }
 

@@ -17,6 +17,7 @@ use super::{Context, Outcome};
 use crate::certs;
 use crate::dns::run::CutoverSession;
 use crate::dns::{Cutover, Name};
+use crate::nameserver::RecordSet;
 use crate::operation::Plan;
 use crate::preflight::dns::read_key;
 use crate::session::{ClusterSession, Failure, Settings, counted, in_words};
@@ -141,7 +142,7 @@ fn rows(output: &Output, work: &Cutover, name: &Name) -> Vec<[String; 7]> {
     kinds.sort_unstable();
     kinds.dedup();
     let row = |kind| {
-        let of = |sets: &[crate::nameserver::RecordSet]| {
+        let of = |sets: &[RecordSet]| {
             sets.iter()
                 .find(|set| set.kind == kind)
                 .map_or_else(|| "-".to_string(), |set| set.data.join(", "))

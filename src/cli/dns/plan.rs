@@ -1,6 +1,5 @@
 //! `netsurgeon dns plan`: which records of which names change, in which stages.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use clap::Args;
 use super::{certificates, describe, summary};
 use crate::cli::api::{KubeArgs, MirrorKubeArgs};
 use crate::cli::file::{Readers, write_file};
-use crate::cli::zone::ZoneArgs;
+use crate::cli::zone::{Probes, ZoneArgs};
 use crate::cli::{Context, Outcome};
 use crate::dns::{PlanOptions, Probing, plan};
 use crate::preflight::dns::{self, Dns};
@@ -88,7 +87,7 @@ pub struct PlanArgs {
 /// Runs the command.
 pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure> {
     let (names, probes) = args.zone.names()?;
-    let options = PlanOptions { probes, ..args.options()? };
+    let options = args.options(probes)?;
     let key = names.check()?;
     let Some(of_mirror) = args.mirror.named(&args.kube) else {
         return Err(Failure::usage("no mirror is given")
@@ -116,7 +115,7 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
 
 impl PlanArgs {
     /// Validates the arguments that need no connection.
-    fn options(&self) -> Result<PlanOptions, Failure> {
+    fn options(&self, probes: Probes) -> Result<PlanOptions, Failure> {
         let is_known =
             |name: &&String| name.as_str() == SHORT_SOAK || forcible().any(|check| check == name.as_str());
         if let Some(name) = self.force.iter().find(|name| !is_known(name)) {
@@ -153,7 +152,7 @@ impl PlanArgs {
             soak: self.soak,
             probe,
             trusted,
-            probes: BTreeMap::new(),
+            probes,
             short_soak,
         })
     }

@@ -6,7 +6,6 @@ mod rfc2136;
 use async_trait::async_trait;
 
 pub use rfc2136::Rfc2136;
-pub(super) use rfc2136::described;
 
 use crate::nameserver::{Kind, RecordSet, SetChange};
 use crate::operation::Fault;

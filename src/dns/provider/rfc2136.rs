@@ -9,7 +9,9 @@ use async_trait::async_trait;
 use tokio::time::{Instant, sleep};
 
 use super::Provider;
-use crate::nameserver::{Key, Kind, NameserverError, RecordSet, Server, SetChange, Soa, canonical};
+use crate::nameserver::{
+    Key, Kind, NameserverError, PORT, RecordSet, Server, SetChange, Soa, canonical, described,
+};
 use crate::operation::Fault;
 use crate::session::{Failure, first_few};
 
@@ -82,7 +84,6 @@ impl Rfc2136 {
 
 /// Returns the port of a server: another port than 53 is only used for the primary, if the plan names it.
 fn primary_port(primary: &Server, address: IpAddr) -> u16 {
-    const PORT: u16 = 53;
     if primary.at().ip() == address { primary.at().port() } else { PORT }
 }
 
@@ -144,12 +145,4 @@ impl Provider for Rfc2136 {
         }
         Ok(None)
     }
-}
-
-/// Describes record sets: `A 192.0.2.10 and AAAA 2001:db8::10`.
-pub(in crate::dns) fn described(sets: &[RecordSet]) -> String {
-    if sets.is_empty() {
-        return "no record".to_string();
-    }
-    sets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }

@@ -23,7 +23,9 @@ use tokio::sync::OnceCell;
 use crate::dns::{Facts, Found, KeyFile};
 use crate::host::resolver::nameservers;
 use crate::kube_api::Cluster;
-use crate::nameserver::{Key, Kind, NameserverError, Record, RecordSet, Server, Soa, canonical, is_name};
+use crate::nameserver::{
+    AT_ONCE, Key, Kind, NameserverError, PORT, Record, RecordSet, Server, Soa, canonical, is_name,
+};
 use crate::preflight::facts::exposed::{Exposed, covers, exposed, is_in};
 use crate::preflight::facts::external_dns::{Controller, annotations, ownership_names};
 use crate::preflight::reading::{Reading, unread};
@@ -46,12 +48,6 @@ pub const CHECKS: &[Check<Dns>] = &[
     shared::gitops::check("a GitOps controller restores the old hosts and annotations"),
     dns_rights::CHECK,
 ];
-
-/// The port of name servers (RFC 1035, section 4.2).
-const PORT: u16 = 53;
-
-/// Number of concurrent queries. Each query needs a connection, and BIND accepts 150 connections (`tcp-clients`).
-const AT_ONCE: usize = 8;
 
 /// The record types that change when a name points to the mirror.
 const LEADING: [Kind; 3] = [Kind::A, Kind::Aaaa, Kind::Cname];

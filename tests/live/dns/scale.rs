@@ -8,7 +8,7 @@ const NAMES: usize = 500;
 const OTHERS: usize = 9_500;
 
 #[tokio::test]
-#[ignore = "takes minutes: for `make soak`"]
+#[ignore = "two minutes, in `make soak`: needs `make rig` and root"]
 async fn five_hundred_names_move_in_one_cutover() {
     let names: Vec<String> = (0..NAMES).map(|number| format!("n{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
