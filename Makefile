@@ -8,10 +8,12 @@ export NETSURGEON_RIG := $(RIG)
 ETCD_VERSION := 3.7.3
 KUBERNETES_VERSIONS := 1.37.2 1.36.3 1.32.2
 EXTERNAL_DNS_VERSION := 0.22.0
+MINISTACK_VERSION := $(shell sed -n 's/^ministack==//p' tests/ministack/requirements.txt)
 
 ETCD := $(addprefix $(RIG)/etcd-$(ETCD_VERSION)/,etcd etcdctl etcdutl)
 CONTROL_PLANES := $(KUBERNETES_VERSIONS:%=$(RIG)/k8s-%/controlplane)
 EXTERNAL_DNS := $(RIG)/external-dns-$(EXTERNAL_DNS_VERSION)/external-dns
+MINISTACK := $(RIG)/ministack-$(MINISTACK_VERSION)/bin/ministack
 GO_BUILD := GOWORK=off go build -trimpath -buildvcs=false
 
 # A pipe fails if any command in it fails.
@@ -87,7 +89,7 @@ fmt: ## format the sources
 fixtures: rig ## create the snapshots in testdata/ again, from real clusters
 	cargo run --locked --example fixtures
 
-rig: $(ETCD) $(CONTROL_PLANES) $(EXTERNAL_DNS) $(RIG)/etcd-debian/etcd $(RIG)/bind9-debian/usr/sbin/named | prerequisites-rig ## build the components that tests run
+rig: $(ETCD) $(CONTROL_PLANES) $(EXTERNAL_DNS) $(MINISTACK) $(RIG)/etcd-debian/etcd $(RIG)/bind9-debian/usr/sbin/named | prerequisites-rig ## build the components that tests run
 
 prerequisites-build prerequisites-rig: prerequisites-%:
 	@tests/prerequisites.sh $*
@@ -116,6 +118,13 @@ $(EXTERNAL_DNS): | prerequisites-rig
 	mkdir -p $(@D)
 	cd tests/externaldns && $(GO_BUILD) -o $@.new .
 	mv $@.new $@
+
+# pip installs what a package needs before the package, so the program appears last.
+$(MINISTACK): tests/ministack/requirements.txt | prerequisites-rig
+	rm -rf $(RIG)/ministack-$(MINISTACK_VERSION)
+	python3 -m venv $(RIG)/ministack-$(MINISTACK_VERSION)
+	$(@D)/pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
 
 # Unpacked, not installed: the package starts a service on port 2379.
 $(RIG)/etcd-debian/etcd: | prerequisites-rig

@@ -15,6 +15,7 @@
 //! operation   survey     plan, step, ledger, executor · the objects of a cluster, and their audit
 //! encryption             decrypts and encrypts stored values with the API server's own encryption configuration
 //! store  kube_api  host  etcd, snapshot file, memory, overlay · the Kubernetes API · this machine
+//! route53                the record sets of hosted zones in Amazon Route 53
 //! nameserver             the records of a zone on its name servers, and whether the servers accept changes
 //! wire        certs      stored formats, lossless edits, bitmap · X.509, parsed and encoded
 //! ip         words       ranges, offsets, first address, old→new map · numbers and times for people
@@ -57,6 +58,7 @@ pub mod operation;
 pub mod preflight;
 pub mod renumber;
 pub mod report;
+pub mod route53;
 pub mod session;
 pub mod store;
 pub mod survey;

@@ -67,7 +67,9 @@ case "${1:-}" in
     build) ;;
     rig)
         packages+=(bind9-libs chromium conntrack iproute2 iptables nftables openssl time)
-        commands+=(chromium conntrack ip iptables nft nsenter openssl setpriv)
+        commands+=(chromium conntrack ip iptables nft nsenter openssl python3 setpriv)
+        # Not needed beside a newer Python than Debian's.
+        python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
         ;;
     *) fail "say \`build\` or \`rig\`" ;;
 esac

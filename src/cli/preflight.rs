@@ -67,8 +67,8 @@ pub struct RenumberArgs {
 /// Check whether the DNS names of a cluster are ready to point to its mirror
 ///
 /// Checks the zone, the permission to update it, the records of its names and their TTLs, other owners of these
-/// records, and what the mirror would answer in their place. Nothing is written: the permission is tested with an
-/// update whose prerequisites no zone can meet. Exit status 3 if a check fails or is unknown, with `--strict` also for
+/// records, and what the mirror would answer in their place. Nothing is written: the permission is tested with a
+/// request that cannot succeed. Exit status 3 if a check fails or is unknown, with `--strict` also for
 /// a warning; otherwise 0. docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -230,13 +230,13 @@ async fn check_mirror(args: &MirrorArgs) -> Result<Vec<CheckResult>, Failure> {
 async fn check_dns(args: &DnsArgs) -> Result<Vec<CheckResult>, Failure> {
     let selection = args.asked.selection(dns::CHECKS)?;
     let (names, _) = args.zone.names()?;
-    let key = names.check()?;
+    names.check()?;
     let of_mirror = async || match args.mirror.named(&args.kube) {
         Some(kube) => Some(kube.connect().await),
         None => None,
     };
     let (cluster, mirror) = tokio::join!(args.kube.connect(), of_mirror());
-    let input = Dns::new(cluster, mirror, names, key).await;
+    let input = Dns::new(cluster, mirror, names).await;
     Ok(preflight::run(dns::CHECKS, &input, &selection).await)
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::dns::Probing;
 use crate::nameserver::canonical;
-use crate::preflight::dns::Names;
+use crate::preflight::dns::{Names, Provider, read_key};
 use crate::session::Failure;
 
 /// Which names will point to the mirror.
@@ -22,6 +22,13 @@ pub(super) struct ZoneArgs {
     /// A file with names, one a line: `NAME`, or `NAME PROBE` with a probe as in `dns plan --probe`; `#` starts a comment
     #[arg(long, value_name = "FILE")]
     names_file: Option<PathBuf>,
+    /// The service that holds the zone. `rfc2136`: name servers that accept dynamic updates; `route53`: Amazon Route 53,
+    /// with the credentials and the profile that the AWS CLI uses
+    #[arg(long, value_name = "PROVIDER", default_value = "rfc2136", value_parser = ["rfc2136", "route53"])]
+    provider: String,
+    /// With `--provider route53`: id of the hosted zone [default: the only one of the account with this name]
+    #[arg(long, value_name = "ID")]
+    hosted_zone: Option<String>,
     /// The server that accepts updates of the zone, with or without a port [default: the primary in its SOA]
     #[arg(long, value_name = "HOST[:PORT]")]
     server: Option<String>,
@@ -49,14 +56,28 @@ impl ZoneArgs {
             name.extend(names);
             probes = of_file;
         }
-        let names = Names {
-            zone: self.zone.clone(),
-            name,
-            server: self.server.clone(),
-            tsig_key_file: self.tsig_key_file.clone(),
-            resolver: self.resolver.clone(),
-        };
+        let provider = self.provider()?;
+        let names = Names { provider, zone: self.zone.clone(), name, resolver: self.resolver.clone() };
         Ok((names, probes))
+    }
+
+    /// Returns the provider, and refuses options of the other one.
+    fn provider(&self) -> Result<Provider, Failure> {
+        let is_route53 = self.provider == "route53";
+        let others = [
+            ("--hosted-zone", self.hosted_zone.is_some() && !is_route53, "route53"),
+            ("--server", self.server.is_some() && is_route53, "rfc2136"),
+            ("--tsig-key-file", self.tsig_key_file.is_some() && is_route53, "rfc2136"),
+        ];
+        if let Some((option, _, of)) = others.iter().find(|(_, is_given, _)| *is_given) {
+            let text = format!("`{option}` belongs to `--provider {of}`");
+            return Err(Failure::usage(text).hint(format!("leave it out, or give `--provider {of}`")));
+        }
+        if is_route53 {
+            return Ok(Provider::Route53(self.hosted_zone.clone()));
+        }
+        let key = self.tsig_key_file.clone().map(|file| read_key(&file).map(|key| (key, file)));
+        Ok(Provider::Rfc2136 { server: self.server.clone(), key: key.transpose()? })
     }
 }
 

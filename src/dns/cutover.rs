@@ -1,13 +1,14 @@
 //! The plan of a cutover: every record set before, at each stage and afterwards. The steps are computed from it alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::mix::share;
+use super::mix::{Split, share};
 use super::probe::Probing;
 use crate::nameserver::{Kind as RecordKind, RecordSet, SetChange};
 use crate::operation::{Action, Effect, Journal, Kind, Stage, State, Step, StepId, Wait, WaitKind, Work};
@@ -20,11 +21,8 @@ pub const KIND: &str = "dns-cutover";
 pub struct Cutover {
     /// Zone of the names.
     pub zone: String,
-    /// The name server that accepts updates of the zone.
-    pub server: SocketAddr,
-    /// The TSIG key that signs updates; `None` if updates are not signed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<KeyFile>,
+    /// The service that holds the zone.
+    pub service: Service,
     /// A resolver that clients use. It must return the new records before a stage ends.
     pub resolver: SocketAddr,
     /// Maximum TTL while the cutover runs, in seconds.
@@ -50,6 +48,60 @@ pub struct Cutover {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+/// The service that holds a zone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "provider", rename_all = "kebab-case")]
+pub enum Service {
+    /// Name servers that accept dynamic updates (RFC 2136).
+    #[serde(rename = "rfc2136")]
+    Rfc2136 {
+        /// The name server that accepts updates of the zone.
+        server: SocketAddr,
+        /// The TSIG key that signs updates; `None` if updates are not signed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<KeyFile>,
+    },
+    /// Amazon Route 53.
+    #[serde(rename = "route53")]
+    Route53 {
+        /// Id of the hosted zone.
+        id: String,
+        /// Whether only the networks (VPCs) of the zone can resolve it.
+        private: bool,
+    },
+}
+
+impl Service {
+    /// Returns the TSIG key that signs updates.
+    pub fn key(&self) -> Option<&KeyFile> {
+        match self {
+            Self::Rfc2136 { key, .. } => key.as_ref(),
+            Self::Route53 { .. } => None,
+        }
+    }
+
+    /// Returns how the service splits clients.
+    pub(super) fn split(&self) -> Split {
+        match self {
+            Self::Rfc2136 { .. } => Split::Addresses,
+            Self::Route53 { .. } => Split::Weights,
+        }
+    }
+}
+
+/// Formats the service: `192.0.2.53:53 (key `mover`)`, or `Route 53, hosted zone Z123 (private)`.
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rfc2136 { server, key: Some(key) } => write!(f, "{server} (key `{}`)", key.name),
+            Self::Rfc2136 { server, key: None } => write!(f, "{server} (unsigned)"),
+            Self::Route53 { id, private } => {
+                write!(f, "Route 53, hosted zone {id}{}", if *private { " (private)" } else { "" })
+            }
+        }
+    }
 }
 
 /// Where the TSIG key is. A plan never contains the key itself.
@@ -188,9 +240,11 @@ impl Name {
         kinds.into_iter().collect()
     }
 
-    /// Returns the share of clients that these record sets send to the mirror, for each set, in percent.
-    pub fn shares_of<'s>(&'s self, sets: &'s [RecordSet]) -> impl Iterator<Item = (&'s RecordSet, Share)> {
-        sets.iter().map(|set| (set, share(set, &self.after)))
+    /// Returns the share of clients that these record sets send to the mirror, by record type, in percent.
+    pub fn shares_of(&self, sets: &[RecordSet]) -> BTreeMap<RecordKind, Share> {
+        let kinds: BTreeSet<RecordKind> = sets.iter().map(|set| set.kind).collect();
+        let share = |kind| share(sets.iter().filter(|set| set.kind == kind), &self.after);
+        kinds.into_iter().map(|kind| (kind, share(kind))).collect()
     }
 }
 
@@ -240,10 +294,17 @@ impl Cutover {
         has_begun.then(|| points.iter().take_while(|point| is_passed(point)).last().copied()).flatten()
     }
 
-    /// Returns the longest TTL before the cutover: caches can keep a record for so long.
+    /// Returns the longest TTL that the cutover lowers: caches can keep a record for so long.
     pub fn longest_ttl(&self) -> Duration {
-        let ttls = self.names.iter().flat_map(|name| &name.before).map(|set| set.ttl);
+        let is_lowered = |set: &&RecordSet| set.lowered(self.ttl) != **set;
+        let ttls = self.names.iter().flat_map(|name| &name.before).filter(is_lowered).map(|set| set.ttl);
         Duration::from_secs(ttls.max().unwrap_or_default().into())
+    }
+
+    /// Returns the longest TTL while the cutover runs. An alias has the TTL of its target, which may be longer than the maximum.
+    pub fn stage_ttl(&self) -> Duration {
+        let sets = self.names.iter().flat_map(|name| name.before.iter().chain(&name.after));
+        Duration::from_secs(sets.map(|set| set.lowered(self.ttl).ttl).max().unwrap_or_default().into())
     }
 
     /// Returns how long the cutover takes, without gates: the old TTLs, then each stage, and the TTL until resolvers return it.
@@ -251,7 +312,7 @@ impl Cutover {
         let caches = if self.has_change(Point::Lowered) { self.longest_ttl() } else { Duration::ZERO };
         let stages = u32::try_from(self.shares.len()).unwrap_or(u32::MAX);
         let caches = caches.saturating_add(Duration::from_secs(self.owner_cache));
-        let stage = Duration::from_secs(self.soak.saturating_add(self.ttl.into()));
+        let stage = Duration::from_secs(self.soak).saturating_add(self.stage_ttl());
         caches.saturating_add(stage.saturating_mul(stages))
     }
 
@@ -261,7 +322,7 @@ impl Cutover {
             Awaited::Owners => Some(Duration::from_secs(self.owner_cache)),
             Awaited::Caches => Some(self.longest_ttl()),
             Awaited::Soak => Some(Duration::from_secs(self.soak)),
-            Awaited::Drained => Some(Duration::from_secs(self.ttl.into())),
+            Awaited::Drained => Some(self.stage_ttl()),
             Awaited::Confirmed | Awaited::Restored => None,
         }
     }

@@ -11,7 +11,9 @@ use tokio::time::{Instant, sleep};
 use super::cutover::{Awaited, Change, Cutover, Name, Point};
 use super::probe::Prober;
 use super::provider::Provider;
-use crate::nameserver::{AT_ONCE, Kind, RecordSet, Server, SetChange, described, have_same_data};
+use crate::nameserver::{
+    AT_ONCE, Answer as Answered, Kind, RecordSet, Server, SetChange, described, is_answer,
+};
 use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Records, State, Wait};
 
 /// Pause between two checks of a wait.
@@ -62,7 +64,7 @@ impl Live<'_> {
     /// Waits until every name server and the resolver return these record sets.
     async fn confirm(&self, names: Vec<(&Name, Vec<RecordSet>)>) -> Result<(), Fault> {
         let started = Instant::now();
-        let limit = Duration::from_secs(self.work.ttl.into()).saturating_add(GRACE);
+        let limit = self.work.stage_ttl().saturating_add(GRACE);
         let mut open = names;
         loop {
             let mut asked = Vec::with_capacity(open.len());
@@ -109,7 +111,8 @@ impl Live<'_> {
     /// records: the next change of the name finds that.
     async fn behind(&self, name: &Name, sets: &[RecordSet]) -> Result<Option<String>, Fault> {
         let kinds = name.kinds();
-        if self.provider.read(&name.name, &kinds).await? != sets {
+        let present = self.provider.read(&name.name, &kinds).await?;
+        if present.iter().collect::<BTreeSet<_>>() != sets.iter().collect() {
             return Ok(None);
         }
         if let Some(reason) = self.provider.behind(&name.name, &kinds, sets).await? {
@@ -117,13 +120,28 @@ impl Live<'_> {
         }
         let at = self.resolver.at();
         Ok(match self.resolver.sets(&name.name, &kinds, true).await {
-            // A resolver counts TTLs down.
-            Ok(found) if have_same_data(&found, sets) => None,
+            Ok(found) if is_answer(&found, &self.with_addresses(sets).await) => None,
             Ok(found) => {
                 Some(format!("the resolver {at} returns `{}` with {}", name.name, described(&found)))
             }
             Err(error) => Some(error.to_string()),
         })
+    }
+
+    /// Returns record sets with the present addresses of their aliases.
+    async fn with_addresses(&self, sets: &[RecordSet]) -> Vec<RecordSet> {
+        let mut found = Vec::with_capacity(sets.len());
+        for set in sets {
+            let Some(target) = set.alias.as_ref().and(set.data.first()) else {
+                found.push(set.clone());
+                continue;
+            };
+            // Without an answer the set has no addresses, and no answer for the name has one of them.
+            let answer = self.resolver.resolve(target, set.kind).await;
+            let of = |answer: Answered| answer.of(set.kind).into_iter().map(str::to_string).collect();
+            found.push(RecordSet { data: answer.map(of).unwrap_or_default(), ..set.clone() });
+        }
+        found
     }
 
     /// Returns the names whose step to a point is done, with their record sets there.
@@ -157,11 +175,10 @@ impl Environment<Change> for Live<'_> {
             Compared::Before => {}
         }
         if let (Some(probe), false) = (&doing.effect.probe, doing.back) {
-            let outcome = self.prober.check(&doing.effect.name, probe).await;
+            let outcome = self.prober.check(&doing.effect.name, probe, &self.resolver).await;
             outcome.map_err(|reason| Fault::Skip(format!("the mirror does not serve it: {reason}")))?;
         }
-        self.provider.replace(&changes).await?;
-        Ok(Applied::NOTHING)
+        Ok(Applied::Made(self.provider.replace(&changes).await?))
     }
 
     async fn observe(&self, doing: &Doing<'_, Change>) -> Result<Observed, Fault> {
@@ -181,6 +198,10 @@ impl Environment<Change> for Live<'_> {
             Awaited::Confirmed => Point::Stage(wait.batch.unwrap_or_default()),
             _ => Point::Lowered,
         };
+        let steps = self.work.names.iter().map(|name| self.work.step(name, point));
+        for made in steps.filter_map(|step| records(&step)?.made) {
+            self.provider.recall(&made);
+        }
         let names = match wait.kind {
             Awaited::Confirmed => self.moved(point, records),
             _ => self.work.names.iter().map(|name| (name, self.work.sets(name, Some(point)))).collect(),

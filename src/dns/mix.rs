@@ -1,25 +1,78 @@
-//! Splits the clients of a name between its old and its new targets. DNS without weights can only list addresses of both: a
-//! client picks one of them. So the reachable shares are the fractions of small numbers.
+//! Splits the clients of a name between its old and its new targets.
+//!
+//! A service with weights has a set of each side, and returns the new one in the requested share of all queries. DNS without
+//! weights can only list addresses of both sides: a client picks one of them. So the reachable shares are the fractions of small
+//! numbers.
 
 use std::collections::BTreeSet;
 
-use crate::nameserver::{Kind, RecordSet};
+use crate::nameserver::{Kind, RecordSet, Weight};
 
-/// Returns the record sets in which at most `percent` of the addresses are new: the largest reachable share. All sets are new at
-/// 100 %.
+/// How a service splits clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Split {
+    /// By the weights of two sets.
+    Weights,
+    /// By the addresses in one set.
+    Addresses,
+}
+
+/// The largest weight.
+const MOST_WEIGHT: usize = 255;
+
+/// Returns the record sets that send at most `percent` of clients to the new targets: the largest reachable share. All sets are
+/// new at 100 %.
 ///
-/// Only addresses of one type can be mixed. A name whose old or new target is another name (CNAME) keeps its old sets until 100
-/// %, and so does a type that only one side has.
-pub(super) fn mix(old: &[RecordSet], new: &[RecordSet], percent: u8) -> Vec<RecordSet> {
+/// Only sets of one type can be split. A type that only one side has changes at 100 %. Without weights, so does a CNAME.
+pub(super) fn mix(old: &[RecordSet], new: &[RecordSet], percent: u8, split: Split) -> Vec<RecordSet> {
     if percent >= 100 {
         return new.to_vec();
     }
     let mixed = |set: &RecordSet| {
         let is_address = matches!(set.kind, Kind::A | Kind::Aaaa);
-        let new = new.iter().find(|new| new.kind == set.kind).filter(|_| is_address);
-        new.map_or_else(|| set.clone(), |new| mix_addresses(set, new, percent))
+        let other = new.iter().find(|new| new.kind == set.kind && new.data != set.data);
+        match (other, split) {
+            (Some(new), Split::Weights) => weigh(set, new, percent),
+            (Some(new), Split::Addresses) if is_address => vec![mix_addresses(set, new, percent)],
+            _ => vec![set.clone()],
+        }
     };
-    old.iter().map(mixed).collect()
+    old.iter().flat_map(mixed).collect()
+}
+
+/// Splits two sets into weighted ones. A weighted set has only one record (Route 53 API, `ResourceRecordSet`, `Weight`), so each
+/// side has a set for each of its records.
+fn weigh(old: &RecordSet, new: &RecordSet, percent: u8) -> Vec<RecordSet> {
+    let count = |set: &RecordSet| set.data.len().max(1);
+    // All sets of a side together get its share.
+    let (of_new, of_old) = weights(
+        usize::from(percent).saturating_mul(count(old)),
+        usize::from(100_u8.saturating_sub(percent)).saturating_mul(count(new)),
+    );
+    let weighted = |set: &RecordSet, side: &str, weight: u8| {
+        let one = |(number, data): (usize, &String)| RecordSet {
+            weight: Some(Weight { id: format!("netsurgeon-{side}-{number}"), weight }),
+            data: vec![data.clone()],
+            ..set.clone()
+        };
+        (1..).zip(&set.data).map(one).collect::<Vec<_>>()
+    };
+    [weighted(new, "mirror", of_new), weighted(old, "old", of_old)].concat()
+}
+
+/// Returns two weights with the ratio of two numbers, as exactly as weights can have it. A weight is at least 1.
+fn weights(one: usize, other: usize) -> (u8, u8) {
+    let largest = one.max(other).max(1);
+    let scaled = |number: usize| {
+        let number = if largest > MOST_WEIGHT {
+            let rounded = number.saturating_mul(MOST_WEIGHT).saturating_add(largest.div_euclid(2));
+            rounded.checked_div(largest).unwrap_or_default()
+        } else {
+            number
+        };
+        u8::try_from(number.max(1)).unwrap_or(u8::MAX)
+    };
+    (scaled(one), scaled(other))
 }
 
 /// Mixes two sets of addresses. Of the combinations with the largest share that does not exceed `percent`, takes the one with
@@ -65,12 +118,19 @@ impl Mixed {
     }
 }
 
-/// Returns the share of clients that a record set sends to new addresses, in percent, rounded down. `new` are the record sets at
-/// 100 %.
-pub(super) fn share(set: &RecordSet, new: &[RecordSet]) -> u8 {
-    let is_new = |data: &&String| new.iter().any(|new| new.kind == set.kind && new.data.contains(*data));
-    let count = set.data.iter().filter(is_new).count().saturating_mul(100);
-    count.checked_div(set.data.len()).and_then(|percent| u8::try_from(percent).ok()).unwrap_or_default()
+/// Returns the share of clients that the record sets of one type send to new targets, in percent, rounded down. `new` are the
+/// record sets at 100 %.
+pub(super) fn share<'s>(sets: impl Iterator<Item = &'s RecordSet>, new: &[RecordSet]) -> u8 {
+    let (mut at_new, mut all) = (0_usize, 0_usize);
+    for set in sets {
+        let is_new = |data: &&String| new.iter().any(|new| new.kind == set.kind && new.data.contains(*data));
+        let weight = set.weight.as_ref().map_or(1, |weight| weight.weight.into());
+        let count = set.data.iter().filter(is_new).count().saturating_mul(100);
+        let percent = count.checked_div(set.data.len()).unwrap_or_default();
+        at_new = at_new.saturating_add(percent.saturating_mul(weight));
+        all = all.saturating_add(weight);
+    }
+    at_new.checked_div(all).and_then(|percent| u8::try_from(percent).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -78,13 +138,13 @@ mod tests {
     use super::*;
 
     fn set(kind: Kind, data: &[&str]) -> RecordSet {
-        RecordSet { name: "www".into(), kind, ttl: 60, data: data.iter().map(ToString::to_string).collect() }
+        RecordSet::new("www", kind, 60, data.iter().map(ToString::to_string).collect())
     }
 
     fn mixed(old: &[&str], new: &[&str], percent: u8) -> (Vec<String>, u8) {
         let (old, new) = ([set(Kind::A, old)], [set(Kind::A, new)]);
-        let mixed = mix(&old, &new, percent);
-        (mixed[0].data.clone(), share(&mixed[0], &new))
+        let mixed = mix(&old, &new, percent, Split::Addresses);
+        (mixed[0].data.clone(), share(mixed.iter(), &new))
     }
 
     #[test]
@@ -109,16 +169,39 @@ mod tests {
 
     #[test]
     fn only_addresses_of_one_type_are_mixed() {
-        let (a, aaaa) = (set(Kind::A, &["o1"]), set(Kind::Aaaa, &["o::1"]));
-        let name = set(Kind::Cname, &["mirror.example.net"]);
-        assert_eq!(mix(std::slice::from_ref(&a), std::slice::from_ref(&name), 50), std::slice::from_ref(&a));
-        assert_eq!(
-            mix(std::slice::from_ref(&name), std::slice::from_ref(&a), 50),
-            std::slice::from_ref(&name)
-        );
-        assert_eq!(mix(std::slice::from_ref(&name), std::slice::from_ref(&a), 100), std::slice::from_ref(&a));
+        let (a, aaaa) = ([set(Kind::A, &["o1"])], set(Kind::Aaaa, &["o::1"]));
+        let name = [set(Kind::Cname, &["mirror.example.net"])];
+        let mix = |old: &[RecordSet], new: &[RecordSet], percent| mix(old, new, percent, Split::Addresses);
+        assert_eq!(mix(&a, &name, 50), a);
+        assert_eq!(mix(&name, &a, 50), name);
+        assert_eq!(mix(&name, &a, 100), a);
         let new = [set(Kind::A, &["n1"])];
-        let both = mix(&[a, aaaa.clone()], &new, 50);
+        let both = mix(&[a[0].clone(), aaaa.clone()], &new, 50);
         assert_eq!(both, [set(Kind::A, &["n1", "o1"]), aaaa], "the mirror has no IPv6 address");
+    }
+
+    #[test]
+    fn weights_reach_every_share() {
+        let (old, new) = ([set(Kind::Cname, &["old"])], [set(Kind::Cname, &["new"])]);
+        for percent in [1, 10, 50, 99] {
+            let mixed = mix(&old, &new, percent, Split::Weights);
+            let weights: Vec<u8> =
+                mixed.iter().filter_map(|set| set.weight.as_ref()).map(|set| set.weight).collect();
+            assert_eq!(weights, [percent, 100 - percent]);
+            assert_eq!(share(mixed.iter(), &new), percent);
+        }
+        // One record in each weighted set: three old addresses and two new ones.
+        let (old3, new2) = ([set(Kind::A, &["o1", "o2", "o3"])], [set(Kind::A, &["n1", "n2"])]);
+        for (percent, weights) in
+            [(10, [30, 30, 180, 180, 180]), (1, [3, 3, 198, 198, 198]), (50, [150, 150, 100, 100, 100])]
+        {
+            let mixed = mix(&old3, &new2, percent, Split::Weights);
+            let found: Vec<u8> = mixed.iter().map(|set| set.weight.as_ref().unwrap().weight).collect();
+            assert_eq!(found, weights);
+            assert_eq!(share(mixed.iter(), &new2), percent);
+        }
+        assert_eq!(mix(&old, &new, 100, Split::Weights), new);
+        assert_eq!(mix(&old, &[set(Kind::A, &["n1"])], 50, Split::Weights), old, "types cannot be mixed");
+        assert_eq!(mix(&old, &old, 50, Split::Weights), old);
     }
 }

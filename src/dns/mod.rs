@@ -25,11 +25,11 @@ mod mix;
 pub mod plan;
 mod probe;
 mod progress;
-pub mod provider;
+mod provider;
 pub mod run;
 mod situation;
 
-pub use cutover::{Awaited, Change, Cutover, KIND, KeyFile, Name, Ownership, Point, Share};
+pub use cutover::{Awaited, Change, Cutover, KIND, KeyFile, Name, Ownership, Point, Service, Share};
 pub use plan::{Facts, Found, PlanOptions, Refusal, plan};
-pub use probe::{Probing, Scheme};
+pub use probe::{Probing, Scheme, addresses};
 pub use situation::{Situation, Standing};

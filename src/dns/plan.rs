@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use super::cutover::{Cutover, KeyFile, Name, Ownership, Share};
+use super::cutover::{Cutover, Name, Ownership, Service, Share};
 use super::external_dns::{HOLDER, owner, with_owner};
 use super::mix::mix;
 use super::probe::{Probing, Scheme};
-use crate::nameserver::{Kind, Record, RecordSet, have_same_data};
+use crate::nameserver::{Alias, Kind, Record, RecordSet, have_same_data};
 use crate::operation::Plan;
+use crate::route53::{ALIAS_TTL, load_balancer_zone};
 use crate::store::Revision;
 
 /// What a plan is made from.
@@ -18,10 +19,8 @@ pub struct Facts {
     pub cluster: String,
     /// The zone.
     pub zone: String,
-    /// The name server that accepts updates.
-    pub server: SocketAddr,
-    /// The TSIG key that signs updates.
-    pub key: Option<KeyFile>,
+    /// The service that holds the zone.
+    pub service: Service,
     /// A resolver that clients use.
     pub resolver: SocketAddr,
     /// The owner that the mirror's ExternalDNS records; `None` without one that records owners in TXT records.
@@ -39,8 +38,8 @@ pub struct Found {
     pub name: String,
     /// Objects that contain the name, as text.
     pub by: Vec<String>,
-    /// Its A, AAAA and CNAME records.
-    pub records: Vec<Record>,
+    /// Its A, AAAA and CNAME record sets.
+    pub sets: Vec<RecordSet>,
     /// Addresses of the mirror's objects with this name, or the names of their load balancers.
     pub targets: BTreeSet<String>,
     /// Whether the name is served over TLS.
@@ -89,8 +88,8 @@ pub enum Refusal {
     ShortSoak {
         /// Duration of a stage, in seconds.
         soak: u64,
-        /// TTL during the cutover, in seconds.
-        ttl: u32,
+        /// Longest TTL during the cutover, in seconds.
+        ttl: u64,
     },
     /// A name cannot be changed.
     #[error("`{name}`: {reason}")]
@@ -124,9 +123,6 @@ pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Plan<Cutover>, Refus
     if !shares.is_sorted_by(|one, next| one < next) || shares.first() == Some(&0) {
         return Err(Refusal::Shares);
     }
-    if u64::from(options.ttl) > options.soak && !options.short_soak {
-        return Err(Refusal::ShortSoak { soak: options.soak, ttl: options.ttl });
-    }
     let names = facts.names.iter().map(|found| name(facts, found, &shares, options));
     let names: Vec<Name> = names.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
     if names.is_empty() {
@@ -152,8 +148,7 @@ pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Plan<Cutover>, Refus
     };
     let work = Cutover {
         zone: facts.zone.clone(),
-        server: facts.server,
-        key: facts.key.clone(),
+        service: facts.service.clone(),
         resolver: facts.resolver,
         ttl: options.ttl,
         soak: options.soak,
@@ -163,6 +158,10 @@ pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Plan<Cutover>, Refus
         shares: kept.iter().filter_map(|stage| shares.get(*stage).copied()).collect(),
         names: names.into_iter().map(pick).collect(),
     };
+    let ttl = work.stage_ttl().as_secs();
+    if ttl > options.soak && !options.short_soak {
+        return Err(Refusal::ShortSoak { soak: options.soak, ttl });
+    }
     Ok(Plan::new(&facts.cluster, Revision(0), work))
 }
 
@@ -174,11 +173,14 @@ fn name(
     options: &PlanOptions,
 ) -> Result<Option<Name>, Refusal> {
     let refused = |reason: &str| Refusal::Name { name: found.name.clone(), reason: reason.to_string() };
-    let before = RecordSet::group(&found.records);
+    let before = found.sets.clone();
     let Some(ttl) = before.iter().map(|set| set.ttl).max() else {
         return Err(refused("it has no A, AAAA or CNAME record"));
     };
-    let after = targets(found, &before, ttl)?;
+    let after = match aliases(facts, found) {
+        Some(after) => after,
+        None => targets(found, &before, ttl)?,
+    };
     if after.iter().any(|set| set.kind == Kind::Cname) && found.name == facts.zone {
         return Err(refused("the name of a zone cannot be a CNAME (RFC 1034, section 3.6.2)"));
     }
@@ -187,7 +189,8 @@ fn name(
     }
     let lowered =
         |sets: &[RecordSet]| -> Vec<RecordSet> { sets.iter().map(|set| set.lowered(options.ttl)).collect() };
-    let stages = shares.iter().map(|share| mix(&lowered(&before), &lowered(&after), *share)).collect();
+    let split = facts.service.split();
+    let stages = shares.iter().map(|share| mix(&lowered(&before), &lowered(&after), *share, split)).collect();
     let probe = options
         .probes
         .get(&found.name)
@@ -214,7 +217,7 @@ fn ownership(found: &Found, after: &[RecordSet], heir: Option<&str>) -> Option<O
     let rest = before.iter().map(|set| map_owners(set, |_| None)).filter(|set| !set.data.is_empty());
     let mut sets: BTreeMap<String, RecordSet> = rest.map(|set| (set.name.clone(), set)).collect();
     for name in after.iter().filter_map(|set| found.heir_names.get(&set.kind)) {
-        let empty = || RecordSet { name: name.clone(), kind: Kind::Txt, ttl, data: Vec::new() };
+        let empty = || RecordSet::new(name, Kind::Txt, ttl, Vec::new());
         let set = sets.entry(name.clone()).or_insert_with(empty);
         set.data.push(with_owner(record, heir));
         set.data.sort();
@@ -237,6 +240,22 @@ fn default_probe(has_tls: bool) -> Probing {
     let scheme = if has_tls { Scheme::Https } else { Scheme::Http };
     let (port, path, at) = (scheme.port(), "/".to_string(), Vec::new());
     Probing { scheme, port, path, status: None, body: None, at }
+}
+
+/// Returns the aliases that point to the mirror, one for each old type of address; `None` if the target is not a load balancer
+/// that Route 53 can be an alias of. A name that is a CNAME stays one.
+fn aliases(facts: &Facts, found: &Found) -> Option<Vec<RecordSet>> {
+    let Service::Route53 { .. } = facts.service else { return None };
+    let (Some(target), 1) = (found.targets.first(), found.targets.len()) else { return None };
+    let zone = load_balancer_zone(target)?;
+    let of = |old: &RecordSet| {
+        let checks_health = old.alias.as_ref().is_some_and(|alias| alias.checks_health);
+        let alias = Some(Alias { zone: zone.to_string(), checks_health });
+        RecordSet { alias, ..RecordSet::new(&found.name, old.kind, ALIAS_TTL, vec![target.clone()]) }
+    };
+    let is_address = |set: &&RecordSet| matches!(set.kind, Kind::A | Kind::Aaaa);
+    let sets: Vec<RecordSet> = found.sets.iter().filter(is_address).map(of).collect();
+    (!sets.is_empty()).then_some(sets)
 }
 
 /// Returns the record sets that point to the mirror. Each has the TTL of the old set of its type, or `ttl`.
@@ -271,11 +290,11 @@ mod tests {
         Record { name: "www.example.com".into(), kind, ttl, data: data.into() }
     }
 
-    fn facts(records: Vec<Record>, targets: &[&str]) -> Facts {
+    fn facts(records: &[Record], targets: &[&str]) -> Facts {
         let found = Found {
             name: "www.example.com".into(),
             by: vec!["Ingress `default/web`".into()],
-            records,
+            sets: RecordSet::group(records),
             targets: targets.iter().map(ToString::to_string).collect(),
             has_tls: true,
             owned: Vec::new(),
@@ -284,8 +303,7 @@ mod tests {
         Facts {
             cluster: "uid".into(),
             zone: "example.com".into(),
-            server: "192.0.2.53:53".parse().unwrap(),
-            key: None,
+            service: Service::Rfc2136 { server: "192.0.2.53:53".parse().unwrap(), key: None },
             resolver: "192.0.2.54:53".parse().unwrap(),
             heir: None,
             owner_cache: 0,
@@ -317,7 +335,7 @@ mod tests {
 
     #[test]
     fn unreachable_shares_are_left_out() {
-        let facts = facts(vec![record(Kind::A, 3600, "192.0.2.1")], &["198.51.100.1"]);
+        let facts = facts(&[record(Kind::A, 3600, "192.0.2.1")], &["198.51.100.1"]);
         let work = planned(&facts, &[1, 10, 50, 100]);
         assert_eq!(work.shares, [50, 100]);
         assert_eq!(
@@ -353,7 +371,7 @@ mod tests {
 
     #[test]
     fn short_ttl_is_not_lowered() {
-        let facts = facts(vec![record(Kind::Cname, 30, "old.example.net")], &["mirror.example.net"]);
+        let facts = facts(&[record(Kind::Cname, 30, "old.example.net")], &["mirror.example.net"]);
         let work = planned(&facts, &[10, 100]);
         assert_eq!(stages(&work), ["return", "share 100", "confirm 100", "soak 100"]);
         let back: Vec<String> = work.way_back().into_iter().map(|stage| stage.name).collect();
@@ -362,12 +380,12 @@ mod tests {
 
     #[test]
     fn every_step_is_the_inverse_of_its_undo_and_starts_where_the_previous_one_ends() {
-        let old = vec![
+        let old = [
             record(Kind::A, 300, "192.0.2.1"),
             record(Kind::A, 300, "192.0.2.2"),
             record(Kind::Aaaa, 300, "2001:db8::1"),
         ];
-        let work = planned(&facts(old, &["198.51.100.1"]), &[10, 33, 50, 100]);
+        let work = planned(&facts(&old, &["198.51.100.1"]), &[10, 33, 50, 100]);
         let name = &work.names[0];
         let mut now = name.before.clone();
         for stage in work.stages() {
@@ -388,18 +406,20 @@ mod tests {
     fn plan_is_refused_with_the_reason() {
         let reason = |facts: &Facts, options: &PlanOptions| plan(facts, options).unwrap_err().to_string();
         let www = || vec![record(Kind::A, 60, "192.0.2.1")];
-        assert!(reason(&facts(www(), &[]), &options(&[])).contains("no object of the mirror"));
-        assert!(reason(&facts(Vec::new(), &["198.51.100.1"]), &options(&[])).contains("no A, AAAA or CNAME"));
-        assert!(reason(&facts(www(), &["192.0.2.1"]), &options(&[])).contains("point to the mirror already"));
+        assert!(reason(&facts(&www(), &[]), &options(&[])).contains("no object of the mirror"));
+        assert!(reason(&facts(&[], &["198.51.100.1"]), &options(&[])).contains("no A, AAAA or CNAME"));
         assert!(
-            reason(&facts(www(), &["a.example.net", "b.example.net"]), &options(&[]))
+            reason(&facts(&www(), &["192.0.2.1"]), &options(&[])).contains("point to the mirror already")
+        );
+        assert!(
+            reason(&facts(&www(), &["a.example.net", "b.example.net"]), &options(&[]))
                 .contains("only one CNAME")
         );
-        assert!(reason(&facts(www(), &["a.example.net", "198.51.100.1"]), &options(&[])).contains("both"));
-        let mut apex = facts(www(), &["a.example.net"]);
+        assert!(reason(&facts(&www(), &["a.example.net", "198.51.100.1"]), &options(&[])).contains("both"));
+        let mut apex = facts(&www(), &["a.example.net"]);
         apex.names[0].name = "example.com".into();
         assert!(reason(&apex, &options(&[])).contains("cannot be a CNAME"));
-        let good = facts(www(), &["198.51.100.1"]);
+        let good = facts(&www(), &["198.51.100.1"]);
         assert_eq!(plan(&good, &options(&[50, 10])).unwrap_err(), Refusal::Shares);
         let short = PlanOptions { soak: 30, ..options(&[]) };
         assert_eq!(plan(&good, &short).unwrap_err(), Refusal::ShortSoak { soak: 30, ttl: 60 });

@@ -2,6 +2,7 @@
 //! not asked, because it still points to the old cluster.
 
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
 use crate::certs::Certificate;
+use crate::nameserver::Server;
 
 /// Timeout of one attempt.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -135,18 +137,20 @@ impl Prober {
         Ok(Self { connector: TlsConnector::from(Arc::new(config)) })
     }
 
-    /// Checks that every address of the mirror serves a name. Fails with the reason.
-    pub async fn check(&self, name: &str, probing: &Probing) -> Result<(), String> {
+    /// Checks that every address of the mirror serves a name. `resolver` resolves the names of load balancers. Fails with the
+    /// reason.
+    pub async fn check(&self, name: &str, probing: &Probing, resolver: &Server) -> Result<(), String> {
         if probing.at.is_empty() {
             return Err("the mirror has no address for it".to_string());
         }
         for at in &probing.at {
-            self.retried(name, probing, at).await.map_err(|reason| format!("{at} ({probing}): {reason}"))?;
+            let outcome = self.retried(name, probing, (at, resolver)).await;
+            outcome.map_err(|reason| format!("{at} ({probing}): {reason}"))?;
         }
         Ok(())
     }
 
-    async fn retried(&self, name: &str, probing: &Probing, at: &str) -> Result<(), String> {
+    async fn retried(&self, name: &str, probing: &Probing, at: (&str, &Server)) -> Result<(), String> {
         let mut attempt = 1_u32;
         loop {
             let outcome = timeout(LIMIT, self.once(name, probing, at)).await;
@@ -160,11 +164,18 @@ impl Prober {
         }
     }
 
-    async fn once(&self, name: &str, probing: &Probing, at: &str) -> Result<(), String> {
+    async fn once(
+        &self,
+        name: &str,
+        probing: &Probing,
+        (at, resolver): (&str, &Server),
+    ) -> Result<(), String> {
         // Clients send a host name that a wildcard covers, not the asterisk.
         let host = name.strip_prefix('*').map(|rest| format!("netsurgeon-probe{rest}"));
         let host = host.as_deref().unwrap_or(name);
-        let stream = TcpStream::connect((at, probing.port)).await.map_err(|error| error.to_string())?;
+        let at = addresses(at, resolver).await?.into_iter();
+        let at: Vec<SocketAddr> = at.map(|address| SocketAddr::new(address, probing.port)).collect();
+        let stream = TcpStream::connect(at.as_slice()).await.map_err(|error| error.to_string())?;
         match probing.scheme {
             Scheme::Tcp => Ok(()),
             Scheme::Http => ask(stream, host, probing).await,
@@ -182,6 +193,15 @@ impl Prober {
             }
         }
     }
+}
+
+/// Returns the addresses of a load balancer. `at`: its address or its name, which the resolver resolves.
+pub async fn addresses(at: &str, resolver: &Server) -> Result<Vec<IpAddr>, String> {
+    if let Ok(address) = at.parse() {
+        return Ok(vec![address]);
+    }
+    let found = resolver.addresses(at).await.map_err(|error| error.to_string())?;
+    if found.is_empty() { Err(format!("the resolver finds no address for `{at}`")) } else { Ok(found) }
 }
 
 /// Sends one request, and checks the answer.

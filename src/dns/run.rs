@@ -1,6 +1,7 @@
 //! Runs a cutover, for the commands `dns cutover`, `dns rollback` and `operation resume`: takes the operation lease, continues
 //! where the journal ends, and reports the result.
 
+use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
@@ -12,9 +13,9 @@ use super::live::Live;
 use super::plan::Refusal;
 use super::probe::Prober;
 use super::progress::Tally;
-use super::provider::Rfc2136;
+use super::provider::{self, Provider};
 use super::situation::Situation;
-use crate::nameserver::{AT_ONCE, Key, NameserverError, RecordSet, Server, described};
+use crate::nameserver::{AT_ONCE, Key, RecordSet, Server, described};
 use crate::operation::{self, Listed, OperationError, Plan, Report, Status, Stuck};
 use crate::session::gates::{GateSettings, Gates};
 use crate::session::progress::SharedProgress;
@@ -110,7 +111,7 @@ impl CutoverSession {
         let (mut recorded, holding) = self.begin(plan, gates.record()?, (&purpose, command)).await?;
         self.voice.progress(&format!("operation {}", recorded.operation));
         gates.report(&self.voice, &recorded.summary.gates);
-        let outcome = self.forward(&mut recorded, &holding, &provider, goal).await;
+        let outcome = self.forward(&mut recorded, &holding, provider.as_ref(), goal).await;
         let report = holding.release(outcome).await?;
         Ok(Ran { recorded, report })
     }
@@ -127,11 +128,11 @@ impl CutoverSession {
         let resumed = async {
             refuse_ended(operation, &recorded.summary)?;
             if recorded.journal.is_being_undone() {
-                return self.back(&mut recorded, &holding, &provider).await;
+                return self.back(&mut recorded, &holding, provider.as_ref()).await;
             }
             gates.report(&self.voice, &recorded.summary.gates);
             holding.set_gates(&mut recorded, &gates.record()?).await?;
-            self.forward(&mut recorded, &holding, &provider, goal).await
+            self.forward(&mut recorded, &holding, provider.as_ref(), goal).await
         };
         let outcome = resumed.await;
         let report = holding.release(outcome).await?;
@@ -145,29 +146,27 @@ impl CutoverSession {
         let command = format!("netsurgeon dns rollback {operation}");
         let taking = Taking { operation, purpose: "roll the cutover back", command: &command };
         let (mut recorded, holding) = self.take(&taking).await?;
-        let outcome = self.back(&mut recorded, &holding, &provider).await;
+        let outcome = self.back(&mut recorded, &holding, provider.as_ref()).await;
         let report = holding.release(outcome).await?;
         Ok(Ran { recorded, report })
     }
 
     /// Returns the provider of the zone, after it was checked.
-    async fn provider(&self, work: &Cutover) -> Result<Rfc2136, Failure> {
-        if let (Some(planned), None) = (&work.key, &self.key) {
+    async fn provider(&self, work: &Cutover) -> Result<Box<dyn Provider>, Failure> {
+        if let (Some(planned), None) = (work.service.key(), &self.key) {
             let name = &planned.name;
             return Err(Failure::refused(format!("the plan signs updates with the key `{name}`"))
                 .hint("give its file: `--tsig-key-file FILE`"));
         }
-        let resolver = Server::new(work.resolver, None);
-        let provider = Rfc2136::open(&work.zone, work.server, self.key.clone(), &resolver).await?;
-        provider.check().await?;
-        Ok(provider)
+        // Boxed: the requests of an SDK are large.
+        Box::pin(provider::open(work, self.key.clone())).await
     }
 
     async fn forward(
         &self,
         recorded: &mut Recorded<Cutover>,
         holding: &Holding,
-        provider: &Rfc2136,
+        provider: &dyn Provider,
         goal: Goal,
     ) -> Result<Report, Failure> {
         let next = Situation::of(recorded, false).next_stage;
@@ -195,7 +194,7 @@ impl CutoverSession {
         &self,
         recorded: &mut Recorded<Cutover>,
         holding: &Holding,
-        provider: &Rfc2136,
+        provider: &dyn Provider,
     ) -> Result<Report, Failure> {
         let arrival = self.carry(recorded, holding, provider, Heading::Back).await?;
         let Arrival::There(report) = arrival else { return Ok(Report::default()) };
@@ -208,7 +207,7 @@ impl CutoverSession {
         &self,
         recorded: &mut Recorded<Cutover>,
         holding: &Holding,
-        provider: &Rfc2136,
+        provider: &dyn Provider,
         heading: Heading,
     ) -> Result<Arrival, Failure> {
         let work = recorded.plan.work.clone();
@@ -283,26 +282,30 @@ pub struct Seen {
 
 /// Queries every name of a cutover, in the order of the plan.
 pub async fn look(work: &Cutover, situation: &Situation) -> Vec<Seen> {
-    let (server, resolver) = (Server::new(work.server, None), Server::new(work.resolver, None));
+    let (provider, resolver) = (provider::reader(work).await, Server::new(work.resolver, None));
+    let provider = provider.as_deref().map_err(|failure| failure.error.to_string());
     let mut asked = Vec::with_capacity(work.names.len());
     for (name, standing) in work.names.iter().zip(&situation.names) {
-        asked.push(seen(name, &standing.expected, &server, &resolver));
+        asked.push(seen(name, &standing.expected, provider.clone(), &resolver));
     }
     stream::iter(asked).buffered(AT_ONCE).collect().await
 }
 
-async fn seen(name: &Name, expected: &[RecordSet], server: &Server, resolver: &Server) -> Seen {
+async fn seen(
+    name: &Name,
+    expected: &[RecordSet],
+    provider: Result<&dyn Provider, String>,
+    resolver: &Server,
+) -> Seen {
     let kinds = name.kinds();
-    let (at_server, at_resolver) =
-        tokio::join!(server.sets(&name.name, &kinds, false), resolver.sets(&name.name, &kinds, true));
-    let text = |sets: &Result<Vec<RecordSet>, NameserverError>| match sets {
-        Ok(sets) => described(sets),
-        Err(error) => error.to_string(),
-    };
+    let read = async { provider?.read(&name.name, &kinds).await.map_err(|fault| fault.to_string()) };
+    let (at_server, at_resolver) = tokio::join!(read, resolver.sets(&name.name, &kinds, true));
     let difference = match &at_server {
-        Ok(sets) if sets == expected => None,
+        Ok(sets) if sets.iter().collect::<BTreeSet<_>>() == expected.iter().collect() => None,
         Ok(_) => Some(format!("expected {}", described(expected))),
-        Err(_) => Some("the name server does not answer".to_string()),
+        Err(_) => Some("the provider of the zone does not answer".to_string()),
     };
-    Seen { server: text(&at_server), resolver: text(&at_resolver), difference }
+    let server = at_server.map_or_else(|error| error, |sets| described(&sets));
+    let resolver = at_resolver.map_or_else(|error| error.to_string(), |sets| described(&sets));
+    Seen { server, resolver, difference }
 }

@@ -46,7 +46,7 @@ impl Standing {
         let reached = work.reached(name, journal);
         let expected = work.sets(name, reached);
         // A type that only the mirror has gets its clients with the last stage.
-        let shares = name.shares_of(&expected).map(|(set, share)| (set.kind, share)).collect();
+        let shares = name.shares_of(&expected);
         let error =
             |point: &Point| journal.find(&work.step(name, *point)).and_then(|record| record.error.clone());
         let skipped = work.points().iter().rev().find_map(error);

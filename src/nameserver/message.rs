@@ -205,11 +205,9 @@ mod tests {
 
     #[test]
     fn replacement_deletes_every_old_set_before_it_adds_new_ones() {
-        let set = |kind, data: &[&str]| RecordSet {
-            name: "www.example.com".into(),
-            kind,
-            ttl: 60,
-            data: data.iter().map(ToString::to_string).collect(),
+        let set = |kind, data: &[&str]| {
+            let data = data.iter().map(ToString::to_string).collect();
+            RecordSet::new("www.example.com", kind, 60, data)
         };
         let old = [set(Kind::Cname, &["old.example.net"])];
         let new = [set(Kind::A, &["192.0.2.1", "192.0.2.2"]), set(Kind::Txt, &["heritage=external-dns"])];

@@ -1,7 +1,7 @@
 //! Sends requests to one name server over TCP. Every server supports TCP (RFC 7766), answers are complete, and an attacker cannot
 //! forge answers by guessing ids.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use hickory_proto::op::{Message, ResponseCode};
@@ -60,6 +60,16 @@ impl Server {
     /// Queries the records of a name with recursion, from a resolver.
     pub async fn resolve(&self, name: &str, kind: Kind) -> Result<Answer> {
         self.look(name, kind, true).await
+    }
+
+    /// Resolves a host to its addresses, from a resolver. IPv4 addresses come first.
+    pub async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>> {
+        let mut found = Vec::new();
+        for kind in [Kind::A, Kind::Aaaa] {
+            let answer = self.resolve(host, kind).await?;
+            found.extend(answer.of(kind).into_iter().filter_map(|text| text.parse::<IpAddr>().ok()));
+        }
+        Ok(found)
     }
 
     async fn look(&self, name: &str, kind: Kind, recursive: bool) -> Result<Answer> {

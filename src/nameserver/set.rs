@@ -1,12 +1,14 @@
-//! Record sets: all records of one type at a name. DNS changes, caches and compares them as a whole (RFC 2181, section 5).
+//! Record sets: all records of one type at a name. DNS changes, caches and compares them as a whole (RFC 2181, section 5). A DNS
+//! service with weights has several sets of one type at a name, and returns one of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, Record};
+use super::{Kind, Record, canonical};
 
 /// All records of one type at a name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -20,15 +22,44 @@ pub struct RecordSet {
     pub ttl: u32,
     /// Data of each record, as in [`Record::data`], sorted.
     pub data: Vec<String>,
+    /// The weight of the set, if the service has several sets of this type and name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<Weight>,
+    /// Set if the service returns the addresses of another name, which is the only data. Such a set has no TTL of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<Alias>,
+}
+
+/// The weight of a record set (Route 53: weighted routing).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Weight {
+    /// The identifier of the set: unique among the sets of one type and name.
+    pub id: String,
+    /// The set is returned in `weight` of all queries, divided by the sum of all weights.
+    pub weight: u8,
+}
+
+/// How a record set is an alias of another name (Route 53: alias records).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Alias {
+    /// Id of the hosted zone that contains the other name.
+    pub zone: String,
+    /// Whether the set is only returned while the other name is healthy.
+    pub checks_health: bool,
 }
 
 impl RecordSet {
+    /// Returns a record set without a weight. `data` must be sorted.
+    pub fn new(name: impl Into<String>, kind: Kind, ttl: u32, data: Vec<String>) -> Self {
+        Self { name: name.into(), kind, ttl, data, weight: None, alias: None }
+    }
+
     /// Groups records into sets, ordered by name and type. The TTL of a set is the shortest TTL of its records: a cache counts a
     /// TTL down (RFC 2181, section 5.2).
     pub fn group<'r>(records: impl IntoIterator<Item = &'r Record>) -> Vec<Self> {
         let mut sets: BTreeMap<(&str, Kind), Self> = BTreeMap::new();
         for Record { name, kind, ttl, data } in records {
-            let empty = || Self { name: name.clone(), kind: *kind, ttl: *ttl, data: Vec::new() };
+            let empty = || Self::new(name, *kind, *ttl, Vec::new());
             let set = sets.entry((name, *kind)).or_insert_with(empty);
             set.ttl = set.ttl.min(*ttl);
             set.data.push(data.clone());
@@ -40,9 +71,22 @@ impl RecordSet {
         sets.into_values().map(sorted).collect()
     }
 
-    /// Returns whether two sets have the same records, whatever their TTLs.
+    /// Returns whether two sets are equal, whatever their TTLs.
     pub fn has_data_of(&self, other: &Self) -> bool {
-        (&self.name, self.kind, &self.data) == (&other.name, other.kind, &other.data)
+        let plain = |set: &Self| Self { ttl: 0, data: set.plain_data(), ..set.clone() };
+        plain(self) == plain(other)
+    }
+
+    /// Returns the data in the format of a name server's answer. A service can keep addresses and names in other formats.
+    fn plain_data(&self) -> Vec<String> {
+        let plain = |data: &String| match self.kind {
+            Kind::A | Kind::Aaaa => data.parse::<IpAddr>().map_or_else(|_| data.clone(), |at| at.to_string()),
+            Kind::Cname => canonical(data),
+            _ => data.clone(),
+        };
+        let mut data: Vec<String> = self.data.iter().map(plain).collect();
+        data.sort();
+        data
     }
 
     /// Returns the set with another TTL.
@@ -51,21 +95,53 @@ impl RecordSet {
         Self { ttl, ..self.clone() }
     }
 
-    /// Returns the set with a TTL of at most `most`.
+    /// Returns the set with a TTL of at most `most`. An alias has the TTL of the other name.
     #[must_use]
     pub fn lowered(&self, most: u32) -> Self {
-        self.with_ttl(self.ttl.min(most))
+        if self.alias.is_some() { self.clone() } else { self.with_ttl(self.ttl.min(most)) }
+    }
+
+    /// Returns whether the service can return the set: its weight is not 0.
+    pub fn is_returned(&self) -> bool {
+        self.weight.as_ref().is_none_or(|weight| weight.weight > 0)
+    }
+
+    /// Returns the id of the set among those of its type and name.
+    fn id(&self) -> Option<&str> {
+        self.weight.as_ref().map(|weight| weight.id.as_str())
     }
 }
 
-/// Formats the set without its name: `A 192.0.2.10, 192.0.2.11`.
+/// Formats the set without its name: `A 192.0.2.10, 192.0.2.11`, or `A alias of lb.example.net (weight 90)`.
 impl fmt::Display for RecordSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind, self.data.join(", "))
+        let alias = if self.alias.is_some() { "alias of " } else { "" };
+        write!(f, "{} {alias}{}", self.kind, self.data.join(", "))?;
+        match &self.weight {
+            Some(Weight { weight, .. }) => write!(f, " (weight {weight})"),
+            None => Ok(()),
+        }
     }
 }
 
-/// Returns whether two lists of sets have the same records, whatever their TTLs.
+/// Returns whether an answer contains these sets. Of several sets with weights an answer contains one, and of an alias some
+/// addresses of the other name (its data).
+pub fn is_answer(answer: &[RecordSet], sets: &[RecordSet]) -> bool {
+    let kinds: BTreeSet<Kind> = answer.iter().chain(sets).map(|set| set.kind).collect();
+    kinds.into_iter().all(|kind| {
+        let mut possible = sets.iter().filter(|set| set.kind == kind && set.is_returned()).peekable();
+        match answer.iter().find(|set| set.kind == kind) {
+            // The other name of an alias may have no address of this type.
+            None => possible.all(|set| set.alias.is_some()),
+            Some(found) => possible.any(|set| match set.alias {
+                Some(_) => found.data.iter().any(|data| set.data.contains(data)),
+                None => found.data == set.plain_data(),
+            }),
+        }
+    })
+}
+
+/// Returns whether two lists of sets are equal, whatever their TTLs.
 pub fn have_same_data(one: &[RecordSet], other: &[RecordSet]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.has_data_of(other))
 }
@@ -92,8 +168,8 @@ pub struct SetChange {
 impl SetChange {
     /// Returns the changes from some sets to others. Sets that stay the same are not included.
     pub fn between(from: &[RecordSet], to: &[RecordSet]) -> Vec<Self> {
-        let key = |set: &RecordSet| (set.name.clone(), set.kind);
-        let mut both: BTreeMap<(String, Kind), Self> = BTreeMap::new();
+        let key = |set: &RecordSet| (set.name.clone(), set.kind, set.id().map(str::to_string));
+        let mut both: BTreeMap<(String, Kind, Option<String>), Self> = BTreeMap::new();
         for set in from {
             both.insert(key(set), Self { from: Some(set.clone()), to: None });
         }
@@ -173,8 +249,7 @@ mod tests {
 
     #[test]
     fn only_sets_that_differ_are_changed() {
-        let set =
-            |kind, ttl, data: &str| RecordSet { name: "www".into(), kind, ttl, data: vec![data.into()] };
+        let set = |kind, ttl, data: &str| RecordSet::new("www", kind, ttl, vec![data.into()]);
         let (old, new) = (set(Kind::A, 60, "192.0.2.1"), set(Kind::A, 60, "192.0.2.2"));
         let both = set(Kind::Aaaa, 60, "2001:db8::1");
         let changes = SetChange::between(&[old.clone(), both.clone()], &[new.clone(), both.clone()]);
@@ -186,9 +261,33 @@ mod tests {
     }
 
     #[test]
+    fn answer_has_one_of_the_weighted_sets() {
+        let set = |data: &[&str]| {
+            RecordSet::new("www", Kind::A, 60, data.iter().map(ToString::to_string).collect())
+        };
+        let weighted = |id: &str, weight, data: &str| RecordSet {
+            weight: Some(Weight { id: id.into(), weight }),
+            ..set(&[data])
+        };
+        let both = [weighted("old", 90, "192.0.2.1"), weighted("new", 10, "192.0.2.2")];
+        assert!(is_answer(&[set(&["192.0.2.1"])], &both) && is_answer(&[set(&["192.0.2.2"])], &both));
+        assert!(!is_answer(&[set(&["192.0.2.3"])], &both) && !is_answer(&[], &both));
+        assert!(!is_answer(&[set(&["192.0.2.1"])], &[weighted("old", 0, "192.0.2.1")]));
+        assert!(!is_answer(&[set(&["192.0.2.1"])], &[set(&["192.0.2.1", "192.0.2.2"])]));
+        let of = |kind, data: &str| [RecordSet::new("www", kind, 60, vec![data.into()])];
+        assert!(is_answer(&of(Kind::Aaaa, "2001:db8::1"), &of(Kind::Aaaa, "2001:DB8:0::1")));
+        assert!(is_answer(&of(Kind::Cname, "lb.example.net"), &of(Kind::Cname, "LB.example.net.")));
+        let alias = Alias { zone: "Z1".into(), checks_health: false };
+        let alias = [RecordSet { alias: Some(alias), ..set(&["192.0.2.1", "192.0.2.2"]) }];
+        assert!(is_answer(&[set(&["192.0.2.2"])], &alias) && is_answer(&[], &alias));
+        assert_eq!(SetChange::between(&[set(&["192.0.2.1"])], &both).len(), 3);
+        assert_eq!(both[0].to_string(), "A 192.0.2.1 (weight 90)");
+    }
+
+    #[test]
     fn set_is_read_back_from_json() {
         for kind in [Kind::A, Kind::Aaaa, Kind::Cname, Kind::Ns, Kind::Soa, Kind::Txt, Kind::Other(33)] {
-            let set = RecordSet { name: "www".into(), kind, ttl: 60, data: vec!["x".into()] };
+            let set = RecordSet::new("www", kind, 60, vec!["x".into()]);
             let json = serde_json::to_string(&set).unwrap();
             assert_eq!(serde_json::from_str::<RecordSet>(&json).unwrap(), set, "{json}");
         }

@@ -44,14 +44,12 @@ fn head(html: &mut Html, recorded: &Recorded<Cutover>, situation: &Situation) {
     let (status, work) = (situation.status, &plan.work);
     html.head(&summary.kind, &recorded.operation, (class(status), status.name()), &situation.progress());
     let listed: Vec<String> = work.shares.iter().map(|share| format!("{share} %")).collect();
-    let key = work.key.as_ref().map_or_else(|| "none".to_string(), |key| code(&key.name));
     html.facts([
         ("Zone", code(&work.zone)),
-        ("Name server", code(&work.server.to_string())),
-        ("TSIG key", key),
+        ("Provider", prose(&work.service.to_string())),
         ("Resolver", code(&work.resolver.to_string())),
         ("Stages", listed.join(", ")),
-        ("Duration of a stage", format!("{} s, TTL at most {} s", work.soak, work.ttl)),
+        ("Duration of a stage", format!("{} s, TTL at most {} s", work.soak, work.stage_ttl().as_secs())),
         ("Started by", esc(summary.holder.as_deref().unwrap_or("not known")).to_string()),
         ("Started", moment(summary.started)),
         ("Ended", summary.ended.map_or_else(|| "not yet".to_string(), moment)),
@@ -97,7 +95,7 @@ fn history(recorded: &Recorded<Cutover>) -> Vec<(i64, f64)> {
 /// Returns the share of a name at a point: the smallest of its record types.
 fn share(work: &Cutover, name: &Name, at: Option<Point>) -> Share {
     let sets = work.sets(name, at);
-    name.shares_of(&sets).map(|(_, share)| share).min().unwrap_or_default()
+    name.shares_of(&sets).into_values().min().unwrap_or_default()
 }
 
 fn shares(html: &mut Html, recorded: &Recorded<Cutover>) {

@@ -36,6 +36,7 @@ pub mod programs;
 pub mod proxy;
 pub mod relay;
 pub mod report;
+pub mod route53;
 pub mod run;
 pub mod static_pods;
 pub mod visitor;

@@ -9,6 +9,9 @@ pub const ETCD_VERSION: &str = "3.7.3";
 /// The version of ExternalDNS that `make rig` builds.
 pub const EXTERNAL_DNS_VERSION: &str = "0.22.0";
 
+/// The version of MiniStack that `make rig` installs.
+pub const MINISTACK_VERSION: &str = "1.5.33";
+
 /// Returns the folder of the built programs.
 pub fn folder() -> PathBuf {
     match std::env::var_os("NETSURGEON_RIG") {
@@ -46,4 +49,9 @@ pub fn bind() -> (PathBuf, String) {
 /// Returns ExternalDNS, as `make rig` builds it.
 pub fn external_dns() -> PathBuf {
     built(&format!("external-dns-{EXTERNAL_DNS_VERSION}/external-dns"))
+}
+
+/// Returns MiniStack, as `make rig` installs it.
+pub fn ministack() -> PathBuf {
+    built(&format!("ministack-{MINISTACK_VERSION}/bin/ministack"))
 }

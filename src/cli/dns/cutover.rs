@@ -244,7 +244,7 @@ async fn undo(
     context.output.progress(&format!(
         "{}; the rollback waits {} s until caches have dropped the mirror",
         Situation::of(&known, false).progress(),
-        work.ttl
+        work.stage_ttl().as_secs()
     ));
     session.ask(&format!("Roll `{id}` back?"))?;
     let ran = session.roll_back(id).await?;

@@ -16,7 +16,7 @@ use super::output::{Output, Tone, table};
 use super::{Context, Outcome};
 use crate::certs;
 use crate::dns::run::CutoverSession;
-use crate::dns::{Cutover, Name};
+use crate::dns::{Cutover, Name, Service};
 use crate::nameserver::RecordSet;
 use crate::operation::Plan;
 use crate::preflight::dns::read_key;
@@ -94,11 +94,11 @@ impl RunArgs {
 impl KeyArgs {
     /// Returns the session that runs this cutover, with its key and its trusted certificates.
     fn session(&self, session: ClusterSession, work: &Cutover) -> Result<CutoverSession, Failure> {
-        let planned = work.key.as_ref().map(|key| key.file.as_path());
+        let planned = work.service.key().map(|key| key.file.as_path());
         let file = self.tsig_key_file.as_deref().or(planned);
         let key = file.map(|file| read_key(file).map_err(|failure| another_file(failure, self, file)));
         let key = key.transpose()?;
-        if let (Some(planned), Some(key)) = (&work.key, &key)
+        if let (Some(planned), Some(key)) = (work.service.key(), &key)
             && planned.name != key.name()
         {
             let (planned, given) = (&planned.name, key.name());
@@ -149,14 +149,15 @@ fn rows(output: &Output, work: &Cutover, name: &Name) -> Vec<[String; 7]> {
         };
         let mut shares: Vec<String> = Vec::new();
         for sets in &name.stages {
-            let share = name.shares_of(sets).find(|(set, _)| set.kind == kind).map_or(0, |(_, share)| share);
-            let share = share.to_string();
+            let share = name.shares_of(sets).get(&kind).copied().unwrap_or_default().to_string();
             if shares.last() != Some(&share) {
                 shares.push(share);
             }
         }
-        let ttl = name.before.iter().chain(&name.after).find(|set| set.kind == kind).map_or(0, |set| set.ttl);
-        let lowered = if ttl > work.ttl { format!("{ttl} -> {}", work.ttl) } else { ttl.to_string() };
+        let set = name.before.iter().chain(&name.after).find(|set| set.kind == kind);
+        let (ttl, while_it_runs) = set.map_or((0, 0), |set| (set.ttl, set.lowered(work.ttl).ttl));
+        let lowered =
+            if ttl == while_it_runs { ttl.to_string() } else { format!("{ttl} -> {while_it_runs}") };
         [
             name.name.clone(),
             kind.to_string(),
@@ -173,14 +174,13 @@ fn rows(output: &Output, work: &Cutover, name: &Name) -> Vec<[String; 7]> {
 /// Returns what the cutover does, and how long it takes.
 fn summary(plan: &Plan<Cutover>) -> String {
     let work = &plan.work;
-    let key = work.key.as_ref().map_or_else(|| "unsigned".to_string(), |key| format!("key `{}`", key.name));
     let shares: Vec<String> = work.shares.iter().map(ToString::to_string).collect();
     let stages = counted(work.shares.len(), "stage", "stages");
     let mut lines = vec![
         format!(
-            "zone {} at {} ({key}): {} in {stages} ({} %)",
+            "zone {} at {}: {} in {stages} ({} %)",
             work.zone,
-            work.server,
+            work.service,
             counted(work.names.len(), "name changes", "names change"),
             shares.join(", ")
         ),
@@ -199,7 +199,7 @@ fn summary(plan: &Plan<Cutover>) -> String {
             "{names} to ExternalDNS: netsurgeon becomes the owner during the cutover, {after}"
         ));
     }
-    if work.shares.iter().any(|share| *share < 100) {
+    if work.shares.iter().any(|share| *share < 100) && matches!(work.service, Service::Rfc2136 { .. }) {
         lines.push(
             "a share is the share of addresses in the answer: it is exact only for clients that choose one at random".to_string(),
         );

@@ -33,9 +33,9 @@ const STRICT: [&str; 2] = ["zone-share", "external-dns"];
 /// of the same names on the mirror. Runs the checks of `preflight dns`, and refuses to plan if one fails. Nothing is
 /// written.
 ///
-/// A name server has no weights: with one old and one new address in the answer, half of the clients use the new one.
-/// The plan takes the largest share that the addresses allow and that does not exceed the requested one. A name that
-/// is a CNAME changes with the last stage.
+/// Route 53 has weights. A name server has none: with one old and one new address in the answer, half of the clients
+/// use the new one. There the plan takes the largest share that the addresses allow and that does not exceed the
+/// requested one, and a name that is a CNAME changes with the last stage.
 ///
 /// With `--save`, or `-o json`, the plan is a file with a digest: review it, keep it, approve it.
 #[derive(Debug, Args)]
@@ -45,6 +45,8 @@ Examples:
       --mirror-context green --save cutover.json
   netsurgeon dns plan --zone example.com --name www.example.com \\
       --mirror-kubeconfig green.conf --shares 25,50,100 --soak 3600
+  netsurgeon dns plan --provider route53 --zone example.com --mirror-context green \\
+      --shares 1,10,50,100 --save cutover.json
   netsurgeon dns plan --zone example.com --mirror-context green \\
       --probe https/healthz --probe-body ok -o json | jq .names")]
 pub struct PlanArgs {
@@ -88,13 +90,13 @@ pub struct PlanArgs {
 pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure> {
     let (names, probes) = args.zone.names()?;
     let options = args.options(probes)?;
-    let key = names.check()?;
+    names.check()?;
     let Some(of_mirror) = args.mirror.named(&args.kube) else {
         return Err(Failure::usage("no mirror is given")
             .hint("give `--mirror-kubeconfig FILE`, or `--mirror-context NAME` of the same kubeconfig"));
     };
     let (cluster, mirror) = tokio::join!(args.kube.connect(), of_mirror.connect());
-    let input = Dns::new(Ok(cluster?), Some(Ok(mirror?)), names, key).await;
+    let input = Dns::new(Ok(cluster?), Some(Ok(mirror?)), names).await;
     refuse_unready(context, args, &input).await?;
     let facts =
         input.facts().await.map_err(|judged| Failure::refused(judged.observed).hint(judged.remedy))?;

@@ -6,11 +6,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::Provider;
+use crate::dns::Cutover;
 use crate::nameserver::{
-    Key, Kind, NameserverError, PORT, RecordSet, Server, SetChange, Soa, canonical, described,
+    Kind, NameserverError, PORT, RecordSet, Server, SetChange, Soa, canonical, described,
 };
 use crate::operation::Fault;
 use crate::session::{Failure, first_few};
@@ -21,7 +23,7 @@ const SPREAD: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A zone on name servers that accept updates.
-pub struct Rfc2136 {
+pub(super) struct Rfc2136 {
     zone: String,
     primary: Server,
     /// Every authoritative server, by its name.
@@ -30,13 +32,7 @@ pub struct Rfc2136 {
 
 impl Rfc2136 {
     /// Finds the authoritative servers of a zone. `resolver` resolves their names.
-    pub async fn open(
-        zone: &str,
-        primary: SocketAddr,
-        key: Option<Key>,
-        resolver: &Server,
-    ) -> Result<Self, Failure> {
-        let primary = Server::new(primary, key);
+    pub async fn open(zone: &str, primary: Server, resolver: &Server) -> Result<Self, Failure> {
         let named = primary.ask(zone, Kind::Ns).await.map_err(|error| refused(&error))?;
         let mut servers = Vec::new();
         for name in named.of(Kind::Ns).into_iter().map(canonical) {
@@ -47,11 +43,9 @@ impl Rfc2136 {
         Ok(Self { zone: zone.to_string(), primary, servers })
     }
 
-    /// Checks that the primary accepts updates with the key, and that all servers serve the same version of the zone. Changes
-    /// nothing.
-    pub async fn check(&self) -> Result<(), Failure> {
-        self.primary.knows_us(&self.zone).await.map_err(|error| refused(&error))?;
-        self.refuse_behind().await
+    /// Returns a zone of which only the primary is known.
+    pub fn reader(zone: &str, primary: Server) -> Self {
+        Self { zone: zone.to_string(), primary, servers: Vec::new() }
     }
 
     /// Fails if the servers serve different versions of the zone: a change would not reach all of them. Waits for a change that
@@ -125,12 +119,19 @@ fn fault(error: &NameserverError) -> Fault {
 
 #[async_trait]
 impl Provider for Rfc2136 {
+    /// Checks that the primary accepts updates with the key, and that all servers serve the same version of the zone.
+    async fn check(&self, _work: &Cutover) -> Result<(), Failure> {
+        self.primary.knows_us(&self.zone).await.map_err(|error| refused(&error))?;
+        self.refuse_behind().await
+    }
+
     async fn read(&self, name: &str, kinds: &[Kind]) -> Result<Vec<RecordSet>, Fault> {
         self.primary.sets(name, kinds, false).await.map_err(|error| fault(&error))
     }
 
-    async fn replace(&self, changes: &[SetChange]) -> Result<(), Fault> {
-        self.primary.replace(&self.zone, changes).await.map_err(|error| fault(&error))
+    async fn replace(&self, changes: &[SetChange]) -> Result<Value, Fault> {
+        self.primary.replace(&self.zone, changes).await.map_err(|error| fault(&error))?;
+        Ok(Value::Null)
     }
 
     async fn behind(&self, name: &str, kinds: &[Kind], sets: &[RecordSet]) -> Result<Option<String>, Fault> {

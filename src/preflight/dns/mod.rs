@@ -14,21 +14,18 @@ mod zone_transfer;
 mod zone_updates;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::OnceCell;
 
-use crate::dns::{Facts, Found, KeyFile};
-use crate::host::resolver::nameservers;
+use crate::dns::{Facts, Found};
 use crate::kube_api::Cluster;
-use crate::nameserver::{
-    AT_ONCE, Key, Kind, NameserverError, PORT, Record, RecordSet, Server, Soa, canonical, is_name,
-};
+use crate::nameserver::{AT_ONCE, Key, Kind, RecordSet, canonical, is_name};
 use crate::preflight::facts::exposed::{Exposed, covers, exposed, is_in};
 use crate::preflight::facts::external_dns::{Controller, annotations, ownership_names};
-use crate::preflight::reading::{Reading, unread};
+pub use crate::preflight::reading::Provider;
+use crate::preflight::reading::{Reading, Zone, unread};
 use crate::preflight::{Check, Judged, Read, shared};
 use crate::session::Failure;
 
@@ -59,21 +56,18 @@ pub struct Names {
     pub zone: String,
     /// Selected names. If empty, every host in the zone that an object of the cluster names.
     pub name: Vec<String>,
-    /// The server that accepts updates of the zone, with or without a port.
-    pub server: Option<String>,
-    /// The file with the key that signs updates.
-    pub tsig_key_file: Option<PathBuf>,
+    /// The service that holds the zone.
+    pub provider: Provider,
     /// A resolver that clients use, with or without a port.
     pub resolver: Option<String>,
 }
 
 impl Names {
-    /// Validates the arguments as far as this needs no network. Returns the key that signs updates, if one is given.
-    pub fn check(&self) -> Result<Option<Key>, Failure> {
-        let key = self.tsig_key_file.as_deref().map(read_key).transpose()?;
+    /// Validates the names as far as this needs no network.
+    pub fn check(&self) -> Result<(), Failure> {
         let zone = canonical(&self.zone);
         let Some(name) = self.name.iter().find(|name| !is_in(&zone, &canonical(name))) else {
-            return Ok(key);
+            return Ok(());
         };
         Err(Failure::usage(format!("`{name}` is not in the zone `{zone}`"))
             .hint("give the zone of this name: `--zone`"))
@@ -93,14 +87,11 @@ pub fn read_key(path: &Path) -> Result<Key, Failure> {
 
 /// Input of the checks of `preflight dns`.
 pub struct Dns {
-    names: Names,
-    zone: String,
-    key: Option<Key>,
+    /// The selected names.
+    names: Vec<String>,
+    zone: Zone,
     read: Reading,
     mirror: Read<Option<Reading>>,
-    resolver: Read<Server>,
-    primary: OnceCell<Read<Server>>,
-    records: OnceCell<Result<Vec<Record>, NameserverError>>,
     entries: OnceCell<Read<Vec<Entry>>>,
     controllers: OnceCell<Read<Vec<Controller>>>,
     owned: OnceCell<Read<BTreeMap<String, Vec<RecordSet>>>>,
@@ -114,8 +105,10 @@ struct Entry {
     name: String,
     /// Objects that contain the name, as text.
     by: Vec<String>,
-    /// A, AAAA and CNAME records of the name.
-    records: Vec<Record>,
+    /// A, AAAA and CNAME record sets of the name.
+    sets: Vec<RecordSet>,
+    /// Why netsurgeon cannot change the sets, if the service returns them by other rules than one set for all clients.
+    routing: Option<String>,
     /// Whether the name has no records of its own, and a wildcard answers.
     is_wild: bool,
     /// Delegated child zone that contains the name, if there is one.
@@ -124,9 +117,6 @@ struct Entry {
     has_tls: bool,
 }
 
-/// SOA and name servers of a zone, as one server or resolver returns them.
-type Seen = (Option<Soa>, BTreeSet<String>);
-
 impl AsRef<Reading> for Dns {
     fn as_ref(&self) -> &Reading {
         &self.read
@@ -134,99 +124,31 @@ impl AsRef<Reading> for Dns {
 }
 
 impl Dns {
-    /// Creates the input. The caller has validated the names and the key with [`Names::check`].
+    /// Creates the input. The caller has validated the names with [`Names::check`].
     pub async fn new(
         cluster: Result<Cluster, Failure>,
         mirror: Option<Result<Cluster, Failure>>,
         names: Names,
-        key: Option<Key>,
     ) -> Self {
         let read = Reading::of_api(cluster, "the API");
         let mirror = mirror.map(|mirror| Reading::of_api(mirror, "the API of the mirror"));
         let mirror = another(&read, mirror).await;
         Self {
-            zone: canonical(&names.zone),
-            key,
+            zone: Zone::new(&names.zone, names.provider, names.resolver.as_deref()),
+            names: names.name,
             read,
             mirror,
-            resolver: resolver(names.resolver.as_deref()),
-            primary: OnceCell::new(),
-            records: OnceCell::new(),
             entries: OnceCell::new(),
             controllers: OnceCell::new(),
             owned: OnceCell::new(),
             exposed: OnceCell::new(),
-            names,
         }
-    }
-
-    fn resolver(&self) -> Read<&Server> {
-        self.resolver.as_ref().map_err(Clone::clone)
-    }
-
-    /// Returns the server that accepts updates: the given server, or the primary that the resolver finds for the zone.
-    async fn primary(&self) -> Read<&Server> {
-        let find = async || {
-            let (host, port) = if let Some(named) = self.names.server.as_deref() {
-                if let Some(at) = address(named) {
-                    return Ok(Server::new(at, self.key.clone()));
-                }
-                with_port(named)
-            } else {
-                let start = self.start(self.resolver()?, true).await?.0;
-                (start.map(|soa| soa.primary).unwrap_or_default(), PORT)
-            };
-            if host.is_empty() {
-                let seen = format!("the resolver finds no zone `{}`", self.zone);
-                return Err(Judged::fail(
-                    seen,
-                    "give the server that accepts updates of the zone: `--server`",
-                ));
-            }
-            Ok(Server::new(SocketAddr::new(self.find(&host).await?, port), self.key.clone()))
-        };
-        self.primary.get_or_init(find).await.as_ref().map_err(Clone::clone)
-    }
-
-    /// Resolves a host to one of its addresses.
-    async fn find(&self, host: &str) -> Read<IpAddr> {
-        for kind in [Kind::A, Kind::Aaaa] {
-            let answer = self.resolver()?.resolve(host, kind).await.map_err(|error| unanswered(&error))?;
-            if let Some(Ok(found)) = answer.of(kind).first().map(|text| text.parse()) {
-                return Ok(found);
-            }
-        }
-        Err(Judged::fail(
-            format!("the resolver finds no address for the name server `{host}`"),
-            "repair its record, or give the address of the server that accepts updates: `--server`",
-        ))
-    }
-
-    /// Reads the SOA and the name servers of the zone, from a name server or a resolver.
-    async fn start(&self, server: &Server, by_resolver: bool) -> Read<Seen> {
-        let ask = async |kind| {
-            let asked = if by_resolver {
-                server.resolve(&self.zone, kind).await
-            } else {
-                server.ask(&self.zone, kind).await
-            };
-            asked.map_err(|error| unanswered(&error))
-        };
-        let servers = ask(Kind::Ns).await?;
-        let servers = servers.of(Kind::Ns).into_iter().map(canonical).collect();
-        Ok((ask(Kind::Soa).await?.records.iter().find_map(Soa::of), servers))
     }
 
     /// Returns the record sets to change, by name and type.
     async fn sets(&self) -> Read<BTreeSet<(&str, Kind)>> {
         let entries = self.entries().await?.iter().filter(|entry| entry.below.is_none());
-        let of = |entry: &'_ Entry| entry.records.iter().map(|record| record.kind).collect::<BTreeSet<_>>();
-        Ok(entries.flat_map(|entry| of(entry).into_iter().map(|kind| (entry.name.as_str(), kind))).collect())
-    }
-
-    async fn records(&self) -> Read<&Result<Vec<Record>, NameserverError>> {
-        let primary = self.primary().await?;
-        Ok(self.records.get_or_init(async || primary.transfer(&self.zone).await).await)
+        Ok(entries.flat_map(|entry| entry.sets.iter().map(|set| (entry.name.as_str(), set.kind))).collect())
     }
 
     async fn controllers(&self) -> Read<&Vec<Controller>> {
@@ -238,10 +160,10 @@ impl Dns {
     async fn entries(&self) -> Read<&Vec<Entry>> {
         let read = async || {
             let mut names: BTreeMap<String, (Vec<String>, bool)> = BTreeMap::new();
-            for name in &self.names.name {
+            for name in &self.names {
                 names.insert(canonical(name), (vec!["--name".to_string()], false));
             }
-            let is_chosen = |name: &str| self.names.name.is_empty() && is_in(&self.zone, name);
+            let is_chosen = |name: &str| self.names.is_empty() && is_in(&self.zone.name, name);
             for one in exposed_by(&self.read, self.controllers().await?).await? {
                 if is_chosen(&one.name) {
                     names.entry(one.name.clone()).or_default().0.push(one.by);
@@ -259,55 +181,28 @@ impl Dns {
 
     /// Reads the records of a name.
     async fn entry(&self, name: String, by: Vec<String>, has_tls: bool) -> Read<Entry> {
-        let primary = self.primary().await?;
         if !is_name(&name) {
-            return Ok(Entry { name, by, records: Vec::new(), is_wild: false, below: None, has_tls });
+            let (sets, routing) = (Vec::new(), None);
+            return Ok(Entry { name, by, sets, routing, is_wild: false, below: None, has_tls });
         }
-        let below = self.below(&name).await?;
-        let mut records = Vec::new();
-        for kind in LEADING {
-            let answer = primary.ask(&name, kind).await.map_err(|error| unanswered(&error))?;
-            records.extend(answer.records_of(kind).filter(|record| record.name == name).cloned());
-        }
-        let is_wild = match self.records().await? {
-            Ok(zone) => !zone.iter().any(|record| record.name == name) && !records.is_empty(),
-            Err(_) => self.answers_for_nobody(&name, &records).await?,
+        let (below, routing) = (self.zone.below(&name).await?, self.zone.routing(&name).await?);
+        let sets = self.zone.present(&name, &LEADING).await?;
+        let is_wild = match self.zone.records().await? {
+            Ok(zone) => !zone.iter().any(|set| set.name == name) && !sets.is_empty(),
+            Err(_) => self.answers_for_nobody(&name, &sets).await?,
         };
-        Ok(Entry { name, by, records, is_wild, below, has_tls })
-    }
-
-    /// Returns the delegated child zone that contains a name, if there is one. Such a zone has its own NS records.
-    async fn below(&self, name: &str) -> Read<Option<String>> {
-        let (primary, mut path, mut rest) = (self.primary().await?, Vec::new(), name);
-        while rest != self.zone {
-            path.push(rest);
-            rest = rest.split_once('.').map(|(_, parent)| parent).unwrap_or_default();
-        }
-        for at in path.into_iter().rev() {
-            let answer = primary.ask(at, Kind::Ns).await.map_err(|error| unanswered(&error))?;
-            // If another server has the child zone, the answer is a referral.
-            let is_elsewhere = answer.exists && !answer.is_authoritative;
-            if is_elsewhere || answer.records_of(Kind::Ns).any(|one| one.name == at) {
-                return Ok(Some(at.to_string()));
-            }
-        }
-        Ok(None)
+        Ok(Entry { name, by, sets, routing, is_wild, below, has_tls })
     }
 
     /// Returns whether an unused sibling name has the same records. If so, a wildcard may answer for both names.
-    async fn answers_for_nobody(&self, name: &str, records: &[Record]) -> Read<bool> {
+    async fn answers_for_nobody(&self, name: &str, sets: &[RecordSet]) -> Read<bool> {
         let parent = name.split_once('.').map(|(_, parent)| parent).unwrap_or_default();
-        if !is_in(&self.zone, parent) {
+        if !is_in(&self.zone.name, parent) {
             return Ok(false);
         }
-        let (primary, sibling) = (self.primary().await?, format!("netsurgeon-preflight-nobody.{parent}"));
-        for record in records {
-            let other = primary.ask(&sibling, record.kind).await.map_err(|error| unanswered(&error))?;
-            if other.of(record.kind).contains(&record.data.as_str()) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let sibling = format!("netsurgeon-preflight-nobody.{parent}");
+        let others = self.zone.present(&sibling, &LEADING).await?;
+        Ok(sets.iter().any(|set| others.iter().any(|other| other.kind == set.kind && other.data == set.data)))
     }
 
     /// Returns the TXT record sets with ownership records of ExternalDNS, for every name.
@@ -319,7 +214,6 @@ impl Dns {
     /// Returns what a plan of a cutover is made from.
     pub async fn facts(&self) -> Read<Facts> {
         let cluster = self.read.cluster()?.identity().await.map_err(|error| unread(error.to_string()))?;
-        let key = self.key.as_ref().zip(self.names.tsig_key_file.clone());
         let of_mirror = controllers(self.mirror()?).await?;
         let mut heirs = of_mirror.iter().filter(|one| one.registry == "txt" && one.owner.is_some());
         // With several, it is unknown which one will manage a name.
@@ -333,7 +227,7 @@ impl Dns {
             names.push(Found {
                 name: entry.name.clone(),
                 by: entry.by.clone(),
-                records: entry.records.clone(),
+                sets: entry.sets.clone(),
                 targets: serving.iter().flat_map(|one| one.at.clone()).collect(),
                 has_tls: entry.has_tls || serving.iter().any(|one| one.has_tls),
                 owned: owned.get(&entry.name).cloned().unwrap_or_default(),
@@ -342,13 +236,9 @@ impl Dns {
         }
         Ok(Facts {
             cluster,
-            zone: self.zone.clone(),
-            server: self.primary().await?.at(),
-            key: key.map(|(key, file)| KeyFile {
-                name: key.name(),
-                file: std::path::absolute(&file).unwrap_or(file),
-            }),
-            resolver: self.resolver()?.at(),
+            zone: self.zone.name.clone(),
+            service: self.zone.service().await?,
+            resolver: self.zone.resolver()?.at(),
             heir: heir.and_then(|heir| heir.owner.clone()),
             owner_cache: caches.max().unwrap_or_default(),
             names,
@@ -397,41 +287,6 @@ async fn another(own: &Reading, mirror: Option<Reading>) -> Read<Option<Reading>
     }
 }
 
-/// Returns the given resolver. If no resolver is given, returns the first resolver of this host.
-fn resolver(named: Option<&str>) -> Read<Server> {
-    if let Some(named) = named {
-        let at = address(named).ok_or_else(|| {
-            Judged::unknown(
-                format!("`{named}` is not an address"),
-                "give `--resolver ADDRESS` or `ADDRESS:PORT`",
-            )
-        })?;
-        return Ok(Server::new(at, None));
-    }
-    let found =
-        nameservers().map_err(|error| unread(format!("cannot read the resolvers of this host: {error}")))?;
-    let first = found.first().ok_or_else(|| {
-        Judged::unknown("`/etc/resolv.conf` of this host lists no resolver", "give one: `--resolver`")
-    })?;
-    Ok(Server::new(SocketAddr::new(*first, PORT), None))
-}
-
-/// Parses an address with or without a port.
-fn address(text: &str) -> Option<SocketAddr> {
-    text.parse().ok().or_else(|| Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, PORT)))
-}
-
-/// Splits a text into host and port. The port can be missing.
-fn with_port(text: &str) -> (String, u16) {
-    let split = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-    let (host, port) = split.unwrap_or((text, PORT));
-    (canonical(host), port)
-}
-
-fn unanswered(error: &NameserverError) -> Judged {
-    Judged::unknown(error.to_string(), error.hint().unwrap_or_default())
-}
-
 async fn controllers(read: &Reading) -> Read<Vec<Controller>> {
     Ok(Controller::all(&read.objects().await?))
 }
@@ -450,16 +305,18 @@ mod testing {
     //! Names and records for tests.
 
     use super::*;
+    use crate::nameserver::Record;
 
     pub fn record(name: &str, kind: Kind, ttl: u32, data: &str) -> Record {
         Record { name: name.into(), kind, ttl, data: data.into() }
     }
 
-    pub fn entry(name: &str, records: Vec<Record>) -> Entry {
+    pub fn entry(name: &str, records: &[Record]) -> Entry {
         Entry {
             name: name.into(),
             by: vec!["Ingress `shop/web`".into()],
-            records,
+            sets: RecordSet::group(records),
+            routing: None,
             is_wild: false,
             below: None,
             has_tls: true,
@@ -467,6 +324,6 @@ mod testing {
     }
 
     pub fn www() -> Entry {
-        entry("www.example.com", vec![record("www.example.com", Kind::A, 60, "192.0.2.1")])
+        entry("www.example.com", &[record("www.example.com", Kind::A, 60, "192.0.2.1")])
     }
 }

@@ -8,7 +8,7 @@ use crate::preflight::{Check, Judged, first_few};
 pub const CHECK: Check<Dns> = Check {
     name: "names",
     why: "a name that does not answer now cannot be verified later",
-    judge: |dns| Box::pin(async { Ok(judge(&dns.zone, dns.entries().await?)) }),
+    judge: |dns| Box::pin(async { Ok(judge(&dns.zone.name, dns.entries().await?)) }),
 };
 
 /// Checks whether every name is in the zone and has its own records.
@@ -28,11 +28,19 @@ fn judge(zone: &str, entries: &[Entry]) -> Judged {
             "check each zone separately: `--zone`, `--name`",
         );
     }
-    let missing = told(&|entry| entry.records.is_empty());
+    let missing = told(&|entry| entry.sets.is_empty());
     if !missing.is_empty() {
         return Judged::fail(
             format!("not in the zone: {}", first_few(&missing)),
             "create the records, or remove the host from its object: a name that does not answer now cannot be verified later",
+        );
+    }
+    let of = |entry: &Entry| entry.routing.as_ref().map(|why| format!("{} {why}", words(entry)));
+    let routed: Vec<String> = entries.iter().filter_map(of).collect();
+    if !routed.is_empty() {
+        return Judged::fail(
+            format!("not one set for all clients: {}", first_few(&routed)),
+            "change these names in Route 53 to simple routing first, or leave them out: `--name`",
         );
     }
     let wild = told(&|entry| entry.is_wild && !entry.name.starts_with("*."));
@@ -42,9 +50,8 @@ fn judge(zone: &str, entries: &[Entry]) -> Judged {
             "the change creates records for these names: a rollback must delete them, not restore earlier ones",
         );
     }
-    let count = |kind: Kind| {
-        entries.iter().filter(|entry| entry.records.iter().any(|record| record.kind == kind)).count()
-    };
+    let count =
+        |kind: Kind| entries.iter().filter(|entry| entry.sets.iter().any(|set| set.kind == kind)).count();
     let kinds = [Kind::A, Kind::Aaaa, Kind::Cname].map(|kind| (count(kind), kind));
     let kinds: Vec<String> =
         kinds.iter().filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {kind}")).collect();
@@ -65,10 +72,16 @@ mod tests {
     fn names_must_have_records_in_the_zone() {
         assert_eq!(judge("example.com", &[www()]).observed, "1 in the zone: 1 A");
         assert_eq!(judge("example.com", &[]).verdict, Verdict::Fail);
-        let missing = judge("example.com", &[www(), entry("api.example.com", Vec::new())]);
+        let missing = judge("example.com", &[www(), entry("api.example.com", &[])]);
         assert_eq!(missing.observed, "not in the zone: `api.example.com` (Ingress `shop/web`)");
         let below = Entry { below: Some("dev.example.com".into()), ..www() };
         assert!(judge("example.com", &[below]).observed.ends_with("is in `dev.example.com`"));
+        let routed = Entry { routing: Some("has latency routing".into()), ..www() };
+        let routed = judge("example.com", &[routed]);
+        assert!(
+            routed.observed.ends_with("`www.example.com` (Ingress `shop/web`) has latency routing"),
+            "{routed:?}"
+        );
         let wild = Entry { is_wild: true, ..www() };
         assert_eq!(judge("example.com", &[wild]).verdict, Verdict::Warn);
     }

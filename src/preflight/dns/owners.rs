@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt as _, stream};
 
-use super::{AT_ONCE, Dns, LEADING, unanswered};
+use super::{AT_ONCE, Dns, LEADING};
 use crate::dns::external_dns::{HOLDER, owner};
 use crate::nameserver::{Kind, RecordSet, is_name};
 use crate::preflight::facts::exposed::is_in;
@@ -31,7 +31,7 @@ async fn read(dns: &Dns) -> Read<Judged> {
 
 /// Reads the TXT record sets with ownership records, for every name.
 pub(super) async fn read_owned(dns: &Dns) -> Read<BTreeMap<String, Vec<RecordSet>>> {
-    let (primary, own) = (dns.primary().await?, dns.controllers().await?);
+    let own = dns.controllers().await?;
     let entries = dns.entries().await?;
     let mut found: BTreeMap<String, Vec<RecordSet>> =
         entries.iter().map(|entry| (entry.name.clone(), Vec::new())).collect();
@@ -39,17 +39,16 @@ pub(super) async fn read_owned(dns: &Dns) -> Read<BTreeMap<String, Vec<RecordSet
     // CNAME.
     let asked = entries.iter().flat_map(|entry| {
         let names = LEADING.iter().flat_map(|kind| places(&entry.name, *kind, own));
-        let names: BTreeSet<String> = names.filter(|name| is_in(&dns.zone, name) && is_name(name)).collect();
+        let names: BTreeSet<String> =
+            names.filter(|name| is_in(&dns.zone.name, name) && is_name(name)).collect();
         names.into_iter().map(|name| (entry.name.clone(), name))
     });
     let asked = asked.map(async |(of, name)| {
-        // If the name is a CNAME, the TXT records belong to its target.
-        let sets = primary.sets(&name, &[Kind::Txt], false).await;
+        let sets = dns.zone.present(&name, &[Kind::Txt]).await;
         (of, sets)
     });
     for (of, sets) in stream::iter(asked).buffered(AT_ONCE).collect::<Vec<_>>().await {
-        let sets = sets.map_err(|error| unanswered(&error))?.into_iter();
-        let owned = sets.filter(|set| set.data.iter().any(|text| owner(text).is_some()));
+        let owned = sets?.into_iter().filter(|set| set.data.iter().any(|text| owner(text).is_some()));
         found.entry(of).or_default().extend(owned);
     }
     Ok(found)

@@ -1,13 +1,14 @@
 //! `served-certificates`: whether the mirror presents a valid certificate for every name with TLS.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use futures_util::{StreamExt as _, stream};
 use time::OffsetDateTime;
 
 use super::{AT_ONCE, Dns};
 use crate::certs::Certificate;
+use crate::dns::addresses;
 use crate::kube_api::served;
 use crate::preflight::facts::exposed::{Exposed, covers};
 use crate::preflight::{Check, Judged, Read, first_few};
@@ -39,7 +40,7 @@ async fn read(dns: &Dns) -> Read<Judged> {
         asked.extend(at.map(|at| (entry.name.clone(), at.clone())));
     }
     let presented = asked.into_iter().map(async |(name, at)| {
-        let presented = present(&name, &at).await;
+        let presented = present(&name, &at, dns).await;
         (name, at, presented)
     });
     let presented: Vec<_> = stream::iter(presented).buffered(AT_ONCE).collect().await;
@@ -47,14 +48,19 @@ async fn read(dns: &Dns) -> Read<Judged> {
 }
 
 /// Returns the certificate that a server presents for a name. `at`: the address of the server, or the name of its load balancer.
-async fn present(name: &str, at: &str) -> Presented {
-    let at = match at.parse::<IpAddr>() {
-        Ok(address) => SocketAddr::new(address, TLS_PORT).to_string(),
-        Err(_) => format!("{at}:{TLS_PORT}"),
-    };
+async fn present(name: &str, at: &str, dns: &Dns) -> Presented {
+    let resolver = dns.zone.resolver().map_err(|judged| judged.observed)?;
     // Clients send a host name that the wildcard covers, not the asterisk.
     let asked = name.strip_prefix('*').map(|rest| format!("netsurgeon-preflight{rest}"));
-    let chain = served(&at, Some(asked.as_deref().unwrap_or(name))).await?;
+    let mut chain = Err(String::new());
+    for address in addresses(at, resolver).await? {
+        let at = SocketAddr::new(address, TLS_PORT).to_string();
+        chain = served(&at, Some(asked.as_deref().unwrap_or(name))).await;
+        if chain.is_ok() {
+            break;
+        }
+    }
+    let chain = chain?;
     let first = chain.into_iter().next().ok_or("the server presents no certificate")?;
     let certificate = Certificate::from_der(first)?;
     let now = OffsetDateTime::now_utc();

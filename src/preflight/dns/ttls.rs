@@ -15,7 +15,7 @@ const LONGEST_TTL: u32 = 300;
 
 /// Checks how long resolvers cache the old records.
 fn judge(entries: &[Entry]) -> Judged {
-    let longest = |entry: &Entry| entry.records.iter().map(|record| record.ttl).max().unwrap_or_default();
+    let longest = |entry: &Entry| entry.sets.iter().map(|set| set.ttl).max().unwrap_or_default();
     let long: Vec<String> = entries
         .iter()
         .filter(|entry| longest(entry) > LONGEST_TTL)
@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn long_ttl_is_a_warning() {
         assert_eq!(judge(&[www()]).verdict, Verdict::Pass);
-        let long = entry("api.example.com", vec![record("api.example.com", Kind::A, 3600, "192.0.2.1")]);
+        let long = entry("api.example.com", &[record("api.example.com", Kind::A, 3600, "192.0.2.1")]);
         let judged = judge(&[www(), long]);
         assert_eq!(judged.observed, "TTL longer than 300 s: `api.example.com` (3600 s)");
         assert!(judged.remedy.contains("at least 3600 s before"), "{judged:?}");

@@ -1,11 +1,10 @@
 //! `twin-zones`: whether a resolver of the clients finds the zone to change.
 
-use std::collections::BTreeSet;
-
 use futures_util::{StreamExt as _, stream};
 
-use super::{AT_ONCE, Dns, Seen, unanswered};
-use crate::nameserver::{Answer, NameserverError};
+use super::{AT_ONCE, Dns};
+use crate::nameserver::{NameserverError, is_answer};
+use crate::preflight::reading::{Hosted, Provider, Seen, unanswered};
 use crate::preflight::{Check, Judged, Read, Verdict, first_few};
 
 /// The check.
@@ -16,21 +15,27 @@ pub const CHECK: Check<Dns> = Check {
 };
 
 async fn read(dns: &Dns) -> Read<Judged> {
-    let (primary, resolver) = (dns.primary().await?, dns.resolver()?);
-    let ours = dns.start(primary, false).await?;
-    let theirs = dns.start(resolver, true).await?;
-    let compared = dns.sets().await?.into_iter().map(async |(name, kind)| {
-        let told = |answer: Answer| -> BTreeSet<String> {
-            answer.of(kind).into_iter().map(str::to_string).collect()
-        };
-        let (own, found) = tokio::try_join!(primary.ask(name, kind), resolver.resolve(name, kind))?;
-        Ok((told(own) != told(found)).then(|| format!("{kind} of `{name}`")))
+    let resolver = dns.zone.resolver()?;
+    let hosted = dns.zone.hosted().await?;
+    let ours = dns.zone.own_start().await?;
+    let theirs = dns.zone.start(resolver, true).await?;
+    let entries = dns.entries().await?.iter().filter(|entry| entry.below.is_none());
+    // The addresses of an alias are those of another name.
+    let sets = entries.flat_map(|entry| &entry.sets).filter(|set| set.alias.is_none());
+    let compared = sets.map(async |set| {
+        let found = resolver.sets(&set.name, &[set.kind], true).await?;
+        let differs = !is_answer(&found, std::slice::from_ref(set));
+        Ok(differs.then(|| format!("{} of `{}`", set.kind, set.name)))
     });
     let compared: Vec<Result<_, NameserverError>> = stream::iter(compared).buffered(AT_ONCE).collect().await;
     let differing: Result<Vec<_>, _> = compared.into_iter().filter_map(Result::transpose).collect();
     let differing = differing.map_err(|error| unanswered(&error))?;
-    let judged = judge(&dns.zone, &ours, &theirs, &differing);
-    Ok(if dns.names.server.is_none() { by_itself(judged) } else { judged })
+    let judged = judge(&dns.zone.name, &ours, &theirs, &differing);
+    Ok(match hosted {
+        Some(hosted) => with_twins(judged, hosted),
+        None if matches!(dns.zone.provider, Provider::Rfc2136 { server: None, .. }) => by_itself(judged),
+        None => judged,
+    })
 }
 
 /// Checks by SOA, name servers and answers whether a resolver finds the zone to change. `differing`: records for which the
@@ -70,6 +75,18 @@ fn judge(zone: &str, ours: &Seen, theirs: &Seen, differing: &[String]) -> Judged
     Judged::pass(format!("the resolver finds the same zone, with its primary `{}`", found.primary))
 }
 
+/// Fails if the account has other hosted zones of this name: clients of those do not get the change.
+fn with_twins(judged: Judged, hosted: &Hosted) -> Judged {
+    if judged.verdict == Verdict::Fail || hosted.twins.is_empty() {
+        return judged;
+    }
+    let twins: Vec<String> = hosted.twins.iter().map(ToString::to_string).collect();
+    Judged::fail(
+        format!("the account has other hosted zones of this name: {}", first_few(&twins)),
+        "plan a cutover for each of them: `--hosted-zone ID`, and allow it with `--force twin-zones`",
+    )
+}
+
 /// Turns a pass of [`judge`] into a warning. netsurgeon found the zone through the same resolver, so it compared the zone with
 /// itself.
 fn by_itself(judged: Judged) -> Judged {
@@ -84,6 +101,8 @@ fn by_itself(judged: Judged) -> Judged {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::nameserver::Soa;
 

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use futures_util::future::join_all;
 
-use super::{Dns, PORT};
-use crate::nameserver::{Answer, Kind, NameserverError, Server, Soa};
+use super::Dns;
+use crate::nameserver::{Answer, Kind, NameserverError, PORT, Server, Soa};
 use crate::preflight::{Check, Judged, Read, first_few};
 
 /// The check.
@@ -17,10 +17,13 @@ pub const CHECK: Check<Dns> = Check {
 };
 
 async fn read(dns: &Dns) -> Read<Judged> {
-    let (_, servers) = dns.start(dns.primary().await?, false).await?;
+    if let Some(hosted) = dns.zone.hosted().await? {
+        return Ok(Judged::pass(format!("Route 53 holds the zone: {}", hosted.zone)));
+    }
+    let (_, servers) = dns.zone.start(dns.zone.primary().await?, false).await?;
     let asked = servers.into_iter().map(async |name| {
-        let at = SocketAddr::new(dns.find(&name).await?, PORT);
-        Ok((name, Server::new(at, None).ask(&dns.zone, Kind::Soa).await))
+        let at = SocketAddr::new(dns.zone.find(&name).await?, PORT);
+        Ok((name, Server::new(at, None).ask(&dns.zone.name, Kind::Soa).await))
     });
     let answers: Read<Vec<_>> = join_all(asked).await.into_iter().collect();
     Ok(judge(&answers?))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Dns, Entry, unanswered};
+use super::{Dns, Entry};
 use crate::dns::external_dns::owner;
 use crate::preflight::{Check, Judged, Read};
 
@@ -14,10 +14,10 @@ pub const CHECK: Check<Dns> = Check {
 };
 
 async fn read(dns: &Dns) -> Read<Judged> {
-    let records = dns.records().await?.as_ref().map_err(unanswered)?;
+    let records = dns.zone.records().await?.as_ref().map_err(Clone::clone)?;
     // Ownership records of ExternalDNS do not count as names.
-    let names = records.iter().filter(|record| owner(&record.data).is_none());
-    Ok(judge(dns.entries().await?, &names.map(|record| record.name.as_str()).collect()))
+    let names = records.iter().filter(|set| !set.data.iter().all(|data| owner(data).is_some()));
+    Ok(judge(dns.entries().await?, &names.map(|set| set.name.as_str()).collect()))
 }
 
 /// In zones with at least this many names, a change of more than [`MUCH`] percent of them is a warning, as in octoDNS

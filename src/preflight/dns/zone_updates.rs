@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use futures_util::{StreamExt as _, stream};
 
 use super::{AT_ONCE, Dns};
-use crate::nameserver::{Key, NameserverError};
+use crate::nameserver::NameserverError;
+use crate::preflight::reading::Hosted;
 use crate::preflight::{Check, Judged, Read};
 
 /// The check.
@@ -16,21 +17,33 @@ pub const CHECK: Check<Dns> = Check {
 };
 
 async fn read(dns: &Dns) -> Read<Judged> {
+    if let Some(hosted) = dns.zone.hosted().await? {
+        return by_route53(dns, hosted).await;
+    }
     let outcome = may_update(dns).await?;
     let servers = match &outcome {
         Ok(_) => BTreeSet::new(),
-        Err(_) => match dns.start(dns.resolver()?, true).await {
+        Err(_) => match dns.zone.start(dns.zone.resolver()?, true).await {
             Ok((_, servers)) => servers,
             Err(_) => BTreeSet::new(),
         },
     };
-    let by_key = dns.key.as_ref().map(Key::name);
+    let by_key = dns.zone.key().map(|(key, _)| key.name());
     Ok(judge(&outcome, by_key.as_deref(), hosted(&servers)))
+}
+
+/// Tests a change of every name in Route 53 that cannot succeed.
+async fn by_route53(dns: &Dns, Hosted { api, zone, .. }: &Hosted) -> Read<Judged> {
+    let sets: Vec<_> = dns.sets().await?.into_iter().collect();
+    Ok(match api.may_change(&zone.id, &sets).await {
+        Ok(()) => Judged::pass("the credentials are allowed to change every name"),
+        Err(error) => Judged::fail(error.to_string(), error.hint()),
+    })
 }
 
 /// Tests an update of every name to change. Returns whether the server checks the permission for single names.
 async fn may_update(dns: &Dns) -> Read<Result<bool, NameserverError>> {
-    let (primary, zone) = (dns.primary().await?, dns.zone.as_str());
+    let (primary, zone) = (dns.zone.primary().await?, dns.zone.name.as_str());
     if let Err(error) = primary.knows_us(zone).await {
         return Ok(Err(error));
     }
@@ -54,7 +67,7 @@ fn judge(outcome: &Result<bool, NameserverError>, by_key: Option<&str>, hosted: 
                 "the zone is hosted at {}, whose API is not checked: {error}",
                 hosted.unwrap_or_default()
             ),
-            "test a change of an unused name with the tool and the credentials that you will use for the cutover",
+            "for Route 53: `--provider route53`; otherwise test a change of an unused name with the tool that you will use",
         ),
         (Ok(false), _) => Judged::warn(
             "the server checks prerequisites first, so it does not show whether netsurgeon is allowed to change these names",

@@ -2,6 +2,7 @@
 
 mod servers;
 mod webhooks;
+mod zone;
 
 use std::any::Any;
 use std::ops::ControlFlow;
@@ -15,6 +16,7 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 
 pub use self::servers::ServerState;
+pub use self::zone::{Hosted, Provider, Seen, Zone, unanswered};
 use super::facts::etcd_host::without_etcd;
 use super::facts::kept::kept;
 use super::rights::{self, Asked, Granted, Rights};

@@ -10,8 +10,26 @@ use crate::rig::process::wait_until;
 use crate::serving::{Watched, command};
 
 /// How often it is killed: in `make soak`, as often as the acceptance demands.
-fn kills() -> usize {
+pub fn kills() -> usize {
     if std::env::var_os("NETSURGEON_SOAK").is_some() { 50 } else { 6 }
+}
+
+/// Kills a cutover at a random instant. Returns `false` if it has ended before.
+pub async fn is_killed(program: &mut Watched) -> bool {
+    let instant = Duration::from_millis(rand::rng().random_range(50..12_000));
+    let ended = tokio::time::timeout(instant, async {
+        while program.ended().is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    if ended.await.is_ok() {
+        return false;
+    }
+    program.signal(Signal::KILL);
+    wait_until("it has ended", PATIENCE, async || program.ended().map(drop).ok_or("it runs".to_owned()))
+        .await;
+    println!("killed after {instant:?}");
+    true
 }
 
 #[tokio::test]
@@ -25,23 +43,11 @@ async fn killed_cutover_is_continued_by_the_same_command() {
         let words = format!("dns cutover --plan {plan} --all --yes --lock-ttl 2 --take-over");
         loop {
             let mut program = Watched::start(command(&world.cluster, &words));
-            let instant = Duration::from_millis(rand::rng().random_range(50..12_000));
-            let ended = tokio::time::timeout(instant, async {
-                while program.ended().is_none() {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-            });
-            if ended.await.is_ok() {
+            if !is_killed(&mut program).await {
                 assert_eq!(program.ended(), Some(0), "{:?}", program.err.lock().unwrap());
                 break;
             }
-            program.signal(Signal::KILL);
-            wait_until("it has ended", PATIENCE, async || {
-                program.ended().map(drop).ok_or("it runs".to_owned())
-            })
-            .await;
             left = left.saturating_sub(1);
-            println!("killed after {instant:?}, {left} left");
         }
         assert_eq!(world.addresses("www").await, (vec![NEW.to_owned()], TTL));
         let listed = world.netsurgeon("operation list -o json").expect(0).json();

@@ -5,6 +5,7 @@ mod in_cluster;
 mod killed;
 mod owned;
 mod refused;
+mod route53;
 mod scale;
 mod skipped;
 mod staged;
@@ -53,18 +54,23 @@ struct World {
     cluster: Cluster,
 }
 
-impl World {
-    /// Starts a world whose names all point to the old cluster. `down`: names whose address on the mirror does not answer.
-    async fn start(names: &[&str], down: &[&str]) -> Self {
-        Self::start_beside(names, down, 0).await
-    }
+/// Two clusters, each with its load balancer.
+struct Sides {
+    mirror: Cluster,
+    new: Balancer,
+    old: Balancer,
+    authority: Authority,
+    workspace: Workspace,
+    cluster: Cluster,
+}
 
-    /// Starts one whose zone has so many other names.
-    async fn start_beside(names: &[&str], down: &[&str], others: usize) -> Self {
+impl Sides {
+    /// Starts them. `servers`: the addresses of name servers.
+    async fn start(servers: &[&str]) -> Self {
         let options = ClusterOptions { controllers: false, ..ClusterOptions::new(Era::Objects) };
         let cluster = Cluster::start(ClusterOptions { nodes: 1, ..options.clone() }).await;
         // BIND answers only at addresses that an interface has.
-        let addresses = [PRIMARY, SECONDARY, RESOLVER].map(|at| format!("address add {at}/32 dev lo"));
+        let addresses: Vec<String> = servers.iter().map(|at| format!("address add {at}/32 dev lo")).collect();
         cluster.network().hub().ip(&addresses);
         let mirror = Cluster::start(options).await;
         let workspace = Workspace::create("dns");
@@ -77,10 +83,24 @@ impl World {
             Balancer::start(at, body, &right, &other)
         };
         let (new, old) = (balancer(NEW, "new"), balancer(OLD, "old"));
+        Self { mirror, new, old, authority, workspace, cluster }
+    }
+}
+
+impl World {
+    /// Starts a world whose names all point to the old cluster. `down`: names whose address on the mirror does not answer.
+    async fn start(names: &[&str], down: &[&str]) -> Self {
+        Self::start_beside(names, down, 0).await
+    }
+
+    /// Starts one whose zone has so many other names.
+    async fn start_beside(names: &[&str], down: &[&str], others: usize) -> Self {
+        let Sides { mirror, new, old, authority, workspace, cluster } =
+            Sides::start(&[PRIMARY, SECONDARY, RESOLVER]).await;
         for name in names {
             let at = if down.contains(name) { DOWN } else { NEW };
-            serve(&cluster, name, OLD).await;
-            serve(&mirror, name, at).await;
+            serve(&cluster, name, json!({"ip": OLD})).await;
+            serve(&mirror, name, json!({"ip": at})).await;
         }
         let (primary, secondary, resolver) = name_servers(names, others).await;
         Self {
@@ -167,8 +187,8 @@ fn server() -> Server {
     Server::new(format!("{PRIMARY}:53").parse().expect("an address"), Some(key))
 }
 
-/// Creates the Ingress of a host, with the address of its load balancer.
-async fn serve(cluster: &Cluster, host: &str, at: &str) {
+/// Creates the Ingress of a host, with the address or the host name of its load balancer.
+async fn serve(cluster: &Cluster, host: &str, at: Value) {
     let name = format!("{host}.{ZONE}");
     let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
     let path = json!({"path": "/", "pathType": "Prefix", "backend": backend});
@@ -177,7 +197,7 @@ async fn serve(cluster: &Cluster, host: &str, at: &str) {
         "spec": {"rules": [{"host": name, "http": {"paths": [path]}}], "tls": [{"hosts": [name]}]},
     });
     cluster.api.create(&ingress).await;
-    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": at}]}}});
+    let status = json!({"status": {"loadBalancer": {"ingress": [at]}}});
     cluster.api.merge(&format!("{}/status", object_path(&ingress)), &status).await;
 }
 

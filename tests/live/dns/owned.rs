@@ -44,7 +44,7 @@ async fn texts(label: &str) -> Vec<String> {
 async fn ownership_moves_with_the_name_and_back() {
     let world = World::start(&["www", "free"], &[]).await;
     let set = |label: &str, data: Vec<String>| {
-        let set = RecordSet { name: format!("{label}.{ZONE}"), kind: Kind::Txt, ttl: 60, data };
+        let set = RecordSet::new(format!("{label}.{ZONE}"), Kind::Txt, 60, data);
         SetChange { from: None, to: Some(set) }
     };
     let beside = "v=spf1 -all".to_owned();
@@ -88,7 +88,7 @@ async fn external_dns_of_both_clusters_leaves_the_name_to_netsurgeon() {
     let start = |owner: &str, cluster: &Cluster| {
         ExternalDns::start(owner, cluster.kubeconfig(), ZONE, super::PRIMARY, super::KEY)
     };
-    serve(&world.cluster, "shop", OLD).await;
+    serve(&world.cluster, "shop", json!({"ip": OLD})).await;
     let blue = start("blue", &world.cluster);
     // On both servers: the resolver would cache for a minute that the name does not exist.
     let secondary = Server::new(format!("{}:53", super::SECONDARY).parse().expect("an address"), None);
@@ -103,7 +103,7 @@ async fn external_dns_of_both_clusters_leaves_the_name_to_netsurgeon() {
         }
     })
     .await;
-    serve(&world.mirror, "shop", NEW).await;
+    serve(&world.mirror, "shop", json!({"ip": NEW})).await;
     let green = start("green", &world.mirror);
     let visitor = world.visitor("shop");
     deploy(&world.cluster, "blue", &[]).await;

@@ -59,11 +59,8 @@ async fn change_of_another_client_is_never_overwritten() {
     let world = World::start(&["www", "api", "edited", "later"], &[]).await;
     let plan = world.plan("");
     let server = server();
-    let set = |host: &str, ttl, data: &[&str]| RecordSet {
-        name: format!("{host}.{ZONE}"),
-        kind: Kind::A,
-        ttl,
-        data: data.iter().map(ToString::to_string).collect(),
+    let set = |host: &str, ttl, data: &[&str]| {
+        RecordSet::new(format!("{host}.{ZONE}"), Kind::A, ttl, data.iter().map(ToString::to_string).collect())
     };
     let edit = async |from: RecordSet, to: RecordSet| {
         server.replace(ZONE, &[SetChange { from: Some(from), to: Some(to) }]).await.expect("an update");

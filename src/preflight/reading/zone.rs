@@ -1,0 +1,287 @@
+//! Reads a zone from the service that holds it: name servers, or Route 53.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use tokio::sync::OnceCell;
+
+use crate::dns::{KeyFile, Service};
+use crate::host::resolver::nameservers;
+use crate::nameserver::{Key, Kind, NameserverError, PORT, Record, RecordSet, Server, Soa, canonical};
+use crate::preflight::{Judged, Read};
+use crate::route53::{HostedZone, Listed, Route53, Route53Error};
+
+use super::unread;
+
+/// SOA and name servers of a zone, as one server or resolver returns them.
+pub type Seen = (Option<Soa>, BTreeSet<String>);
+
+/// The kind of service that holds a zone.
+#[derive(Debug, Clone)]
+pub enum Provider {
+    /// Name servers that accept dynamic updates (RFC 2136). `server`: the server that accepts updates, with or without a port.
+    Rfc2136 {
+        /// The server that accepts updates, with or without a port; `None` for the primary that the resolver finds.
+        server: Option<String>,
+        /// The key that signs updates, and its file.
+        key: Option<(Key, PathBuf)>,
+    },
+    /// Amazon Route 53, with the id of the hosted zone, if it is given.
+    Route53(Option<String>),
+}
+
+/// A zone, and where it is read from. Each part is read once.
+pub struct Zone {
+    /// Its name.
+    pub name: String,
+    /// The service that holds it.
+    pub provider: Provider,
+    resolver: Read<Server>,
+    primary: OnceCell<Read<Server>>,
+    hosted: OnceCell<Read<Hosted>>,
+    records: OnceCell<Read<Vec<RecordSet>>>,
+}
+
+/// The zone in Route 53.
+pub struct Hosted {
+    /// The account's API.
+    pub api: Route53,
+    /// The zone.
+    pub zone: HostedZone,
+    /// Its record sets.
+    pub listed: Vec<Listed>,
+    /// Other hosted zones of this name.
+    pub twins: Vec<HostedZone>,
+}
+
+impl Zone {
+    /// Returns a zone, which is not read yet. `resolver`: a resolver that clients use, with or without a port.
+    pub fn new(name: &str, provider: Provider, resolver: Option<&str>) -> Self {
+        Self {
+            name: canonical(name),
+            provider,
+            resolver: found_resolver(resolver),
+            primary: OnceCell::new(),
+            hosted: OnceCell::new(),
+            records: OnceCell::new(),
+        }
+    }
+
+    /// Returns the resolver.
+    pub fn resolver(&self) -> Read<&Server> {
+        self.resolver.as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns the zone in Route 53; `None` if name servers hold it.
+    pub async fn hosted(&self) -> Read<Option<&Hosted>> {
+        let Provider::Route53(id) = &self.provider else { return Ok(None) };
+        let read = async || {
+            let api = Route53::new().await.map_err(|error| refused(&error))?;
+            let mut zones = api.zones(&self.name).await.map_err(|error| refused(&error))?;
+            let listed = zones.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let at = match id {
+                Some(id) => zones.iter().position(|zone| zone.id == *id),
+                None if zones.len() == 1 => Some(0),
+                None => None,
+            };
+            let Some(at) = at else {
+                return Err(match zones.len() {
+                    0 => Judged::fail(
+                        format!("this account has no hosted zone `{}` in Route 53", self.name),
+                        "check `--zone`, and the account of the credentials: `aws sts get-caller-identity`",
+                    ),
+                    _ => Judged::fail(
+                        format!("this account has other hosted zones `{}`: {listed}", self.name),
+                        "give the id of the one to change: `--hosted-zone ID`",
+                    ),
+                });
+            };
+            let zone = zones.swap_remove(at);
+            let listed = api.list(&zone.id).await.map_err(|error| refused(&error))?;
+            Ok(Hosted { api, zone, listed, twins: zones })
+        };
+        self.hosted.get_or_init(read).await.as_ref().map(Some).map_err(Clone::clone)
+    }
+
+    /// Returns the key that signs updates, and its file.
+    pub fn key(&self) -> Option<&(Key, PathBuf)> {
+        match &self.provider {
+            Provider::Rfc2136 { key, .. } => key.as_ref(),
+            Provider::Route53(_) => None,
+        }
+    }
+
+    /// Returns the service that holds the zone, for a plan.
+    pub async fn service(&self) -> Read<Service> {
+        if let Some(Hosted { zone, .. }) = self.hosted().await? {
+            return Ok(Service::Route53 { id: zone.id.clone(), private: zone.private });
+        }
+        let key = self.key().map(|(key, file)| KeyFile {
+            name: key.name(),
+            file: std::path::absolute(file).unwrap_or_else(|_| file.clone()),
+        });
+        Ok(Service::Rfc2136 { server: self.primary().await?.at(), key })
+    }
+
+    /// Returns the server that accepts updates: the given server, or the primary that the resolver finds for the zone.
+    pub async fn primary(&self) -> Read<&Server> {
+        let find = async || {
+            let key = self.key().map(|(key, _)| key.clone());
+            let (host, port) = if let Provider::Rfc2136 { server: Some(named), .. } = &self.provider {
+                if let Some(at) = address(named) {
+                    return Ok(Server::new(at, key));
+                }
+                with_port(named)
+            } else {
+                let start = self.start(self.resolver()?, true).await?.0;
+                (start.map(|soa| soa.primary).unwrap_or_default(), PORT)
+            };
+            if host.is_empty() {
+                let seen = format!("the resolver finds no zone `{}`", self.name);
+                return Err(Judged::fail(
+                    seen,
+                    "give the server that accepts updates of the zone: `--server`",
+                ));
+            }
+            Ok(Server::new(SocketAddr::new(self.find(&host).await?, port), key))
+        };
+        self.primary.get_or_init(find).await.as_ref().map_err(Clone::clone)
+    }
+
+    /// Resolves a name server to one of its addresses.
+    pub async fn find(&self, host: &str) -> Read<IpAddr> {
+        let found = self.resolver()?.addresses(host).await.map_err(|error| unanswered(&error))?;
+        found.first().copied().ok_or_else(|| {
+            Judged::fail(
+                format!("the resolver finds no address for the name server `{host}`"),
+                "repair its record, or give the address of the server that accepts updates: `--server`",
+            )
+        })
+    }
+
+    /// Reads the SOA and the name servers of the zone, from a name server or a resolver.
+    pub async fn start(&self, server: &Server, by_resolver: bool) -> Read<Seen> {
+        let ask = async |kind| {
+            let asked = if by_resolver {
+                server.resolve(&self.name, kind).await
+            } else {
+                server.ask(&self.name, kind).await
+            };
+            asked.map_err(|error| unanswered(&error))
+        };
+        let servers = ask(Kind::Ns).await?;
+        let servers = servers.of(Kind::Ns).into_iter().map(canonical).collect();
+        Ok((ask(Kind::Soa).await?.records.iter().find_map(Soa::of), servers))
+    }
+
+    /// Reads the SOA and the name servers of the zone, from its service.
+    pub async fn own_start(&self) -> Read<Seen> {
+        let Some(Hosted { listed, .. }) = self.hosted().await? else {
+            return self.start(self.primary().await?, false).await;
+        };
+        let apex = |kind| {
+            let sets = listed.iter().map(|listed| &listed.set);
+            sets.filter(move |set| set.name == self.name && set.kind == kind)
+        };
+        let soa = apex(Kind::Soa).find_map(|set| {
+            let data = set.data.first()?.split_whitespace().map(canonical).collect::<Vec<_>>().join(" ");
+            Soa::of(&Record { name: set.name.clone(), kind: set.kind, ttl: set.ttl, data })
+        });
+        Ok((soa, apex(Kind::Ns).flat_map(|set| &set.data).map(|name| canonical(name)).collect()))
+    }
+
+    /// Returns all record sets of the zone.
+    pub async fn records(&self) -> Read<&Read<Vec<RecordSet>>> {
+        let hosted = self.hosted().await?;
+        let read = async || {
+            if let Some(Hosted { listed, .. }) = hosted {
+                return Ok(listed.iter().map(|listed| listed.set.clone()).collect());
+            }
+            let records = self.primary().await?.transfer(&self.name).await;
+            Ok(RecordSet::group(&records.map_err(|error| unanswered(&error))?))
+        };
+        Ok(self.records.get_or_init(read).await)
+    }
+
+    /// Returns the present record sets of a name, of these types.
+    pub async fn present(&self, name: &str, kinds: &[Kind]) -> Read<Vec<RecordSet>> {
+        if let Some(Hosted { listed, .. }) = self.hosted().await? {
+            let is_of = |set: &&RecordSet| set.name == name && kinds.contains(&set.kind);
+            return Ok(listed.iter().map(|listed| &listed.set).filter(is_of).cloned().collect());
+        }
+        self.primary().await?.sets(name, kinds, false).await.map_err(|error| unanswered(&error))
+    }
+
+    /// Returns why netsurgeon cannot change the record sets of a name, if the service returns them by other rules than one set for
+    /// all clients.
+    pub async fn routing(&self, name: &str) -> Read<Option<String>> {
+        let Some(Hosted { listed, .. }) = self.hosted().await? else { return Ok(None) };
+        Ok(listed.iter().filter(|listed| listed.set.name == name).find_map(|listed| listed.routing.clone()))
+    }
+
+    /// Returns the delegated child zone that contains a name, if there is one. Such a zone has its own NS records.
+    pub async fn below(&self, name: &str) -> Read<Option<String>> {
+        let (mut path, mut rest) = (Vec::new(), name);
+        while rest != self.name {
+            path.push(rest);
+            rest = rest.split_once('.').map(|(_, parent)| parent).unwrap_or_default();
+        }
+        if let Some(Hosted { listed, .. }) = self.hosted().await? {
+            let is_delegated =
+                |at: &&str| listed.iter().any(|one| one.set.name == **at && one.set.kind == Kind::Ns);
+            return Ok(path.into_iter().rev().find(is_delegated).map(str::to_string));
+        }
+        let primary = self.primary().await?;
+        for at in path.into_iter().rev() {
+            let answer = primary.ask(at, Kind::Ns).await.map_err(|error| unanswered(&error))?;
+            // If another server has the child zone, the answer is a referral.
+            let is_elsewhere = answer.exists && !answer.is_authoritative;
+            if is_elsewhere || answer.records_of(Kind::Ns).any(|one| one.name == at) {
+                return Ok(Some(at.to_string()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Returns the given resolver. If no resolver is given, returns the first resolver of this host.
+fn found_resolver(named: Option<&str>) -> Read<Server> {
+    if let Some(named) = named {
+        let at = address(named).ok_or_else(|| {
+            Judged::unknown(
+                format!("`{named}` is not an address"),
+                "give `--resolver ADDRESS` or `ADDRESS:PORT`",
+            )
+        })?;
+        return Ok(Server::new(at, None));
+    }
+    let found =
+        nameservers().map_err(|error| unread(format!("cannot read the resolvers of this host: {error}")))?;
+    let first = found.first().ok_or_else(|| {
+        Judged::unknown("`/etc/resolv.conf` of this host lists no resolver", "give one: `--resolver`")
+    })?;
+    Ok(Server::new(SocketAddr::new(*first, PORT), None))
+}
+
+/// Parses an address with or without a port.
+fn address(text: &str) -> Option<SocketAddr> {
+    text.parse().ok().or_else(|| Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, PORT)))
+}
+
+/// Splits a text into host and port. The port can be missing.
+fn with_port(text: &str) -> (String, u16) {
+    let split = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let (host, port) = split.unwrap_or((text, PORT));
+    (canonical(host), port)
+}
+
+/// Returns the result of a check whose name server did not answer.
+pub fn unanswered(error: &NameserverError) -> Judged {
+    Judged::unknown(error.to_string(), error.hint().unwrap_or_default())
+}
+
+/// Returns the result of a check that Route 53 did not allow.
+pub fn refused(error: &Route53Error) -> Judged {
+    Judged::unknown(error.to_string(), error.hint())
+}

@@ -1,0 +1,113 @@
+//! Errors of Route 53, and what to do about them.
+
+use std::error::Error;
+use std::fmt;
+
+use aws_sdk_route53::config::http::HttpResponse;
+use aws_sdk_route53::error::{ProvideErrorMetadata, SdkError};
+
+/// A request to Route 53 failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Route53Error {
+    /// The host has no usable credentials.
+    #[error("no credentials for AWS: {0}")]
+    NoCredentials(String),
+    /// The answer is missing. A change may have been made.
+    #[error("Route 53 does not answer the request to {what}: {reason}")]
+    Lost {
+        /// The request.
+        what: String,
+        /// The reason.
+        reason: String,
+    },
+    /// Route 53 refused the request.
+    #[error("Route 53 answered {code} to the request to {what}: {message}")]
+    Refused {
+        /// The request.
+        what: String,
+        /// The error code of the API.
+        code: String,
+        /// The message.
+        message: String,
+    },
+    /// The answer, or a set for a request, is not valid.
+    #[error("Route 53: {0}")]
+    Garbled(String),
+}
+
+impl Route53Error {
+    /// Converts an error of the SDK. `what`: the request, as in "to change record sets".
+    pub(super) fn of<E>(what: &str, error: &SdkError<E, HttpResponse>) -> Self
+    where
+        E: ProvideErrorMetadata + Error + 'static,
+    {
+        let what = what.to_string();
+        match error {
+            SdkError::ServiceError(refused) => {
+                let status = refused.raw().status();
+                if status.is_server_error() {
+                    return Self::Lost { what, reason: format!("status {status}") };
+                }
+                let (code, message) = (refused.err().code(), refused.err().message());
+                let code = code.map_or_else(|| status.to_string(), str::to_string);
+                Self::Refused { what, code, message: message.unwrap_or("no message").to_string() }
+            }
+            _ => Self::Lost { what, reason: innermost(error) },
+        }
+    }
+
+    pub(super) fn without(reason: &str) -> Self {
+        Self::NoCredentials(reason.to_string())
+    }
+
+    pub(super) fn garbled(reason: &(impl fmt::Display + ?Sized)) -> Self {
+        Self::Garbled(reason.to_string())
+    }
+
+    /// Returns whether a set differs from the present one, or exists already. Nothing was changed by this request.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == "InvalidChangeBatch")
+    }
+
+    /// Returns whether the same request can succeed later: too many requests, or an earlier change is not complete.
+    pub fn is_throttled(&self) -> bool {
+        let codes = ["Throttling", "ThrottlingException", "PriorRequestNotComplete", "429"];
+        matches!(self, Self::Refused { code, .. } if codes.contains(&code.as_str()))
+    }
+
+    /// Returns what to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NoCredentials(_) => {
+                "configure credentials as for the AWS CLI: `aws sts get-caller-identity` must succeed in the same shell"
+            }
+            Self::Lost { .. } => "check the connection to the endpoint of Route 53, and `HTTPS_PROXY`",
+            Self::Refused { code, .. } => match code.as_str() {
+                "AccessDenied" | "AccessDeniedException" => {
+                    "allow the actions of Route 53 that docs/dns.md lists for this zone"
+                }
+                "ExpiredToken"
+                | "ExpiredTokenException"
+                | "InvalidClientTokenId"
+                | "SignatureDoesNotMatch" => {
+                    "renew the credentials: `aws sts get-caller-identity` must succeed in the same shell"
+                }
+                "NoSuchHostedZone" => "check the id of the zone: `aws route53 list-hosted-zones`",
+                _ if self.is_throttled() => {
+                    "Route 53 allows five requests a second for an account: find what else sends requests, and try again"
+                }
+                _ => "check the message of Route 53",
+            },
+            Self::Garbled(_) => "report this as a bug",
+        }
+    }
+}
+
+/// Returns the innermost cause of an error: the outer ones of the SDK only name its own layers.
+pub(super) fn innermost(error: &(dyn Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,236 @@
+//! Amazon Route 53: reads the record sets of hosted zones, and changes them.
+//!
+//! Credentials come from where the AWS CLI takes them: the environment, a profile, a role of the Pod or of the machine. They are
+//! never printed. A change deletes the present sets and creates new ones in one request. Route 53 executes such a request
+//! completely or not at all, and rejects it if a deleted set differs from the present one.
+
+mod error;
+mod load_balancers;
+mod set;
+
+use std::fmt;
+use std::time::Duration;
+
+use aws_config::BehaviorVersion;
+use aws_config::environment::EnvironmentVariableRegionProvider;
+use aws_config::meta::region::RegionProviderChain;
+use aws_config::profile::ProfileFileRegionProvider;
+use aws_config::retry::RetryConfig;
+use aws_config::timeout::TimeoutConfig;
+use aws_sdk_route53::Client;
+use aws_sdk_route53::config::ProvideCredentials as _;
+use aws_sdk_route53::types::{self, Change, ChangeAction, ChangeBatch, ChangeStatus};
+use tokio::time::timeout;
+
+pub use error::Route53Error;
+use error::innermost;
+pub use load_balancers::load_balancer_zone;
+pub use set::Listed;
+
+use crate::nameserver::{Kind, RecordSet, SetChange, Weight, canonical};
+
+/// TTL of an alias of a load balancer, in seconds (Route 53 Developer Guide, "Values specific for simple alias records").
+pub const ALIAS_TTL: u32 = 60;
+
+/// The region if none is configured. Route 53 has one endpoint for all regions of a partition. The metadata service of the machine
+/// is not asked: elsewhere it does not answer.
+const REGION: &str = "us-east-1";
+
+/// Attempts of a request that is throttled or not answered. Route 53 allows five requests a second for an account.
+const ATTEMPTS: u32 = 8;
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const CONNECT: Duration = Duration::from_secs(5);
+const ATTEMPT: Duration = Duration::from_secs(15);
+const LIMIT: Duration = Duration::from_mins(1);
+/// Time limit to find credentials.
+const CREDENTIALS: Duration = Duration::from_secs(20);
+
+/// Most records in one request. Route 53 accepts 1,000 records and 32,000 characters.
+pub const MOST_RECORDS: usize = 200;
+
+/// Most record sets in one answer.
+const PAGE: i32 = 300;
+
+type Result<T> = std::result::Result<T, Route53Error>;
+
+/// The API of an account.
+#[derive(Clone)]
+pub struct Route53 {
+    client: Client,
+}
+
+/// A hosted zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostedZone {
+    /// Its id.
+    pub id: String,
+    /// Its name, as in [`RecordSet::name`].
+    pub name: String,
+    /// Whether only its networks (VPCs) can resolve it.
+    pub private: bool,
+}
+
+/// Formats the id and the kind of the zone: `Z123 (private)`.
+impl fmt::Display for HostedZone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.id, if self.private { "private" } else { "public" })
+    }
+}
+
+impl From<types::HostedZone> for HostedZone {
+    fn from(zone: types::HostedZone) -> Self {
+        Self {
+            id: short(&zone.id),
+            name: canonical(&zone.name),
+            private: zone.config.is_some_and(|config| config.private_zone),
+        }
+    }
+}
+
+/// Returns an id without its kind: `Z123` for `/hostedzone/Z123`.
+fn short(id: &str) -> String {
+    id.rsplit('/').next().unwrap_or(id).to_string()
+}
+
+impl Route53 {
+    /// Returns the API with the configuration and the credentials of this host. Sends no request to Route 53.
+    pub async fn new() -> Result<Self> {
+        let region = RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new());
+        let region = region.or_else(ProfileFileRegionProvider::new()).or_else(REGION);
+        let timeouts = TimeoutConfig::builder()
+            .connect_timeout(CONNECT)
+            .operation_attempt_timeout(ATTEMPT)
+            .operation_timeout(LIMIT)
+            .build();
+        let retries = RetryConfig::standard().with_max_attempts(ATTEMPTS).with_initial_backoff(FIRST_PAUSE);
+        let config = aws_config::defaults(BehaviorVersion::latest())
+            .region(region)
+            .timeout_config(timeouts)
+            .retry_config(retries);
+        let config = Box::pin(config.load()).await;
+        if let Some(credentials) = config.credentials_provider() {
+            let found = timeout(CREDENTIALS, credentials.provide_credentials()).await;
+            let found = found.map_err(|_| Route53Error::without("no answer within 20 s"))?;
+            found.map_err(|error| Route53Error::without(&innermost(&error)))?;
+        }
+        Ok(Self { client: Client::new(&config) })
+    }
+
+    /// Returns the hosted zones with this name.
+    pub async fn zones(&self, name: &str) -> Result<Vec<HostedZone>> {
+        let (mut found, mut from): (Vec<HostedZone>, _) = (Vec::new(), None);
+        loop {
+            let asked =
+                self.client.list_hosted_zones_by_name().dns_name(name).set_hosted_zone_id(from.take());
+            let page = asked.send().await.map_err(|error| Route53Error::of("list hosted zones", &error))?;
+            let zones = page.hosted_zones.into_iter().map(HostedZone::from);
+            let before = found.len();
+            let count = zones.len();
+            found.extend(zones.filter(|zone| zone.name == name));
+            // The answer is in the order of names.
+            let is_past = found.len().saturating_sub(before) < count;
+            from = page.next_hosted_zone_id;
+            if is_past || !page.is_truncated || from.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Returns the hosted zone with this id.
+    pub async fn zone(&self, id: &str) -> Result<HostedZone> {
+        let answer = self.client.get_hosted_zone().id(id).send().await;
+        let zone = answer.map_err(|error| Route53Error::of("read the hosted zone", &error))?.hosted_zone;
+        zone.map(HostedZone::from).ok_or_else(|| Route53Error::garbled("the answer has no hosted zone"))
+    }
+
+    /// Returns the record sets of a hosted zone.
+    pub async fn list(&self, zone: &str) -> Result<Vec<Listed>> {
+        self.list_from(zone, None).await
+    }
+
+    /// Returns the record sets of one name.
+    pub async fn sets_of(&self, zone: &str, name: &str) -> Result<Vec<RecordSet>> {
+        Ok(self.list_from(zone, Some(name)).await?.into_iter().map(|listed| listed.set).collect())
+    }
+
+    /// Returns the record sets of one name, or of all names.
+    async fn list_from(&self, zone: &str, only: Option<&str>) -> Result<Vec<Listed>> {
+        let (mut name, mut kind, mut id) = (only.map(str::to_string), None, None);
+        let mut found = Vec::new();
+        loop {
+            let asked = self.client.list_resource_record_sets().hosted_zone_id(zone).max_items(PAGE);
+            let asked = asked.set_start_record_name(name.take()).set_start_record_type(kind.take());
+            let answer = asked.set_start_record_identifier(id.take()).send().await;
+            let page = answer.map_err(|error| Route53Error::of("list record sets", &error))?;
+            for set in page.resource_record_sets {
+                let listed = Listed::try_from(set)?;
+                if only.is_some_and(|only| listed.set.name != only) {
+                    return Ok(found);
+                }
+                found.push(listed);
+            }
+            (name, kind, id) = (page.next_record_name, page.next_record_type, page.next_record_identifier);
+            if !page.is_truncated || name.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Replaces record sets: all of them, or none. Returns the id of the change. Fails with [`Route53Error::is_conflict`] if a set
+    /// differs from its present set in the change, also in its TTL. After a lost answer the request is sent again, so this error
+    /// can also follow a change that was made.
+    pub async fn replace(&self, zone: &str, changes: &[SetChange]) -> Result<String> {
+        let deleted = changes.iter().filter_map(|change| change.from.as_ref());
+        let created = changes.iter().filter_map(|change| change.to.as_ref());
+        let deleted = deleted.map(|set| change(ChangeAction::Delete, set));
+        let created = created.map(|set| change(ChangeAction::Create, set));
+        self.change(zone, deleted.chain(created).collect::<Result<_>>()?).await
+    }
+
+    async fn change(&self, zone: &str, changes: Vec<Change>) -> Result<String> {
+        let batch = ChangeBatch::builder().comment("netsurgeon").set_changes(Some(changes)).build();
+        let batch = batch.map_err(|error| Route53Error::garbled(&error))?;
+        let asked = self.client.change_resource_record_sets().hosted_zone_id(zone).change_batch(batch);
+        let answer = asked.send().await.map_err(|error| Route53Error::of("change record sets", &error))?;
+        let info = answer.change_info.ok_or_else(|| Route53Error::garbled("the answer has no change"))?;
+        Ok(short(&info.id))
+    }
+
+    /// Checks whether the account is allowed to change the sets of these names and types. The request cannot succeed, so nothing is
+    /// changed: it deletes sets with an identifier that no set has.
+    pub async fn may_change(&self, zone: &str, sets: &[(&str, Kind)]) -> Result<()> {
+        for part in sets.chunks(MOST_RECORDS) {
+            let never = part.iter().map(|(name, kind)| change(ChangeAction::Delete, &never(name, *kind)));
+            match self.change(zone, never.collect::<Result<_>>()?).await {
+                Ok(_) => {}
+                Err(error) if error.is_conflict() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether all authoritative servers have a change (INSYNC).
+    pub async fn is_in_sync(&self, change: &str) -> Result<bool> {
+        let answer = self.client.get_change().id(change).send().await;
+        let info =
+            answer.map_err(|error| Route53Error::of("read the state of a change", &error))?.change_info;
+        Ok(info.is_some_and(|info| info.status == ChangeStatus::Insync))
+    }
+}
+
+fn change(action: ChangeAction, set: &RecordSet) -> Result<Change> {
+    let change = Change::builder().action(action).resource_record_set(set::of(set)?).build();
+    change.map_err(|error| Route53Error::garbled(&error))
+}
+
+/// Returns a set that does not exist.
+fn never(name: &str, kind: Kind) -> RecordSet {
+    let data = match kind {
+        Kind::A => "192.0.2.1",
+        Kind::Aaaa => "2001:db8::1",
+        _ => "netsurgeon.invalid",
+    };
+    let weight = Some(Weight { id: "netsurgeon-never".to_string(), weight: 0 });
+    RecordSet { weight, ..RecordSet::new(name, kind, 0, vec![data.to_string()]) }
+}
