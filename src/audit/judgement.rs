@@ -65,7 +65,7 @@ pub enum Lacking {
         asked: u64,
     },
     /// A client used an old address in the quiet time.
-    #[error("on `{node}` {client} used the old address {address} {protocol}{port}, last at {last}", last = moment(*last), port = port.map(|port| format!(" port {port}")).unwrap_or_default())]
+    #[error("client {client} of `{node}` used the old address {address} {protocol}{port}, last at {last}", last = moment(*last), port = port.map(|port| format!(" port {port}")).unwrap_or_default())]
     Used {
         /// The Node.
         node: String,
@@ -186,8 +186,9 @@ mod tests {
         let with = |last, open| Evidence { used: used(last, open), ..document("a", -700, -10) };
         let reason = judge(&[with(-300, false)], &asked(&["a"])).unwrap_err().to_string();
         assert!(
-            reason
-                .starts_with("on `a` 10.244.0.7 used the old address 10.96.0.10 tcp port 443, last at 2026-"),
+            reason.starts_with(
+                "client 10.244.0.7 of `a` used the old address 10.96.0.10 tcp port 443, last at 2026-"
+            ),
             "{reason}"
         );
         assert_eq!(judge(&[with(-650, false)], &asked(&["a"])), Ok(()), "long ago");

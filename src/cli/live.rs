@@ -20,10 +20,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How to take the operation lease.
 #[derive(Debug, Clone, Args)]
 pub struct LockArgs {
-    /// Take the operation lease, without waiting, from a dead process that ran the same operation
+    /// Take the operation lease from a dead process that ran the same operation, without waiting until it expires
     #[arg(long)]
     take_over: bool,
-    /// How long the operation lease outlives a killed process, in seconds
+    /// Seconds until the operation lease of a killed process expires
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(2..=3600))]
     lock_ttl: u64,
 }
@@ -52,7 +52,7 @@ pub struct LiveArgs {
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_reach)]
     barrier: Reach,
     /// In a rollback: how long the new addresses still answer after every Service has its old address again, in
-    /// seconds, for clients that have just resolved a name; at most 300 in the bitmap era
+    /// seconds, for clients that have cached a new address from DNS; at most 300 in the bitmap era
     #[arg(long, value_name = "SECONDS", default_value_t = LINGER.as_secs(), value_parser = clap::value_parser!(u64).range(..=3600))]
     linger: u64,
     /// Host of an API server that is permanently stopped: do not wait for its answer. Its Lease in `kube-system`

@@ -22,7 +22,7 @@ pub struct TargetArgs {
     /// File of fixed new addresses for Services, one per line: `NAMESPACE/NAME ADDRESS`
     #[arg(long, value_name = "FILE")]
     pub pin: Option<PathBuf>,
-    /// Services moved together between two waits for the data plane
+    /// Number of Services in a batch: they move together, between two waits for the data plane
     #[arg(long, value_name = "N", default_value = "50", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub batch_size: u32,
     /// How old addresses are held: `external-ip` refuses Services that need a shadow, `shadow` uses one for every

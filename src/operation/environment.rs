@@ -146,7 +146,7 @@ impl Environment<NoEffect> for NoEnvironment {
     }
 
     async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
-        Err(Fault::Halt(format!("a manual step is not possible here: {}", manual.what)))
+        Err(Fault::Halt(format!("this operation cannot wait for a manual step: {}", manual.what)))
     }
 }
 

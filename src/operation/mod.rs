@@ -95,7 +95,9 @@ pub enum OperationError {
         key: Key,
     },
     /// Other clients change the same object faster than the step can.
-    #[error("other clients changed {what} {attempts} times in a row while this step tried to change it")]
+    #[error(
+        "{what} changes continuously: another client changed it before each of {attempts} attempts of this step"
+    )]
     Contended {
         /// The object.
         what: String,

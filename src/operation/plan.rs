@@ -239,7 +239,7 @@ impl<W: Work> Plan<W> {
             return Ok(());
         }
         let (operation, tool) = (operation.to_string(), self.header.tool.clone());
-        let difference = "its plan compiles to other steps".to_string();
+        let difference = "this version compiles its plan to different steps".to_string();
         Err(PlanFileError::Begun { operation, tool, difference })
     }
 }
@@ -378,6 +378,6 @@ mod tests {
         assert!(plan().compiles_as("", "op-1").is_ok(), "started by a version that did not record it");
         let other = Plan::new("cluster", Revision(7), Test { to: "10.201.0.0/16".into() });
         let refused = other.compiles_as(&compiled, "op-1").unwrap_err().to_string();
-        assert!(refused.contains("compiles to other steps"), "{refused}");
+        assert!(refused.contains("compiles its plan to different steps"), "{refused}");
     }
 }

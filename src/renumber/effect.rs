@@ -138,7 +138,7 @@ impl Effect {
     pub(super) fn cannot_be_rehearsed(&self, work: &Renumbering) -> Option<[String; 2]> {
         let [what, why] = match self {
             Self::CloseRange => [
-                "netsurgeon deletes ServiceCIDR `kubernetes`: it stays in deletion until the old addresses are retired"
+                "netsurgeon deletes ServiceCIDR `kubernetes`: it stays terminating until the old addresses are retired"
                     .to_string(),
                 "new Services would still get addresses of the old range".to_string(),
             ],

@@ -12,11 +12,12 @@ fn goes_when(kept_by: &[String]) -> String {
     let [first, rest @ ..] = kept_by else {
         return "the controller manager completes the deletion within seconds; then try again".to_string();
     };
-    let (count, them) = (kept_by.len(), if rest.is_empty() { "create it" } else { "create them" });
+    let (count, them) =
+        (kept_by.len(), if rest.is_empty() { "it and create it" } else { "them and create them" });
     let have = counted(count, "Service has", "Services have");
     format!(
-        "the deletion completes once no Service has an address of it: {have}, the first is `{first}`; delete and {them} again \
-         without an address"
+        "the deletion completes once no Service has an address in that range: {have} one, the first is `{first}`; delete \
+         {them} again without an address"
     )
 }
 
@@ -39,8 +40,8 @@ impl From<PlanError> for Failure {
             }
             PlanError::KubernetesPin { .. } => "remove that pin",
             PlanError::CannotHold { .. } => {
-                "remove `--hold external-ip`: a shadow Service then holds the address; if the reason is not the Service itself, \
-                 `--accept-gap` continues anyway, and connections to old addresses can fail"
+                "remove `--hold external-ip`, so that a shadow Service holds the address; if the data plane is the reason, \
+                 `--accept-gap` continues anyway, and connections to old addresses can then fail"
             }
             PlanError::DataPlane { .. } => {
                 "`--accept-gap` continues anyway; connections to old addresses can then fail"

@@ -68,5 +68,5 @@ fn first_tcp_port(survey: &Survey, candidate: &Move) -> Result<u16, String> {
     let port =
         service.spec.ports.iter().find(|port| matches!(port.protocol.as_deref(), None | Some("" | "TCP")));
     let port = port.and_then(|port| port.port).and_then(|port| u16::try_from(port).ok());
-    port.ok_or_else(|| format!("`{subject}` has no TCP port, and only TCP can be tried"))
+    port.ok_or_else(|| format!("`{subject}` has no TCP port, and a probe uses TCP"))
 }

@@ -270,9 +270,9 @@ impl Renumbering {
                 format!("rollback only: keep the new addresses of {of} for clients that cached them")
             }
             Part::Date => format!("protect the old addresses of {of}"),
-            Part::Barrier => format!("wait until every node routes {of}"),
+            Part::Barrier => format!("wait until every node routes {of} before the move"),
             Part::Flip => format!("move {of}"),
-            Part::Verify => format!("wait until every node routes {of} as moved"),
+            Part::Verify => format!("wait until every node routes {of} after the move"),
             Part::Settle => "set the creation time of the new addresses to now".into(),
             Part::Temporaries => format!("free the temporary addresses of {of}"),
             Part::Unwarm => format!("remove the warming shadows of {of}"),

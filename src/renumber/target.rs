@@ -36,7 +36,7 @@ pub enum TargetError {
         existing: ServiceCidr,
     },
     /// The range overlaps a range whose ServiceCIDR is being deleted.
-    #[error("`{to}` overlaps `{existing}`, and ServiceCIDR `{name}`, which has it, is being deleted")]
+    #[error("`{to}` overlaps `{existing}` of ServiceCIDR `{name}`, which is being deleted")]
     Leaving {
         /// The target.
         to: ServiceCidr,

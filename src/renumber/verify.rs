@@ -200,8 +200,7 @@ impl<'a> Cluster<'a> {
 
 fn masquerades(candidate: &Move, policy: &str) -> Finding {
     let text = format!(
-        "is held at `{}` without `externalTrafficPolicy: Local`: backends see a node's address in place of the \
-         client's",
+        "is held at `{}` without `externalTrafficPolicy: Local`: backends see the address of a node instead of the client's",
         candidate.old_address
     );
     Finding::warning("hold-masquerades", format!("Service {}", candidate.subject()))

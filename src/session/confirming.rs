@@ -8,7 +8,7 @@ pub fn confirm_only(confirm: &[String], known: &[&str], open: &[String]) -> Resu
     let Some(name) = unknown else { return Ok(()) };
     let failure = Failure::usage(format!("`--confirm {name}`: no manual step has this name"));
     if open.is_empty() {
-        return Err(failure.hint("no manual step is open: leave `--confirm` out"));
+        return Err(failure.hint("no manual step is open: omit `--confirm`"));
     }
     let list = open.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     Err(failure.hint(format!("open manual steps: {list}")))
@@ -34,6 +34,6 @@ mod tests {
         assert!(failure.error.to_string().contains("`--confirm flgas`"), "{}", failure.error);
         assert_eq!(failure.hints, ["open manual steps: `flags`, `soak`"]);
         let failure = refused(&["close-range"], &[]).expect("a refusal");
-        assert_eq!(failure.hints, ["no manual step is open: leave `--confirm` out"]);
+        assert_eq!(failure.hints, ["no manual step is open: omit `--confirm`"]);
     }
 }

@@ -135,14 +135,16 @@ impl Session {
         })?;
         let alive = alive(&store, &layout).await?;
         if let Some(server) = answers {
-            let text = format!("the API server at {server} answers");
-            return Err(Failure::refused(text).hint("roll back without `--without-api`"));
+            let text = format!("an API server answers: {server}");
+            return Err(
+                Failure::refused(text).hint("omit `--without-api`, so that the rollback uses the API")
+            );
         }
         if !alive.is_empty() {
             let list = alive.iter().map(|address| format!("`{address}`")).collect::<Vec<_>>().join(", ");
             voice.warn(&format!(
-                "{} an unexpired lease of 15 s in etcd and may still serve nodes: {list}. Only a pause of {} s \
-                 per wait gives the nodes time to apply each change",
+                "{} an unexpired lease (15 s) in etcd and may still serve nodes: {list}. Nodes have only the pause of {} s \
+                 per wait to apply each change",
                 counted(alive.len(), "API server has", "API servers have"),
                 pause.as_secs()
             ));

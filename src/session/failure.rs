@@ -156,7 +156,7 @@ impl From<RemapError> for Failure {
         let hint = match &error {
             RemapError::TooSmall { .. } => "choose a larger range: a shorter prefix, such as /16",
             RemapError::PinOutside { .. } => {
-                "pin it to an address of the range, but not to the first or last one, or omit the pin"
+                "pin it to an address of the range that is neither the first nor the last one, or omit the pin"
             }
             RemapError::Taken { .. } => "free that address first, or pin another one",
         };
@@ -203,11 +203,11 @@ fn store_hint(error: &StoreError) -> Option<String> {
         StoreError::Compacted { oldest, .. } => {
             return Some(format!("use revision {oldest} or later, or read an older snapshot"));
         }
-        StoreError::FutureRevision { .. } => "leave `--at-revision` out to read the newest revision",
+        StoreError::FutureRevision { .. } => "omit `--at-revision` to read the newest revision",
         StoreError::Server { .. } => "see the log of that etcd member",
         StoreError::Sealed { .. } => {
-            "give the file that all API servers use as `--encryption-provider-config` now; \
-             nothing was written"
+            "nothing was written; give the current `--encryption-provider-config` file, which must be the same for all API \
+             servers"
         }
         StoreError::Io { source, .. } => match source.kind() {
             std::io::ErrorKind::NotFound => "check the path",
@@ -216,7 +216,7 @@ fn store_hint(error: &StoreError) -> Option<String> {
         },
         StoreError::Write { source, .. } => match source.kind() {
             std::io::ErrorKind::AlreadyExists => "existing files are not overwritten: give another name",
-            std::io::ErrorKind::StorageFull => "the file system is full: give a path on another one",
+            std::io::ErrorKind::StorageFull => "the file system is full: give a path on another file system",
             std::io::ErrorKind::NotFound => "create the directory first",
             _ => return None,
         },
@@ -254,8 +254,8 @@ impl From<CommitError> for Failure {
 
 /// Hint for values that a KMS plug-in encrypted. Only the plug-in has the key, so the objects must be stored under another key
 /// during the operation.
-const WITHOUT_KMS: &str = "only the KMS plug-in can decrypt it. During an operation, these resources must be stored \
-     under a key in the file, or unencrypted: see docs/encryption.md, \"A KMS\"";
+const WITHOUT_KMS: &str = "only the KMS plug-in can decrypt it: for the duration of an operation, encrypt these resources \
+                           with a local key, or store them unencrypted (docs/encryption.md, \"A KMS\")";
 
 impl From<WireError> for Failure {
     fn from(error: WireError) -> Self {
@@ -313,7 +313,7 @@ impl From<OperationError> for Failure {
                 Self::new(Kind::Refused, error).hint("stop the client that keeps changing it, then resume")
             }
             OperationError::LockLost { .. } => Self::new(Kind::Refused, error).hint(
-                "the journal has all steps up to that time; the process that now holds the lease may continue the operation",
+                "the journal has every completed step; the process that holds the lease now may already be running the operation",
             ),
             // The caller, which knows the operation, adds the hint.
             OperationError::Stopped

@@ -68,7 +68,7 @@ impl LeaseTerms {
         };
         // A rollback must not depend on the Lease.
         voice.warn(&format!(
-            "cannot take the Lease `{}`, so operations that do not use etcd can run at the same time: {reason}",
+            "cannot acquire the Lease `{}`: {reason}; an operation that is recorded in the cluster could run at the same time",
             ClusterLock::LEASE
         ));
         Ok(lock)
@@ -95,8 +95,7 @@ impl LeaseTerms {
                 countdown(
                     left,
                     &format!(
-                        "waiting for the operation lease of `{holder}` (pid {pid}), which runs this operation or has ended \
-                         (`--take-over` does not wait)"
+                        "waiting until the operation lease of `{holder}` (pid {pid}) expires (`--take-over` does not wait)"
                     ),
                 );
             };
@@ -141,7 +140,9 @@ fn refused(held: &Held, taking: &Taking<'_>) -> Failure {
         || format!("if that process has ended, delete `{}` from etcd, then run this command again", held.key),
         |left| {
             let seconds = left.as_secs().saturating_add(1);
-            format!("if that process has ended, its lease expires: run this command again in {seconds} s")
+            format!(
+                "if that process has ended, its lease expires in {seconds} s: then run this command again"
+            )
         },
     );
     Failure::refused(format!("another operation of this cluster is running: {held}"))
@@ -185,13 +186,13 @@ mod tests {
             said.contains("another process runs operation `renumber-1`: `alice@cp-1` (pid 4711)"),
             "{said}"
         );
-        assert!(said.contains("ends in 41 s"), "{said}");
+        assert!(said.contains("expires in 41 s"), "{said}");
         assert!(said.contains("`netsurgeon operation resume renumber-1 --take-over`"), "{said}");
     }
 
     #[test]
     fn lease_of_another_operation_offers_no_take_over() {
-        for (left, hint) in [(Some(41), "again in 42 s"), (None, "delete `/netsurgeon/one/lock`")] {
+        for (left, hint) in [(Some(41), "expires in 42 s"), (None, "delete `/netsurgeon/one/lock`")] {
             let said = said(&held("renumber-2", left));
             assert!(said.contains("another operation of this cluster is running"), "{said}");
             assert!(said.contains("for operation `renumber-2`") && said.contains(hint), "{said}");

@@ -29,17 +29,19 @@ pub(super) async fn same_seal(store: &LiveEtcd, cluster: &Cluster, layout: &Layo
         return Ok(());
     }
     let text = format!(
-        "the API server at {} stores Services {theirs}, but the given encryption configuration stores them {ours}",
+        "the API server at {} stores Services {theirs}, but with the given encryption configuration netsurgeon would store \
+         them {ours}",
         cluster.server()
     );
-    Err(Failure::refused(text).hint(
-        "give the file that the API servers use as `--encryption-provider-config` now; nothing was changed",
-    ))
+    Err(Failure::refused(text)
+        .hint("nothing was changed; give the current `--encryption-provider-config` file of the API servers"))
 }
 
 fn words(value: &[u8]) -> String {
     match Envelope::of(value) {
-        Ok(Envelope::Encrypted { provider, key }) => format!("under the key `{key}` of `{provider}`"),
+        Ok(Envelope::Encrypted { provider, key }) => {
+            format!("encrypted with the key `{key}` of `{provider}`")
+        }
         _ => "unencrypted".to_string(),
     }
 }

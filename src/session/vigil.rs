@@ -40,8 +40,7 @@ async fn watch<A: Future<Output = bool>>(name: &str, answers: impl Fn() -> A, re
         if periods > told {
             told = periods;
             report(&format!(
-                "etcd at {} has not answered for {} s; the operation waits for it, and the journal has all completed \
-                 steps",
+                "etcd at {} does not answer ({} s so far); the operation waits for it, and the journal has every completed step",
                 name.trim_start_matches("etcd at "),
                 silent.as_secs()
             ));
@@ -83,8 +82,8 @@ mod tests {
         }
         let said = said.into_inner().unwrap();
         let [first, second, .., last] = said.as_slice() else { panic!("{said:?}") };
-        assert!(first.starts_with("etcd at http://127.0.0.1:2379 has not answered for 2"), "{first}");
-        assert!(second.contains("for 4"), "{second}");
+        assert!(first.starts_with("etcd at http://127.0.0.1:2379 does not answer (2"), "{first}");
+        assert!(second.contains("(4"), "{second}");
         assert!(last.starts_with("etcd answers again, after "), "{last}");
         assert!(said.len() <= 5, "{said:?}");
     }

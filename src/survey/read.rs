@@ -53,7 +53,10 @@ impl Survey {
                     if at.is_none() && reads < MOST_READS =>
                 {
                     reads = reads.saturating_add(1);
-                    tracing::info!(revision = asked.0, "revision compacted during the read; reading again");
+                    tracing::info!(
+                        revision = asked.0,
+                        "etcd compacted the revision during the read; reading again"
+                    );
                 }
                 outcome => return outcome,
             }

@@ -228,7 +228,7 @@ async fn rewrite_is_refused_while_operation_without_etcd_runs() {
     );
     lock.release().await.expect("it is released");
     let done = rewrite().expect(0);
-    let unlocked = "cannot take the Lease `kube-system/netsurgeon`";
+    let unlocked = "cannot acquire the Lease `kube-system/netsurgeon`";
     assert!(!done.err.contains(unlocked), "{}", done.err);
     assert!(ClusterLock::holder(&api).await.unwrap().is_none(), "the Lease is released");
     // Without a kubeconfig.

@@ -219,7 +219,12 @@ fn set_dns_rejects_unusable_configuration_without_change() {
         ),
         (KUBELETS[0], "--to fd00::a", 2, "give the old address with `--from`"),
         ("clusterDNS: [169.254.20.10]\n", "--to 10.200.0.10", 2, "a DNS cache on the node"),
-        ("clusterDNS: [10.96.0.10, 10.200.0.10]\n", "--to 10.200.0.10", 1, "remove the old one by hand"),
+        (
+            "clusterDNS: [10.96.0.10, 10.200.0.10]\n",
+            "--to 10.200.0.10",
+            1,
+            "remove the old address from the file by hand",
+        ),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("config.yaml");

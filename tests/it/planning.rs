@@ -78,7 +78,7 @@ async fn instructions_of_one_family_keep_the_other() {
     let work = plan_of(&store, "10.200.0.0/16", &[]).await.unwrap();
     let told = manual_steps(&work).join("\n");
     assert!(told.contains("`--service-cluster-ip-range` to `10.200.0.0/16,fd00:10:96::/112`"), "{told}");
-    assert!(told.contains("carries `10.200.0.1` beside `10.96.0.1`"), "{told}");
+    assert!(told.contains("covers both `10.200.0.1` and `10.96.0.1`"), "{told}");
     let created =
         work.stages().into_iter().flat_map(|stage| work.steps(&stage)).find_map(|step| match step.action {
             Action::Do(effect) => Some(format!("{effect:?}")),
@@ -89,7 +89,7 @@ async fn instructions_of_one_family_keep_the_other() {
     let work = plan_of(&store, "fd00:200::/112", &[]).await.unwrap();
     let told = manual_steps(&work).join("\n");
     assert!(told.contains("`10.96.0.0/16,fd00:200::/112`"), "{told}");
-    assert!(!told.contains("certificate that carries"), "`default/kubernetes` does not move: {told}");
+    assert!(!told.contains("certificate that covers both"), "`default/kubernetes` does not move: {told}");
 }
 
 #[tokio::test]

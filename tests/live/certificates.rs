@@ -184,13 +184,13 @@ fn paused_at(run: &Run, name: &str, reason: &str) {
 async fn by_netsurgeon_alone(era: Era, mode: ProxyMode) {
     let (mut serving, hosts) = start(era, mode).await;
     let words = serving.apply_words().replace("--confirm certificates", "");
-    paused_at(&serving.netsurgeon(&words), "certificates", "does not carry `10.200.0.1`");
+    paused_at(&serving.netsurgeon(&words), "certificates", "does not cover `10.200.0.1`");
     let operation = serving.journals().remove(0);
     let resume = format!("operation resume {operation}");
     let denied = serving.netsurgeon(&format!("{resume} --confirm certificates"));
     let refusal = "the confirmation of `certificates` is refused: the certificate of ";
     assert!(denied.err.contains(refusal), "{}", denied.err);
-    paused_at(&denied, "certificates", "does not carry `10.200.0.1`");
+    paused_at(&denied, "certificates", "does not cover `10.200.0.1`");
 
     let old = Client::start(&serving, OLD).await;
     hosts.reissue(
@@ -219,7 +219,7 @@ async fn by_netsurgeon_alone(era: Era, mode: ProxyMode) {
 
     println!("connections to {OLD}: {}", old.stop());
     let retire = "renumber retire --without-evidence --yes --confirm soak";
-    paused_at(&serving.netsurgeon(retire), "certificates-after", "still carries `10.96.0.1`");
+    paused_at(&serving.netsurgeon(retire), "certificates-after", "still covers `10.96.0.1`");
     hosts.reissue(&serving, "--drop-old 10.96.0.0/16", "--without-cidr 10.96.0.0/16");
     let done = serving.netsurgeon(retire).expect(0);
     assert!(done.err.contains("certificates-after: verified"), "{}", done.err);

@@ -85,8 +85,8 @@ async fn refused(serving: &Serving, files: &Workspace) {
         "{without}"
     );
     let too_early = with(Some(&configuration(&[("two", 2), ("one", 1)])));
-    assert!(too_early.contains("stores Services under the key `one` of `aesgcm`"), "{too_early}");
-    assert!(too_early.contains("under the key `two` of `aesgcm`"), "{too_early}");
+    assert!(too_early.contains("stores Services encrypted with the key `one` of `aesgcm`"), "{too_early}");
+    assert!(too_early.contains("encrypted with the key `two` of `aesgcm`"), "{too_early}");
     let kms = configuration(&[("one", 1)]).replace(
         "[{\"aesgcm\"",
         "[{\"kms\":{\"name\":\"vault\",\"apiVersion\":\"v2\",\"endpoint\":\"unix:///k\"}},{\"aesgcm\"",

@@ -146,7 +146,7 @@ async fn short_use_of_an_old_address_is_reported() {
     assert_eq!(seen["documents"][0]["used"][0]["clients"][0]["address"], own, "{seen}");
     assert_eq!(seen["documents"][1]["used"], json!([]), "the other node has the servers only");
     assert!(gathered(&serving, "").expect(3).out.contains(&own));
-    let named = format!("on `node-1` {own} used the old address 10.96.0.5 tcp port 80");
+    let named = format!("client {own} of `node-1` used the old address 10.96.0.5 tcp port 80");
     let refused = serving.netsurgeon(&format!("{retire} 600")).expect(1);
     assert!(refused.err.contains(&named), "{}", refused.err);
     drop(running);

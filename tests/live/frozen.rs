@@ -177,7 +177,7 @@ async fn go(
     let frozen_at = way.steps(lab).await;
     let operation = lab.operation().await.expect("an operation");
     let mut second = take_up(lab, way, &operation).await;
-    let no_holder = "its lease has ended, and no process holds it".to_owned();
+    let no_holder = "it has expired, and no process holds it".to_owned();
     let mut to = vec![no_holder];
     if late {
         assert_eq!(second.end().await, way.end(), "{}", said(&second));

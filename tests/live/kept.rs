@@ -234,7 +234,7 @@ async fn rejected_deletion_does_not_stop_a_rollback() {
     let operation = serving.journals().remove(0);
     let rollback = format!("operation rollback {operation} --yes --linger 1 --take-over");
     let back = serving.netsurgeon(&rollback).expect(0);
-    let says = ["default/a-door was deleted, and still exists: ", "not this one"];
+    let says = ["default/a-door was deleted, but still exists: ", "not this one"];
     assert!(says.iter().all(|words| back.err.contains(words)), "{}", back.err);
     assert_eq!(serving.cluster_ip("a-door").await, "10.96.2.1");
     let check = serving.netsurgeon("ranges check -o json");

@@ -406,7 +406,7 @@ async fn resume_waits_for_the_lease_of_a_killed_process() {
     let operation = lab.operation().await.expect("an operation");
     let words = format!("operation resume {operation} --confirm snapshot --confirm certificates");
     let resumed = run(&words, command(&lab.cluster, &words)).expect(6);
-    assert!(resumed.err.contains("waiting for the operation lease of `"), "{}", resumed.err);
+    assert!(resumed.err.contains("waiting until the operation lease of `"), "{}", resumed.err);
     assert!(resumed.err.contains("waiting for manual step `flags`"), "{}", resumed.err);
 
     let words = format!("operation rollback {operation} --yes --linger 0 --lock-ttl 2");

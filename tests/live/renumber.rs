@@ -69,7 +69,7 @@ async fn rollback_serves_clients_with_cached_new_addresses() {
     serving.assert_unbroken(&remembered, &new);
     wait_until("the rollback lingers", DEADLINE, async || {
         let said = lines_of(&running.err);
-        let lingers = said.iter().any(|line| line.contains("the new addresses answer for 600 s more"));
+        let lingers = said.iter().any(|line| line.contains("the new addresses continue to answer for 600 s"));
         if lingers { Ok(()) } else { Err(format!("{:?}", said.last())) }
     })
     .await;

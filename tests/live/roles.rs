@@ -157,12 +157,18 @@ fn preflights(serving: &Serving) {
     // The rig's API server has no Pod with its flags, and its certificate is unchanged.
     let words = format!("preflight renumber --to {NEW_RANGE} -o json");
     let operator = read_all(&by_operator(serving, &words));
-    comes_out(&operator, "rights", "pass", "without `get nodes/proxy` nodes are asked directly", "");
+    comes_out(
+        &operator,
+        "rights",
+        "pass",
+        "without `get nodes/proxy`, netsurgeon queries kube-proxies directly",
+        "",
+    );
     comes_out(&operator, "policies", "pass", "", "");
     let reader = read_all(&by(serving, "netsurgeon-preflight", None, &words));
     let seen = "this user can read, and cannot change anything: missing: create services, delete services";
     comes_out(&reader, "rights", "warn", seen, "`netsurgeon-renumber`");
-    let seen = "admission is not asked: a dry run needs the permission to create its object, and this user lacks create services";
+    let seen = "no dry run was sent: it needs the permission to create its object, and this user lacks create services";
     comes_out(&reader, "policies", "unknown", seen, "`--skip policies`");
     for found in &reader {
         let name = found["name"].as_str().expect("a name");
@@ -172,7 +178,7 @@ fn preflights(serving: &Serving) {
     }
     let cni = read_all(&by(serving, "netsurgeon-cni", None, "preflight cni -o json"));
     let seen = "this user can read, and cannot change anything: missing: patch nodes, delete pods, create pods/eviction";
-    comes_out(&cni, "drain-rights", "warn", seen, "no role of deploy/rbac.yaml has the others");
+    comes_out(&cni, "drain-rights", "warn", seen, "no role of deploy/rbac.yaml has the write permissions");
 }
 
 /// No user can exec, read Secrets, or reach a kubelet; and users who only read write nothing.

@@ -64,7 +64,7 @@ const TROUBLE: [(&str, &[&str]); 21] = [
         &["corners::retire_keeps_fields_that_owners_changed", "chaos::client_changes_survive_a_renumbering"],
     ),
     (
-        "`ServiceCIDR ..., which has it, is being deleted`",
+        "`... of ServiceCIDR ..., which is being deleted`",
         &["corners::old_range_is_closed_after_the_flags_and_opened_by_a_rollback"],
     ),
     ("`lost the Lease ...`", &["lease::renumber_stops_when_another_operation_takes_the_lease"]),

@@ -51,7 +51,7 @@ async fn operation_is_observable_from_outside() {
     assert!(screen.contains("back: wait until every node routes batch 1 of 4"), "the stage: {screen}");
     assert_eq!(watch.end().await, 0, "the watching process sees the end");
     let said = lines_of(&watch.out);
-    assert!(said.iter().any(|line| line.contains("; at work: `")), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("; lease holder: `")), "{said:?}");
     assert!(said.last().is_some_and(|line| line.contains(": rolled back, ")), "{said:?}");
     let screen =
         serving.on_a_terminal(&format!("renumber status --watch --operation {operation}")).expect(0).out;

@@ -328,7 +328,9 @@ async fn failed_wait_reports_what_it_observed() {
     world.options.deadline = Duration::from_secs(2);
     let wait = |kind| Wait { kind, batch: Some(0), subject: None, until: "something is so".into() };
     let error = world.wait(&wait(Awaited::RangeReady), &|_| None).await.unwrap_err().to_string();
-    for words in ["not within 2 s: something is so", "192.0.2.10:6443", "netsurgeon-10-200-0-0-16"] {
+    for words in
+        ["timeout after 2 s; expected: something is so", "192.0.2.10:6443", "netsurgeon-10-200-0-0-16"]
+    {
         assert!(error.contains(words), "{words}: {error}");
     }
     let error = world.wait(&wait(Awaited::Barrier), &|_| None).await.unwrap_err().to_string();

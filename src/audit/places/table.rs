@@ -30,7 +30,7 @@ places! {
         "change it to the new range or address";
     PUBLISHED_STATUS = "published-status", BreaksAtRetirement,
         "a controller has published an old address as the entry point, and external DNS may have copied it",
-        "check that the controller writes it again; restart it if it does not";
+        "check that the controller publishes the new address; restart it if it does not";
     ADDRESS_OBJECT = "ip-address-object", Cosmetic,
         "the object that records the allocation of an address; it is deleted together with its Service",
         "nothing, if its Service exists; `netsurgeon ranges check` finds objects without a Service";

@@ -24,12 +24,12 @@ const SHOWN: usize = 20;
 
 /// Find references to an old Service range: its addresses, or the range itself
 ///
-/// Searches all stored objects of any kind, custom resources included: whole texts, JSON and YAML within texts,
-/// arguments, environment variables, annotations. For a Secret it prints the key and no content. During a
-/// renumbering, the objects that hold old addresses are counted but not listed, and Pods that started before their
-/// Services moved are reported. With `--host` it searches this machine instead: its configuration, the environments
-/// of its processes, and the resolv.conf that each process uses. Nothing is written, except ConfigMaps with
-/// `--publish`. For every place, docs/audit.md describes what it means and what to do.
+/// Searches all stored objects of any kind, custom resources included: plain text, JSON and YAML inside text,
+/// arguments, environment variables, annotations. For a Secret it prints the key and no content. During a renumbering,
+/// the objects that hold old addresses are counted but not listed, and Pods that started before their Services moved
+/// are reported. With `--host` it searches this machine instead: its configuration, the environments of its processes,
+/// and the resolv.conf that each process uses. Nothing is written, except ConfigMaps with `--publish`. For every
+/// place, docs/audit.md describes what it means and what to do.
 ///
 /// Exit status 3 if something is found or cannot be read; otherwise 0.
 #[derive(Debug, Args)]

@@ -96,7 +96,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: &Old) -> Resul
 fn not_read(error: StoreError, at: Option<Revision>) -> Failure {
     if at.is_none() && matches!(error, StoreError::Compacted { .. }) {
         return Failure::new(failure::Kind::Refused, error)
-            .context("etcd compacted the revision before it was completely read")
+            .context("etcd compacted the revision before the audit had read all objects")
             .hint("read a snapshot: `etcdctl snapshot save FILE`, then this command with `--snapshot FILE`");
     }
     error.into()

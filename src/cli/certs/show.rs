@@ -42,7 +42,7 @@ pub struct ShowArgs {
     /// Read the certificates of this server, as `HOST:PORT`; can be repeated
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     server: Vec<String>,
-    /// A Service range whose first address, which `default/kubernetes` has, every API server's certificate must cover;
+    /// A Service range: every API server's certificate must cover its first address, that of `default/kubernetes`;
     /// can be repeated
     #[arg(long, value_name = "CIDR")]
     cidr: Vec<ServiceCidr>,

@@ -91,7 +91,8 @@ impl SetDnsArgs {
         match (old.as_slice(), is_there, self.from) {
             ([], true, _) => Ok(None),
             ([part], false, _) => Ok(Some((*part).to_string())),
-            (_, true, _) => Err(Failure::refused(format!("`{path}` has {all}")).hint("remove the old one by hand")),
+            (_, true, _) => Err(Failure::refused(format!("`{path}` has {all}"))
+                .hint("remove the old address from the file by hand")),
             (..) if there.is_empty() => Err(Failure::refused(format!("`{path}` has no `clusterDNS`"))),
             ([], _, Some(from)) => Err(Failure::refused(format!("`{path}` has {all}, not `{from}`"))),
             (..) => Err(Failure::usage(format!("`{path}` has {all}"))

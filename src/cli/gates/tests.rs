@@ -132,7 +132,7 @@ async fn invalid_gates_are_refused_before_the_start() {
         (&["--gate-http", "http://name:secret@host/"], "no credentials are sent"),
         (&["--gate-command", "/nowhere/at/all"], "no such program"),
         (&["--gate-command", "true --verbose"], "give arguments with `--gate-arg`"),
-        (&["--until", "2020-01-01T00:00:00Z"], "has passed"),
+        (&["--until", "2020-01-01T00:00:00Z"], "is in the past"),
     ] {
         let error = resolve(words).err().unwrap_or_else(|| panic!("{words:?}"));
         assert!(error.contains(says), "{words:?}: {error}");
@@ -162,7 +162,7 @@ async fn until_gate_closes_when_the_next_batch_would_be_late() {
     // The gate closes immediately, without the pause of two minutes.
     let (gate, reason) = answer(&["--until", "+1m", "--pause", "120"]).await.unwrap_err();
     assert_eq!(gate, "until");
-    assert!(reason.contains("the pause before it would end later"), "{reason}");
+    assert!(reason.contains("the pause would end after that time"), "{reason}");
     let past = OffsetDateTime::now_utc() - time::Duration::SECOND;
     let mut gates = resolve(&["--until", "+1h"]).unwrap();
     gates.until = Some(past);
@@ -223,7 +223,7 @@ async fn prometheus_gate_sends_its_query() {
     let (gate, reason) = answer(&with("0.01")).await.unwrap_err();
     assert_eq!(
         (gate.as_str(), reason.as_str()),
-        ("prometheus", "{job=\"web\"} is 0.02, the limit is at most 0.01")
+        ("prometheus", "{job=\"web\"} is 0.02, allowed: at most 0.01")
     );
 }
 

@@ -115,7 +115,7 @@ impl<'a> Rewrites<'a> {
         if is_written(work, &journal) {
             output.progress(&describe(output, &work.inverse()));
         } else {
-            output.progress(&format!("RangeAllocation `{}` was not written yet", work.name));
+            output.progress(&format!("RangeAllocation `{}` is not written yet", work.name));
         }
         let question =
             format!("Restore the old value of RangeAllocation `{}` in {}?", work.name, self.store.describe());
@@ -137,7 +137,8 @@ impl<'a> Rewrites<'a> {
         if let Some(stuck) = report.stuck.first() {
             let text = format!("the old value cannot be restored: {}", stuck.reason);
             return Err(Failure::of(Kind::Stuck, text)
-                .hint("addresses were allocated after it, so the rewrite stays in effect; `netsurgeon ranges rewrite` creates a new plan")
+                .hint("addresses were allocated since the rewrite, so it stays in effect; `netsurgeon ranges rewrite` creates \
+                       a new plan")
                 .hint(format!("to remove this journal: `netsurgeon operation forget {operation}`")));
         }
         if self.context.output.is_structured() {

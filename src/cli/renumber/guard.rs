@@ -15,18 +15,18 @@ use crate::cli::{Context, Outcome};
 use crate::renumber::run::guarding::{Guard, Line, Lines, Pass};
 use crate::session::Failure;
 
-/// Keep the old addresses held while they soak, whatever clients do to their Services
+/// Keep the old addresses held during the soak, even if clients change their Services
 ///
-/// A client that replaces a Service drops the old address that it holds. A client that deletes it leaves the address
-/// reserved without a Service. The guard checks every few seconds and repairs what it can, each in one transaction
-/// with its record in the journal. It reports the objects that you must check. It takes no operation lease, and
-/// repairs nothing while another process runs an operation. Several guards can run at the same time; with `--lease`
-/// one of them repairs and the others watch. Without `--lease` the guard needs the API only where a shadow must
-/// follow its Service: the selector or ports, or the endpoints of a Service without a selector. It copies endpoints
-/// at any time.
+/// If a client replaces a Service, the Service no longer holds its old address. If a client deletes it, the address
+/// stays reserved without a Service. The guard checks every few seconds and repairs what it can, each in one
+/// transaction with its record in the journal. It reports the objects that you must check. It takes no operation
+/// lease, and repairs nothing while another process runs an operation. Several guards can run at the same time; with
+/// `--lease` one of them repairs and the others watch. Without `--lease` the guard needs the API only where a shadow
+/// must follow its Service: the selector or ports, or the endpoints of a Service without a selector. It copies
+/// endpoints also while an operation runs.
 ///
-/// Ends with the renumbering, or on SIGINT or SIGTERM. With `--once` the exit status is 3 if something is left to
-/// check, and 6 if another process runs an operation. For a soak of days run it in the cluster: deploy/guard.yaml
+/// Ends with the renumbering, or on SIGINT or SIGTERM. With `--once` the exit status is 3 if findings remain that you
+/// must check, and 6 if another process runs an operation. For a soak of days run it in the cluster: deploy/guard.yaml
 /// and docs/guard.md.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -35,7 +35,7 @@ Examples:
   netsurgeon renumber guard
   netsurgeon renumber guard --once                    # from a timer
   netsurgeon renumber guard --once --dry-run          # what would be repaired
-  netsurgeon renumber guard -o json >> guard.log      # one JSON document a line
+  netsurgeon renumber guard -o json >> guard.log      # one JSON object a line
   netsurgeon renumber guard --metrics-listen 127.0.0.1:9464
   # for a Deployment: one of several guards repairs, and none exits
   netsurgeon renumber guard --stay --lease")]
@@ -73,7 +73,7 @@ pub struct LeaseArgs {
     /// Repair only while holding the Lease `kube-system/netsurgeon-guard`; watch while another guard holds it
     #[arg(long, conflicts_with_all = ["once", "dry_run"])]
     lease: bool,
-    /// Seconds that the other guards wait before they take the Lease from a guard that no longer renews it
+    /// Seconds without a renewal after which another guard acquires the Lease
     #[arg(long, value_name = "SECONDS", default_value = "15", requires = "lease")]
     #[arg(value_parser = clap::value_parser!(u64).range(4..=3600))]
     lease_duration: u64,

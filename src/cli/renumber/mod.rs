@@ -155,7 +155,7 @@ pub(super) fn remarks(work: &Renumbering) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(work.data_plane.iter().map(|about| format!("Services are routed by {about}")));
     lines.extend(work.unread.iter().map(|unread| {
-        format!("Not read: update it by hand if it records the range or the DNS address: {unread}")
+        format!("Cannot read {unread}: if it records the range or the DNS address, update it by hand")
     }));
     let copied = work.moves.iter().filter(|candidate| candidate.has_copies()).count();
     if copied > 0 {

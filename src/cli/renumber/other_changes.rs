@@ -22,6 +22,6 @@ pub(super) fn table_of(work: &Renumbering) -> Option<String> {
         let object = format!("{} {}", overlap.kind, overlap.name);
         rows.push([object, overlap.pointer.clone(), words(&[&overlap.old]), both, words(&[&overlap.new])]);
     }
-    let heads = ["BESIDES SERVICES", "VALUE", "NOW", "WHILE BOTH ANSWER", "AFTER RETIREMENT"];
+    let heads = ["OTHER OBJECTS", "VALUE", "NOW", "WHILE BOTH ANSWER", "AFTER RETIREMENT"];
     (!rows.is_empty()).then(|| table(heads, rows))
 }

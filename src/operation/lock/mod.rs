@@ -49,7 +49,7 @@ impl fmt::Display for Held {
         let LeaseHolder { holder, pid, .. } = &self.claim;
         write!(f, "`{holder}` (pid {pid}) holds the operation lease for {}; ", self.claim.matter())?;
         match self.left {
-            Some(left) => write!(f, "it ends in {} s unless it is renewed", left.as_secs()),
+            Some(left) => write!(f, "it expires in {} s unless it is renewed", left.as_secs()),
             None => write!(f, "it never expires (key `{}`)", self.key),
         }
     }
@@ -256,14 +256,14 @@ impl Keeper {
         loop {
             let left = self.good_until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return format!("its lease could not be renewed for {} s: {last}", self.ttl.as_secs());
+                return format!("it could not be renewed for {} s: {last}", self.ttl.as_secs());
             }
             sleep(beat.min(left)).await;
             let asked = Instant::now();
             // The keep-alive is sent even after the TTL: a store that was unavailable for longer may have kept the lease.
             match self.store.keep_alive(self.lease, beat).await {
                 Ok(true) => self.good_until = asked.checked_add(self.ttl).unwrap_or(asked),
-                Ok(false) => return "its lease has ended".to_string(),
+                Ok(false) => return "it has expired".to_string(),
                 Err(error) => {
                     tracing::warn!(%error, "cannot renew the operation lease, retrying");
                     last = error.to_string();
@@ -282,7 +282,7 @@ impl Keeper {
 }
 
 /// Reason for the loss if the key of the operation lease is missing.
-const NO_HOLDER: &str = "its lease has ended, and no process holds it";
+const NO_HOLDER: &str = "it has expired, and no process holds it";
 
 /// Returns the error for a write that was rejected because the operation lease is lost.
 pub(super) async fn lost_to(store: &dyn ReadStore, key: &Key) -> OperationError {
@@ -290,9 +290,9 @@ pub(super) async fn lost_to(store: &dyn ReadStore, key: &Key) -> OperationError 
         Ok(None) => NO_HOLDER.to_string(),
         Ok(Some(entry)) => match parse(&entry) {
             Ok(claim) => format!("{claim} holds it"),
-            Err(_) => format!("the record of its holder at `{key}` cannot be read"),
+            Err(_) => format!("the record of its current holder at `{key}` cannot be read"),
         },
-        Err(error) => format!("its holder is unknown ({error})"),
+        Err(error) => format!("its current holder is unknown ({error})"),
     };
     OperationError::LockLost { to }
 }

@@ -48,7 +48,7 @@ async fn second_operation_is_refused_and_holder_is_named() {
     assert_eq!(
         refused.to_string(),
         "`alice` (pid 4711) holds the operation lease for operation `alice` (renumber to 10.200.0.0/16) since \
-         2027-01-15T08:00:00Z; it ends in 26 s unless it is renewed"
+         2027-01-15T08:00:00Z; it expires in 26 s unless it is renewed"
     );
     let other = Lock::acquire(store.clone(), "two", &claim("bob", "bob"), TTL).await;
     assert!(other.is_ok(), "another cluster has its own operation lease");
@@ -84,7 +84,7 @@ async fn loser_learns_the_holder_and_cannot_write() {
     let late = write(&store, &alice, "/alice").await;
     assert!(matches!(late, Err(CommitError::Conflict { .. })), "{late:?}");
     write(&store, &bob, "/bob").await.unwrap();
-    assert_eq!(alice.until_lost().await, "its lease has ended");
+    assert_eq!(alice.until_lost().await, "it has expired");
     assert!(alice.lost().is_some() && bob.lost().is_none());
     let Guard::SameCreation(key, _) = alice.guard() else { panic!("{:?}", alice.guard()) };
     let words = lost_to(store.as_ref(), &key).await.to_string();
@@ -104,7 +104,7 @@ async fn take_over_succeeds_for_the_same_operation_only() {
     let resumed = Lock::take_over(store.clone(), "one", &claim("bob", "op"), TTL).await.unwrap();
     assert!(matches!(write(&store, &hangs, "/a").await, Err(CommitError::Conflict { .. })));
     write(&store, &resumed, "/a").await.unwrap();
-    assert_eq!(hangs.until_lost().await, "its lease has ended");
+    assert_eq!(hangs.until_lost().await, "it has expired");
     assert_eq!(resumed.lost(), None);
     resumed.release().await.unwrap();
     Lock::take_over(store.clone(), "one", &claim("bob", "op"), TTL).await.expect("it is free");

@@ -30,7 +30,9 @@ use crate::ip::ServiceCidr;
 pub const CHECKS: &[Check<Cni>] = &[
     shared::api::check(),
     shared::etcd_members::check("restarting a control-plane host also stops its etcd member"),
-    shared::api_servers::check("while one API server restarts with its host, the others must serve"),
+    shared::api_servers::check(
+        "while one API server restarts with its host, the other ones must serve requests",
+    ),
     nodes::CHECK,
     csrs::CHECK,
     network::CHECK,

@@ -72,7 +72,7 @@ fn judge(
     if !missing.is_empty() {
         return Judged::fail(
             format!(
-                "{} named but missing in the source: {}",
+                "{} referenced but missing in the source: {}",
                 counted(missing.len(), "Secret is", "Secrets are"),
                 first_few(&missing)
             ),
@@ -82,8 +82,12 @@ fn judge(
     let lost = lost(templates, accounts, on_mirror);
     if !lost.is_empty() {
         return Judged::warn(
-            format!("named by a ServiceAccount `default` that is not copied: {}", first_few(&lost)),
-            "name them in the templates (`imagePullSecrets`), or in the mirror's ServiceAccount: `kubectl patch serviceaccount default -n NAMESPACE -p \
+            format!(
+                "referenced only by a ServiceAccount `default`, which is not copied: {}",
+                first_few(&lost)
+            ),
+            "reference them in the templates (`imagePullSecrets`), or in the mirror's ServiceAccount: `kubectl patch \
+             serviceaccount default -n NAMESPACE -p \
              '{\"imagePullSecrets\": [{\"name\": \"SECRET\"}]}'`",
         );
     }
@@ -144,7 +148,7 @@ mod tests {
         let judged = judge(&of, &[account("ci")], &[], &elsewhere);
         assert_eq!(
             judged.observed,
-            "1 Secret is named but missing in the source: `shop/registry` (Deployment `shop/web`, ServiceAccount `shop/ci`)"
+            "1 Secret is referenced but missing in the source: `shop/registry` (Deployment `shop/web`, ServiceAccount `shop/ci`)"
         );
     }
 
@@ -161,7 +165,7 @@ mod tests {
             (lost.verdict, lost.observed.as_str()),
             (
                 Verdict::Warn,
-                "named by a ServiceAccount `default` that is not copied: `shop/registry` (Deployment `shop/web`)"
+                "referenced only by a ServiceAccount `default`, which is not copied: `shop/registry` (Deployment `shop/web`)"
             )
         );
         let deprecated = json!({"serviceAccount": "default"});

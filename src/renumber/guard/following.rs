@@ -66,7 +66,7 @@ fn follow(candidate: &Move, shadow: &ServiceRecord, found: &Value, wanted: &Valu
             "publishNotReadyAddresses": or("publishNotReadyAddresses", false.into()),
         },
     });
-    let done = format!("the shadow `{}` was updated from it", shadow.name);
+    let done = format!("its shadow `{}` was updated", shadow.name);
     Follow {
         finding: Finding::error("shadow-behind", about(candidate)).says(says),
         namespace: candidate.namespace.to_string(),

@@ -81,7 +81,9 @@ impl LiveEnvironment<'_> {
             let deadline = self.options.deadline;
             if start.elapsed().saturating_add(pause) >= deadline {
                 let seconds = deadline.as_secs();
-                return Err(Fault::Halt(format!("not within {seconds} s: {until}; last observed: {seen}")));
+                return Err(Fault::Halt(format!(
+                    "timeout after {seconds} s; expected: {until}; last observed: {seen}"
+                )));
             }
             sleep(pause).await;
             pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
@@ -257,9 +259,7 @@ async fn has_seen(
     }
     let seen = version.map_or("does not exist".to_string(), |version| format!("has revision {version}"));
     let server = client.server();
-    Err(WaitStatus::Pending(format!(
-        "on API server `{server}` {object} {seen}, but in etcd it has {revision}"
-    )))
+    Err(WaitStatus::Pending(format!("on API server `{server}` {object} {seen}, but etcd has {revision}")))
 }
 
 #[cfg(test)]

@@ -22,8 +22,8 @@ impl RenumberSession {
             match gates.await {
                 Ok(gates) => all.push((server.to_string(), gates)),
                 Err(error) => self.voice.warn(&format!(
-                    "cannot tell whether API server {server} uses RangeAllocation `serviceips`, which is probably unused: \
-                     {error}"
+                    "cannot tell whether API server {server} still uses RangeAllocation `serviceips`, which looks like a \
+                     leftover: {error}"
                 )),
             }
         }

@@ -61,11 +61,11 @@ impl<'a> Announcer<'a> {
     fn event_of(&self, candidate: &Move) -> ServiceEvent {
         let (old, new) = (candidate.old_address, candidate.new_address);
         let (reason, note) = if self.back {
-            let note = format!("the cluster IP is {old} again, it was {new}");
+            let note = format!("the cluster IP is {old} again; it was {new}");
             ("RenumberingUndone", note)
         } else {
             let note =
-                format!("the cluster IP is {new} now, it was {old}, which still answers until it is retired");
+                format!("the cluster IP is now {new}; the old one, {old}, answers until it is retired");
             ("Renumbered", note)
         };
         ServiceEvent {

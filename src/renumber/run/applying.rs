@@ -103,7 +103,7 @@ async fn refuse_beside_renumbering(session: &RenumberSession) -> Result<(), Fail
     let failure = if is_leased {
         failure
             .hint("`netsurgeon renumber status --watch` shows what that process does")
-            .hint(format!("if that process has died: `{next}` waits until its lease ends, and continues"))
+            .hint(format!("if that process has died: `{next}` waits until its lease expires, then continues"))
     } else {
         failure.hint(format!("to continue it: `{next}`"))
     };
@@ -114,8 +114,8 @@ fn refuse_changed(plan: &Plan<Renumbering>, survey: &Survey) -> Result<(), Failu
     let fit = current::compare(&plan.work, survey);
     let Some(first) = fit.drifts.first() else { return Ok(()) };
     let text = format!(
-        "the cluster has changed since the plan was made: {first}{}",
+        "the cluster has changed since the plan was created: {first}{}",
         and_more(fit.drifts.len().saturating_sub(1))
     );
-    Err(Failure::refused(text).hint("make a new plan and review it"))
+    Err(Failure::refused(text).hint("create a new plan and review it"))
 }

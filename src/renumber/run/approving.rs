@@ -204,7 +204,7 @@ impl Confirmations<'_> {
                 return Err(does_not_carry(server, *missing));
             }
             if let Some(old) = without.filter(|address| certificate.covers(*address)) {
-                return Err(format!("the certificate of {server} still carries `{old}`"));
+                return Err(format!("the certificate of {server} still covers `{old}`"));
             }
         }
         let names: Vec<String> = servers.iter().map(ToString::to_string).collect();
@@ -213,7 +213,7 @@ impl Confirmations<'_> {
 }
 
 fn does_not_carry(server: &ApiServer, address: IpAddr) -> String {
-    format!("the certificate of {server} does not carry `{address}`")
+    format!("the certificate of {server} does not cover `{address}`")
 }
 
 /// Returns whether the certificate of every API server has this address.

@@ -15,7 +15,8 @@ use crate::survey::{ServiceRecord, Survey};
 
 /// Reason for skipping the steps of a Service that can no longer move. The journal stores this text, and later commands compare
 /// the stored reason with it.
-pub const DELETED: &str = "since it was planned its Service or its namespace was deleted, or the Service has another ClusterIP or none";
+pub const DELETED: &str = "after planning, the Service or its namespace was deleted, or the Service has another ClusterIP or \
+                           none";
 
 /// Maximum number of checks of the Services: clients may delete more of them concurrently.
 const MOST_LOOKS: u32 = 10;
@@ -146,7 +147,7 @@ impl RenumberSession {
         for moved in guard::left_over(work, survey) {
             if let Some(refusal) = delete_again(cluster, moved).await? {
                 self.voice.warn(&format!(
-                    "{} was deleted, and still exists: {refusal}; repair that, then: `kubectl delete service {} -n {}`",
+                    "{} was deleted, but still exists: {refusal}; remove this cause, then: `kubectl delete service {} -n {}`",
                     moved.subject(),
                     moved.name,
                     moved.namespace

@@ -14,7 +14,10 @@ const SHOWN: usize = 5;
 /// Returns the clients that use old addresses of moved Services. The hint of a failure explains on which hosts this works.
 pub async fn flows_of(ongoing: &Ongoing) -> Result<Vec<Used>, Failure> {
     users_of(ongoing).await.map_err(|failure| {
-        failure.hint("run this on a node, as root; a kernel without that file needs the program `conntrack`")
+        failure.hint(
+            "run this on a node, as root; if the kernel has no `/proc/net/nf_conntrack`, install the program \
+                      `conntrack`",
+        )
     })
 }
 

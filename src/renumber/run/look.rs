@@ -165,7 +165,7 @@ impl Display for Look {
             write!(f, "; next: `{next}`")?;
         }
         match &self.lock {
-            Some(lock) => write!(f, "; at work: {lock}"),
+            Some(lock) => write!(f, "; lease holder: {lock}"),
             None => Ok(()),
         }
     }

@@ -63,7 +63,7 @@ fn made_anew(set: &DaemonSet, pods: &[Pod], since: i64) -> Result<String, String
     if let Some(first) = old.next() {
         let count = old.count().saturating_add(1);
         return Err(format!(
-            "{count} of {} Pods of DaemonSet `{NAMESPACE}/{NAME}` existed before the Services moved; the first is `{}`",
+            "{count} of {} Pods of DaemonSet `{NAMESPACE}/{NAME}` were created before the Services moved; the first is `{}`",
             pods.len(),
             name(first)
         ));

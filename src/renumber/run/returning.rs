@@ -74,7 +74,7 @@ impl RenumberSession {
             && carried_by_all(cluster, address).await
         {
             self.voice.note(&format!(
-                "the API servers' certificates still have `{address}` besides the old address, which is harmless; to remove it: \
+                "the API servers' certificates still cover the new address `{address}`, too, which is harmless; to remove it: \
                  `netsurgeon certs reissue --drop-ip {address}`"
             ));
         }
@@ -117,18 +117,23 @@ fn rollback_plan(ongoing: &Ongoing, linger: Duration) -> Vec<String> {
         ];
     if phases.held > 0 && !linger.is_zero() {
         let seconds = linger.as_secs();
-        lines.push(format!("the new addresses answer for {seconds} s after the last move (`--linger`)"));
+        lines.push(format!(
+            "the new addresses continue to answer for {seconds} s after the last move (`--linger`)"
+        ));
         if work.sweeps() > 0 && work.era != Era::Bitmap {
             lines.push(
-                "swept Services move back first: their new addresses answer for the same time after the last of their moves"
+                "swept Services move back first: their new addresses continue to answer for the same time after the last \
+                 swept Service has moved back"
                     .to_string(),
             );
         }
     }
     let manual = manual_steps_back(work, journal);
-    lines.extend(manual.iter().map(|(name, what)| format!("it will require manual step `{name}`: {what}")));
+    lines.extend(
+        manual.iter().map(|(name, what)| format!("the rollback requires manual step `{name}`: {what}")),
+    );
     if manual.is_empty() {
-        lines.push("it will require no manual step".to_string());
+        lines.push("the rollback requires no manual step".to_string());
     }
     lines
 }

@@ -68,12 +68,13 @@ impl Observer for Watchers<'_> {
         {
             let seconds = left.as_secs();
             let mut text = format!(
-                "the new addresses answer for {seconds} s more, for clients that have them cached from DNS (`--linger`)"
+                "the new addresses continue to answer for {seconds} s, for clients that have cached them from DNS (`--linger`)"
             );
             if let Some(asked) = self.asked {
                 let _ = write!(
                     text,
-                    "; {asked} s is too long: in the bitmap era an API server frees an unused address after 6 minutes"
+                    "; the requested {asked} s are too long: in the bitmap era an API server frees an unused address after 6 \
+                     minutes"
                 );
             }
             self.voice.say(Said::Note, &text, &[("seconds", Value::from(seconds))]);

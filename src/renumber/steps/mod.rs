@@ -115,7 +115,7 @@ pub(super) fn endpoints(name: &str, batch: usize, candidate: &Move) -> Option<St
 /// If a Service was deleted and its finalizer delayed the deletion, waits until the deletion is complete. Returns `None` if the
 /// Service has no shadows.
 pub(super) fn released(name: &str, batch: usize, candidate: &Move) -> Option<Step> {
-    let until = format!("`{}` no longer exists, if it was deleted", candidate.subject());
+    let until = format!("`{}` is removed, if it was deleted during its move", candidate.subject());
     with_shadow(name, candidate, wait(batch, Awaited::Released, &until))
 }
 

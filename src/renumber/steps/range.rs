@@ -44,7 +44,7 @@ impl Compiler<'_> {
             manual(
                 "certificates",
                 format!(
-                    "give every API server a certificate that carries `{new}` beside `{old}`: on each control-plane host \
+                    "give every API server a certificate that covers both `{new}` and `{old}`: on each control-plane host \
                      `netsurgeon certs reissue --for-cidr {}`",
                     self.work.to
                 ),
@@ -114,8 +114,8 @@ impl Compiler<'_> {
         let ranges: Vec<String> =
             others.iter().flat_map(|other| &other.ranges).map(ToString::to_string).collect();
         let what = format!(
-            "delete the other ServiceCIDRs with old addresses: `kubectl delete servicecidr --wait=false {}`; each stays in \
-             deletion until the old addresses are retired",
+            "delete the other ServiceCIDRs with old addresses: `kubectl delete servicecidr --wait=false {}`; each stays \
+             terminating until the old addresses are retired",
             names.join(" ")
         );
         let undo = format!(

@@ -76,7 +76,7 @@ impl GateSettings {
     pub fn resolve(&self) -> Result<Gates, Failure> {
         let now = OffsetDateTime::now_utc();
         if let Some(until) = self.until.filter(|until| *until <= now) {
-            return Err(Failure::usage(format!("`--until {}` has passed", until::words(until))));
+            return Err(Failure::usage(format!("`--until {}` is in the past", until::words(until))));
         }
         let url = |flag: &str, url: &str| {
             Probe::new(url).map_err(|error| Failure::usage(format!("`{flag}`: {error}")))
@@ -166,7 +166,7 @@ impl Gates {
         }
         let then = time::Duration::try_from(ahead).ok().and_then(|ahead| now.checked_add(ahead));
         if then.is_none_or(|then| then >= until) {
-            return Err(format!("no batch starts after {words}, and the pause before it would end later"));
+            return Err(format!("no batch starts after {words}, and the pause would end after that time"));
         }
         Ok(())
     }

@@ -96,14 +96,14 @@ fn judge(response: &Response, limits: Limits) -> Result<String, String> {
             return Err(format!("{name} is not a number"));
         };
         if !limits.allow(number) {
-            return Err(format!("{name} is {number}, the limit is {limits}"));
+            return Err(format!("{name} is {number}, allowed: {limits}"));
         }
         let (least, greatest) = extremes.unwrap_or((number, number));
         extremes = Some((least.min(number), greatest.max(number)));
     }
     let (least, greatest) = extremes.ok_or("the query returned no sample")?;
     let found = if samples.len() < 2 { greatest.to_string() } else { format!("{least} to {greatest}") };
-    Ok(format!("{} of {found}, the limit is {limits}", counted(samples.len(), "sample", "samples")))
+    Ok(format!("{} of {found}, allowed: {limits}", counted(samples.len(), "sample", "samples")))
 }
 
 /// Returns the labels of a series.
@@ -138,15 +138,12 @@ mod tests {
 
     #[test]
     fn every_sample_must_be_at_most_the_threshold() {
-        assert_eq!(
-            judged(&vector(&["0.5", "0"])).unwrap(),
-            "2 samples of 0 to 0.5, the limit is at most 0.5"
-        );
+        assert_eq!(judged(&vector(&["0.5", "0"])).unwrap(), "2 samples of 0 to 0.5, allowed: at most 0.5");
         assert!(judged(&vector(&["-Inf"])).is_ok());
         let scalar = json!({"status": "success", "data": {"resultType": "scalar", "result": [1.8e9, "0.1"]}});
-        assert_eq!(judged(&scalar).unwrap(), "1 sample of 0.1, the limit is at most 0.5");
+        assert_eq!(judged(&scalar).unwrap(), "1 sample of 0.1, allowed: at most 0.5");
         let over = judged(&vector(&["0", "0.51"])).unwrap_err();
-        assert_eq!(over, "{job=\"web\"} is 0.51, the limit is at most 0.5");
+        assert_eq!(over, "{job=\"web\"} is 0.51, allowed: at most 0.5");
     }
 
     #[test]

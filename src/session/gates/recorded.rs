@@ -39,8 +39,8 @@ impl GateSettings {
     pub fn report(&self, voice: &Voice, recorded: &Value) {
         match (self.words(), recorded.is_null()) {
             (Some(words), _) => voice.note(&format!(
-                "gates between batches: {words}; recorded with the operation: `operation resume` uses them too, unless you give \
-                 other gates or `--no-gates`"
+                "gates between batches: {words}. The journal records them: `operation resume` checks them again, unless you \
+                 give other gates or `--no-gates`"
             )),
             (None, false) => voice.note("no gates between batches: the recorded ones are ignored"),
             (None, true) => {}
@@ -69,10 +69,10 @@ impl GateSettings {
         }
         let limit = self.gate_timeout.unwrap_or(LIMIT.as_secs());
         let closed = match self.on_gate_failure.unwrap_or_default() {
-            super::OnFailure::Pause => "pauses",
-            super::OnFailure::Rollback => "rolls the last batch back",
-            super::OnFailure::RollbackAll => "rolls everything back",
+            super::OnFailure::Pause => "the operation pauses",
+            super::OnFailure::Rollback => "the last batch is rolled back",
+            super::OnFailure::RollbackAll => "everything is rolled back",
         };
-        Some(format!("{}; the timeout of each is {limit} s, a closed gate {closed}", words.join(", ")))
+        Some(format!("{}; timeout of each gate: {limit} s; if a gate is closed, {closed}", words.join(", ")))
     }
 }

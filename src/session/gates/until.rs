@@ -20,7 +20,9 @@ pub fn parse(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, String> 
             .map_err(|_| wrong("`2026-11-21T23:30:00Z`, `23:30` (UTC) or `+90m`"))?;
         moment.checked_to_offset(UtcOffset::UTC)
     };
-    moment.map(OffsetDateTime::truncate_to_second).ok_or_else(|| "this is too far away".to_string())
+    moment
+        .map(OffsetDateTime::truncate_to_second)
+        .ok_or_else(|| "this time is too far in the future".to_string())
 }
 
 fn wrong(examples: &str) -> String {

@@ -20,7 +20,11 @@ pub trait Figures: Send + Sync {
 /// Returns the page of metrics.
 pub fn page(figures: Option<&dyn Figures>, writes: u64) -> String {
     let mut page = Page(String::new());
-    page.info("netsurgeon_build_info", "The program.", &[("version", env!("CARGO_PKG_VERSION"))]);
+    page.info(
+        "netsurgeon_build_info",
+        "The version of netsurgeon.",
+        &[("version", env!("CARGO_PKG_VERSION"))],
+    );
     page.family("netsurgeon_writes_total", "counter", "Transactions that etcd has executed.");
     page.sample("netsurgeon_writes_total", &[], writes);
     if let Some(figures) = figures {

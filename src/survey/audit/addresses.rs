@@ -92,7 +92,7 @@ fn mismatch(service: &ServiceRecord, findings: &mut Vec<Finding>) {
     if first.is_some_and(|first| first != single) {
         findings.push(
             Finding::error("cluster-ip-mismatch", subject())
-                .says("`clusterIP` and `clusterIPs[0]` differ: the API server rejects every update of it")
+                .says("`clusterIP` and `clusterIPs[0]` differ: the API server rejects every update of this Service")
                 .values(single, first.unwrap_or_default()),
         );
     }

@@ -61,8 +61,8 @@ fn compare(
         findings.push(
             Finding::error("bitmap-range-differs", subject)
                 .says(
-                    "no ServiceCIDR has its range: every request for a specific address fails if API \
-                     servers write it (gate `DisableAllocatorDualWrite` off, the default up to 1.33)"
+                    "no ServiceCIDR has the range of this bitmap: API servers that still write the bitmap (feature gate \
+                     `DisableAllocatorDualWrite` off, the default up to 1.33) reject every Service that requests a specific address"
                         .to_string(),
                 )
                 .values(range, family.join(" or ")),

@@ -50,7 +50,8 @@ fn kubeadm(survey: &Survey, findings: &mut Vec<Finding>) {
     for subnet in kubeadm.service_subnets.iter().filter(|subnet| !ranges.contains(subnet)) {
         findings.push(
             Finding::warning("kubeadm-config-differs", "ConfigMap kube-system/kubeadm-config")
-                .says(format!("`serviceSubnet` is `{subnet}`: the next `kubeadm upgrade` restores it"))
+                .says(format!("`serviceSubnet` is `{subnet}`: the next `kubeadm upgrade` writes this range into the API \
+                               servers' flag"))
                 .values(subnet, ranges.join(", ")),
         );
     }

@@ -79,11 +79,15 @@ async fn with_powers(serving: &Serving) {
     warns(
         serving,
         "authorization",
-        "may create pods, get secrets, list secrets, patch services, update services",
+        "is allowed to create pods, get secrets, list secrets, patch services, update services",
     );
     bind("anonymous", "system:unauthenticated").await;
     becomes("fail").await;
-    fails(serving, "authorization", "a client without credentials (`system:anonymous`) may create pods");
+    fails(
+        serving,
+        "authorization",
+        "a client without credentials (`system:anonymous`) is allowed to create pods",
+    );
     for name in ["authenticated", "anonymous"] {
         api.delete(&format!("{BINDINGS}/{name}")).await;
     }

@@ -457,7 +457,7 @@ fn asks_for_flags(ended: &Ended) -> bool {
 /// Whether it was refused because the lease of another process has not expired: a second operator was killed before its first
 /// record, and there is nothing to take over.
 fn is_to_wait(ended: &Ended) -> bool {
-    ended.as_ref().is_some_and(|(code, said)| *code == 1 && said.contains("; it ends in "))
+    ended.as_ref().is_some_and(|(code, said)| *code == 1 && said.contains("; it expires in "))
 }
 
 async fn storm(era: Era, time: Duration) {

@@ -29,10 +29,10 @@ const SKEW: Duration = Duration::hours(1);
 /// Reissue an API server's certificate with other addresses and names
 ///
 /// Starts from the current certificate: subject, names, addresses, usages, validity and key stay the same, except for
-/// the requested changes; the serial number is new. It is signed with the CA's key, or elsewhere (`--csr-out`, then
-/// `--cert-in`). Shows the difference and asks for confirmation. The old files are kept beside the new ones; an API
-/// server never serves a certificate and a key that do not match. It loads the new pair within a minute, without a
-/// restart.
+/// the requested changes; the serial number is new. The new one is signed with the CA's key, or elsewhere
+/// (`--csr-out`, then `--cert-in`). Shows the difference and asks for confirmation. The old files are kept beside the
+/// new ones; an API server never serves a certificate and a key that do not match. It loads the new pair within a
+/// minute, without a restart.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -79,7 +79,7 @@ pub struct ReissueArgs {
     /// Write a signing request for a CA whose key is elsewhere, and change nothing; a new key is written beside it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cert_in", "days", "dry_run", "yes"])]
     csr_out: Option<PathBuf>,
-    /// Install this certificate, which a CA signed, or which was in use before
+    /// Install this certificate: one that a CA signed elsewhere, or an earlier one
     #[arg(
         long, value_name = "FILE",
         conflicts_with_all = ["for_cidr", "drop_old", "add_ip", "add_dns", "drop_ip", "drop_dns", "days", "new_key"]

@@ -334,7 +334,7 @@ impl Progress for Tally {
 
     fn lingers(&self, now: Instant) -> Option<(String, Duration)> {
         let left = self.lingers_until?.saturating_duration_since(now);
-        Some(("the new addresses answer".to_string(), left))
+        Some(("the new addresses continue to answer".to_string(), left))
     }
 
     fn write(&self, page: &mut Page) {
