@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::html::{Html, clock, code, esc, moment, prose};
-use super::{begin, end, float, steps};
+use maud::{Markup, Render, html};
+
+use super::html::{clock, code, document, facts, header, joined, moment, prose, px, section, table};
+use super::{float, steps};
 use crate::dns::{Cutover, Name, Point, Share, Situation, Standing};
 use crate::nameserver::RecordSet;
 use crate::operation::{State, Status};
@@ -20,14 +22,13 @@ const BOTTOM: f64 = 30.0;
 /// Returns the page about a cutover. `is_leased`: whether a process holds the operation lease for it.
 pub fn page(recorded: &Recorded<Cutover>, is_leased: bool) -> String {
     let situation = Situation::of(recorded, is_leased);
-    let mut html = Html::default();
-    begin(&mut html, &recorded.operation);
-    head(&mut html, recorded, &situation);
-    shares(&mut html, recorded);
-    names(&mut html, &recorded.plan.work, &situation);
-    steps(&mut html, &recorded.journal);
-    end(&mut html, "the journal of the operation");
-    html.0
+    let content = html! {
+        (head(recorded, &situation))
+        (shares(recorded))
+        (names(&recorded.plan.work, &situation))
+        (steps(&recorded.journal))
+    };
+    document(&recorded.operation, &content, "the journal of the operation")
 }
 
 /// Returns the CSS class of a status.
@@ -39,24 +40,27 @@ fn class(status: Status) -> &'static str {
     }
 }
 
-fn head(html: &mut Html, recorded: &Recorded<Cutover>, situation: &Situation) {
+fn head(recorded: &Recorded<Cutover>, situation: &Situation) -> Markup {
     let (summary, plan) = (&recorded.summary, &recorded.plan);
     let (status, work) = (situation.status, &plan.work);
-    html.head(&summary.kind, &recorded.operation, (class(status), status.name()), &situation.progress());
     let listed: Vec<String> = work.shares.iter().map(|share| format!("{share} %")).collect();
-    html.facts([
+    let facts = facts([
         ("Zone", code(&work.zone)),
         ("Provider", prose(&work.service.to_string())),
         ("Resolver", code(&work.resolver.to_string())),
-        ("Stages", listed.join(", ")),
-        ("Duration of a stage", format!("{} s, TTL at most {} s", work.soak, work.stage_ttl().as_secs())),
-        ("Started by", esc(summary.holder.as_deref().unwrap_or("not known")).to_string()),
+        ("Stages", listed.join(", ").render()),
+        (
+            "Duration of a stage",
+            format!("{} s, TTL at most {} s", work.soak, work.stage_ttl().as_secs()).render(),
+        ),
+        ("Started by", summary.holder.as_deref().unwrap_or("not known").render()),
         ("Started", moment(summary.started)),
-        ("Ended", summary.ended.map_or_else(|| "not yet".to_string(), moment)),
+        ("Ended", summary.ended.map_or_else(|| "not yet".render(), moment)),
         ("Cluster", code(&plan.header.cluster)),
         ("Plan digest", code(&plan.digest)),
     ]);
-    html.add(format_args!("</header>"));
+    let verdict = (class(status), status.name());
+    header(&summary.kind, &recorded.operation, verdict, &situation.progress(), &facts)
 }
 
 /// The share of the mirror after each change: the time, and the mean over all names in percent.
@@ -98,73 +102,55 @@ fn share(work: &Cutover, name: &Name, at: Option<Point>) -> Share {
     name.shares_of(&sets).into_values().min().unwrap_or_default()
 }
 
-fn shares(html: &mut Html, recorded: &Recorded<Cutover>) {
-    html.section("shares", "Share of the mirror");
-    html.add(format_args!("{}", draw(&history(recorded))));
-    html.add(format_args!(
-        "<p class=\"faint\">The share of the mirror's addresses in the answers for a name, as the mean over all names. Clients follow \
-         within the TTL.</p>"
-    ));
-    html.end_section();
+fn shares(recorded: &Recorded<Cutover>) -> Markup {
+    let content = html! {
+        (draw(&history(recorded)))
+        p.faint {
+            "The mirror's share of the answers for a name, as the mean over all names. Clients follow within the \
+             TTL."
+        }
+    };
+    section("shares", "Share of the mirror", &content)
 }
 
 /// Draws the share over time, from left to right.
-fn draw(history: &[(i64, f64)]) -> String {
-    let (Some((first, _)), Some((last, _))) = (history.first(), history.last()) else { return String::new() };
+fn draw(history: &[(i64, f64)]) -> Markup {
+    let (Some((first, _)), Some((last, _))) = (history.first(), history.last()) else { return html! {} };
     let length = float(last.saturating_sub(*first).max(1));
     let x = |time: i64| LEFT + (WIDTH - LEFT - RIGHT) * float(time.saturating_sub(*first)) / length;
     let y = |share: f64| TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - share / 100.0);
-    let mut svg = format!(
-        "<svg class=\"timeline\" viewBox=\"0 0 {WIDTH:.0} {HEIGHT:.0}\" role=\"img\" aria-label=\"share of the mirror over time\">\n"
-    );
-    for share in [0.0, 50.0, 100.0] {
-        let (at, text) = (y(share), y(share) + 4.0);
-        let _ = writeln!(
-            svg,
-            "<line class=\"axis\" x1=\"{LEFT}\" y1=\"{at:.1}\" x2=\"{:.1}\" y2=\"{at:.1}\"/>\
-             <text class=\"label\" x=\"{:.1}\" y=\"{text:.1}\">{share:.0} %</text>",
-            WIDTH - RIGHT,
-            LEFT - 8.0,
-        );
-    }
     let mut path = format!("M {LEFT:.1} {:.1}", y(0.0));
     for (time, share) in history {
         let _ = write!(path, " H {:.1} V {:.1}", x(*time), y(*share));
     }
-    let _ = writeln!(svg, "<path class=\"share\" d=\"{path} H {:.1}\"/>", WIDTH - RIGHT);
-    for time in [*first, *last] {
-        let (hours, _) = clock(time);
-        let _ = writeln!(
-            svg,
-            "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">{hours}</text>",
-            x(time) - 20.0,
-            HEIGHT - 8.0
-        );
+    html! {
+        svg.timeline viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label="share of the mirror over time" {
+            @for share in [0.0, 50.0, 100.0] {
+                line.axis x1=(LEFT) y1=(px(y(share))) x2=(px(WIDTH - RIGHT)) y2=(px(y(share))) {}
+                text.label x=(px(LEFT - 8.0)) y=(px(y(share) + 4.0)) { (share) " %" }
+            }
+            path.share d={ (path) " H " (px(WIDTH - RIGHT)) } {}
+            @for time in [*first, *last] {
+                text.tick x=(px(x(time) - 20.0)) y=(px(HEIGHT - 8.0)) { (clock(time).0) }
+            }
+        }
     }
-    svg.push_str("</svg>\n");
-    svg
 }
 
-fn names(html: &mut Html, work: &Cutover, situation: &Situation) {
-    html.section("names", "Names");
-    let text =
-        |sets: &[RecordSet]| sets.iter().map(|set| code(&set.to_string())).collect::<Vec<_>>().join("<br>");
+fn names(work: &Cutover, situation: &Situation) -> Markup {
+    let text = |sets: &[RecordSet]| joined(sets.iter().map(|set| code(&set.to_string())), &html! { br; });
     let row = |(name, standing): (&Name, &Standing)| {
         [
             code(&name.name),
-            name.by.iter().map(|by| prose(by)).collect::<Vec<_>>().join("<br>"),
+            joined(name.by.iter().map(|by| prose(by)), &html! { br; }),
             text(&name.before),
             text(&standing.expected),
-            standing.share(),
+            standing.share().render(),
             code(&name.probe.to_string()),
             prose(standing.skipped.as_deref().unwrap_or("–")),
         ]
     };
     let rows = work.names.iter().zip(&situation.names).map(row);
-    html.table(
-        "names",
-        ["Name", "Object", "Before", "Now, by the journal", "Share", "Probe", "Why skipped"],
-        rows,
-    );
-    html.end_section();
+    let headings = ["Name", "Object", "Before", "Now, by the journal", "Share", "Probe", "Why skipped"];
+    section("names", "Names", &table("names", headings, rows))
 }

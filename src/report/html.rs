@@ -1,101 +1,48 @@
-//! Builds HTML without a library. Every text from a cluster must go through [`esc`], because nothing else escapes text.
+//! The parts of a page. `html!` escapes every text, so a text from a cluster is never markup. Only the style sheet is added with
+//! `PreEscaped`, which does not escape.
 
-use std::fmt::{self, Display, Write as _};
+use std::fmt::Write as _;
 
+use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-/// A page, or a part of a page.
-#[derive(Debug, Default)]
-pub struct Html(pub String);
+use super::style::CSS;
 
-impl Html {
-    /// Adds markup. Writing to memory cannot fail.
-    pub fn add(&mut self, markup: fmt::Arguments<'_>) {
-        let _ = self.0.write_fmt(markup);
-        self.0.push('\n');
-    }
-
-    /// Starts the header of a page: the kind of operation, its id, and the verdict. `class` is the CSS class of the status.
-    pub fn head(&mut self, kind: &str, operation: &str, (class, status): (&str, &str), words: &str) {
-        self.add(format_args!(
-            "<header>\n<p class=\"kind\">netsurgeon · {}</p>\n<h1>{}</h1>\n<p class=\"verdict\"><span class=\"pill \
-             {class}\">{}</span> {}</p>",
-            esc(kind),
-            esc(operation),
-            prose(status),
-            prose(words),
-        ));
-    }
-
-    /// Adds the data of an operation. The values are markup, so their text must already be escaped.
-    pub fn facts<const N: usize>(&mut self, rows: [(&str, String); N]) {
-        self.add(format_args!("<dl class=\"identity\">"));
-        for (label, value) in rows {
-            self.add(format_args!("<dt>{label}</dt><dd>{value}</dd>"));
-        }
-        self.add(format_args!("</dl>"));
-    }
-
-    /// Starts a section with a heading.
-    pub fn section(&mut self, id: &str, heading: &str) {
-        self.add(format_args!("<section id=\"{id}\">\n<h2>{}</h2>", esc(heading)));
-    }
-
-    /// Ends a section.
-    pub fn end_section(&mut self) {
-        self.add(format_args!("</section>"));
-    }
-
-    /// Adds a table. The cells are markup, so their text must already be escaped.
-    pub fn table<const N: usize>(
-        &mut self,
-        class: &str,
-        headings: [&str; N],
-        rows: impl IntoIterator<Item = [String; N]>,
-    ) {
-        self.add(format_args!("<div class=\"wide\"><table class=\"{class}\">\n<thead><tr>"));
-        for heading in headings {
-            self.add(format_args!("<th scope=\"col\">{}</th>", esc(heading)));
-        }
-        self.add(format_args!("</tr></thead>\n<tbody>"));
-        for row in rows {
-            self.0.push_str("<tr>");
-            for cell in row {
-                let _ = write!(self.0, "<td>{cell}</td>");
+/// Returns the complete page about an operation.
+pub fn document(operation: &str, content: &Markup, sources: &str) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                // The page must not load or run anything, even if it had an escaping bug.
+                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
+                title { (operation) }
+                style { (PreEscaped(CSS)) }
             }
-            self.0.push_str("</tr>\n");
-        }
-        self.add(format_args!("</tbody></table></div>"));
-    }
-}
-
-/// Text that is displayed literally, in an element or in a quoted attribute.
-pub struct Escaped<'a>(&'a str);
-
-/// Escapes text. Characters that are invisible, or change the direction of the text around them, are shown as their code.
-pub fn esc(text: &str) -> Escaped<'_> {
-    Escaped(text)
-}
-
-impl Display for Escaped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in self.0.chars() {
-            match character {
-                '&' => f.write_str("&amp;")?,
-                '<' => f.write_str("&lt;")?,
-                '>' => f.write_str("&gt;")?,
-                '"' => f.write_str("&quot;")?,
-                '\'' => f.write_str("&#39;")?,
-                '\n' | '\t' => f.write_char(character)?,
-                _ if character.is_control() || turns(character) => {
-                    write!(f, "\\u{{{:x}}}", u32::from(character))?;
-                }
-                _ => f.write_char(character)?,
+            body {
+                (content)
+                footer { "Created by netsurgeon " (env!("CARGO_PKG_VERSION")) " from " (sources) "." }
             }
         }
-        Ok(())
+        "\n"
+    };
+    visible(&page.into_string())
+}
+
+/// Shows characters that are invisible, or change the direction of the text around them, as their code.
+fn visible(page: &str) -> String {
+    let mut text = String::with_capacity(page.len());
+    for character in page.chars() {
+        if (character.is_control() && !matches!(character, '\n' | '\t')) || turns(character) {
+            let _ = write!(text, "\\u{{{:x}}}", u32::from(character));
+        } else {
+            text.push(character);
+        }
     }
+    text
 }
 
 /// Returns whether a character changes the direction of text (Unicode Standard Annex 9, section 2), or is invisible.
@@ -104,31 +51,84 @@ fn turns(character: char) -> bool {
         '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
+/// Returns the header of a page: the kind of operation, its id, the verdict, and more content. `class` is the CSS class of the
+/// status.
+pub fn header(
+    kind: &str,
+    operation: &str,
+    (class, status): (&str, &str),
+    words: &str,
+    more: &Markup,
+) -> Markup {
+    html! {
+        header {
+            p.kind { "netsurgeon · " (kind) }
+            h1 { (operation) }
+            p.verdict { span class={ "pill " (class) } { (prose(status)) } " " (prose(words)) }
+            (more)
+        }
+    }
+}
+
+/// Returns the data of an operation.
+pub fn facts<const N: usize>(rows: [(&str, Markup); N]) -> Markup {
+    html! { dl.identity { @for (label, value) in rows { dt { (label) } dd { (value) } } } }
+}
+
+/// Returns a section with a heading. It ends a line of the file.
+pub fn section(id: &str, heading: &str, content: &Markup) -> Markup {
+    html! { section id=(id) { h2 { (heading) } (content) } "\n" }
+}
+
+/// Returns a table. Each row ends a line of the file.
+pub fn table<const N: usize>(
+    class: &str,
+    headings: [&str; N],
+    rows: impl IntoIterator<Item = [Markup; N]>,
+) -> Markup {
+    html! {
+        div.wide {
+            table class=(class) {
+                thead { tr { @for heading in headings { th scope="col" { (heading) } } } }
+                tbody { @for row in rows { tr { @for cell in row { td { (cell) } } } "\n" } }
+            }
+        }
+    }
+}
+
+/// Returns the parts with a separator between them.
+pub fn joined(parts: impl Iterator<Item = Markup>, separator: &Markup) -> Markup {
+    html! { @for (index, part) in parts.enumerate() { @if index > 0 { (separator) } (part) } }
+}
+
 /// Formats text that has names and commands in backticks, as in the errors of this program.
-pub fn prose(text: &str) -> String {
-    let escaped = esc(text).to_string();
-    let parts: Vec<&str> = escaped.split('`').collect();
+pub fn prose(text: &str) -> Markup {
+    let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {
-        return escaped;
+        return text.render();
     }
-    let mut markup = String::new();
-    for (index, part) in parts.iter().enumerate() {
-        let is_code = index % 2 == 1;
-        let _ = if is_code { write!(markup, "<code>{part}</code>") } else { markup.write_str(part) };
+    html! {
+        @for (index, part) in parts.iter().enumerate() {
+            @if index % 2 == 1 { code { (part) } } @else { (part) }
+        }
     }
-    markup
 }
 
 /// Formats an address or a name as code.
-pub fn code(text: &str) -> String {
-    format!("<code>{}</code>", esc(text))
+pub fn code(text: &str) -> Markup {
+    html! { code { (text) } }
+}
+
+/// Formats a size in a drawing, with one decimal.
+pub fn px(size: f64) -> String {
+    format!("{size:.1}")
 }
 
 /// Formats a moment, in seconds since 1970: `2026-11-21 15:13:32`, in UTC.
-pub fn moment(seconds: i64) -> String {
+pub fn moment(seconds: i64) -> Markup {
     let format = format_description!("[year]-[month]-[day] [hour]:[minute]:[second]");
     let time = OffsetDateTime::from_unix_timestamp(seconds).ok().and_then(|time| time.format(format).ok());
-    time.map_or_else(|| seconds.to_string(), |text| format!("<time>{text}</time>"))
+    time.map_or_else(|| seconds.render(), |text| html! { time { (text) } })
 }
 
 /// Returns the time of day and the date of a moment, in UTC.
@@ -170,16 +170,15 @@ mod tests {
     #[test]
     fn hostile_text_is_escaped() {
         let hostile = "<script>\"'&\u{202e}\u{0}\u{1b}[1m\u{2028}é";
-        assert_eq!(
-            esc(hostile).to_string(),
-            "&lt;script&gt;&quot;&#39;&amp;\\u{202e}\\u{0}\\u{1b}[1m\\u{2028}é"
-        );
+        let page = document(hostile, &section("id", hostile, &code(hostile)), hostile);
+        let escaped = "&lt;script&gt;&quot;'&amp;\\u{202e}\\u{0}\\u{1b}[1m\\u{2028}é";
+        assert_eq!(page.matches(escaped).count(), 4, "{page}");
     }
 
     #[test]
     fn text_in_backticks_becomes_code() {
-        assert_eq!(prose("set `a<b` to `c`"), "set <code>a&lt;b</code> to <code>c</code>");
-        assert_eq!(prose("a `half"), "a `half");
+        assert_eq!(prose("set `a<b` to `c`").into_string(), "set <code>a&lt;b</code> to <code>c</code>");
+        assert_eq!(prose("a `half").into_string(), "a `half");
     }
 
     #[test]
@@ -189,6 +188,6 @@ mod tests {
             ["0 s", "36 s", "4 min 10 s", "2 h 5 min", "3 d 2 h"]
         );
         assert_eq!([7, 1234, 1_234_567].map(thousands), ["7", "1\u{202f}234", "1\u{202f}234\u{202f}567"]);
-        assert_eq!(moment(1_800_000_000), "<time>2027-01-15 08:00:00</time>");
+        assert_eq!(moment(1_800_000_000).into_string(), "<time>2027-01-15 08:00:00</time>");
     }
 }

@@ -14,12 +14,14 @@ mod timeline;
 
 use std::net::IpAddr;
 
+use maud::{Markup, Render, html};
+
 use self::history::History;
-use self::html::{Html, code, esc, moment, prose};
+use self::html::{code, document, moment, prose, section, table};
 use self::ranges::Allocation;
 use crate::operation::{Journal, Plan, Summary};
 use crate::renumber::run::situation::Situation;
-use crate::renumber::verify::{self, Phase, Verified};
+use crate::renumber::verify::{self, Phase};
 use crate::renumber::{Move, Renumbering};
 use crate::survey::Survey;
 
@@ -51,42 +53,24 @@ pub fn page(subject: &Subject<'_>) -> String {
     let (work, journal) = (&subject.plan.work, subject.journal);
     let history = History::of(work, journal, subject.summary);
     let verified = verify::verify(work, subject.survey, |step| journal.state(step));
-    let mut html = Html::default();
-    begin(&mut html, subject.operation);
-    sections::head(&mut html, subject, &history, &verified);
-    problems(&mut html, subject, &history, &verified);
-    sections::timeline(&mut html, subject, &history);
-    allocation(&mut html, subject);
-    sections::outside(&mut html, &history);
-    services::section(&mut html, subject, &history);
-    if !has_problems(&history, &verified) {
-        sections::findings(&mut html, subject, &verified);
-        sections::troubles(&mut html, &history);
-    }
-    end(
-        &mut html,
-        &format!("the journal of the operation and the cluster at revision {}", subject.survey.revision),
-    );
-    html.0
-}
-
-fn end(html: &mut Html, sources: &str) {
-    html.add(format_args!(
-        "<footer>Created by netsurgeon {} from {sources}.</footer>\n</body>\n</html>",
-        env!("CARGO_PKG_VERSION")
-    ));
-}
-
-fn begin(html: &mut Html, operation: &str) {
-    // The page must not load or run anything, even if it had an escaping bug.
-    html.add(format_args!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\">\n<meta http-equiv=\"Content-Security-Policy\" \
-         content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<title>{}</title>\n<style>\n{}</style>\n\
-         </head>\n<body>",
-        esc(operation),
-        style::CSS
-    ));
+    let problems = html! {
+        (sections::findings(subject, &verified))
+        (sections::troubles(&history))
+    };
+    // Problems come first. If there are none, the page states this at its end.
+    let has_problems = !history.troubles.is_empty() || !verified.findings.is_empty();
+    let content = html! {
+        (sections::head(subject, &history, &verified))
+        @if has_problems { (problems) }
+        (sections::timeline(subject, &history))
+        (allocation(subject))
+        (sections::outside(&history))
+        (services::section(subject, &history))
+        @if !has_problems { (problems) }
+    };
+    let revision = subject.survey.revision;
+    let sources = format!("the journal of the operation and the cluster at revision {revision}");
+    document(subject.operation, &content, &sources)
 }
 
 /// Converts a number for a drawing. The maximum is `i32::MAX`: as a number of seconds this is 68 years, longer than any
@@ -95,33 +79,22 @@ fn float(number: impl TryInto<i32>) -> f64 {
     f64::from(number.try_into().unwrap_or(i32::MAX))
 }
 
-/// Adds every step of an operation, with its states.
-fn steps(html: &mut Html, journal: &Journal) {
-    html.section("steps", "Steps");
+/// Returns every step of an operation, with its states.
+fn steps(journal: &Journal) -> Markup {
     let rows = journal.records().into_iter().flat_map(|(step, record)| {
         let error = record.error.as_deref().unwrap_or("–");
         record.history.iter().map(move |(state, time)| {
-            [code(&step.to_string()), state.to_string(), moment(*time), prose(error)]
+            [code(&step.to_string()), state.to_string().render(), moment(*time), prose(error)]
         })
     });
-    html.table("steps", ["Step", "State", "Since", "Why"], rows);
-    html.add(format_args!("<p class=\"faint\">All times are UTC, in whole seconds.</p>"));
-    html.end_section();
+    let content = html! {
+        (table("steps", ["Step", "State", "Since", "Why"], rows))
+        p.faint { "All times are UTC, in whole seconds." }
+    };
+    section("steps", "Steps", &content)
 }
 
-fn has_problems(history: &History, verified: &Verified) -> bool {
-    !history.troubles.is_empty() || !verified.findings.is_empty()
-}
-
-/// Writes the problems at the start of the page. If there are none, the page states this at its end.
-fn problems(html: &mut Html, subject: &Subject<'_>, history: &History, verified: &Verified) {
-    if has_problems(history, verified) {
-        sections::findings(html, subject, verified);
-        sections::troubles(html, history);
-    }
-}
-
-fn allocation(html: &mut Html, subject: &Subject<'_>) {
+fn allocation(subject: &Subject<'_>) -> Markup {
     let work = &subject.plan.work;
     let phase = |candidate: &Move| Phase::of(candidate, |step| subject.journal.state(step));
     let addresses = |wanted: &dyn Fn(&Move) -> Option<IpAddr>| work.moves.iter().filter_map(wanted).collect();
@@ -130,17 +103,18 @@ fn allocation(html: &mut Html, subject: &Subject<'_>) {
         work.from.iter().copied().map(of).collect()
     };
     let new = |what: &str, addresses| Allocation { range: work.to, what: what.to_string(), addresses };
-    html.section("allocation", "The ranges before and after");
-    html.add(format_args!("<div class=\"ranges\">"));
     let mut before = old("by Services that move", addresses(&|m| Some(m.old_address)));
     before.push(new("by these Services", Vec::new()));
-    ranges::column(html, "Before", &before);
     let is_left = |m: &Move| (phase(m) != Phase::Retired).then_some(m.old_address);
     let mut after = old("by Services, or held for them", addresses(&is_left));
     let has_moved = |m: &Move| (phase(m) != Phase::Waiting).then_some(m.new_address);
     after.push(new("by Services that have moved", addresses(&has_moved)));
-    ranges::column(html, "After, according to the journal", &after);
-    html.add(format_args!("</div>"));
-    sections::legend(html, &ranges::LEGEND);
-    html.end_section();
+    let content = html! {
+        div.ranges {
+            (ranges::column("Before", &before))
+            (ranges::column("After, according to the journal", &after))
+        }
+        (sections::legend(&ranges::LEGEND))
+    };
+    section("allocation", "The ranges before and after", &content)
 }

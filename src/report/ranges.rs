@@ -4,8 +4,10 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use maud::{Markup, html};
+
 use super::float;
-use super::html::{Html, esc, thousands};
+use super::html::{px, thousands};
 use super::picture::{COLUMNS, Picture};
 use crate::ip::ServiceCidr;
 
@@ -36,59 +38,52 @@ impl Allocation {
 }
 
 /// Draws ranges one below the other under a heading.
-pub fn column(html: &mut Html, heading: &str, allocations: &[Allocation]) {
-    html.add(format_args!("<div>\n<h3>{}</h3>", esc(heading)));
-    for allocation in allocations {
-        let picture = allocation.picture();
-        let used = usize::try_from(picture.used).unwrap_or(usize::MAX);
-        html.add(format_args!(
-            "<p><code>{}</code> {} in use {}</p>",
-            esc(&picture.title),
-            thousands(used),
-            esc(&allocation.what)
-        ));
-        html.add(format_args!("{}", draw(&picture)));
+pub fn column(heading: &str, allocations: &[Allocation]) -> Markup {
+    html! {
+        div {
+            h3 { (heading) }
+            @for allocation in allocations {
+                @let picture = allocation.picture();
+                @let used = usize::try_from(picture.used).unwrap_or(usize::MAX);
+                p { code { (picture.title) } " " (thousands(used)) " in use " (allocation.what) }
+                (draw(&picture))
+            }
+        }
     }
-    html.add(format_args!("</div>"));
 }
 
-fn draw(picture: &Picture) -> String {
+fn draw(picture: &Picture) -> Markup {
     let longest = picture.rows().map(|(label, _)| label.len()).max().unwrap_or(0);
     let left = (float(longest) * LETTER + 8.0).max(84.0);
     let width = left + float(COLUMNS) * STEP;
     let height = float(picture.rows().count()) * STEP + 3.0;
-    let mut svg = format!(
-        "<svg class=\"range\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"{}: {} of {} addresses \
-         in use\">\n",
-        esc(&picture.title),
-        picture.used,
-        picture.capacity
-    );
+    let top = |index: usize| float(index) * STEP + 1.0;
     // One path for each shade, not a rectangle for each block.
     let mut paths: Vec<String> = vec![String::new(); 6];
-    for (index, (label, blocks)) in picture.rows().enumerate() {
-        let y = float(index) * STEP + 1.0;
-        // Label every other row: the font must stay readable.
-        if index % 2 == 0 {
-            let (x, y) = (left - 6.0, y + BLOCK - 0.2);
-            let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", esc(label));
-        }
+    for (index, (_, blocks)) in picture.rows().enumerate() {
         for (column, block) in blocks.iter().enumerate() {
             let shade = match picture.shade(*block) {
                 0 if block.is_in_band() => 5,
                 shade => shade,
             };
             if let Some(path) = paths.get_mut(shade) {
-                let x = left + float(column) * STEP;
+                let (x, y) = (left + float(column) * STEP, top(index));
                 let _ = write!(path, "M{x:.1} {y:.1}h{BLOCK}v{BLOCK}h-{BLOCK}z");
             }
         }
     }
-    for (shade, path) in paths.iter().enumerate().filter(|(_, path)| !path.is_empty()) {
-        let _ = writeln!(svg, "<path class=\"s{shade}\" d=\"{path}\"/>");
+    let label = format!("{}: {} of {} addresses in use", picture.title, picture.used, picture.capacity);
+    html! {
+        svg.range viewBox=(format!("0 0 {width:.0} {height:.0}")) role="img" aria-label=(label) {
+            // Label every other row: the font must stay readable.
+            @for (index, (label, _)) in picture.rows().enumerate().step_by(2) {
+                text x=(px(left - 6.0)) y=(px(top(index) + BLOCK - 0.2)) { (label) }
+            }
+            @for (shade, path) in paths.iter().enumerate().filter(|(_, path)| !path.is_empty()) {
+                path class={ "s" (shade) } d=(path) {}
+            }
+        }
     }
-    svg.push_str("</svg>");
-    svg
 }
 
 /// The legend: CSS class and text of each entry.

@@ -1,7 +1,9 @@
 //! The page about a rewrite of a RangeAllocation.
 
-use super::html::{Html, code, esc, moment};
-use super::{begin, end, steps};
+use maud::{Markup, Render, html};
+
+use super::html::{code, document, facts, header, moment, section, table};
+use super::steps;
 use crate::operation::Status;
 use crate::renumber::ranges::Content;
 use crate::renumber::run::rewrite::{OpenedRewrite, difference};
@@ -11,13 +13,8 @@ const MOST_ROWS: usize = 500;
 
 /// Returns the page about a rewrite.
 pub fn page(operation: &str, opened: &OpenedRewrite) -> String {
-    let mut html = Html::default();
-    begin(&mut html, operation);
-    head(&mut html, operation, opened);
-    changes(&mut html, opened);
-    steps(&mut html, &opened.journal);
-    end(&mut html, "the journal of the operation");
-    html.0
+    let content = html! { (head(operation, opened)) (changes(opened)) (steps(&opened.journal)) };
+    document(operation, &content, "the journal of the operation")
 }
 
 /// Returns the CSS class and the explanation of a status.
@@ -39,37 +36,35 @@ fn verdict(status: Status) -> (&'static str, &'static str) {
     }
 }
 
-fn head(html: &mut Html, operation: &str, opened: &OpenedRewrite) {
+fn head(operation: &str, opened: &OpenedRewrite) -> Markup {
     let (summary, plan) = (&opened.summary, &opened.plan);
     let (class, words) = verdict(summary.status);
-    html.head(&summary.kind, operation, (class, summary.status.name()), words);
     let range = |content: &Content| code(&content.range);
     let rows = [
         ("RangeAllocation", code(&plan.work.name)),
-        ("Range before", plan.work.before.as_ref().map_or_else(|| "–".to_string(), range)),
+        ("Range before", plan.work.before.as_ref().map_or_else(|| "–".render(), range)),
         ("Range after", range(&plan.work.after)),
-        ("Services with an address outside", plan.work.outside.to_string()),
-        ("Started by", esc(summary.holder.as_deref().unwrap_or("not known")).to_string()),
+        ("Services with an address outside", plan.work.outside.render()),
+        ("Started by", summary.holder.as_deref().unwrap_or("not known").render()),
         ("Started", moment(summary.started)),
-        ("Ended", summary.ended.map_or_else(|| "not yet".to_string(), moment)),
+        ("Ended", summary.ended.map_or_else(|| "not yet".render(), moment)),
         ("Cluster", code(&plan.header.cluster)),
         ("Plan digest", code(&plan.digest)),
-        ("Plan", format!("revision {}, {}", plan.header.base_revision, esc(&plan.header.tool))),
+        ("Plan", format!("revision {}, {}", plan.header.base_revision, plan.header.tool).render()),
     ];
-    html.facts(rows);
-    html.add(format_args!("</header>"));
+    header(&summary.kind, operation, (class, summary.status.name()), words, &facts(rows))
 }
 
-fn changes(html: &mut Html, opened: &OpenedRewrite) {
+fn changes(opened: &OpenedRewrite) -> Markup {
     let (allocated, freed) = difference(&opened.plan.work);
-    for (id, heading, items) in [("allocated", "Newly allocated", &allocated), ("freed", "Freed", &freed)] {
-        html.section(id, heading);
+    let changes = |id, heading, items: &[String]| {
         let rows = items.iter().take(MOST_ROWS).map(|item| [code(item)]);
-        html.table(id, ["Address or port"], rows);
         let more = items.len().saturating_sub(MOST_ROWS);
-        if more > 0 {
-            html.add(format_args!("<p class=\"faint\">and {more} more, not on this page</p>"));
-        }
-        html.end_section();
-    }
+        let content = html! {
+            (table(id, ["Address or port"], rows))
+            @if more > 0 { p.faint { "and " (more) " more, not on this page" } }
+        };
+        section(id, heading, &content)
+    };
+    html! { (changes("allocated", "Newly allocated", &allocated)) (changes("freed", "Freed", &freed)) }
 }

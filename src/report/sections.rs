@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use maud::{Markup, Render, html};
+
 use super::history::{History, Outside, Trouble};
-use super::html::{Html, code, esc, lasting, moment, prose, thousands};
+use super::html::{code, facts, header, joined, lasting, moment, prose, section, table, thousands};
 use super::{Subject, timeline};
 use crate::operation::{State, Status};
 use crate::renumber::Move;
@@ -20,8 +22,8 @@ const MOST_ROWS: usize = 500;
 /// Number of rows that a table shows before it is unfolded.
 const FEW_ROWS: usize = 12;
 
-/// Writes the head: the verdict, the figures, and the data of the operation.
-pub fn head(html: &mut Html, subject: &Subject<'_>, history: &History, verified: &Verified) {
+/// Returns the head: the verdict, the figures, and the data of the operation.
+pub fn head(subject: &Subject<'_>, history: &History, verified: &Verified) -> Markup {
     let situation = subject.situation();
     let class = match situation.status {
         Status::Soaking if situation.phases.waiting > 0 => "warn",
@@ -31,10 +33,8 @@ pub fn head(html: &mut Html, subject: &Subject<'_>, history: &History, verified:
         Status::Running | Status::RollingBack | Status::RolledBack | Status::Removing => "info",
     };
     let (words, verdict) = (situation.words(), verdict(&situation));
-    html.head(&subject.summary.kind, subject.operation, (class, &words), &verdict);
-    tiles(html, history, verified);
-    identity(html, subject, history);
-    html.add(format_args!("</header>"));
+    let more = html! { (tiles(history, verified)) (identity(subject, history)) };
+    header(&subject.summary.kind, subject.operation, (class, &words), &verdict, &more)
 }
 
 /// Returns a text that explains the status.
@@ -63,7 +63,7 @@ fn verdict(situation: &Situation) -> String {
     }
 }
 
-fn tiles(html: &mut Html, history: &History, verified: &Verified) {
+fn tiles(history: &History, verified: &Verified) -> Markup {
     let [waiting, held, retired] = verified.counts;
     let (all, moved) = (waiting.saturating_add(held).saturating_add(retired), held.saturating_add(retired));
     let paused = history.paused();
@@ -71,44 +71,44 @@ fn tiles(html: &mut Html, history: &History, verified: &Verified) {
     let errors = verified.findings.iter().filter(|finding| finding.severity == Severity::Error).count();
     let tiles = [
         (
-            format!("{} <small>of {}</small>", thousands(moved), thousands(all)),
+            html! { (thousands(moved)) " " small { "of " (thousands(all)) } },
             "Services with their new address",
             "",
         ),
-        (thousands(held), "old addresses held", ""),
-        (thousands(retired), "old addresses retired", ""),
-        (thousands(history.done), "steps done", ""),
-        (thousands(history.troubles.len()), "steps open or failed", warn(history.troubles.len())),
-        (thousands(errors), "errors found now", warn(errors)),
-        (lasting(active), "running", ""),
-        (lasting(paused), "paused", ""),
+        (thousands(held).render(), "old addresses held", ""),
+        (thousands(retired).render(), "old addresses retired", ""),
+        (thousands(history.done).render(), "steps done", ""),
+        (thousands(history.troubles.len()).render(), "steps open or failed", warn(history.troubles.len())),
+        (thousands(errors).render(), "errors found now", warn(errors)),
+        (lasting(active).render(), "running", ""),
+        (lasting(paused).render(), "paused", ""),
     ];
-    html.add(format_args!("<dl class=\"tiles\">"));
-    for (value, label, class) in tiles {
-        html.add(format_args!("<div class=\"{class}\"><dd>{value}</dd><dt>{label}</dt></div>"));
+    html! {
+        dl.tiles { @for (value, label, class) in tiles { div class=(class) { dd { (value) } dt { (label) } } } }
     }
-    html.add(format_args!("</dl>"));
 }
 
 fn warn(count: usize) -> &'static str {
     if count > 0 { "wrong" } else { "" }
 }
 
-fn identity(html: &mut Html, subject: &Subject<'_>, history: &History) {
+fn identity(subject: &Subject<'_>, history: &History) -> Markup {
     let (work, summary, header) = (&subject.plan.work, subject.summary, &subject.plan.header);
     let from = work.from.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let ended = match summary.ended {
-        Some(ended) if summary.status.has_ended() => format!("{} ({})", moment(ended), summary.status),
-        _ => "not yet".to_string(),
+        Some(ended) if summary.status.has_ended() => {
+            html! { (moment(ended)) " (" (summary.status.to_string()) ")" }
+        }
+        _ => "not yet".render(),
     };
     let next = match stage_now(work, subject.journal) {
         Some(stage) if summary.status != Status::RolledBack => prose(&stage),
-        _ => "–".to_string(),
+        _ => "–".render(),
     };
-    let rows = [
+    facts([
         ("From", code(&from)),
         ("To", code(&work.to.to_string())),
-        ("Started by", esc(summary.holder.as_deref().unwrap_or("not known")).to_string()),
+        ("Started by", summary.holder.as_deref().unwrap_or("not known").render()),
         ("Started", moment(summary.started)),
         ("Last step", moment(history.to)),
         ("Current or next stage", next),
@@ -124,59 +124,60 @@ fn identity(html: &mut Html, subject: &Subject<'_>, history: &History) {
                 work.skipped.len(),
                 work.era,
                 header.base_revision,
-                esc(&header.tool),
-            ),
+                header.tool,
+            )
+            .render(),
         ),
-    ];
-    html.facts(rows);
+    ])
 }
 
-/// Writes the timeline.
-pub fn timeline(html: &mut Html, subject: &Subject<'_>, history: &History) {
-    html.section("timeline", "Timeline");
-    html.add(format_args!("<div class=\"wide\">{}</div>", timeline::draw(history)));
-    legend(html, &timeline::LEGEND);
-    tiers(html, subject, history);
-    if !history.pauses.is_empty() {
-        let rows = history.pauses.iter().enumerate().take(MOST_ROWS).map(|(index, pause)| {
-            let lasted = pause.to.saturating_sub(pause.from);
-            let number = index.saturating_add(1).to_string();
-            let why = match &pause.external {
-                Some(name) => format!("waiting for manual step {}", code(name)),
-                None => esc(&pause.what).to_string(),
-            };
-            [number, moment(pause.from), moment(pause.to), lasting(lasted), why]
-        });
-        html.table("pauses", ["#", "Paused from", "to", "for", "Why"], rows);
-    }
-    html.add(format_args!("<p class=\"faint\">All times are UTC, in whole seconds.</p>"));
-    html.end_section();
+/// Returns the timeline.
+pub fn timeline(subject: &Subject<'_>, history: &History) -> Markup {
+    let rows = history.pauses.iter().enumerate().take(MOST_ROWS).map(|(index, pause)| {
+        let lasted = pause.to.saturating_sub(pause.from);
+        let number = index.saturating_add(1).render();
+        let why = match &pause.external {
+            Some(name) => html! { "waiting for manual step " (code(name)) },
+            None => pause.what.render(),
+        };
+        [number, moment(pause.from), moment(pause.to), lasting(lasted).render(), why]
+    });
+    let content = html! {
+        div.wide { (timeline::draw(history)) }
+        (legend(&timeline::LEGEND))
+        (tiers(subject, history))
+        @if !history.pauses.is_empty() {
+            (table("pauses", ["#", "Paused from", "to", "for", "Why"], rows))
+        }
+        p.faint { "All times are UTC, in whole seconds." }
+    };
+    section("timeline", "Timeline", &content)
 }
 
-/// Writes a table that shows when each tier moved.
-fn tiers(html: &mut Html, subject: &Subject<'_>, history: &History) {
+/// Returns a table that shows when each tier moved.
+fn tiers(subject: &Subject<'_>, history: &History) -> Markup {
     if history.tiers.is_empty() {
-        return;
+        return html! {};
     }
     let work = &subject.plan.work;
     let is_there = |m: &&Move| Phase::of(m, |step| subject.journal.state(step)) != Phase::Waiting;
     let moved = |name: &str| work.moves.iter().filter(|m| m.tier == name).filter(is_there).count();
     let rows = history.tiers.iter().take(MOST_ROWS).map(|tier| {
         let when = history.of_batches(&tier.batches, false);
-        let at = |time: Option<i64>| time.map_or_else(|| "–".to_string(), moment);
+        let at = |time: Option<i64>| time.map_or_else(|| "–".render(), moment);
         let back = history.of_batches(&tier.batches, true).map(|(from, _)| from);
         [
-            esc(&tier.name).to_string(),
-            format!("{} of {}", thousands(moved(&tier.name)), thousands(tier.services)),
-            batches(&tier.batches),
+            tier.name.render(),
+            format!("{} of {}", thousands(moved(&tier.name)), thousands(tier.services)).render(),
+            batches(&tier.batches).render(),
             at(when.map(|(from, _)| from)),
             at(when.map(|(_, to)| to)),
-            when.map_or_else(|| "–".to_string(), |(from, to)| lasting(to.saturating_sub(from))),
+            when.map_or_else(|| "–".to_string(), |(from, to)| lasting(to.saturating_sub(from))).render(),
             at(back),
         ]
     });
     let headings = ["Tier", "Services moved", "Batches", "Running from", "to", "for", "Rollback from"];
-    html.table("tiers", headings, rows);
+    table("tiers", headings, rows)
 }
 
 /// Formats batches, counted from 1: `3`, `3 to 7`.
@@ -189,97 +190,94 @@ fn batches(batches: &Range<usize>) -> String {
     }
 }
 
-/// Writes the legend of a drawing.
-pub fn legend(html: &mut Html, entries: &[(&str, &str)]) {
-    html.add(format_args!("<ul class=\"legend\">"));
-    for (class, words) in entries {
-        html.add(format_args!(
-            "<li><svg viewBox=\"0 0 12 12\" aria-hidden=\"true\"><rect class=\"{class}\" width=\"12\" height=\"12\"/>\
-             </svg>{words}</li>"
-        ));
+/// Returns the legend of a drawing.
+pub fn legend(entries: &[(&str, &str)]) -> Markup {
+    html! {
+        ul.legend {
+            @for (class, words) in entries {
+                li {
+                    svg viewBox="0 0 12 12" aria-hidden="true" { rect class=(class) width="12" height="12" {} }
+                    (words)
+                }
+            }
+        }
     }
-    html.add(format_args!("</ul>"));
 }
 
-/// Writes the findings of `renumber verify`.
-pub fn findings(html: &mut Html, subject: &Subject<'_>, verified: &Verified) {
-    html.section("findings", "Findings");
-    let revision = subject.survey.revision;
-    if verified.findings.is_empty() {
-        html.add(format_args!(
-            "<p class=\"good\">None: every Service matches the journal, at revision {revision}.</p>"
-        ));
-    } else {
-        html.add(format_args!(
-            "<p>Findings of <code>netsurgeon renumber verify</code> at revision {revision}; docs/findings.md has the \
-             remedies.</p>"
-        ));
-        kinds(html, verified);
-        let rows = verified.findings.iter().take(MOST_ROWS).map(finding);
-        folded(html, "findings", ["Severity", "Code", "Subject", "Problem"], rows.collect());
-        more(html, verified.findings.len());
-    }
-    html.end_section();
+/// Returns the findings of `renumber verify`.
+pub fn findings(subject: &Subject<'_>, verified: &Verified) -> Markup {
+    let revision = subject.survey.revision.to_string();
+    let rows = verified.findings.iter().take(MOST_ROWS).map(finding);
+    let content = html! {
+        @if verified.findings.is_empty() {
+            p.good { "None: every Service matches the journal, at revision " (revision) "." }
+        } @else {
+            p {
+                "Findings of " (code("netsurgeon renumber verify")) " at revision " (revision)
+                "; docs/findings.md has the remedies."
+            }
+            (kinds(verified))
+            (folded("findings", ["Severity", "Code", "Subject", "Problem"], rows.collect()))
+            (more(verified.findings.len()))
+        }
+    };
+    section("findings", "Findings", &content)
 }
 
-/// Writes the number of findings by code, if there are more findings than fit a screen.
-fn kinds(html: &mut Html, verified: &Verified) {
+/// Returns the number of findings by code, if there are more findings than fit a screen.
+fn kinds(verified: &Verified) -> Markup {
     if verified.findings.len() <= FEW_ROWS {
-        return;
+        return html! {};
     }
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for finding in &verified.findings {
         let count = counts.entry(finding.code).or_default();
         *count = count.saturating_add(1);
     }
-    let words: Vec<String> =
-        counts.iter().map(|(name, count)| format!("{} {}", thousands(*count), code(name))).collect();
-    html.add(format_args!("<p>{}.</p>", words.join(", ")));
+    let counts = counts.iter().map(|(name, count)| html! { (thousands(*count)) " " (code(name)) });
+    html! { p { (joined(counts, &", ".render())) "." } }
 }
 
-fn finding(finding: &Finding) -> [String; 4] {
+fn finding(finding: &Finding) -> [Markup; 4] {
     let class = if finding.severity == Severity::Error { "bad" } else { "warn" };
     [
-        format!("<span class=\"pill {class}\">{}</span>", finding.severity),
+        html! { span class={ "pill " (class) } { (finding.severity.to_string()) } },
         code(finding.code),
-        esc(&finding.subject).to_string(),
+        finding.subject.render(),
         prose(&finding.message),
     ]
 }
 
-/// Writes a table that shows only its first rows until it is unfolded.
-fn folded<const N: usize>(html: &mut Html, class: &str, headings: [&str; N], mut rows: Vec<[String; N]>) {
+/// Returns a table that shows only its first rows until it is unfolded.
+fn folded<const N: usize>(class: &str, headings: [&str; N], mut rows: Vec<[Markup; N]>) -> Markup {
     let rest = rows.split_off(rows.len().min(FEW_ROWS));
-    html.table(class, headings, rows);
-    if !rest.is_empty() {
-        html.add(format_args!("<details><summary>{} more</summary>", thousands(rest.len())));
-        html.table(class, headings, rest);
-        html.add(format_args!("</details>"));
+    html! {
+        (table(class, headings, rows))
+        @if !rest.is_empty() {
+            details { summary { (thousands(rest.len())) " more" } (table(class, headings, rest)) }
+        }
     }
 }
 
-/// Writes the steps that are open, failed or could not be undone.
-pub fn troubles(html: &mut Html, history: &History) {
-    html.section("steps", "Steps that are open, failed or stuck");
-    if history.troubles.is_empty() {
-        html.add(format_args!(
-            "<p class=\"good\">None; done: {}{}.</p>",
-            thousands(history.done),
-            if history.undone > 0 {
-                format!(", undone: {}", thousands(history.undone))
-            } else {
-                String::new()
+/// Returns the steps that are open, failed or could not be undone.
+pub fn troubles(history: &History) -> Markup {
+    let rows = history.troubles.iter().take(MOST_ROWS).map(trouble);
+    let content = html! {
+        @if history.troubles.is_empty() {
+            p.good {
+                "None; done: " (thousands(history.done))
+                @if history.undone > 0 { ", undone: " (thousands(history.undone)) }
+                "."
             }
-        ));
-    } else {
-        let rows = history.troubles.iter().take(MOST_ROWS).map(trouble);
-        folded(html, "steps", ["Step", "State", "Since", "Why"], rows.collect());
-        more(html, history.troubles.len());
-    }
-    html.end_section();
+        } @else {
+            (folded("steps", ["Step", "State", "Since", "Why"], rows.collect()))
+            (more(history.troubles.len()))
+        }
+    };
+    section("steps", "Steps that are open, failed or stuck", &content)
 }
 
-fn trouble(trouble: &Trouble) -> [String; 4] {
+fn trouble(trouble: &Trouble) -> [Markup; 4] {
     let words = match trouble.state {
         State::Started => "started, outcome unknown",
         State::UndoStarted => "undo started, outcome unknown",
@@ -291,36 +289,33 @@ fn trouble(trouble: &Trouble) -> [String; 4] {
     let class = if matches!(trouble.state, State::UndoFailed | State::Failed) { "bad" } else { "warn" };
     [
         code(&trouble.step.to_string()),
-        format!("<span class=\"pill {class}\">{words}</span>"),
+        html! { span class={ "pill " (class) } { (words) } },
         moment(trouble.since),
         prose(trouble.error.as_deref().unwrap_or("–")),
     ]
 }
 
-fn more(html: &mut Html, count: usize) {
+fn more(count: usize) -> Markup {
     let more = count.saturating_sub(MOST_ROWS);
-    if more > 0 {
-        html.add(format_args!("<p class=\"faint\">and {} more, not on this page</p>", thousands(more)));
-    }
+    html! { @if more > 0 { p.faint { "and " (thousands(more)) " more, not on this page" } } }
 }
 
-/// Writes the manual steps.
-pub fn outside(html: &mut Html, history: &History) {
-    html.section("outside", "Manual steps");
+/// Returns the manual steps.
+pub fn outside(history: &History) -> Markup {
     let rows = history.outside.iter().map(|outside| {
         let Outside { name, what, why, .. } = outside;
         let waited = if outside.waited > 0 { lasting(outside.waited) } else { "–".to_string() };
-        let text = format!("{}<br><span class=\"faint\">{}</span>", prose(what), prose(why));
-        [code(name), text, confirmation(outside), waited]
+        let text = html! { (prose(what)) br; span.faint { (prose(why)) } };
+        [code(name), text, confirmation(outside), waited.render()]
     });
-    html.table("outside", ["Name", "Description and reason", "Confirmed", "Waited"], rows);
-    html.end_section();
+    let headings = ["Name", "Description and reason", "Confirmed", "Waited"];
+    section("outside", "Manual steps", &table("outside", headings, rows))
 }
 
-fn confirmation(outside: &Outside) -> String {
+fn confirmation(outside: &Outside) -> Markup {
     match (outside.confirmed, outside.undone) {
-        (Some(done), Some(undone)) => format!("{}<br>undone {}", moment(done), moment(undone)),
+        (Some(done), Some(undone)) => html! { (moment(done)) br; "undone " (moment(undone)) },
         (Some(done), None) => moment(done),
-        (None, _) => "<span class=\"faint\">not yet</span>".to_string(),
+        (None, _) => html! { span.faint { "not yet" } },
     }
 }

@@ -1,11 +1,12 @@
 //! The timeline as a drawing: a row for each part of the operation, time from left to right. All pauses have the same width.
 //! Otherwise a soak of days would leave no room for the minutes of work.
 
-use std::fmt::Write as _;
+use maud::{Markup, html};
 
 use super::float;
 use super::history::{History, Pause, Span, Tier};
-use super::html::{clock, esc};
+use super::html::{clock, px};
+use crate::operation::Stage;
 
 /// Sizes in pixels.
 const WIDTH: f64 = 1180.0;
@@ -26,45 +27,31 @@ const LONGEST_NAME: usize = 15;
 const MOST_PAUSES: usize = 14;
 
 /// Draws the timeline.
-pub fn draw(history: &History) -> String {
+pub fn draw(history: &History) -> Markup {
     let axis = Axis::new(history);
     let rows = Row::all(history);
     let bottom = rows.last().map_or(TOP, |row| row.y + row.height);
-    let height = bottom + 44.0;
-    let mut svg = format!(
-        "<svg class=\"timeline\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" \
-         aria-label=\"timeline\">\n"
-    );
-    bands(&rows, &mut svg);
-    for (number, x) in &axis.marks {
-        let _ = writeln!(
-            svg,
-            "<rect class=\"pause\" x=\"{x:.1}\" y=\"{TOP}\" width=\"{PAUSE}\" height=\"{:.1}\"/>\
-             <text class=\"number\" x=\"{:.1}\" y=\"{:.1}\">{number}</text>",
-            bottom - TOP,
-            x + PAUSE / 2.0,
-            TOP - 7.0
-        );
+    html! {
+        svg.timeline viewBox=(format!("0 0 {WIDTH:.0} {:.0}", bottom + 44.0)) role="img" aria-label="timeline" {
+            (bands(&rows))
+            @for (number, x) in &axis.marks {
+                rect.pause x=(px(*x)) y=(TOP) width=(PAUSE) height=(px(bottom - TOP)) {}
+                text.number x=(px(x + PAUSE / 2.0)) y=(px(TOP - 7.0)) { (number) }
+            }
+            @for row in &rows { (row.draw(history, &axis)) }
+            (axis.draw(bottom))
+        }
     }
-    for row in &rows {
-        row.draw(history, &axis, &mut svg);
-    }
-    axis.draw(bottom, &mut svg);
-    svg.push_str("</svg>\n");
-    svg
 }
 
 /// Draws a background under the rows of each tier, to show that they belong together.
-fn bands(rows: &[Row], svg: &mut String) {
-    for (index, head) in rows.iter().enumerate().filter(|(_, row)| row.is_tier) {
-        let own = rows.get(index..).unwrap_or_default();
-        let bottom = own.iter().take_while(|row| row.tier == head.tier).last().map_or(head.y, Row::bottom);
-        let _ = writeln!(
-            svg,
-            "<rect class=\"band\" x=\"0\" y=\"{:.1}\" width=\"{WIDTH:.0}\" height=\"{:.1}\"/>",
-            head.y + 1.0,
-            bottom - head.y - 2.0
-        );
+fn bands(rows: &[Row]) -> Markup {
+    html! {
+        @for (index, head) in rows.iter().enumerate().filter(|(_, row)| row.is_tier) {
+            @let own = rows.get(index..).unwrap_or_default();
+            @let bottom = own.iter().take_while(|row| row.tier == head.tier).last().map_or(head.y, Row::bottom);
+            rect.band x="0" y=(px(head.y + 1.0)) width=(WIDTH) height=(px(bottom - head.y - 2.0)) {}
+        }
     }
 }
 
@@ -122,13 +109,8 @@ impl Axis {
         piece.x + piece.width * share
     }
 
-    fn draw(&self, y: f64, svg: &mut String) {
-        let _ = writeln!(
-            svg,
-            "<line class=\"axis\" x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\"/>",
-            WIDTH - RIGHT
-        );
-        let (mut free, mut day) = (0.0, String::new());
+    fn draw(&self, y: f64) -> Markup {
+        let (mut free, mut day, mut ticks) = (0.0, String::new(), Vec::new());
         for piece in self.pieces.iter().filter(|piece| !piece.is_pause) {
             let lasts = piece.to.saturating_sub(piece.from);
             let per_second = if lasts > 0 { piece.width / float(lasts) } else { 0.0 };
@@ -137,25 +119,19 @@ impl Axis {
                 let x = piece.x + float(time.saturating_sub(piece.from)) * per_second;
                 if x >= free && x <= WIDTH - TICK / 2.0 {
                     let (of_day, date) = clock(time);
-                    let _ = writeln!(
-                        svg,
-                        "<line class=\"axis\" x1=\"{x:.1}\" y1=\"{y:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\"/>\
-                         <text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\">{of_day}</text>",
-                        y + 4.0,
-                        y + 17.0
-                    );
-                    if date != day {
-                        let _ = writeln!(
-                            svg,
-                            "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\">{date}</text>",
-                            y + 31.0
-                        );
-                        day = date;
-                    }
-                    free = x + TICK;
+                    ticks.push(html! {
+                        line.axis x1=(px(x)) y1=(px(y)) x2=(px(x)) y2=(px(y + 4.0)) {}
+                        text.tick x=(px(x)) y=(px(y + 17.0)) { (of_day) }
+                        @if date != day { text.tick x=(px(x)) y=(px(y + 31.0)) { (date) } }
+                    });
+                    (day, free) = (date, x + TICK);
                 }
                 time = time.saturating_add(tick_after(per_second));
             }
+        }
+        html! {
+            line.axis x1=(LEFT) y1=(px(y)) x2=(px(WIDTH - RIGHT)) y2=(px(y)) {}
+            @for tick in ticks { (tick) }
         }
     }
 }
@@ -255,18 +231,7 @@ impl Row {
         self.y + self.height
     }
 
-    fn draw(&self, history: &History, axis: &Axis, svg: &mut String) {
-        let (y, middle) = (self.y, self.middle());
-        if self.has_label {
-            let label = esc(&self.label);
-            let _ = writeln!(
-                svg,
-                "<text class=\"label{}\" x=\"{:.1}\" y=\"{:.1}\">{label}</text>",
-                if self.is_tier { " tier" } else { "" },
-                LEFT - 10.0,
-                middle + 4.0
-            );
-        }
+    fn draw(&self, history: &History, axis: &Axis) -> Markup {
         let gap = match () {
             () if self.is_tier => 8.0,
             () if self.height > 8.0 => 3.0,
@@ -275,27 +240,36 @@ impl Row {
         let mut spans = self.spans.clone();
         // Short spans are drawn over long ones.
         spans.sort_by_key(|span| span.from.saturating_sub(span.to));
-        for span in &spans {
-            let Some(stage) = history.stages.get(span.stage) else { continue };
-            let (from, to) = (axis.x(span.from, true), axis.x(span.to, false));
-            let class = match () {
-                () if span.others => "others",
-                () if span.back => "back",
-                () if self.is_tier => "tier",
-                () => class(&stage.name),
-            };
-            let width = (to - from).max(2.5);
-            let (start, end) = (clock(span.from).0, clock(span.to).0);
-            let _ = writeln!(
-                svg,
-                "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\"><title>{}{}: \
-                 {start} to {end}</title></rect>",
-                from.min(WIDTH - RIGHT - width),
-                y + gap,
-                (self.height - gap * 2.0).max(1.0),
-                if span.back { "rollback: " } else { "" },
-                esc(if self.is_tier { &self.label } else { &stage.title }),
-            );
+        html! {
+            @if self.has_label {
+                text.label.tier[self.is_tier] x=(px(LEFT - 10.0)) y=(px(self.middle() + 4.0)) { (self.label) }
+            }
+            @for span in &spans {
+                @if let Some(stage) = history.stages.get(span.stage) {
+                    (self.span(span, stage, axis, gap))
+                }
+            }
+        }
+    }
+
+    fn span(&self, span: &Span, stage: &Stage, axis: &Axis, gap: f64) -> Markup {
+        let (from, to) = (axis.x(span.from, true), axis.x(span.to, false));
+        let class = match () {
+            () if span.others => "others",
+            () if span.back => "back",
+            () if self.is_tier => "tier",
+            () => class(&stage.name),
+        };
+        let width = (to - from).max(2.5);
+        let (x, height) = (from.min(WIDTH - RIGHT - width), (self.height - gap * 2.0).max(1.0));
+        html! {
+            rect class=(class) x=(px(x)) y=(px(self.y + gap)) width=(px(width)) height=(px(height)) {
+                title {
+                    @if span.back { "rollback: " }
+                    (if self.is_tier { &self.label } else { &stage.title }) ": "
+                    (clock(span.from).0) " to " (clock(span.to).0)
+                }
+            }
         }
     }
 }

@@ -106,6 +106,8 @@ const OWNED: &[(&str, &str)] = &[
     ("aws_config", "route53"),
     ("aws_sdk_route53", "route53"),
     ("clap", "cli"),
+    ("maud::", "report"),
+    ("PreEscaped", "report/html.rs"),
     ("anyhow::", "cli|session/failure.rs"),
     ("println!", "cli/output.rs"),
     ("eprintln!", "cli/output.rs"),

@@ -29,7 +29,7 @@ async fn fault_is_found_before_any_change() {
     refused("dns cutover --all", 1, "no cutover of this cluster is under way");
     refused("dns rollback", 1, "no cutover of this cluster is under way");
     let planning = world.planning();
-    refused(&format!("{planning} --ttl 60 --soak 30"), 1, "less than the TTL of 60 s");
+    refused(&format!("{planning} --ttl 60 --soak 3"), 1, "less than the TTL of 4 s");
     refused(&format!("{planning} --shares 50,10"), 1, "the shares must increase");
     refused(
         &format!("{planning} --force nonsense"),

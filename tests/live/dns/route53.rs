@@ -229,10 +229,12 @@ async fn unusable_account_is_refused_before_any_change() {
     world.api.change(&world.zone, ChangeAction::Delete, std::slice::from_ref(&policy)).await;
     let weighted = ResourceRecordSet::builder().name(&policy.name).r#type(RrType::Cname).ttl(4).weight(3);
     let weighted = weighted.set_identifier("blue").set_resource_records(policy.resource_records.clone());
-    world.api.change(&world.zone, ChangeAction::Create, &[weighted.build().unwrap()]).await;
+    let weighted = weighted.build().expect("a set");
+    world.api.change(&world.zone, ChangeAction::Create, std::slice::from_ref(&weighted)).await;
     let refused = world.netsurgeon(&words).expect(1);
     assert!(refused.err.contains("has weighted routing"), "{}", refused.err);
-    world.api.change(&world.zone, ChangeAction::Upsert, &[policy]).await;
+    world.api.change(&world.zone, ChangeAction::Delete, &[weighted]).await;
+    world.api.change(&world.zone, ChangeAction::Create, &[policy]).await;
     assert_eq!(world.api.sets(&world.zone).await, before);
 }
 
