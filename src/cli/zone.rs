@@ -74,7 +74,9 @@ impl ZoneArgs {
             return Err(Failure::usage(text).hint(format!("leave it out, or give `--provider {of}`")));
         }
         if is_route53 {
-            return Ok(Provider::Route53(self.hosted_zone.clone()));
+            return Ok(Provider::Route53(
+                self.hosted_zone.as_deref().map(|id| id.trim_start_matches("/hostedzone/").to_string()),
+            ));
         }
         let key = self.tsig_key_file.clone().map(|file| read_key(&file).map(|key| (key, file)));
         Ok(Provider::Rfc2136 { server: self.server.clone(), key: key.transpose()? })

@@ -29,6 +29,9 @@ pub struct Cutover {
     pub ttl: u32,
     /// How long each stage lasts, in seconds.
     pub soak: u64,
+    /// How long a resolver caches that a record type does not exist, in seconds (RFC 2308).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub negative_ttl: u64,
     /// The requested share of the mirror at each stage, in percent. The last is 100.
     pub shares: Vec<Share>,
     /// Further CA certificates that probes trust, as PEM.
@@ -180,6 +183,8 @@ pub enum Awaited {
     Restored,
     /// In a rollback: caches have dropped the records that point to the mirror.
     Drained,
+    /// In a rollback after the end: the same for records with the original TTLs, in addition to [`Self::Drained`].
+    DrainedAfterEnd,
 }
 
 impl WaitKind for Awaited {
@@ -191,6 +196,7 @@ impl WaitKind for Awaited {
             Self::Soak => "soak",
             Self::Restored => "restored",
             Self::Drained => "drained",
+            Self::DrainedAfterEnd => "drained-after-end",
         }
     }
 }
@@ -307,6 +313,22 @@ impl Cutover {
         Duration::from_secs(sets.map(|set| set.lowered(self.ttl).ttl).max().unwrap_or_default().into())
     }
 
+    /// Returns the longest TTL after the cutover.
+    pub fn final_ttl(&self) -> Duration {
+        let ttls = self.names.iter().flat_map(|name| &name.after).map(|set| set.ttl);
+        Duration::from_secs(ttls.max().unwrap_or_default().into())
+    }
+
+    /// Returns how long caches can keep records that point to the mirror. `has_ended`: whether a name has reached the end.
+    pub fn mirror_ttl(&self, has_ended: bool) -> Duration {
+        if has_ended { self.stage_ttl().max(self.final_ttl()) } else { self.stage_ttl() }
+    }
+
+    /// Returns whether a name has had its original TTLs again, by the records of its steps.
+    pub(super) fn has_ended(&self, is_recorded: impl Fn(&StepId) -> bool) -> bool {
+        self.names.iter().any(|name| is_recorded(&self.step(name, Point::Final)))
+    }
+
     /// Returns how long the cutover takes, without gates: the old TTLs, then each stage, and the TTL until resolvers return it.
     pub fn duration(&self) -> Duration {
         let caches = if self.has_change(Point::Lowered) { self.longest_ttl() } else { Duration::ZERO };
@@ -323,6 +345,7 @@ impl Cutover {
             Awaited::Caches => Some(self.longest_ttl()),
             Awaited::Soak => Some(Duration::from_secs(self.soak)),
             Awaited::Drained => Some(self.stage_ttl()),
+            Awaited::DrainedAfterEnd => Some(self.final_ttl().saturating_sub(self.stage_ttl())),
             Awaited::Confirmed | Awaited::Restored => None,
         }
     }
@@ -341,6 +364,15 @@ impl Cutover {
     pub fn end_of_share(&self, share: usize) -> Option<usize> {
         let is_later = |stage: &Stage| stage.batch.is_some_and(|batch| batch > share);
         self.stages().into_iter().find(is_later).map(|stage| stage.index)
+    }
+
+    /// Returns whether any name gets records of a type at a point that it did not have.
+    pub(super) fn has_new_kind(&self, point: Point) -> bool {
+        let before = self.points().into_iter().take_while(|other| *other < point).last();
+        self.names.iter().any(|name| {
+            let old = name.sets(before, self.ttl);
+            name.sets(Some(point), self.ttl).iter().any(|new| !old.iter().any(|set| set.kind == new.kind))
+        })
     }
 
     /// Returns whether any name changes at a point.
@@ -367,11 +399,19 @@ impl Cutover {
     fn waits_of_rollback(&self) -> Vec<Step<Change>> {
         let stages = (0..self.shares.len()).flat_map(|stage| self.changes(Point::Stage(stage)));
         let back_of: Vec<StepId> = stages.map(|step| step.id).collect();
-        let drained =
-            Self::wait(StepId("drained".into()), Awaited::Drained, None, "caches have dropped the mirror");
-        let restored =
-            Self::wait(StepId("restored".into()), Awaited::Restored, None, "the old records are served");
-        [drained, restored].map(|step| Step { back_of: back_of.clone(), ..step }).to_vec()
+        let at_end: Vec<StepId> = self.changes(Point::Final).into_iter().map(|step| step.id).collect();
+        let wait = |kind: Awaited, until, back_of: &Vec<StepId>| {
+            let step = Self::wait(StepId(kind.name().to_string()), kind, None, until);
+            Step { back_of: back_of.clone(), ..step }
+        };
+        let dropped = "caches have dropped the mirror";
+        let mut waits = Vec::new();
+        if self.final_ttl() > self.stage_ttl() {
+            waits.push(wait(Awaited::DrainedAfterEnd, dropped, &at_end));
+        }
+        waits.push(wait(Awaited::Drained, dropped, &back_of));
+        waits.push(wait(Awaited::Restored, "the old records are served", &back_of));
+        waits
     }
 }
 

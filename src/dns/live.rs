@@ -11,9 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::cutover::{Awaited, Change, Cutover, Name, Point};
 use super::probe::Prober;
 use super::provider::Provider;
-use crate::nameserver::{
-    AT_ONCE, Answer as Answered, Kind, RecordSet, Server, SetChange, described, is_answer,
-};
+use crate::nameserver::{AT_ONCE, Kind, RecordSet, Server, SetChange, described, is_answer};
 use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Records, State, Wait};
 
 /// Pause between two checks of a wait.
@@ -62,9 +60,10 @@ impl Live<'_> {
     }
 
     /// Waits until every name server and the resolver return these record sets.
-    async fn confirm(&self, names: Vec<(&Name, Vec<RecordSet>)>) -> Result<(), Fault> {
+    /// `cached`: how long the resolver can return other ones.
+    async fn confirm(&self, names: Vec<(&Name, Vec<RecordSet>)>, cached: Duration) -> Result<(), Fault> {
         let started = Instant::now();
-        let limit = self.work.stage_ttl().saturating_add(GRACE);
+        let limit = cached.saturating_add(GRACE);
         let mut open = names;
         loop {
             let mut asked = Vec::with_capacity(open.len());
@@ -120,7 +119,7 @@ impl Live<'_> {
         }
         let at = self.resolver.at();
         Ok(match self.resolver.sets(&name.name, &kinds, true).await {
-            Ok(found) if is_answer(&found, &self.with_addresses(sets).await) => None,
+            Ok(found) if is_answer(&found, &self.with_addresses(sets).await?) => None,
             Ok(found) => {
                 Some(format!("the resolver {at} returns `{}` with {}", name.name, described(&found)))
             }
@@ -129,19 +128,19 @@ impl Live<'_> {
     }
 
     /// Returns record sets with the present addresses of their aliases.
-    async fn with_addresses(&self, sets: &[RecordSet]) -> Vec<RecordSet> {
+    async fn with_addresses(&self, sets: &[RecordSet]) -> Result<Vec<RecordSet>, Fault> {
         let mut found = Vec::with_capacity(sets.len());
         for set in sets {
             let Some(target) = set.alias.as_ref().and(set.data.first()) else {
                 found.push(set.clone());
                 continue;
             };
-            // Without an answer the set has no addresses, and no answer for the name has one of them.
             let answer = self.resolver.resolve(target, set.kind).await;
-            let of = |answer: Answered| answer.of(set.kind).into_iter().map(str::to_string).collect();
-            found.push(RecordSet { data: answer.map(of).unwrap_or_default(), ..set.clone() });
+            let answer = answer.map_err(|error| Fault::InDoubt(error.to_string()))?;
+            let data = answer.of(set.kind).into_iter().map(str::to_string).collect();
+            found.push(RecordSet { data, ..set.clone() });
         }
-        found
+        Ok(found)
     }
 
     /// Returns the names whose step to a point is done, with their record sets there.
@@ -194,19 +193,19 @@ impl Environment<Change> for Live<'_> {
     }
 
     async fn wait(&self, wait: &Wait<Awaited>, records: Records<'_>) -> Result<(), Fault> {
-        let point = match wait.kind {
-            Awaited::Confirmed => Point::Stage(wait.batch.unwrap_or_default()),
-            _ => Point::Lowered,
-        };
-        let steps = self.work.names.iter().map(|name| self.work.step(name, point));
-        for made in steps.filter_map(|step| records(&step)?.made) {
-            self.provider.recall(&made);
+        if wait.kind == Awaited::Confirmed {
+            let point = Point::Stage(wait.batch.unwrap_or_default());
+            let names = self.moved(point, records);
+            let steps = names.iter().filter_map(|(name, _)| records(&self.work.step(name, point)));
+            self.provider.recall(&steps.map(|record| record.made).collect::<Vec<_>>());
+            let negative = Duration::from_secs(self.work.negative_ttl);
+            let negative = if self.work.has_new_kind(point) { negative } else { Duration::ZERO };
+            return self.confirm(names, self.work.stage_ttl().max(negative)).await;
         }
-        let names = match wait.kind {
-            Awaited::Confirmed => self.moved(point, records),
-            _ => self.work.names.iter().map(|name| (name, self.work.sets(name, Some(point)))).collect(),
-        };
-        self.confirm(names).await
+        self.provider.recall(&[]);
+        let lowered = |name| (name, self.work.sets(name, Some(Point::Lowered)));
+        let has_ended = self.work.has_ended(|step| records(step).is_some());
+        self.confirm(self.work.names.iter().map(lowered).collect(), self.work.mirror_ttl(has_ended)).await
     }
 
     async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {

@@ -49,10 +49,13 @@ fn weigh(old: &RecordSet, new: &RecordSet, percent: u8) -> Vec<RecordSet> {
         usize::from(percent).saturating_mul(count(old)),
         usize::from(100_u8.saturating_sub(percent)).saturating_mul(count(new)),
     );
+    // Caches keep both sides equally long: an alias has a fixed TTL.
+    let ttl = [old, new].into_iter().find(|set| set.alias.is_some()).map_or(old.ttl, |set| set.ttl);
     let weighted = |set: &RecordSet, side: &str, weight: u8| {
         let one = |(number, data): (usize, &String)| RecordSet {
             weight: Some(Weight { id: format!("netsurgeon-{side}-{number}"), weight }),
             data: vec![data.clone()],
+            ttl,
             ..set.clone()
         };
         (1..).zip(&set.data).map(one).collect::<Vec<_>>()
@@ -60,19 +63,24 @@ fn weigh(old: &RecordSet, new: &RecordSet, percent: u8) -> Vec<RecordSet> {
     [weighted(new, "mirror", of_new), weighted(old, "old", of_old)].concat()
 }
 
-/// Returns two weights with the ratio of two numbers, as exactly as weights can have it. A weight is at least 1.
-fn weights(one: usize, other: usize) -> (u8, u8) {
-    let largest = one.max(other).max(1);
-    let scaled = |number: usize| {
-        let number = if largest > MOST_WEIGHT {
-            let rounded = number.saturating_mul(MOST_WEIGHT).saturating_add(largest.div_euclid(2));
-            rounded.checked_div(largest).unwrap_or_default()
-        } else {
-            number
-        };
-        u8::try_from(number.max(1)).unwrap_or(u8::MAX)
-    };
-    (scaled(one), scaled(other))
+/// Returns the weights of the new and the old sets with the ratio of two numbers. If weights cannot have it exactly, the new sets get
+/// less. A weight is at least 1.
+fn weights(new: usize, old: usize) -> (u8, u8) {
+    let common = common_divisor(new, old);
+    let (new, old) = (new.checked_div(common).unwrap_or(new), old.checked_div(common).unwrap_or(old));
+    let largest = new.max(old).max(MOST_WEIGHT);
+    let scaled = |number: usize| number.saturating_mul(MOST_WEIGHT).checked_div(largest).unwrap_or_default();
+    // The largest is not rounded.
+    let up = usize::from(old < new && largest > MOST_WEIGHT);
+    let weight = |number: usize| u8::try_from(number.max(1)).unwrap_or(u8::MAX);
+    (weight(scaled(new)), weight(scaled(old).saturating_add(up)))
+}
+
+fn common_divisor(one: usize, other: usize) -> usize {
+    match one.checked_rem(other) {
+        Some(rest) => common_divisor(other, rest),
+        None => one.max(1),
+    }
 }
 
 /// Mixes two sets of addresses. Of the combinations with the largest share that does not exceed `percent`, takes the one with
@@ -200,6 +208,10 @@ mod tests {
             assert_eq!(found, weights);
             assert_eq!(share(mixed.iter(), &new2), percent);
         }
+        // 1 : 297 and 297 : 1 are more than weights can have.
+        assert_eq!((weights(1, 297), weights(297, 1), weights(99, 3)), ((1, 255), (255, 1), (33, 1)));
+        assert_eq!((weights(31, 300), weights(300, 31)), ((26, 255), (255, 27)));
+        assert_eq!((weights(28, 290), weights(290, 28)), ((14, 145), (145, 14)));
         assert_eq!(mix(&old, &new, 100, Split::Weights), new);
         assert_eq!(mix(&old, &[set(Kind::A, &["n1"])], 50, Split::Weights), old, "types cannot be mixed");
         assert_eq!(mix(&old, &old, 50, Split::Weights), old);

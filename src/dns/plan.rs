@@ -27,6 +27,8 @@ pub struct Facts {
     pub heir: Option<String>,
     /// How long the ExternalDNS of the cluster caches the owners of names, in seconds.
     pub owner_cache: u64,
+    /// How long a resolver caches that a record type does not exist, in seconds.
+    pub negative_ttl: u64,
     /// The names.
     pub names: Vec<Found>,
 }
@@ -42,6 +44,10 @@ pub struct Found {
     pub sets: Vec<RecordSet>,
     /// Addresses of the mirror's objects with this name, or the names of their load balancers.
     pub targets: BTreeSet<String>,
+    /// The types of the addresses of these targets.
+    pub address_kinds: BTreeSet<Kind>,
+    /// The types of the other records of the name.
+    pub beside: BTreeSet<Kind>,
     /// Whether the name is served over TLS.
     pub has_tls: bool,
     /// The TXT record sets with an ownership record of ExternalDNS.
@@ -152,6 +158,7 @@ pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Plan<Cutover>, Refus
         resolver: facts.resolver,
         ttl: options.ttl,
         soak: options.soak,
+        negative_ttl: facts.negative_ttl,
         trusted: options.trusted.clone(),
         owner_cache: if names.iter().any(|name| name.ownership.is_some()) { facts.owner_cache } else { 0 },
         heir: facts.heir.clone(),
@@ -183,6 +190,11 @@ fn name(
     };
     if after.iter().any(|set| set.kind == Kind::Cname) && found.name == facts.zone {
         return Err(refused("the name of a zone cannot be a CNAME (RFC 1034, section 3.6.2)"));
+    }
+    let becomes_cname = after.iter().any(|set| set.kind == Kind::Cname);
+    if let (true, Some(kind)) = (becomes_cname, found.beside.first()) {
+        let reason = format!("it has a {kind} record, and a CNAME excludes others (RFC 1034, section 3.6.2)");
+        return Err(refused(&reason));
     }
     if have_same_data(&before, &after) {
         return Ok(None);
@@ -216,7 +228,14 @@ fn ownership(found: &Found, after: &[RecordSet], heir: Option<&str>) -> Option<O
     // Texts that are no ownership records stay, and the heir's records are added at its own names.
     let rest = before.iter().map(|set| map_owners(set, |_| None)).filter(|set| !set.data.is_empty());
     let mut sets: BTreeMap<String, RecordSet> = rest.map(|set| (set.name.clone(), set)).collect();
-    for name in after.iter().filter_map(|set| found.heir_names.get(&set.kind)) {
+    let mut names: BTreeSet<&String> =
+        after.iter().filter_map(|set| found.heir_names.get(&set.kind)).collect();
+    // Before v0.19, ExternalDNS recorded the owner of an alias as that of a CNAME (issue 2903).
+    if after.iter().any(|set| set.alias.is_some()) {
+        let of_cname = found.heir_names.get(&Kind::Cname);
+        names.extend(of_cname.filter(|name| before.iter().any(|set| set.name == **name)));
+    }
+    for name in names {
         let empty = || RecordSet::new(name, Kind::Txt, ttl, Vec::new());
         let set = sets.entry(name.clone()).or_insert_with(empty);
         set.data.push(with_owner(record, heir));
@@ -253,8 +272,8 @@ fn aliases(facts: &Facts, found: &Found) -> Option<Vec<RecordSet>> {
         let alias = Some(Alias { zone: zone.to_string(), checks_health });
         RecordSet { alias, ..RecordSet::new(&found.name, old.kind, ALIAS_TTL, vec![target.clone()]) }
     };
-    let is_address = |set: &&RecordSet| matches!(set.kind, Kind::A | Kind::Aaaa);
-    let sets: Vec<RecordSet> = found.sets.iter().filter(is_address).map(of).collect();
+    let has_address = |set: &&RecordSet| found.address_kinds.contains(&set.kind);
+    let sets: Vec<RecordSet> = found.sets.iter().filter(has_address).map(of).collect();
     (!sets.is_empty()).then_some(sets)
 }
 
@@ -296,6 +315,8 @@ mod tests {
             by: vec!["Ingress `default/web`".into()],
             sets: RecordSet::group(records),
             targets: targets.iter().map(ToString::to_string).collect(),
+            address_kinds: BTreeSet::from([Kind::A]),
+            beside: BTreeSet::new(),
             has_tls: true,
             owned: Vec::new(),
             heir_names: BTreeMap::new(),
@@ -307,6 +328,7 @@ mod tests {
             resolver: "192.0.2.54:53".parse().unwrap(),
             heir: None,
             owner_cache: 0,
+            negative_ttl: 60,
             names: vec![found],
         }
     }
@@ -403,6 +425,31 @@ mod tests {
     }
 
     #[test]
+    fn alias_of_a_load_balancer_stays_one() {
+        let balancer = |name: &str| format!("{name}.eu-west-1.elb.amazonaws.com");
+        let (old, new) = (balancer("old"), balancer("new"));
+        let mut of_route53 = facts(&[], &[&new]);
+        of_route53.service = Service::Route53 { id: "Z1".into(), private: false };
+        let alias = Alias { zone: "Z32O12XQLNTSW2".into(), checks_health: true };
+        let set = |kind, data: &String| RecordSet {
+            alias: Some(alias.clone()),
+            ..RecordSet::new("www.example.com", kind, ALIAS_TTL, vec![data.clone()])
+        };
+        of_route53.names[0].sets = vec![set(Kind::A, &old), set(Kind::Aaaa, &old)];
+        let work = planned(&of_route53, &[1, 100]);
+        assert_eq!(work.names[0].after, [set(Kind::A, &new)], "the mirror has no IPv6 address");
+        assert_eq!(stages(&work)[..2], ["return", "share 1"], "an alias has no TTL of its own");
+        assert_eq!(work.names[0].shares_of(&work.names[0].stages[0])[&Kind::A], 1);
+        // An address becomes an alias. Both sides get its TTL while clients use both.
+        of_route53.names[0].sets = RecordSet::group(&[record(Kind::A, 30, "192.0.2.1")]);
+        let work = planned(&of_route53, &[10]);
+        let ttls: Vec<u32> = work.names[0].stages[0].iter().map(|set| set.ttl).collect();
+        assert_eq!(ttls, [ALIAS_TTL, ALIAS_TTL]);
+        of_route53.names[0].sets = RecordSet::group(&[record(Kind::Cname, 30, "old.example.net")]);
+        assert_eq!(planned(&of_route53, &[10]).names[0].after[0].kind, Kind::Cname, "a CNAME stays one");
+    }
+
+    #[test]
     fn plan_is_refused_with_the_reason() {
         let reason = |facts: &Facts, options: &PlanOptions| plan(facts, options).unwrap_err().to_string();
         let www = || vec![record(Kind::A, 60, "192.0.2.1")];
@@ -419,6 +466,9 @@ mod tests {
         let mut apex = facts(&www(), &["a.example.net"]);
         apex.names[0].name = "example.com".into();
         assert!(reason(&apex, &options(&[])).contains("cannot be a CNAME"));
+        let mut beside = facts(&www(), &["a.example.net"]);
+        beside.names[0].beside.insert(Kind::Txt);
+        assert!(reason(&beside, &options(&[])).contains("it has a TXT record, and a CNAME excludes others"));
         let good = facts(&www(), &["198.51.100.1"]);
         assert_eq!(plan(&good, &options(&[50, 10])).unwrap_err(), Refusal::Shares);
         let short = PlanOptions { soak: 30, ..options(&[]) };

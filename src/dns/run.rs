@@ -303,7 +303,7 @@ async fn seen(
     let difference = match &at_server {
         Ok(sets) if sets.iter().collect::<BTreeSet<_>>() == expected.iter().collect() => None,
         Ok(_) => Some(format!("expected {}", described(expected))),
-        Err(_) => Some("the provider of the zone does not answer".to_string()),
+        Err(_) => Some("the present records are not known".to_string()),
     };
     let server = at_server.map_or_else(|error| error, |sets| described(&sets));
     let resolver = at_resolver.map_or_else(|error| error.to_string(), |sets| described(&sets));

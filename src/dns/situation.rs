@@ -1,6 +1,7 @@
 //! Describes where a cutover is, and what the operator can do next. Every command in a hint is composed here, from the journal.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -22,6 +23,8 @@ pub struct Situation {
     pub next_stage: Option<usize>,
     /// The names, in the order of the plan.
     pub names: Vec<Standing>,
+    /// How long caches can keep records that point to the mirror.
+    pub mirror_ttl: Duration,
 }
 
 /// Where one name is.
@@ -80,6 +83,7 @@ impl Situation {
             status: summary.status_now(journal.is_being_undone(), is_leased),
             back: journal.is_being_undone() || summary.back,
             next_stage: next_stage(work, journal),
+            mirror_ttl: work.mirror_ttl(work.has_ended(|step| journal.find(step).is_some())),
             names,
         }
     }

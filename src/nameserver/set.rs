@@ -132,7 +132,7 @@ pub fn is_answer(answer: &[RecordSet], sets: &[RecordSet]) -> bool {
         let mut possible = sets.iter().filter(|set| set.kind == kind && set.is_returned()).peekable();
         match answer.iter().find(|set| set.kind == kind) {
             // The other name of an alias may have no address of this type.
-            None => possible.all(|set| set.alias.is_some()),
+            None => possible.all(|set| set.alias.is_some() && set.data.is_empty()),
             Some(found) => possible.any(|set| match set.alias {
                 Some(_) => found.data.iter().any(|data| set.data.contains(data)),
                 None => found.data == set.plain_data(),
@@ -166,7 +166,8 @@ pub struct SetChange {
 }
 
 impl SetChange {
-    /// Returns the changes from some sets to others. Sets that stay the same are not included.
+    /// Returns the changes from some sets to others, with every set of the names and types that change. Of several sets with
+    /// weights, some may stay the same. Names and types that do not change are not included.
     pub fn between(from: &[RecordSet], to: &[RecordSet]) -> Vec<Self> {
         let key = |set: &RecordSet| (set.name.clone(), set.kind, set.id().map(str::to_string));
         let mut both: BTreeMap<(String, Kind, Option<String>), Self> = BTreeMap::new();
@@ -176,7 +177,18 @@ impl SetChange {
         for set in to {
             both.entry(key(set)).or_insert(Self { from: None, to: None }).to = Some(set.clone());
         }
-        both.into_values().filter(|change| change.from != change.to).collect()
+        let changed: BTreeSet<(String, Kind)> = both
+            .iter()
+            .filter(|(_, change)| change.is_change())
+            .map(|((name, kind, _), _)| (name.clone(), *kind))
+            .collect();
+        both.retain(|(name, kind, _), _| changed.contains(&(name.clone(), *kind)));
+        both.into_values().collect()
+    }
+
+    /// Returns whether the set changes.
+    pub fn is_change(&self) -> bool {
+        self.from != self.to
     }
 
     /// Returns the change that reverts this change.
@@ -279,8 +291,13 @@ mod tests {
         assert!(is_answer(&of(Kind::Cname, "lb.example.net"), &of(Kind::Cname, "LB.example.net.")));
         let alias = Alias { zone: "Z1".into(), checks_health: false };
         let alias = [RecordSet { alias: Some(alias), ..set(&["192.0.2.1", "192.0.2.2"]) }];
-        assert!(is_answer(&[set(&["192.0.2.2"])], &alias) && is_answer(&[], &alias));
+        assert!(is_answer(&[set(&["192.0.2.2"])], &alias) && !is_answer(&[], &alias));
+        assert!(is_answer(&[], &[RecordSet { data: Vec::new(), ..alias[0].clone() }]));
         assert_eq!(SetChange::between(&[set(&["192.0.2.1"])], &both).len(), 3);
+        // A set that stays beside one that changes is included.
+        let later = [both[0].clone(), weighted("new", 20, "192.0.2.2")];
+        let changes = SetChange::between(&both, &later);
+        assert_eq!(changes.iter().map(SetChange::is_change).collect::<Vec<_>>(), [true, false]);
         assert_eq!(both[0].to_string(), "A 192.0.2.1 (weight 90)");
     }
 

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
+use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_route53::config::http::HttpResponse;
 use aws_sdk_route53::error::{ProvideErrorMetadata, SdkError};
 
@@ -52,6 +53,11 @@ impl Route53Error {
                 let code = code.map_or_else(|| status.to_string(), str::to_string);
                 Self::Refused { what, code, message: message.unwrap_or("no message").to_string() }
             }
+            SdkError::ConstructionFailure(_) => Self::Garbled(innermost(error)),
+            SdkError::DispatchFailure(_) => match causes(error).find_map(|cause| cause.downcast_ref()) {
+                Some(unusable) => Self::NoCredentials(credentials_reason(unusable)),
+                None => Self::Lost { what, reason: innermost(error) },
+            },
             _ => Self::Lost { what, reason: innermost(error) },
         }
     }
@@ -103,11 +109,18 @@ impl Route53Error {
     }
 }
 
+/// Returns why there are no credentials. Without the output of a `credential_process`, which may contain some.
+pub(super) fn credentials_reason(error: &CredentialsError) -> String {
+    let reason = innermost(error);
+    reason.split("Stderr").next().unwrap_or_default().trim_end().to_string()
+}
+
+/// Returns an error and its causes.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error: &&'e (dyn Error + 'static)| (*error).source())
+}
+
 /// Returns the innermost cause of an error: the outer ones of the SDK only name its own layers.
-pub(super) fn innermost(error: &(dyn Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
+fn innermost(error: &(dyn Error + 'static)) -> String {
+    causes(error).last().unwrap_or(error).to_string()
 }

@@ -23,7 +23,7 @@ use aws_sdk_route53::types::{self, Change, ChangeAction, ChangeBatch, ChangeStat
 use tokio::time::timeout;
 
 pub use error::Route53Error;
-use error::innermost;
+use error::credentials_reason;
 pub use load_balancers::load_balancer_zone;
 pub use set::Listed;
 
@@ -111,7 +111,7 @@ impl Route53 {
         if let Some(credentials) = config.credentials_provider() {
             let found = timeout(CREDENTIALS, credentials.provide_credentials()).await;
             let found = found.map_err(|_| Route53Error::without("no answer within 20 s"))?;
-            found.map_err(|error| Route53Error::without(&innermost(&error)))?;
+            found.map_err(|error| Route53Error::without(&credentials_reason(&error)))?;
         }
         Ok(Self { client: Client::new(&config) })
     }
@@ -163,7 +163,7 @@ impl Route53 {
             let answer = asked.set_start_record_identifier(id.take()).send().await;
             let page = answer.map_err(|error| Route53Error::of("list record sets", &error))?;
             for set in page.resource_record_sets {
-                let listed = Listed::try_from(set)?;
+                let listed = Listed::from(set);
                 if only.is_some_and(|only| listed.set.name != only) {
                     return Ok(found);
                 }
@@ -180,8 +180,9 @@ impl Route53 {
     /// differs from its present set in the change, also in its TTL. After a lost answer the request is sent again, so this error
     /// can also follow a change that was made.
     pub async fn replace(&self, zone: &str, changes: &[SetChange]) -> Result<String> {
-        let deleted = changes.iter().filter_map(|change| change.from.as_ref());
-        let created = changes.iter().filter_map(|change| change.to.as_ref());
+        let open = || changes.iter().filter(|change| change.is_change());
+        let deleted = open().filter_map(|change| change.from.as_ref());
+        let created = open().filter_map(|change| change.to.as_ref());
         let deleted = deleted.map(|set| change(ChangeAction::Delete, set));
         let created = created.map(|set| change(ChangeAction::Create, set));
         self.change(zone, deleted.chain(created).collect::<Result<_>>()?).await
@@ -202,20 +203,22 @@ impl Route53 {
         for part in sets.chunks(MOST_RECORDS) {
             let never = part.iter().map(|(name, kind)| change(ChangeAction::Delete, &never(name, *kind)));
             match self.change(zone, never.collect::<Result<_>>()?).await {
-                Ok(_) => {}
                 Err(error) if error.is_conflict() => {}
                 Err(error) => return Err(error),
+                Ok(_) => return Err(Route53Error::garbled("it has deleted a set that does not exist")),
             }
         }
         Ok(())
     }
 
-    /// Returns whether all authoritative servers have a change (INSYNC).
+    /// Returns whether all authoritative servers have a change (INSYNC). They have one that Route 53 has forgotten.
     pub async fn is_in_sync(&self, change: &str) -> Result<bool> {
         let answer = self.client.get_change().id(change).send().await;
-        let info =
-            answer.map_err(|error| Route53Error::of("read the state of a change", &error))?.change_info;
-        Ok(info.is_some_and(|info| info.status == ChangeStatus::Insync))
+        match answer.map_err(|error| Route53Error::of("read the state of a change", &error)) {
+            Ok(answer) => Ok(answer.change_info.is_some_and(|info| info.status == ChangeStatus::Insync)),
+            Err(Route53Error::Refused { code, .. }) if code == "NoSuchChange" => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -229,6 +232,7 @@ fn never(name: &str, kind: Kind) -> RecordSet {
     let data = match kind {
         Kind::A => "192.0.2.1",
         Kind::Aaaa => "2001:db8::1",
+        Kind::Txt => "\"netsurgeon\"",
         _ => "netsurgeon.invalid",
     };
     let weight = Some(Weight { id: "netsurgeon-never".to_string(), weight: 0 });

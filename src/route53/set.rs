@@ -11,14 +11,12 @@ use crate::nameserver::{Alias, Kind, RecordSet, Weight, canonical};
 pub struct Listed {
     /// The set. Its data are as in the API: texts have quotes.
     pub set: RecordSet,
-    /// Why netsurgeon cannot change the set: it has a routing policy, or a TTL that is not known. Follows the name in a sentence.
+    /// Why netsurgeon cannot change the set, such as its routing policy. Follows the name in a sentence.
     pub routing: Option<String>,
 }
 
-impl TryFrom<ResourceRecordSet> for Listed {
-    type Error = Route53Error;
-
-    fn try_from(found: ResourceRecordSet) -> Result<Self, Route53Error> {
+impl From<ResourceRecordSet> for Listed {
+    fn from(found: ResourceRecordSet) -> Self {
         let routing = routing(&found);
         let kind = kind_of(&found.r#type);
         let ttl = found.ttl.and_then(|ttl| u32::try_from(ttl).ok()).unwrap_or(ALIAS_TTL);
@@ -32,7 +30,7 @@ impl TryFrom<ResourceRecordSet> for Listed {
         let weight = found.weight.and_then(|weight| u8::try_from(weight).ok());
         let weight = weight.zip(found.set_identifier).map(|(weight, id)| Weight { id, weight });
         let name = canonical(&unescaped(&found.name));
-        Ok(Self { set: RecordSet { weight, alias, ..RecordSet::new(name, kind, ttl, data) }, routing })
+        Self { set: RecordSet { weight, alias, ..RecordSet::new(name, kind, ttl, data) }, routing }
     }
 }
 
@@ -60,6 +58,12 @@ fn routing(set: &ResourceRecordSet) -> Option<String> {
 
 /// Returns a set as a type of the API.
 pub(super) fn of(set: &RecordSet) -> Result<ResourceRecordSet, Route53Error> {
+    if !matches!(set.kind, Kind::A | Kind::Aaaa | Kind::Cname | Kind::Txt) {
+        return Err(Route53Error::garbled(&format!(
+            "netsurgeon does not change records of type {}",
+            set.kind
+        )));
+    }
     let made = ResourceRecordSet::builder().name(format!("{}.", set.name)).r#type(type_of(set.kind));
     let made = match &set.weight {
         Some(Weight { id, weight }) => made.set_identifier(id).weight(i64::from(*weight)),
@@ -79,7 +83,7 @@ pub(super) fn of(set: &RecordSet) -> Result<ResourceRecordSet, Route53Error> {
 }
 
 fn kind_of(kind: &RrType) -> Kind {
-    // Types that netsurgeon does not change have their number in the API's order; only their presence matters.
+    // The number of a type that netsurgeon does not change is not needed.
     kind.as_str().parse().unwrap_or(Kind::Other(0))
 }
 
@@ -87,23 +91,10 @@ fn type_of(kind: Kind) -> RrType {
     RrType::from(kind.to_string().as_str())
 }
 
-/// Returns a name without escape codes: `*.example.com` for `\052.example.com` (Route 53 Developer Guide, "DNS domain name
-/// format").
+/// Returns a name with the asterisk of a wildcard, which Route 53 returns as `\052` (Route 53 Developer Guide, "DNS domain name
+/// format"). Other codes stay: a decoded dot would be another name.
 fn unescaped(name: &str) -> String {
-    let mut plain = String::with_capacity(name.len());
-    let mut rest = name;
-    while let Some((before, after)) = rest.split_once('\\') {
-        plain.push_str(before);
-        let code = after.get(..3).and_then(|code| u8::from_str_radix(code, 8).ok());
-        if let (Some(code), Some(after)) = (code, after.get(3..)) {
-            plain.push(char::from(code));
-            rest = after;
-        } else {
-            plain.push('\\');
-            rest = after;
-        }
-    }
-    plain + rest
+    name.replace("\\052", "*")
 }
 
 #[cfg(test)]
@@ -111,7 +102,7 @@ mod tests {
     use super::*;
 
     fn read(set: &RecordSet) -> Listed {
-        Listed::try_from(of(set).unwrap()).unwrap()
+        Listed::from(of(set).unwrap())
     }
 
     #[test]
@@ -139,7 +130,6 @@ mod tests {
     fn escape_codes_of_names_are_decoded() {
         assert_eq!(unescaped("\\052.example.com."), "*.example.com.");
         assert_eq!(unescaped("a-\\052.example.com."), "a-*.example.com.");
-        assert_eq!(unescaped("a\\b"), "a\\b");
-        assert_eq!(unescaped("\\05"), "\\05");
+        assert_eq!(unescaped("a\\056b.example.com"), "a\\056b.example.com");
     }
 }

@@ -104,6 +104,7 @@ const OWNED: &[(&str, &str)] = &[
     ("tokio_rustls", "kube_api|dns/probe.rs"),
     ("hickory_proto", "nameserver"),
     ("aws_config", "route53"),
+    ("aws_credential_types", "route53"),
     ("aws_sdk_route53", "route53"),
     ("clap", "cli"),
     ("maud::", "report"),

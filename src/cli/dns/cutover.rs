@@ -241,10 +241,11 @@ async fn undo(
     }
     let work = &known.plan.work;
     let session = key.session(session, work)?;
+    let situation = Situation::of(&known, false);
     context.output.progress(&format!(
         "{}; the rollback waits {} s until caches have dropped the mirror",
-        Situation::of(&known, false).progress(),
-        work.stage_ttl().as_secs()
+        situation.progress(),
+        situation.mirror_ttl.as_secs()
     ));
     session.ask(&format!("Roll `{id}` back?"))?;
     let ran = session.roll_back(id).await?;

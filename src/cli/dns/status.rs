@@ -14,7 +14,8 @@ use crate::session::{ClusterSession, Failure, Settings, is_leased};
 
 /// Show the stage of a cutover, and what the name server and the resolver return now
 ///
-/// Reads the operation from the cluster, and queries each name. Needs no key, and changes nothing. Exit status 3 if a
+/// Reads the operation from the cluster, and queries each name. Needs no key, but credentials for Route 53 if the zone is
+/// there. Changes nothing. Exit status 3 if a
 /// name does not have the records that the operation gave it.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\

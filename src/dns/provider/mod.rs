@@ -27,8 +27,9 @@ pub(super) trait Provider: Send + Sync {
     /// and with [`Fault::InDoubt`] if the answer was lost. Returns what [`Self::recall`] needs.
     async fn replace(&self, changes: &[SetChange]) -> Result<Value, Fault>;
 
-    /// Gives the results of changes back that another process may have made, before [`Self::behind`].
-    fn recall(&self, _made: &Value) {}
+    /// Tells the provider, before [`Self::behind`], which changes an earlier process may have made, by what [`Self::replace`]
+    /// returned. `None` if the answer was lost; an empty list if nothing is known about them.
+    fn recall(&self, _made: &[Option<Box<Value>>]) {}
 
     /// Returns which authoritative server does not serve these record sets of a name yet, and what it serves; `None` if all of
     /// them do. `kinds`: the types to compare; a type without a set must not exist.
@@ -48,7 +49,7 @@ pub(super) async fn open(work: &Cutover, key: Option<Key>) -> Result<Box<dyn Pro
     Ok(provider)
 }
 
-/// Returns the provider of a zone, to read from. Sends no request to it.
+/// Returns the provider of a zone, to read from. Sends no request to it, but may look for credentials.
 pub(super) async fn reader(work: &Cutover) -> Result<Box<dyn Provider>, Failure> {
     Ok(match &work.service {
         Service::Rfc2136 { server, .. } => Box::new(Rfc2136::reader(&work.zone, Server::new(*server, None))),

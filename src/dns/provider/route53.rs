@@ -1,7 +1,7 @@
 //! A hosted zone in Amazon Route 53. Names that change at the same time share a request, because Route 53 allows five requests a
 //! second for an account.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use tokio::sync::{Mutex as Turn, oneshot};
 use tokio::time::Instant;
 
 use super::Provider;
-use crate::dns::Cutover;
+use crate::dns::{Cutover, Name};
 use crate::nameserver::{Kind, RecordSet, SetChange, described};
 use crate::operation::Fault;
-use crate::route53::{MOST_RECORDS, Route53, Route53Error};
+use crate::route53::{Listed, MOST_RECORDS, Route53, Route53Error};
 use crate::session::Failure;
 
 /// How long the list of record sets is used. Own changes are added to it, and a change of another client is found when Route 53
@@ -23,9 +23,22 @@ const FRESH: Duration = Duration::from_secs(10);
 /// Pause between two questions whether a change has reached every server.
 const LOOK: Duration = Duration::from_secs(2);
 
+/// How long Route 53 may take until every server has a change whose id is not known (Route 53 Developer Guide: usually 60 s).
+const SPREAD: Duration = Duration::from_mins(1);
+/// Most characters of the values in one request; half of what Route 53 accepts.
+const MOST_CHARACTERS: usize = 16_000;
+
 /// The record sets of a zone, by name.
 type Sets = BTreeMap<String, Vec<RecordSet>>;
 type Outcome = Result<Value, Fault>;
+
+/// The record sets of the zone, as they were listed, or why they could not be.
+struct Known {
+    at: Instant,
+    /// How long they are used.
+    fresh: Duration,
+    sets: Result<Sets, Route53Error>,
+}
 
 /// A change that waits for its request.
 struct Waiting {
@@ -38,18 +51,22 @@ struct Waiting {
 struct Spreading {
     /// Ids of the changes, and whether they have.
     changes: BTreeMap<String, bool>,
+    /// When Route 53 was asked last.
     asked: Option<Instant>,
+    /// Since when this process knows of a change without an id.
+    without_id: Option<Instant>,
 }
 
 /// A zone in Route 53.
 pub(super) struct Route53Zone {
     api: Route53,
     id: String,
-    /// The record sets at a time. Also the turn to send a request.
-    known: Turn<Option<(Instant, Sets)>>,
+    /// Also the turn to list the zone or to change it.
+    known: Turn<Option<Known>>,
     waiting: Mutex<Vec<Waiting>>,
-    spreading: Turn<()>,
-    changes: Mutex<Spreading>,
+    spreading: Mutex<Spreading>,
+    /// The turn to ask whether changes have reached every server.
+    asking: Turn<()>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -64,20 +81,25 @@ impl Route53Zone {
             id: id.to_string(),
             known: Turn::default(),
             waiting: Mutex::default(),
-            spreading: Turn::default(),
-            changes: Mutex::default(),
+            spreading: Mutex::default(),
+            asking: Turn::default(),
         })
     }
 
     /// Sends changes that wait, as many as one request can have. The names of a request that Route 53 rejects are sent again, each
     /// in its own request.
-    async fn send(&self, known: &mut Option<(Instant, Sets)>) {
+    async fn send(&self, known: &mut Option<Known>) {
         let batch = {
             let mut waiting = lock(&self.waiting);
-            let mut records = 0_usize;
+            // The step of such a change was dropped.
+            waiting.retain(|one| !one.tell.is_closed());
+            let (mut records, mut characters) = (0_usize, 0_usize);
             let fits = |one: &&Waiting| {
-                records = records.saturating_add(one.changes.iter().map(size).sum());
-                records <= MOST_RECORDS
+                let data = || one.changes.iter().flat_map(|change| change.from.iter().chain(&change.to));
+                let data = || data().flat_map(|set| &set.data);
+                records = records.saturating_add(data().count());
+                characters = characters.saturating_add(data().map(String::len).sum());
+                records <= MOST_RECORDS && characters <= MOST_CHARACTERS
             };
             let count = waiting.iter().take_while(fits).count().max(1).min(waiting.len());
             waiting.drain(..count).collect::<Vec<_>>()
@@ -94,8 +116,9 @@ impl Route53Zone {
             let outcome = match outcome {
                 Ok(change) => {
                     note(known, &changes);
-                    self.recall(&json!(change));
-                    Ok(json!(change))
+                    let made = json!(change);
+                    self.recall(&[Some(Box::new(made.clone()))]);
+                    Ok(made)
                 }
                 Err(error) => {
                     *known = None;
@@ -112,37 +135,30 @@ impl Route53Zone {
         if !error.is_conflict() {
             return Err(fault(&error));
         }
+        let names: BTreeSet<&str> = changes.iter().filter_map(SetChange::of).map(|(name, _)| name).collect();
         let mut present = Vec::new();
-        for name in names(changes) {
+        for name in names {
             present.extend(self.api.sets_of(&self.id, name).await.map_err(|error| fault(&error))?);
         }
-        let is = |set: Option<&RecordSet>| set.is_none_or(|set| present.contains(set));
-        if changes.iter().all(|change| is(change.to.as_ref())) {
+        present.retain(|set| changes.iter().any(|change| change.of() == Some((&set.name, set.kind))));
+        let is = |side: fn(&SetChange) -> Option<&RecordSet>| {
+            present.iter().collect::<BTreeSet<_>>() == changes.iter().filter_map(side).collect()
+        };
+        if is(|change| change.to.as_ref()) {
+            self.recall(&[None]);
             return Ok(Value::Null);
         }
-        if changes.iter().all(|change| is(change.from.as_ref())) {
-            return Err(Fault::Halt(error.to_string()));
-        }
-        present.retain(|set| changes.iter().any(|change| change.of() == Some((&set.name, set.kind))));
-        Err(Fault::Skip(format!("another client changed its records: {}", described(&present))))
+        Err(Fault::Skip(if is(|change| change.from.as_ref()) {
+            error.to_string()
+        } else {
+            format!("another client changed its records: {}", described(&present))
+        }))
     }
 }
 
-/// Returns the names of changes, each once.
-fn names(changes: &[SetChange]) -> impl Iterator<Item = &str> {
-    let names: std::collections::BTreeSet<&str> =
-        changes.iter().filter_map(SetChange::of).map(|(name, _)| name).collect();
-    names.into_iter()
-}
-
-/// Returns how many records a change has in a request.
-fn size(change: &SetChange) -> usize {
-    change.from.iter().chain(&change.to).map(|set| set.data.len()).sum()
-}
-
 /// Adds own changes to the known record sets.
-fn note(known: &mut Option<(Instant, Sets)>, changes: &[SetChange]) {
-    let Some((_, sets)) = known else { return };
+fn note(known: &mut Option<Known>, changes: &[SetChange]) {
+    let Some(Known { sets: Ok(sets), .. }) = known else { return };
     for SetChange { from, to } in changes {
         if let Some(from) = from
             && let Some(of_name) = sets.get_mut(&from.name)
@@ -178,27 +194,34 @@ impl Provider for Route53Zone {
             return Err(Failure::refused(format!("the hosted zone {zone} is `{found}`, not `{planned}`"))
                 .hint("make a new plan: `netsurgeon dns plan`"));
         }
-        let sets: Vec<(&str, Kind)> = work
-            .names
-            .iter()
-            .flat_map(|name| &name.before)
-            .map(|set| (set.name.as_str(), set.kind))
-            .collect();
+        let owned = |name: &'_ Name| {
+            let owned = name.ownership.iter();
+            owned.flat_map(|owned| owned.before.iter().chain(&owned.after).cloned()).collect::<Vec<_>>()
+        };
+        let sets = work.names.iter().flat_map(|name| name.before.iter().chain(&name.after).cloned());
+        let sets = sets.chain(work.names.iter().flat_map(owned));
+        let sets: BTreeSet<(String, Kind)> = sets.map(|set| (set.name, set.kind)).collect();
+        let sets: Vec<(&str, Kind)> = sets.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
         self.api.may_change(&self.id, &sets).await.map_err(|error| refused(&error))
     }
 
     async fn read(&self, name: &str, kinds: &[Kind]) -> Result<Vec<RecordSet>, Fault> {
         let mut known = self.known.lock().await;
-        if known.as_ref().is_none_or(|(at, _)| at.elapsed() > FRESH) {
-            let at = Instant::now();
-            let listed = self.api.list(&self.id).await.map_err(|error| fault(&error))?;
-            let mut sets = Sets::new();
-            for listed in listed {
-                sets.entry(listed.set.name.clone()).or_default().push(listed.set);
-            }
-            *known = Some((at, sets));
+        if known.as_ref().is_none_or(|known| known.at.elapsed() > known.fresh) {
+            let started = Instant::now();
+            let listed = self.api.list(&self.id).await.map(|listed| {
+                let mut sets = Sets::new();
+                for Listed { set, .. } in listed {
+                    sets.entry(set.name.clone()).or_default().push(set);
+                }
+                sets
+            });
+            // A large zone takes long, so its list is used longer.
+            let fresh = FRESH.max(started.elapsed().saturating_mul(3));
+            *known = Some(Known { at: Instant::now(), fresh, sets: listed });
         }
-        let sets = known.as_ref().and_then(|(_, sets)| sets.get(name));
+        let Some(Known { sets, .. }) = known.as_ref() else { return Ok(Vec::new()) };
+        let sets = sets.as_ref().map_err(fault)?.get(name);
         let is_of = |set: &&RecordSet| kinds.contains(&set.kind);
         let mut found: Vec<RecordSet> = sets.into_iter().flatten().filter(is_of).cloned().collect();
         found.sort();
@@ -220,17 +243,27 @@ impl Provider for Route53Zone {
         }
     }
 
-    fn recall(&self, made: &Value) {
-        if let Some(change) = made.as_str() {
-            lock(&self.changes).changes.entry(change.to_string()).or_insert(false);
+    fn recall(&self, made: &[Option<Box<Value>>]) {
+        let mut spreading = lock(&self.spreading);
+        for made in made {
+            match made.as_deref().and_then(Value::as_str) {
+                Some(change) => drop(spreading.changes.entry(change.to_string()).or_insert(false)),
+                None => drop(spreading.without_id.get_or_insert_with(Instant::now)),
+            }
+        }
+        if made.is_empty() && spreading.changes.is_empty() {
+            spreading.without_id.get_or_insert_with(Instant::now);
         }
     }
 
     async fn behind(&self, _: &str, _: &[Kind], _: &[RecordSet]) -> Result<Option<String>, Fault> {
-        let _turn = self.spreading.lock().await;
+        let _turn = self.asking.lock().await;
         loop {
             let (change, asked) = {
-                let spreading = lock(&self.changes);
+                let spreading = lock(&self.spreading);
+                if spreading.without_id.is_some_and(|since| since.elapsed() < SPREAD) {
+                    return Ok(Some("Route 53 may not have sent a change to every server yet".to_string()));
+                }
                 let open = spreading.changes.iter().find(|(_, is_everywhere)| !**is_everywhere);
                 let Some((change, _)) = open else { return Ok(None) };
                 (change.clone(), spreading.asked)
@@ -240,13 +273,12 @@ impl Provider for Route53Zone {
                 return Ok(Some(late));
             }
             let is_everywhere = self.api.is_in_sync(&change).await.map_err(|error| fault(&error))?;
-            let mut spreading = lock(&self.changes);
-            if is_everywhere {
-                spreading.changes.insert(change, true);
-            } else {
+            let mut spreading = lock(&self.spreading);
+            if !is_everywhere {
                 spreading.asked = Some(Instant::now());
                 return Ok(Some(late));
             }
+            spreading.changes.insert(change, true);
         }
     }
 }

@@ -19,7 +19,7 @@ use std::path::Path;
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::OnceCell;
 
-use crate::dns::{Facts, Found};
+use crate::dns::{Facts, Found, addresses};
 use crate::kube_api::Cluster;
 use crate::nameserver::{AT_ONCE, Key, Kind, RecordSet, canonical, is_name};
 use crate::preflight::facts::exposed::{Exposed, covers, exposed, is_in};
@@ -48,6 +48,9 @@ pub const CHECKS: &[Check<Dns>] = &[
 
 /// The record types that change when a name points to the mirror.
 const LEADING: [Kind; 3] = [Kind::A, Kind::Aaaa, Kind::Cname];
+
+/// Other types that a name often has: MX, TXT, SRV, HTTPS and CAA. Only if the zone cannot be read completely.
+const BESIDE: [Kind; 5] = [Kind::Other(15), Kind::Txt, Kind::Other(33), Kind::Other(65), Kind::Other(257)];
 
 /// The names that will point to the mirror, and the servers of their zone.
 #[derive(Debug, Clone)]
@@ -220,6 +223,12 @@ impl Dns {
         let heir = heirs.next().filter(|_| heirs.next().is_none());
         let caches = self.controllers().await?.iter().filter(|one| one.runs).map(|one| one.cache);
         let owned = self.owned().await?;
+        for set in owned.values().flatten() {
+            if let Some(why) = self.zone.routing(&set.name).await? {
+                let observed = format!("the TXT record of ExternalDNS `{}` {why}", set.name);
+                return Err(Judged::fail(observed, "change it to simple routing in Route 53 first"));
+            }
+        }
         let mut names = Vec::new();
         for entry in self.entries().await? {
             let serving = self.on_the_mirror().await?.iter().filter(|one| covers(&one.name, &entry.name));
@@ -230,6 +239,8 @@ impl Dns {
                 sets: entry.sets.clone(),
                 targets: serving.iter().flat_map(|one| one.at.clone()).collect(),
                 has_tls: entry.has_tls || serving.iter().any(|one| one.has_tls),
+                address_kinds: self.address_kinds(&serving).await?,
+                beside: self.beside(&entry.name).await?,
                 owned: owned.get(&entry.name).cloned().unwrap_or_default(),
                 heir_names: heir.map(|heir| heir_names(&entry.name, heir)).unwrap_or_default(),
             });
@@ -241,8 +252,28 @@ impl Dns {
             resolver: self.zone.resolver()?.at(),
             heir: heir.and_then(|heir| heir.owner.clone()),
             owner_cache: caches.max().unwrap_or_default(),
+            negative_ttl: self.zone.own_start().await?.0.map_or(0, |soa| soa.negative_ttl.into()),
             names,
         })
+    }
+
+    /// Returns the types of addresses that the mirror's objects have.
+    async fn address_kinds(&self, serving: &[&Exposed]) -> Read<BTreeSet<Kind>> {
+        let mut kinds = BTreeSet::new();
+        for at in serving.iter().flat_map(|one| &one.at) {
+            let found = addresses(at, self.zone.resolver()?).await.map_err(unread)?;
+            kinds.extend(found.iter().map(|at| if at.is_ipv4() { Kind::A } else { Kind::Aaaa }));
+        }
+        Ok(kinds)
+    }
+
+    /// Returns the types of the other records of a name, as far as they are known.
+    async fn beside(&self, name: &str) -> Read<BTreeSet<Kind>> {
+        let sets = match self.zone.records().await? {
+            Ok(zone) => zone.iter().filter(|set| set.name == name).cloned().collect(),
+            Err(_) => self.zone.present(name, &BESIDE).await?,
+        };
+        Ok(sets.iter().map(|set| set.kind).filter(|kind| !LEADING.contains(kind)).collect())
     }
 
     /// Returns the mirror, if one is given.
