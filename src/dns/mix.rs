@@ -66,7 +66,8 @@ fn weigh(old: &RecordSet, new: &RecordSet, percent: u8) -> Vec<RecordSet> {
 /// Returns the weights of the new and the old sets with the ratio of two numbers. If weights cannot have it exactly, the new sets get
 /// less. A weight is at least 1.
 fn weights(new: usize, old: usize) -> (u8, u8) {
-    let common = common_divisor(new, old);
+    // A ratio such as 10 : 90 is kept: it is easier to read.
+    let common = if new.max(old) > MOST_WEIGHT { common_divisor(new, old) } else { 1 };
     let (new, old) = (new.checked_div(common).unwrap_or(new), old.checked_div(common).unwrap_or(old));
     let largest = new.max(old).max(MOST_WEIGHT);
     let scaled = |number: usize| number.saturating_mul(MOST_WEIGHT).checked_div(largest).unwrap_or_default();
@@ -209,7 +210,7 @@ mod tests {
             assert_eq!(share(mixed.iter(), &new2), percent);
         }
         // 1 : 297 and 297 : 1 are more than weights can have.
-        assert_eq!((weights(1, 297), weights(297, 1), weights(99, 3)), ((1, 255), (255, 1), (33, 1)));
+        assert_eq!((weights(1, 297), weights(297, 1), weights(3, 297)), ((1, 255), (255, 1), (1, 99)));
         assert_eq!((weights(31, 300), weights(300, 31)), ((26, 255), (255, 27)));
         assert_eq!((weights(28, 290), weights(290, 28)), ((14, 145), (145, 14)));
         assert_eq!(mix(&old, &new, 100, Split::Weights), new);

@@ -133,8 +133,8 @@ impl fmt::Display for Effect {
 }
 
 impl Effect {
-    /// Returns the action that a rehearsal assumes to be done, and the reason for the action; `None` for an effect that a
-    /// rehearsal executes.
+    /// Returns the action that a rehearsal skips and assumes to be done, and its reason; `None` for an effect that a rehearsal
+    /// executes.
     pub(super) fn cannot_be_rehearsed(&self, work: &Renumbering) -> Option<[String; 2]> {
         let [what, why] = match self {
             Self::CloseRange => [

@@ -57,7 +57,7 @@ pub enum RewriteError {
         reason: String,
     },
     /// The survey has no cluster identity.
-    #[error("there is no namespace `kube-system`: its uid identifies the cluster")]
+    #[error("the namespace `kube-system` does not exist; its uid identifies the cluster")]
     NoIdentity,
     /// The RangeAllocation already matches the Services.
     #[error("RangeAllocation `{name}` matches the Services: there is nothing to rewrite")]

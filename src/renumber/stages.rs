@@ -368,8 +368,8 @@ impl Work for Renumbering {
         }
     }
 
-    /// Returns whether a later stage may run during a wait. While the operation waits for the nodes after the flips of a batch,
-    /// it prepares the next batch up to its flips. A batch that moves alone is not prepared early.
+    /// Returns whether a later stage may run during a wait. While the operation waits for the nodes after it has flipped a batch,
+    /// it runs all stages of the next batch before that batch's flip. A batch that must not run beside another one waits.
     fn may_be_beside(&self, waiting: &Stage, later: &Stage) -> bool {
         let (Some(batch), Some(next)) = (waiting.batch, later.batch) else { return false };
         let is_before_flips = matches!(

@@ -32,7 +32,7 @@ impl Pairs {
         }
     }
 
-    /// Adds an entry of a protobuf map.
+    /// Adds an entry to a protobuf map.
     pub(super) fn take(&mut self, entry: &[u8]) -> Result<(), WireError> {
         let (key, value) = map_entry(entry)?;
         self.insert(key, value);

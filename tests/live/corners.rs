@@ -226,7 +226,7 @@ async fn old_range_is_closed_after_the_flags_and_opened_by_a_rollback() {
     assert!(back.err.contains("30 Services have an address of `10.200.0.0/16`"), "{}", back.err);
     serving.assert_unbroken(&probe.stop(), &old);
     let again = serving.netsurgeon("renumber plan --to 10.200.0.0/16").expect(1);
-    assert!(again.err.contains("30 Services have, the first is `default/born-0`"), "{}", again.err);
+    assert!(again.err.contains("30 Services have one, the first is `default/born-0`"), "{}", again.err);
     for number in 0..30 {
         serving.cluster.api.delete(&path(&format!("born-{number}"))).await;
     }

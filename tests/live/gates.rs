@@ -97,7 +97,7 @@ async fn closed_gate_pauses_the_operation() {
 
     // Gates are recorded with the operation.
     let recorded = serving.netsurgeon(&format!("operation resume {operation}")).expect(6);
-    assert_says(&recorded, &["recorded with the operation", "gate `http` is closed before batch 2"]);
+    assert_says(&recorded, &["The journal records them", "gate `http` is closed before batch 2"]);
     let refused =
         serving.netsurgeon(&format!("operation resume {operation} --gate-command /no/such")).expect(2);
     assert_says(&refused, &["no such program"]);

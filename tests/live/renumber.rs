@@ -211,7 +211,7 @@ async fn rolled_back_without_an_api_server(era: Era, mode: ProxyMode) {
     assert!(refused.err.contains("answers"), "{}", refused.err);
     serving.cluster.pause_api_server(0);
     let asks = serving.netsurgeon("renumber rollback --without-api 1").expect(1);
-    assert!(asks.err.contains("1 API server has an unexpired lease of 15 s in etcd"), "{}", asks.err);
+    assert!(asks.err.contains("1 API server has an unexpired lease (15 s) in etcd"), "{}", asks.err);
     serving.cluster.resume_api_server(0);
     serving.cluster.stop_api_servers();
     let paused = serving.netsurgeon(back).expect(6);

@@ -65,7 +65,7 @@ places! {
         "traffic to the old range bypasses the HTTP proxy; traffic to the new one does not, unless it is listed as well",
         "add the new range next to the old one, and restart the programs that use the variable";
     RANGE_FLAG = "service-range-flag", BreaksAtNextRestart,
-        "an API server or a controller manager has the old range in its flag",
+        "an API server or a controller manager runs with the old range (`--service-cluster-ip-range`)",
         "`netsurgeon controlplane set-range --to CIDR` on its host";
     NETWORK_POLICY = "network-policy", BreaksAtRetirement,
         "a policy contains the old range but not the new one",

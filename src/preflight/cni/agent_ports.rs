@@ -120,7 +120,7 @@ fn judge(to: Option<&str>, settings: &Settings, pods: &[Pod]) -> Judged {
     if !optional.is_empty() {
         return Judged::warn(
             format!(
-                "{who} opens these ports only if configured to, and they are in use: {}",
+                "{who} needs ports that are in use, but only if configured to open them: {}",
                 first_few(&optional)
             ),
             "do not enable the features that use these ports in the new CNI (such as metrics), or configure other ports",
@@ -128,7 +128,7 @@ fn judge(to: Option<&str>, settings: &Settings, pods: &[Pod]) -> Judged {
     }
     if settings.running.is_empty() && !settings.has_newcomer {
         return Judged::warn(
-            "the present CNI and its tunnel port are unknown",
+            "the present CNI is unknown, and so is its tunnel port",
             format!(
                 "find out whether its tunnel uses {}/UDP; if so, give {who}'s tunnel another port ({})",
                 newcomer.tunnel, newcomer.said_in
@@ -136,8 +136,8 @@ fn judge(to: Option<&str>, settings: &Settings, pods: &[Pod]) -> Judged {
         );
     }
     Judged::pass(format!(
-        "no Pod or tunnel uses a port of {who}; firewalls and security groups (not checked) must allow this traffic between \
-         nodes: {}",
+        "no Pod or tunnel uses a port of {who}; traffic to allow between nodes (firewalls and security groups are not checked): \
+         {}",
         newcomer.between
     ))
 }
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(
             judge(Some("cilium"), &Settings::default(), &[]).verdict,
             Verdict::Warn,
-            "the present CNI and its tunnel port are unknown"
+            "the present CNI is unknown"
         );
         for name in newcomers() {
             let judged = judge(Some(name), &settings, &[pod("web", true, 443, "TCP")]);
@@ -202,7 +202,7 @@ mod tests {
         let judged = judge(Some("cilium"), &settings, &[pod("envoy", true, 9901, "TCP")]);
         assert_eq!(judged.verdict, Verdict::Warn);
         assert!(
-            judged.observed.ends_with("and they are in use: 9901/TCP is used by `shop/envoy`"),
+            judged.observed.ends_with("if configured to open them: 9901/TCP is used by `shop/envoy`"),
             "{judged:?}"
         );
     }

@@ -31,7 +31,8 @@ const RIGHTS: Asked<'static> = Asked {
         operation: "the change",
         reader: READER,
         read_role: "netsurgeon-cni",
-        remedy: "netsurgeon does not make this change itself, so no role of deploy/rbac.yaml has the write permissions: the \
-                 user who drains the nodes needs them, such as the user of `/etc/kubernetes/admin.conf` on a control-plane host",
+        remedy: "no role of deploy/rbac.yaml has the others, because no command of netsurgeon makes this \
+                 change: the user who drains the nodes needs them, such as the user of \
+                 `/etc/kubernetes/admin.conf` on a control-plane host",
     },
 };

@@ -30,9 +30,7 @@ use crate::ip::ServiceCidr;
 pub const CHECKS: &[Check<Cni>] = &[
     shared::api::check(),
     shared::etcd_members::check("restarting a control-plane host also stops its etcd member"),
-    shared::api_servers::check(
-        "while one API server restarts with its host, the other ones must serve requests",
-    ),
+    shared::api_servers::check("while one API server restarts with its host, the others must serve"),
     nodes::CHECK,
     csrs::CHECK,
     network::CHECK,

@@ -15,7 +15,7 @@ pub const CHECK: Check<Cni> = Check {
 /// Geneve, and encryption, increase this overhead.
 fn judge(settings: &Settings) -> Judged {
     if settings.mtus.is_empty() {
-        return Judged::pass("no MTU is set by hand: the CNI detects it from the nodes' interfaces");
+        return Judged::pass("none is set by hand: the CNI detects it from the nodes' interfaces");
     }
     let told: Vec<String> = settings.mtus.iter().map(|(at, mtu)| format!("{mtu} ({at})")).collect();
     Judged::warn(

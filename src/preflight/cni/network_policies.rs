@@ -9,7 +9,7 @@ use crate::words::counted;
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "network-policies",
-    why: "a CNI ignores network policies of kinds that it does not support",
+    why: "the new network does not enforce policies of a kind that it does not support",
     judge: |input| Box::pin(read(input)),
 };
 

@@ -62,7 +62,7 @@ fn judge(own: &[Called], all: &[Called], on_the_host: &BTreeSet<(String, String)
     if !own.is_empty() {
         return Judged::fail(
             format!(
-                "these webhooks must admit the Pods of a CNI, and API servers reach them over the Pod network: {}",
+                "webhooks that are reached over the Pod network must admit the Pods of a CNI: {}",
                 first_few(&own)
             ),
             "exclude the namespaces of both CNIs (`namespaceSelector`), or set `failurePolicy: Ignore` during the change: without a network \
@@ -73,10 +73,7 @@ fn judge(own: &[Called], all: &[Called], on_the_host: &BTreeSet<(String, String)
         return Judged::pass("no webhook that must admit Pods is reached over the Pod network");
     }
     Judged::warn(
-        format!(
-            "these webhooks must admit Pods, and API servers reach them over the Pod network: {}",
-            first_few(&all)
-        ),
+        format!("webhooks that are reached over the Pod network must admit Pods: {}", first_few(&all)),
         "set `failurePolicy: Ignore` during the change, or run the webhook's backend in the host network",
     )
 }

@@ -20,7 +20,7 @@ pub fn without_etcd(nodes: &[Node]) -> Option<(String, &'static str)> {
             |(part, name, _): &&(&str, &str, &str)| version.contains(part) || label(node, name).is_some();
         if let Some((.., who)) = MANAGED.iter().find(is_of) {
             let reason = format!(
-                "this is a cluster of {who} (kubelet `{version}`), whose etcd the provider manages: its Service range cannot be changed"
+                "this is a cluster of {who} (kubelet `{version}`), which manages its etcd: its Service range cannot be changed"
             );
             return Some((reason, "create a cluster with the new range, and move the workloads there"));
         }

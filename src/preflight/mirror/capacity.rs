@@ -62,7 +62,7 @@ fn judge(
     if open.is_empty() && (!moved.is_empty() || sets.iter().any(|one| !one.is_idle)) {
         return Judged::fail(
             format!(
-                "{} requested in the source, but the mirror has no ready node that accepts any of these Pods",
+                "{} requested in the source, but no node of the mirror is ready and accepts any of these Pods",
                 wanted.told(&wanted)
             ),
             "repair the mirror's nodes, or add nodes that the copied Pods select and whose taints they tolerate (see `placement`)",
@@ -72,8 +72,7 @@ fn judge(
     if !crowded.is_empty() {
         return Judged::fail(
             format!("DaemonSets have no room on {}", first_few(&crowded)),
-            "free resources on these nodes, or exclude the nodes in the DaemonSets' node selectors: otherwise their Pods stay \
-             Pending",
+            "free resources on these nodes, or let the DaemonSets select others: their Pods stay Pending there",
         );
     }
     let left = open.iter().fold(Room::default(), |sum, place| sum.plus(&place.left));

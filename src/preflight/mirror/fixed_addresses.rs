@@ -55,7 +55,7 @@ fn judge(services: &[Service], on_mirror: &[Service], templates: &[Template]) ->
         );
     }
     if shared.is_empty() {
-        return Judged::pass("no address or port is set explicitly");
+        return Judged::pass("none is set explicitly");
     }
     Judged::warn(
         format!("{} set explicitly: {}", shared.len(), first_few(&shared)),

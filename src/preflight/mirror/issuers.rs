@@ -117,8 +117,8 @@ fn told(count: usize, wrong: &[String], by_http: &[String], others: &Others) -> 
     if !wrong.is_empty() {
         return Judged::fail(
             first_few(wrong),
-            "create each ClusterIssuer on the mirror, with its Secret (in cert-manager's own namespace), and wait until it is \
-             Ready; an Issuer that is missing in the source issues no certificate there either",
+            "create each ClusterIssuer on the mirror, with its Secret (in cert-manager's own namespace), and wait until it is Ready; an \
+             Issuer that the source does not have issues no certificate there either",
         );
     }
     let (mut seen, mut remedy) = (Vec::new(), Vec::new());

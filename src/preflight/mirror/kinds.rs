@@ -202,8 +202,7 @@ fn told(
         return Judged::unknown(
             seen,
             "repair the API server of the group (`kubectl get apiservices`); if you are not allowed to list a kind, set the label \
-             `netsurgeon.io/aggregate-to-mirror-source=true` on a ClusterRole with permission to list it: \
-             `netsurgeon-mirror-source` of deploy/rbac.yaml \
+             `netsurgeon.io/aggregate-to-mirror-source=true` on a ClusterRole that lists it: `netsurgeon-mirror-source` of deploy/rbac.yaml \
              aggregates it",
         );
     }

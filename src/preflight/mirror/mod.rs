@@ -33,7 +33,7 @@ use crate::session::Failure;
 
 /// The checks, in display order. Shared checks read the source.
 pub const CHECKS: &[Check<Mirror>] = &[
-    shared::api_servers::check("the objects are copied from these API servers while they serve traffic"),
+    shared::api_servers::check("the copy is read from these API servers while they serve"),
     two_clusters::CHECK,
     namespaces::CHECK,
     mirror_nodes::CHECK,

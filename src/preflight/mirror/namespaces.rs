@@ -46,7 +46,7 @@ fn judge(chosen: &[String], missing: &[String], there: &[String]) -> Judged {
         let missing: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
         return Judged::fail(
             format!("not in the source: {}", missing.join(", ")),
-            "give existing namespaces of the source (`kubectl get namespaces`) with `--namespace`",
+            "name namespaces of the source (`kubectl get namespaces`): `--namespace`",
         );
     }
     if !there.is_empty() {
@@ -60,8 +60,8 @@ fn judge(chosen: &[String], missing: &[String], there: &[String]) -> Judged {
         );
     }
     Judged::pass(format!(
-        "{} to mirror, of which the mirror has no object: {}",
-        counted(chosen.len(), "namespace", "namespaces"),
+        "{} to mirror, none of their objects are on the mirror: {}",
+        chosen.len(),
         first_few(&names)
     ))
 }
@@ -76,7 +76,7 @@ mod tests {
         let shop = ["shop".to_string()];
         assert_eq!(
             judge(&shop, &[], &[]).observed,
-            "1 namespace to mirror, of which the mirror has no object: `shop`"
+            "1 to mirror, none of their objects are on the mirror: `shop`"
         );
         assert_eq!(judge(&shop, &["till".into()], &[]).observed, "not in the source: `till`");
         let there = judge(&shop, &[], &["Service `shop/web`".into()]);

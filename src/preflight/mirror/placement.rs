@@ -35,7 +35,7 @@ fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
     if homeless.is_empty() {
         let without = match idle {
             0 => String::new(),
-            _ => format!("; skipped, because they run no Pods in the source: {idle}"),
+            _ => format!("; skipped, because nothing runs in the source: {idle}"),
         };
         return Judged::pass(format!(
             "every template matches a node ({}, {}){without}",
@@ -128,7 +128,7 @@ mod tests {
             (judged.verdict, judged.observed.as_str()),
             (
                 Verdict::Pass,
-                "every template matches a node (0 templates, 1 node); skipped, because they run no Pods in the source: 1"
+                "every template matches a node (0 templates, 1 node); skipped, because nothing runs in the source: 1"
             )
         );
     }

@@ -72,7 +72,7 @@ fn judge(
     if !missing.is_empty() {
         return Judged::fail(
             format!(
-                "{} referenced but missing in the source: {}",
+                "{} named but missing in the source: {}",
                 counted(missing.len(), "Secret is", "Secrets are"),
                 first_few(&missing)
             ),
@@ -82,12 +82,8 @@ fn judge(
     let lost = lost(templates, accounts, on_mirror);
     if !lost.is_empty() {
         return Judged::warn(
-            format!(
-                "referenced only by a ServiceAccount `default`, which is not copied: {}",
-                first_few(&lost)
-            ),
-            "reference them in the templates (`imagePullSecrets`), or in the mirror's ServiceAccount: `kubectl patch \
-             serviceaccount default -n NAMESPACE -p \
+            format!("named by a ServiceAccount `default` that is not copied: {}", first_few(&lost)),
+            "name them in the templates (`imagePullSecrets`), or in the mirror's ServiceAccount: `kubectl patch serviceaccount default -n NAMESPACE -p \
              '{\"imagePullSecrets\": [{\"name\": \"SECRET\"}]}'`",
         );
     }
@@ -148,7 +144,7 @@ mod tests {
         let judged = judge(&of, &[account("ci")], &[], &elsewhere);
         assert_eq!(
             judged.observed,
-            "1 Secret is referenced but missing in the source: `shop/registry` (Deployment `shop/web`, ServiceAccount `shop/ci`)"
+            "1 Secret is named but missing in the source: `shop/registry` (Deployment `shop/web`, ServiceAccount `shop/ci`)"
         );
     }
 
@@ -165,7 +161,7 @@ mod tests {
             (lost.verdict, lost.observed.as_str()),
             (
                 Verdict::Warn,
-                "referenced only by a ServiceAccount `default`, which is not copied: `shop/registry` (Deployment `shop/web`)"
+                "named by a ServiceAccount `default` that is not copied: `shop/registry` (Deployment `shop/web`)"
             )
         );
         let deprecated = json!({"serviceAccount": "default"});

@@ -73,7 +73,7 @@ fn judge(is_its: Option<bool>, revision: i64, newest: i64, age: u64, has_checksu
     if behind < 0 {
         return Judged::fail(
             format!("{seen}: it is newer than the cluster"),
-            "find out whether etcd was restored from an older snapshot; then take a new snapshot: `etcdctl snapshot save FILE`",
+            "find out whether etcd was restored from an older snapshot; then take a new one: `etcdctl snapshot save FILE`",
         );
     }
     if age > OLD {

@@ -77,8 +77,8 @@ impl Form {
         match self {
             Self::Protobuf | Self::Json | Self::Opened(..) => None,
             Self::Encrypted(provider, _) if provider == "kms" => Some(
-                "only the KMS plug-in can decrypt them: for the duration of the move, encrypt them with a local key \
-                 (docs/encryption.md, \"A KMS\")",
+                "only the KMS plug-in can decrypt them: during the move, encrypt them with a key in the \
+                 file: docs/encryption.md, \"A KMS\"",
             ),
             Self::Encrypted(..) | Self::Shut(_) => Some(
                 "give the file of the API servers' `--encryption-provider-config`: `--encryption-config FILE` \

@@ -44,14 +44,14 @@ pub fn judge(rounds: &[Vec<Member>]) -> Judged {
             .collect()
     };
     let all: BTreeSet<(u64, u64)> = rounds.iter().flat_map(led).collect();
-    let Some(last) = rounds.last() else { return Judged::unknown("no etcd member was queried", "") };
+    let Some(last) = rounds.last() else { return Judged::unknown("no member was asked", "") };
     let called = |id: u64| last.iter().find(|member| member.id == id).map_or_else(|| format!("{id:x}"), name);
     let words = |(term, leader): &(u64, u64)| format!("`{}` in term {term}", called(*leader));
     let remedy = "find out why the leader changes: slow disks (`etcd_disk_wal_fsync_duration_seconds`), packet loss between members, or a \
                 member without enough CPU";
     match all.iter().collect::<Vec<_>>().as_slice() {
         [] => Judged::fail("no member has a leader", remedy),
-        [one] => behind(last, &format!("{}, unchanged in {} checks", words(one), rounds.len())),
+        [one] => behind(last, &format!("{}, the same {} times", words(one), rounds.len())),
         more => {
             let seen = more.iter().map(|one| words(one)).collect::<Vec<_>>().join(", then ");
             Judged::fail(format!("the leader changed during the check: {seen}"), remedy)
@@ -65,7 +65,7 @@ fn behind(members: &[Member], seen: &str) -> Judged {
     let lag = |member: &Member| {
         let index = member.status.as_ref().ok()?.index;
         let entries = furthest.saturating_sub(index);
-        (entries > FAR_BEHIND).then(|| format!("the log of `{}` is {entries} entries behind", name(member)))
+        (entries > FAR_BEHIND).then(|| format!("`{}` is {entries} entries behind", name(member)))
     };
     let slow: Vec<String> = members.iter().filter_map(lag).collect();
     if slow.is_empty() {
@@ -73,7 +73,7 @@ fn behind(members: &[Member], seen: &str) -> Judged {
     }
     Judged::warn(
         format!("{seen}; {}", slow.join(", ")),
-        "wait until this member has caught up, and check its disk and its network",
+        "wait until it has caught up, and check its disk and its network",
     )
 }
 
@@ -94,7 +94,7 @@ mod tests {
             members
         };
         let steady = judge(&[round(1, 4, 0), round(1, 4, 10)]);
-        assert_eq!(steady.observed, "`etcd-1` in term 4, unchanged in 2 checks");
+        assert_eq!(steady.observed, "`etcd-1` in term 4, the same 2 times");
         assert_eq!(steady.verdict, Verdict::Pass);
         let moved = judge(&[round(1, 4, 0), round(2, 5, 0)]);
         assert_eq!(moved.verdict, Verdict::Fail);

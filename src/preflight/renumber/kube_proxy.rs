@@ -29,7 +29,7 @@ async fn read(input: &Renumber) -> Read<Judged> {
             (about.trim_start_matches("kube-proxy: ").to_string(), no_external_ip)
         }
         DataPlane::Unknown(reason) | DataPlane::Unsupported(reason) if input.options.accept_gap => {
-            return Ok(Judged::warn(format!("{reason}; accepted with `--accept-gap`"), remedy));
+            return Ok(Judged::warn(format!("{reason}; the gap is accepted"), remedy));
         }
         DataPlane::Unknown(reason) => return Ok(Judged::unknown(reason, remedy)),
         DataPlane::Unsupported(reason) => return Ok(Judged::fail(reason, remedy)),
@@ -63,7 +63,7 @@ fn judge(answers: Option<&[Answer]>, about: &str, missing: Option<(&str, Option<
     };
     let Some(answers) = answers else {
         return Judged::warn(
-            format!("{about}; the health port of a kube-proxy is reachable only on its own node"),
+            format!("{about}; their health check is reachable on their own nodes only"),
             "check on each node: `curl -s localhost:10256/healthz`",
         );
     };
@@ -74,7 +74,7 @@ fn judge(answers: Option<&[Answer]>, about: &str, missing: Option<(&str, Option<
     if !ill.is_empty() {
         return Judged::fail(
             format!(
-                "{} of {} kube-proxies are not healthy, or do not answer: {}",
+                "{} of {} do not report that they are healthy: {}",
                 ill.len(),
                 answers.len(),
                 first_few(&ill)
@@ -91,8 +91,8 @@ fn judge(answers: Option<&[Answer]>, about: &str, missing: Option<(&str, Option<
         Some(remedy) => Judged::warn(
             seen,
             format!(
-                "{remedy}: then external IPs can hold the old addresses; otherwise each Service needs a shadow, a second \
-                 Service, during the soak"
+                "{remedy}, and external IPs can hold old addresses; with shadows only, each Service needs \
+                 a second Service during the soak"
             ),
         ),
     }
@@ -132,8 +132,7 @@ mod tests {
         let ill = judged(&[answer(false), answer(true)], None);
         assert_eq!(ill.verdict, Verdict::Fail);
         assert!(
-            ill.observed
-                .starts_with("1 of 2 kube-proxies are not healthy, or do not answer: `node-1` (no answer)"),
+            ill.observed.starts_with("1 of 2 do not report that they are healthy: `node-1` (no answer)"),
             "{ill:?}"
         );
         let warned = judged(&[answer(false)], Some(("no detector", Some("set one"))));

@@ -38,7 +38,7 @@ fn judge(subnets: Option<&[String]>, flag: &[ServiceCidr]) -> Judged {
     }
     let parsed: BTreeSet<Option<ServiceCidr>> = subnets.iter().map(|text| text.parse().ok()).collect();
     if parsed == flag.iter().copied().map(Some).collect() {
-        return Judged::pass(format!("`{}`, the same range as the API servers' flag", as_flag(flag)));
+        return Judged::pass(format!("`{}`, as the API servers have it", as_flag(flag)));
     }
     Judged::fail(
         format!("kubeadm-config has `{}`, the API servers have `{}`", subnets.join(","), as_flag(flag)),

@@ -49,7 +49,7 @@ pub const CHECKS: &[Check<Renumber>] = &[
     room::CHECK,
     encryption::CHECK,
     backup::CHECK,
-    shared::api_servers::check("before a Service moves, every API server must have observed the writes"),
+    shared::api_servers::check("before a Service moves, every API server must have read what was written"),
     shared::api_versions::check(
         "API servers of different minor versions may store and repair addresses differently",
     ),

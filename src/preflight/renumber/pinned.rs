@@ -63,7 +63,7 @@ fn judge(services: &[Service], moves: &BTreeMap<String, bool>) -> Judged {
                 counted(count, "Service", "Services"),
                 first_few(&owned)
             ),
-            "remove `externalIPs` from the manifests, or give `--hold shadow`: otherwise the next apply drops the hold",
+            "remove `externalIPs` from the manifests, or `--hold shadow`: the next apply drops the hold",
         ),
         (count, _) => Judged::warn(
             format!("{pins} {count} of {services}: {}", first_few(&pinned)),

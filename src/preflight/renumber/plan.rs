@@ -31,7 +31,7 @@ fn judge(plan: &Plan<Renumbering>) -> Judged {
     }
     if let Some(unread) = work.unread.first() {
         return Judged::warn(
-            format!("{seen}; cannot read {unread}"),
+            format!("{seen}; not read: {unread}"),
             "update it by hand if it records the range",
         );
     }

@@ -72,8 +72,8 @@ impl Moves {
     }
 }
 
-/// Checks whether etcd stays below 80 % of its quota after the planned writes. `tracked`: the number of connections that this
-/// host tracks, and the maximum.
+/// Checks whether etcd stays below 80 % of its quota after the planned writes, and whether the connection tracking table of this
+/// host has room. `tracked`: the number of tracked connections, and the maximum.
 pub fn judge(members: &[Member], moves: &Moves, tracked: Option<(u64, u64)>) -> Judged {
     let Some(size) = statuses(members).map(|status| status.size).max() else {
         return Judged::unknown("no member reports its database size", "");

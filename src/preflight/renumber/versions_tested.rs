@@ -62,11 +62,7 @@ fn judge(states: &[ServerState], era: Era, to: &ServiceCidr) -> Judged {
         }
         if !TESTED.contains(&minor) {
             return Judged::warn(
-                format!(
-                    "{seen}: older than 1.{} or newer than 1.{}; {MEASURED}",
-                    TESTED.start(),
-                    TESTED.end()
-                ),
+                format!("{seen}: outside the range 1.{} to 1.{}; {MEASURED}", TESTED.start(), TESTED.end()),
                 "rehearse it on a test cluster of that version first",
             );
         }

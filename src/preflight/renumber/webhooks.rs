@@ -93,19 +93,18 @@ fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> Judge
             0 => String::new(),
             _ => format!("; {left_out} do not select these objects"),
         };
-        return Judged::pass(format!("no webhook must answer for the changes of a renumbering{more}"));
+        return Judged::pass(format!("the changes of a renumbering do not require any webhook{more}"));
     }
     let names: Vec<String> = needed.iter().map(|webhook| webhook.told()).collect();
     let mut engines: Vec<&str> = needed.iter().filter_map(|webhook| engine(webhook)).collect();
     engines.sort_unstable();
     engines.dedup();
     let mut remedy =
-        "make sure that each backend runs on more than one node and is not changed during the renumbering"
+        "make sure that its backend runs on more than one node and is not changed during the renumbering"
             .to_string();
     if !engines.is_empty() {
         remedy = format!(
-            "{remedy}; {} may reject later updates of Services that are held by an external IP: exempt these Services, or \
-             give `--hold shadow`",
+            "{remedy}; {} may reject later updates of Services that are held by an external IP: exempt them, or `--hold shadow`",
             engines.join(" and ")
         );
     }

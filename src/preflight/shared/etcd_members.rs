@@ -28,8 +28,8 @@ pub fn judge(members: &[Member]) -> Judged {
     let voting_ill = members.iter().filter(|member| !member.is_learner && illness(member).is_some()).count();
     let well = voting.saturating_sub(voting_ill);
     let spare = match well.saturating_sub(quorum) {
-        0 => "no other".to_string(),
-        some => format!("{some} more"),
+        0 => "none".to_string(),
+        some => some.to_string(),
     };
     let seen = format!("{well} of {voting} voting members are healthy, quorum {quorum}: {spare} may fail");
     if let Some(first) = ill.first() {
@@ -88,9 +88,9 @@ mod tests {
         let five = [member(1), member(2), member(3), member(4), down(5)];
         assert_eq!(verdict(&five), Verdict::Warn);
         assert!(
-            judge(&five).observed.contains(
-                "4 of 5 voting members are healthy, quorum 3: 1 more may fail; `etcd-5`: it does not"
-            )
+            judge(&five)
+                .observed
+                .contains("4 of 5 voting members are healthy, quorum 3: 1 may fail; `etcd-5`: it does not")
         );
         assert_eq!(verdict(&[member(1), member(2)]), Verdict::Warn);
         let learner = Member { is_learner: true, ..member(4) };

@@ -29,7 +29,7 @@ pub fn judge(members: &[Member]) -> Judged {
     let assumed = if quota.is_some() {
         ""
     } else {
-        ", assuming etcd's default quota: etcd before 3.6 does not report its quota"
+        ", with etcd's default quota: before 3.6 it does not report its own"
     };
     let seen = format!("{} of {} MiB used ({percent} %){assumed}", mebibytes(size), mebibytes(of));
     let remedy = "make room first: `etcdctl compact REVISION`, then `etcdctl defrag --cluster`; or raise `--quota-backend-bytes`";
@@ -56,7 +56,7 @@ mod tests {
         };
         assert_eq!(with(100, Some(8192)).verdict, Verdict::Pass);
         assert_eq!(with(1300, None).verdict, Verdict::Warn);
-        assert!(with(1300, None).observed.contains("63 %), assuming etcd's default quota"));
+        assert!(with(1300, None).observed.contains("63 %), with etcd's default quota"));
         assert_eq!(with(820, Some(1024)).verdict, Verdict::Fail);
         assert_eq!(judge(&[down(1)]).verdict, Verdict::Unknown);
     }

@@ -40,7 +40,7 @@ fn judge(groups: &BTreeSet<String>, has_applications: bool) -> Judged {
     }
     Judged::warn(
         format!("manifests are applied by {}", found.join(", ")),
-        "suspend it during the change (Argo CD: no automated sync; Flux: `flux suspend`; Fleet: `paused: true`), or lock it out: \
+        "suspend it meanwhile (Argo CD: no automated sync; Flux: `flux suspend`; Fleet: `paused: true`), or lock it out: \
          `netsurgeon lock`, docs/lock.md",
     )
 }

@@ -149,7 +149,7 @@ impl LiveEnvironment<'_> {
             return Ok(());
         }
         Err(WaitStatus::Pending(format!(
-            "it has `{found}`: an API server still has that range in its flag, or has not started yet"
+            "it has `{found}`: an API server still runs with that range (`--service-cluster-ip-range`), or has not started yet"
         )))
     }
 

@@ -78,7 +78,7 @@ pub enum PlanError {
         reason: String,
     },
     /// The survey has no cluster identity.
-    #[error("there is no namespace `kube-system`: its uid identifies the cluster")]
+    #[error("the namespace `kube-system` does not exist; its uid identifies the cluster")]
     NoIdentity,
     /// The allocations of a Service are inconsistent.
     #[error("Service `{subject}` must be repaired before it can move: {reason}")]

@@ -151,8 +151,8 @@ impl Compiler<'_> {
         Some(step_of(candidate, "unpin", action))
     }
 
-    /// Removes the finalizer from the shadow that holds the old address, because only this shadow owns the address now. If a
-    /// client deleted the shadow meanwhile, its deletion is cancelled.
+    /// Removes the finalizer from the shadow that holds the old address, and its deletion timestamp if a client has deleted it
+    /// meanwhile: no other object owns the address now.
     fn unpin_shadow(&self, candidate: &Move) -> Option<Step> {
         let shadow = candidate.shadow.as_ref()?;
         let edit = |edits| {

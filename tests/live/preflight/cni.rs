@@ -140,7 +140,7 @@ async fn with_a_request(cluster: &Cluster) {
     cluster.api.create(&request).await;
     comes_out(cluster, "csrs", "fail", "`node-3` (kubernetes.io/kube-apiserver-client-kubelet)").await;
     cluster.api.delete(&object_path(&request)).await;
-    comes_out(cluster, "csrs", "pass", "no CertificateSigningRequest is pending").await;
+    comes_out(cluster, "csrs", "pass", "none is pending").await;
 }
 
 fn with_other_ranges(cluster: &Cluster) {
@@ -177,7 +177,7 @@ async fn with_settings(cluster: &Cluster) {
     seen("agent-ports", "", "skipped", "no new CNI given (`--to`");
     seen("agent-ports", "--to cilium", "fail", "8472/UDP is used by the tunnel of Flannel");
     seen("agent-ports", "--to calico", "pass", "5473/TCP (Typha)");
-    seen("mtu", "", "pass", "no MTU is set");
+    seen("mtu", "", "pass", "none is set");
     let conf = json!({"Network": "10.32.0.0/12", "Backend": {"Type": "vxlan", "Port": 4789, "MTU": 1400}});
     api.merge(&object_path(&config_map), &json!({"data": {"net-conf.json": conf.to_string()}})).await;
     seen("mtu", "", "warn", "1400 (`Backend.MTU` of ConfigMap `kube-flannel-cfg`)");
@@ -276,18 +276,18 @@ async fn with_little_room(cluster: &Cluster) {
     let (large, other) =
         (deployment("large", "node-1", "3", &json!({})), deployment("other", "node-2", "2", &json!({})));
     api.create(&large).await;
-    comes_out(cluster, "drain-room", "pass", "any one of 2 nodes can be drained").await;
+    comes_out(cluster, "drain-room", "pass", "whichever of 2 nodes is drained").await;
     api.create(&other).await;
     comes_out(cluster, "drain-room", "fail", "`node-1` (`default/large-").await;
     goes(&other).await;
-    comes_out(cluster, "drain-room", "pass", "any one of 2 nodes can be drained").await;
+    comes_out(cluster, "drain-room", "pass", "whichever of 2 nodes is drained").await;
     goes(&large).await;
     api.merge("/api/v1/nodes/node-1", &json!({"metadata": {"labels": {"role": "edge"}}})).await;
     let choosy = deployment("edge", "node-1", "1", &json!({"role": "edge"}));
     api.create(&choosy).await;
     comes_out(cluster, "drain-room", "warn", "no other ready node accepts `default/edge-").await;
     goes(&choosy).await;
-    comes_out(cluster, "drain-room", "pass", "any one of 2 nodes can be drained").await;
+    comes_out(cluster, "drain-room", "pass", "whichever of 2 nodes is drained").await;
 }
 
 async fn with_policies(cluster: &Cluster) {

@@ -79,15 +79,11 @@ async fn with_powers(serving: &Serving) {
     warns(
         serving,
         "authorization",
-        "is allowed to create pods, get secrets, list secrets, patch services, update services",
+        "may create pods, get secrets, list secrets, patch services, update services",
     );
     bind("anonymous", "system:unauthenticated").await;
     becomes("fail").await;
-    fails(
-        serving,
-        "authorization",
-        "a client without credentials (`system:anonymous`) is allowed to create pods",
-    );
+    fails(serving, "authorization", "a client without credentials (`system:anonymous`) may create pods");
     for name in ["authenticated", "anonymous"] {
         api.delete(&format!("{BINDINGS}/{name}")).await;
     }

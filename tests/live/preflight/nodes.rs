@@ -28,7 +28,7 @@ pub async fn each_in_turn(serving: &mut Serving) {
 
 fn with_a_silent_proxy(serving: &mut Serving) {
     serving.proxies[1].pause();
-    fails(serving, "kube-proxy", "1 of 2 kube-proxies are not healthy, or do not answer: `node-2` (");
+    fails(serving, "kube-proxy", "1 of 2 do not report that they are healthy: `node-2` (");
     serving.proxies[1].resume();
     assert_eq!(verdict(serving, "kube-proxy", "")["verdict"], "pass");
 }

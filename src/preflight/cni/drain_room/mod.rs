@@ -145,7 +145,7 @@ impl Found {
             ),
         };
         Judged::pass(format!(
-            "any one of {} can be drained: the others have room for its Pods{apart}",
+            "whichever of {} is drained, the others have room for its Pods{apart}",
             counted(nodes, "node", "nodes")
         ))
     }
@@ -329,7 +329,7 @@ mod tests {
         let pods = [plain("one", "a1", "2"), plain("two", "a2", "2"), plain("three", "b1", "2")];
         assert_eq!(
             judge(&nodes, &pods),
-            Judged::pass("any one of 3 nodes can be drained: the others have room for its Pods")
+            Judged::pass("whichever of 3 nodes is drained, the others have room for its Pods")
         );
         // Two cores are free on each other node: enough in total, but not for one Pod.
         let large = [plain("one", "a1", "3"), plain("two", "a2", "2"), plain("three", "b1", "2")];

@@ -61,7 +61,7 @@ pub async fn with_fixed_addresses(pair: &Pair) {
     let (source, mirror) = (&pair.source.api, &pair.mirror.api);
     let ports = |port: u16| json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
     source.create_service("shop", "door", ports(30080)).await;
-    pair.comes_out("fixed-addresses", "pass", "no address or port is set explicitly").await;
+    pair.comes_out("fixed-addresses", "pass", "none is set explicitly").await;
     mirror.create_service("default", "other", ports(30080)).await;
     pair.comes_out(
         "fixed-addresses",
@@ -76,7 +76,7 @@ pub async fn with_fixed_addresses(pair: &Pair) {
         source.create_service("shop", "door", json!({"type": "NodePort", "ports": [{"port": 80}]})).await;
     let port = chosen["spec"]["ports"][0]["nodePort"].as_u64().and_then(|port| u16::try_from(port).ok());
     mirror.create_service("default", "other", ports(port.expect("a port"))).await;
-    pair.comes_out("fixed-addresses", "pass", "no address or port is set explicitly").await;
+    pair.comes_out("fixed-addresses", "pass", "none is set explicitly").await;
     source
         .merge("/api/v1/namespaces/shop/services/door", &json!({"spec": {"externalIPs": ["198.51.100.7"]}}))
         .await;

@@ -295,7 +295,7 @@ async fn with_other_classes(pair: &Pair) {
     api.delete("/apis/scheduling.k8s.io/v1/priorityclasses/high").await;
     pair.comes_out("classes", "fail", "PriorityClass `high` (Deployment `shop/web`)").await;
     api.create(&priority_class()).await;
-    pair.comes_out("classes", "pass", "all 2 that are referenced exist on the mirror").await;
+    pair.comes_out("classes", "pass", "all 2 that are named exist on the mirror").await;
 }
 
 async fn without_secrets(pair: &Pair) {
@@ -311,7 +311,8 @@ async fn without_secrets(pair: &Pair) {
     idle["spec"]["template"]["spec"]["imagePullSecrets"] = json!([]);
     idle["spec"]["template"]["spec"]["nodeSelector"] = json!({"pool": "nowhere"});
     pair.source.api.create(&idle).await;
-    let placed = "every template matches a node (1 template, 1 node); skipped, because they run no Pods in the source: 1";
+    let placed =
+        "every template matches a node (1 template, 1 node); skipped, because nothing runs in the source: 1";
     pair.comes_out("placement", "pass", placed).await;
     let account = "/api/v1/namespaces/shop/serviceaccounts/default";
     let with = |names: Value| json!({"imagePullSecrets": names});
@@ -322,7 +323,7 @@ async fn without_secrets(pair: &Pair) {
         .await;
     }
     pair.source.api.merge(account, &with(json!([{"name": "registry"}]))).await;
-    let lost = "a ServiceAccount `default`, which is not copied: `shop/registry` (Deployment `shop/idle`)";
+    let lost = "a ServiceAccount `default` that is not copied: `shop/registry` (Deployment `shop/idle`)";
     pair.comes_out("pull-secrets", "warn", lost).await;
     pair.mirror.api.merge(account, &with(json!([{"name": "registry"}]))).await;
     pair.comes_out("pull-secrets", "pass", "all 1 that are referenced").await;
