@@ -11,10 +11,13 @@ use serde::{Deserialize, Serialize};
 use super::mix::{Split, share};
 use super::probe::Probing;
 use crate::nameserver::{Kind as RecordKind, RecordSet, SetChange};
-use crate::operation::{Action, Effect, Journal, Kind, Stage, State, Step, StepId, Wait, WaitKind, Work};
+use crate::operation::{Effect, Journal, Kind, Stage, State, StepId, WaitKind, Work as _};
 
 /// The kind of operation.
 pub const KIND: &str = "dns-cutover";
+
+/// The stage that lets time pass after a share.
+pub(super) const SOAK: &str = "soak";
 
 /// A cutover of DNS names, in stages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -282,7 +285,7 @@ impl Cutover {
     }
 
     /// Returns the change that brings a name from the previous point to this point; `None` if its record sets stay the same.
-    fn change(&self, name: &Name, point: Point) -> Option<Change> {
+    pub(super) fn change(&self, name: &Name, point: Point) -> Option<Change> {
         let points = self.points();
         let before = points.iter().take_while(|other| **other < point).last().copied();
         let sets =
@@ -351,7 +354,7 @@ impl Cutover {
     }
 
     /// Returns the id of a wait that belongs to a share, from 0.
-    fn wait_of(&self, name: &str, share: usize) -> StepId {
+    pub(super) fn wait_of(&self, name: &str, share: usize) -> StepId {
         StepId(format!("{name}/{}", self.shares.get(share).copied().unwrap_or_default()))
     }
 
@@ -376,125 +379,7 @@ impl Cutover {
     }
 
     /// Returns whether any name changes at a point.
-    fn has_change(&self, point: Point) -> bool {
+    pub(super) fn has_change(&self, point: Point) -> bool {
         self.names.iter().any(|name| self.change(name, point).is_some())
-    }
-
-    fn changes(&self, point: Point) -> Vec<Step<Change>> {
-        let step = |name: &Name| {
-            let action = Action::Do(self.change(name, point)?);
-            let (id, subject) = (self.step(name, point), name.name.clone());
-            Some(Step { id, subject, action, independent: false, back_of: Vec::new() })
-        };
-        self.names.iter().filter_map(step).collect()
-    }
-
-    fn wait(id: StepId, kind: Awaited, batch: Option<usize>, until: &str) -> Step<Change> {
-        let wait = Wait { kind, batch, subject: None, until: until.to_string() };
-        let action = Action::Wait(wait);
-        Step { id, subject: String::new(), action, independent: false, back_of: Vec::new() }
-    }
-
-    /// Returns the waits of a rollback after the names have their old records again.
-    fn waits_of_rollback(&self) -> Vec<Step<Change>> {
-        let stages = (0..self.shares.len()).flat_map(|stage| self.changes(Point::Stage(stage)));
-        let back_of: Vec<StepId> = stages.map(|step| step.id).collect();
-        let at_end: Vec<StepId> = self.changes(Point::Final).into_iter().map(|step| step.id).collect();
-        let wait = |kind: Awaited, until, back_of: &Vec<StepId>| {
-            let step = Self::wait(StepId(kind.name().to_string()), kind, None, until);
-            Step { back_of: back_of.clone(), ..step }
-        };
-        let dropped = "caches have dropped the mirror";
-        let mut waits = Vec::new();
-        if self.final_ttl() > self.stage_ttl() {
-            waits.push(wait(Awaited::DrainedAfterEnd, dropped, &at_end));
-        }
-        waits.push(wait(Awaited::Drained, dropped, &back_of));
-        waits.push(wait(Awaited::Restored, "the old records are served", &back_of));
-        waits
-    }
-}
-
-/// The stages of a cutover that are not a share.
-const OWN: &str = "own";
-const OWNERS: &str = "owners";
-const TTL: &str = "ttl";
-const CACHES: &str = "caches";
-const RETURN: &str = "return";
-const CONFIRM: &str = "confirm";
-const SOAK: &str = "soak";
-const SHARE: &str = "share";
-const FINAL: &str = "final";
-
-impl Work for Cutover {
-    type Effect = Change;
-
-    fn stages(&self) -> Vec<Stage> {
-        let mut stages: Vec<Stage> = Vec::new();
-        let mut add = |name: &str, batch, title: String| {
-            stages.push(Stage { index: stages.len(), name: name.to_string(), batch, title });
-        };
-        if self.has_change(Point::Held) {
-            add(OWN, None, "take the names over from ExternalDNS".to_string());
-            if self.owner_cache > 0 {
-                add(OWNERS, None, "wait until ExternalDNS has read the new owner".to_string());
-            }
-        }
-        if self.has_change(Point::Lowered) {
-            add(TTL, None, format!("lower the TTLs to {} s", self.ttl));
-            add(CACHES, None, "wait until caches have dropped the old TTLs".to_string());
-        }
-        add(RETURN, None, "wait until clients have the old records again".to_string());
-        for (batch, share) in self.shares.iter().enumerate() {
-            add(SHARE, Some(batch), format!("send up to {share} % of clients to the mirror"));
-            add(CONFIRM, Some(batch), "wait until every name server and the resolver return it".to_string());
-            add(SOAK, Some(batch), format!("observe the share of {share} %"));
-        }
-        if self.has_change(Point::Final) {
-            let heir = self.heir.as_ref().filter(|_| self.names.iter().any(|name| name.ownership.is_some()));
-            let heir =
-                heir.map_or_else(String::new, |heir| format!(", and give the names to ExternalDNS `{heir}`"));
-            add(FINAL, None, format!("restore the TTLs{heir}"));
-        }
-        stages
-    }
-
-    fn steps(&self, stage: &Stage) -> Vec<Step<Change>> {
-        let batch = stage.batch.unwrap_or_default();
-        let wait = |name: &str, kind, until: &str| {
-            vec![Self::wait(self.wait_of(name, batch), kind, stage.batch, until)]
-        };
-        match stage.name.as_str() {
-            OWN => self.changes(Point::Held),
-            OWNERS => {
-                vec![Self::wait(
-                    StepId(OWNERS.into()),
-                    Awaited::Owners,
-                    None,
-                    "ExternalDNS has read the new owner",
-                )]
-            }
-            TTL => self.changes(Point::Lowered),
-            CACHES => {
-                vec![Self::wait(
-                    StepId(CACHES.into()),
-                    Awaited::Caches,
-                    None,
-                    "caches have dropped the old TTLs",
-                )]
-            }
-            RETURN => self.waits_of_rollback(),
-            SHARE => self.changes(Point::Stage(batch)),
-            CONFIRM => wait(CONFIRM, Awaited::Confirmed, "the new records are served"),
-            SOAK => wait(SOAK, Awaited::Soak, "the stage has lasted long enough"),
-            FINAL => self.changes(Point::Final),
-            _ => Vec::new(),
-        }
-    }
-
-    /// A rollback does not wait at each stage: the old targets are known to work.
-    fn way_back(&self) -> Vec<Stage> {
-        let is_skipped = |stage: &Stage| matches!(stage.name.as_str(), OWNERS | CACHES | CONFIRM | SOAK);
-        self.stages().into_iter().rev().filter(|stage| !is_skipped(stage)).collect()
     }
 }

@@ -28,6 +28,7 @@ mod progress;
 mod provider;
 pub mod run;
 mod situation;
+mod stages;
 
 pub use cutover::{Awaited, Change, Cutover, KIND, KeyFile, Name, Ownership, Point, Service, Share};
 pub use plan::{Facts, Found, PlanOptions, Refusal, plan};

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::cutover::{Cutover, Share};
+use super::stages::{changes_names, is_of_rollback};
 use crate::operation::Event;
 use crate::session::metrics::Page;
 use crate::session::progress::Progress;
@@ -14,7 +15,7 @@ use crate::session::titled;
 pub(super) struct Tally {
     operation: String,
     shares: Vec<Share>,
-    /// Names that the current stage changes, and how many of them it has changed.
+    /// Names that the last stage with changes changes, and how many of them it has changed.
     names: usize,
     changed: usize,
     skipped: usize,
@@ -60,6 +61,7 @@ impl Tally {
 impl Progress for Tally {
     fn note(&mut self, event: &Event<'_>, now: Instant) -> bool {
         match event {
+            Event::StageStarted { stage, back: false, .. } if is_of_rollback(stage) => {}
             Event::StageStarted { stage, steps, back } => {
                 self.stage.clone_from(&stage.name);
                 self.title = titled(&stage.title, *back);
@@ -68,7 +70,9 @@ impl Progress for Tally {
                 if self.batch > 0 {
                     self.share = self.share_of(self.batch.saturating_sub(usize::from(*back)));
                 }
-                (self.changed, self.names) = (0, *steps);
+                if changes_names(stage) {
+                    (self.changed, self.names) = (0, *steps);
+                }
             }
             Event::StepStarted { left, .. } => {
                 self.waits_until = left.and_then(|left| now.checked_add(left));

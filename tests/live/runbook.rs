@@ -77,7 +77,7 @@ const TROUBLE: [(&str, &[&str]); 21] = [
     ),
     ("No API server comes up again", &["renumber::rollback_works_without_an_api_server"]),
     ("etcd has lost its quorum", &["runbook::operation_resumes_once_etcd_has_its_quorum_again"]),
-    ("All is lost", &["runbook::snapshot_of_an_apply_restores_the_cluster"]),
+    ("The rollback fails, too", &["runbook::snapshot_of_an_apply_restores_the_cluster"]),
 ];
 
 /// A command of the runbook, without the program's name, and the lines that are shown below it.
