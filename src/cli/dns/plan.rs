@@ -45,8 +45,8 @@ Examples:
       --mirror-context green --save cutover.json
   netsurgeon dns plan --zone example.com --name www.example.com \\
       --mirror-kubeconfig green.conf --shares 25,50,100 --soak 3600
-  netsurgeon dns plan --provider route53 --zone example.com --mirror-context green \\
-      --shares 1,10,50,100 --save cutover.json
+  netsurgeon dns plan --provider route53 --zone example.com \\
+      --mirror-context green --shares 1,10,50,100 --save cutover.json
   netsurgeon dns plan --zone example.com --mirror-context green \\
       --probe https/healthz --probe-body ok -o json | jq .names")]
 pub struct PlanArgs {

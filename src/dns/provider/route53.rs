@@ -262,7 +262,7 @@ impl Provider for Route53Zone {
             let (change, asked) = {
                 let spreading = lock(&self.spreading);
                 if spreading.without_id.is_some_and(|since| since.elapsed() < SPREAD) {
-                    return Ok(Some("Route 53 may not have sent a change to every server yet".to_string()));
+                    return Ok(Some("Route 53 may still be sending a change to its servers".to_string()));
                 }
                 let open = spreading.changes.iter().find(|(_, is_everywhere)| !**is_everywhere);
                 let Some((change, _)) = open else { return Ok(None) };
