@@ -264,7 +264,7 @@ async fn stuck_rollback_of_rewrite_blocks_nothing() {
         edit::apply(&cluster.bitmap().await, &[FieldEdit { field: Field::data(), change }]).expect("an edit");
     cluster.etcd.put(BITMAP, allocated.clone()).await;
     let stuck = cluster.netsurgeon(&format!("operation rollback {operation} --yes")).expect(5);
-    assert!(stuck.err.contains("the rewrite stays in effect"), "{}", stuck.err);
+    assert!(stuck.err.contains("so it stays in effect"), "{}", stuck.err);
     assert_eq!(cluster.bitmap().await, allocated);
     cluster.netsurgeon(&format!("operation forget {operation}")).expect(0);
     cluster.netsurgeon("ranges rewrite --yes").expect(0);

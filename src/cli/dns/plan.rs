@@ -176,7 +176,9 @@ async fn refuse_unready(context: &Context, args: &PlanArgs, input: &Dns) -> Resu
     };
     let (forced, bad): (Vec<&CheckResult>, Vec<&CheckResult>) =
         results.iter().filter(is_bad).partition(|result| args.force.iter().any(|name| name == result.name));
-    for result in forced {
+    // For the others, the check that they depend on is listed.
+    let is_run = |result: &&&CheckResult| result.depends_on.is_none();
+    for result in forced.iter().filter(is_run) {
         context.output.warn(&format!("{} (`--force {}`)", result.observed, result.name));
     }
     let warned = results.iter().filter(|result| result.verdict == Verdict::Warn && !is_bad(result));
@@ -186,9 +188,9 @@ async fn refuse_unready(context: &Context, args: &PlanArgs, input: &Dns) -> Resu
     if bad.is_empty() {
         return Ok(());
     }
-    let count = counted(bad.len(), "check does not allow", "checks do not allow");
+    let count = counted(bad.iter().filter(is_run).count(), "check does not allow", "checks do not allow");
     let mut failure = Failure::refused(format!("{count} this cutover"));
-    for result in &bad {
+    for result in bad.iter().filter(is_run) {
         let remedy = if result.remedy.is_empty() { String::new() } else { format!("; {}", result.remedy) };
         failure = failure.hint(format!("{}: {}{remedy}", result.name, result.observed));
     }

@@ -92,7 +92,14 @@ impl Zone {
                         "check `--zone`, and the account of the credentials: `aws sts get-caller-identity`",
                     ),
                     _ => Judged::fail(
-                        format!("this account has other hosted zones `{}`: {listed}", self.name),
+                        match id {
+                            Some(id) => {
+                                format!("`{id}` is none of the hosted zones `{}`: {listed}", self.name)
+                            }
+                            None => {
+                                format!("this account has several hosted zones `{}`: {listed}", self.name)
+                            }
+                        },
                         "give the id of the one to change: `--hosted-zone ID`",
                     ),
                 });

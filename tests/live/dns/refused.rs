@@ -37,7 +37,7 @@ async fn fault_is_found_before_any_change() {
         "no check that can be forced has the name `nonsense`",
     );
     refused(&format!("{planning},targets"), 2, "has the name `targets`");
-    refused(&planning.replace(ZONE, "absent.test"), 1, "4 checks do not allow this cutover");
+    refused(&planning.replace(ZONE, "absent.test"), 1, "3 checks do not allow this cutover");
     let itself = planning.replace(
         &world.mirror.kubeconfig().display().to_string(),
         &world.cluster.kubeconfig().display().to_string(),
