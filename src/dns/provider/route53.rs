@@ -53,7 +53,7 @@ struct Spreading {
     changes: BTreeMap<String, bool>,
     /// When Route 53 was asked last.
     asked: Option<Instant>,
-    /// Since when this process knows of a change without an id.
+    /// When this process last learned of a change without an id.
     without_id: Option<Instant>,
 }
 
@@ -248,11 +248,11 @@ impl Provider for Route53Zone {
         for made in made {
             match made.as_deref().and_then(Value::as_str) {
                 Some(change) => drop(spreading.changes.entry(change.to_string()).or_insert(false)),
-                None => drop(spreading.without_id.get_or_insert_with(Instant::now)),
+                None => spreading.without_id = Some(Instant::now()),
             }
         }
         if made.is_empty() && spreading.changes.is_empty() {
-            spreading.without_id.get_or_insert_with(Instant::now);
+            spreading.without_id = Some(Instant::now());
         }
     }
 
