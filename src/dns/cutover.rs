@@ -209,6 +209,11 @@ impl Kind for Cutover {
     const VERSION: u32 = 1;
 }
 
+/// Returns the longest of some TTLs, in seconds.
+fn longest(ttls: impl Iterator<Item = u32>) -> Duration {
+    Duration::from_secs(ttls.max().unwrap_or_default().into())
+}
+
 /// A point of a name on its way: each has its record sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Point {
@@ -264,6 +269,11 @@ impl Cutover {
         [Point::Held, Point::Lowered].into_iter().chain(stages).chain([Point::Final]).collect()
     }
 
+    /// Returns the previous point; `None` for the first.
+    fn before(&self, point: Point) -> Option<Point> {
+        self.points().into_iter().take_while(|other| *other < point).last()
+    }
+
     /// Returns the name of a point in the ids of steps.
     fn tag(&self, point: Point) -> String {
         match point {
@@ -286,8 +296,7 @@ impl Cutover {
 
     /// Returns the change that brings a name from the previous point to this point; `None` if its record sets stay the same.
     pub(super) fn change(&self, name: &Name, point: Point) -> Option<Change> {
-        let points = self.points();
-        let before = points.iter().take_while(|other| **other < point).last().copied();
+        let before = self.before(point);
         let sets =
             SetChange::between(&name.all_sets(before, self.ttl), &name.all_sets(Some(point), self.ttl));
         let probe = matches!(point, Point::Stage(_)).then(|| name.probe.clone());
@@ -306,20 +315,18 @@ impl Cutover {
     /// Returns the longest TTL that the cutover lowers: caches can keep a record for so long.
     pub fn longest_ttl(&self) -> Duration {
         let is_lowered = |set: &&RecordSet| set.lowered(self.ttl) != **set;
-        let ttls = self.names.iter().flat_map(|name| &name.before).filter(is_lowered).map(|set| set.ttl);
-        Duration::from_secs(ttls.max().unwrap_or_default().into())
+        longest(self.names.iter().flat_map(|name| &name.before).filter(is_lowered).map(|set| set.ttl))
     }
 
     /// Returns the longest TTL while the cutover runs. An alias has the TTL of its target, which may be longer than the maximum.
     pub fn stage_ttl(&self) -> Duration {
         let sets = self.names.iter().flat_map(|name| name.before.iter().chain(&name.after));
-        Duration::from_secs(sets.map(|set| set.lowered(self.ttl).ttl).max().unwrap_or_default().into())
+        longest(sets.map(|set| set.lowered(self.ttl).ttl))
     }
 
     /// Returns the longest TTL after the cutover.
     pub fn final_ttl(&self) -> Duration {
-        let ttls = self.names.iter().flat_map(|name| &name.after).map(|set| set.ttl);
-        Duration::from_secs(ttls.max().unwrap_or_default().into())
+        longest(self.names.iter().flat_map(|name| &name.after).map(|set| set.ttl))
     }
 
     /// Returns how long caches can keep records that point to the mirror. `has_ended`: whether a name has reached the end.
@@ -371,7 +378,7 @@ impl Cutover {
 
     /// Returns whether any name gets records of a type at a point that it did not have.
     pub(super) fn has_new_kind(&self, point: Point) -> bool {
-        let before = self.points().into_iter().take_while(|other| *other < point).last();
+        let before = self.before(point);
         self.names.iter().any(|name| {
             let old = name.sets(before, self.ttl);
             name.sets(Some(point), self.ttl).iter().any(|new| !old.iter().any(|set| set.kind == new.kind))

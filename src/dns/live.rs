@@ -1,6 +1,6 @@
 //! The environment of a cutover: the provider of the zone, the probes of the mirror, and a resolver that clients use.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep};
 
 use super::cutover::{Awaited, Change, Cutover, Name, Point};
 use super::probe::Prober;
-use super::provider::Provider;
-use crate::nameserver::{AT_ONCE, Kind, RecordSet, Server, SetChange, described, is_answer};
+use super::provider::{Compared, Provider};
+use crate::nameserver::{AT_ONCE, Kind, RecordSet, Server, SetChange, are_same, described, is_answer};
 use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Records, State, Wait};
 
 /// Pause between two checks of a wait.
@@ -27,16 +27,6 @@ pub(super) struct Live<'a> {
     pub prober: &'a Prober,
 }
 
-/// The state of record sets, compared with a change.
-enum Compared {
-    /// Every set is as before the change.
-    Before,
-    /// Every set is as after the change.
-    After,
-    /// Another client changed a set. Contains the present sets, as text.
-    Neither(String),
-}
-
 impl Live<'_> {
     /// Compares the present record sets, with their TTLs, with a change.
     async fn compare(&self, changes: &[SetChange]) -> Result<Compared, Fault> {
@@ -48,19 +38,10 @@ impl Live<'_> {
         for (name, kinds) in kinds {
             present.extend(self.provider.read(name, &kinds).await?);
         }
-        let is = |side: fn(&SetChange) -> Option<&RecordSet>| {
-            let sets: BTreeSet<&RecordSet> = changes.iter().filter_map(side).collect();
-            present.iter().collect::<BTreeSet<_>>() == sets
-        };
-        Ok(match () {
-            () if is(|change| change.to.as_ref()) => Compared::After,
-            () if is(|change| change.from.as_ref()) => Compared::Before,
-            () => Compared::Neither(described(&present)),
-        })
+        Ok(Compared::of(&present, changes))
     }
 
-    /// Waits until every name server and the resolver return these record sets.
-    /// `cached`: how long the resolver can return other ones.
+    /// Waits until every name server and the resolver return these record sets. `cached`: how long the resolver can return other ones.
     async fn confirm(&self, names: Vec<(&Name, Vec<RecordSet>)>, cached: Duration) -> Result<(), Fault> {
         let started = Instant::now();
         let limit = cached.saturating_add(GRACE);
@@ -111,7 +92,7 @@ impl Live<'_> {
     async fn behind(&self, name: &Name, sets: &[RecordSet]) -> Result<Option<String>, Fault> {
         let kinds = name.kinds();
         let present = self.provider.read(&name.name, &kinds).await?;
-        if present.iter().collect::<BTreeSet<_>>() != sets.iter().collect() {
+        if !are_same(&present, sets) {
             return Ok(None);
         }
         if let Some(reason) = self.provider.behind(&name.name, &kinds, sets).await? {
@@ -160,17 +141,13 @@ fn oriented(doing: &Doing<'_, Change>) -> Vec<SetChange> {
     doing.effect.sets.clone()
 }
 
-fn changed(present: &str) -> String {
-    format!("another client changed its records: {present}")
-}
-
 #[async_trait]
 impl Environment<Change> for Live<'_> {
     async fn apply(&self, doing: &Doing<'_, Change>) -> Result<Applied, Fault> {
         let changes = oriented(doing);
         match self.compare(&changes).await? {
             Compared::After => return Ok(Applied::NOTHING),
-            Compared::Neither(present) => return Err(Fault::Skip(changed(&present))),
+            Compared::Neither(why) => return Err(Fault::Skip(why)),
             Compared::Before => {}
         }
         if let (Some(probe), false) = (&doing.effect.probe, doing.back) {
@@ -184,7 +161,7 @@ impl Environment<Change> for Live<'_> {
         Ok(match self.compare(&oriented(doing)).await? {
             Compared::After => Observed::Done(Value::Null),
             Compared::Before => Observed::NotDone,
-            Compared::Neither(present) => Observed::Changed(changed(&present)),
+            Compared::Neither(why) => Observed::Changed(why),
         })
     }
 

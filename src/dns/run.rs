@@ -1,7 +1,6 @@
 //! Runs a cutover, for the commands `dns cutover`, `dns rollback` and `operation resume`: takes the operation lease, continues
 //! where the journal ends, and reports the result.
 
-use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +14,7 @@ use super::probe::Prober;
 use super::progress::Tally;
 use super::provider::{self, Provider};
 use super::situation::Situation;
-use crate::nameserver::{AT_ONCE, Key, RecordSet, Server, described};
+use crate::nameserver::{AT_ONCE, Key, RecordSet, Server, are_same, described};
 use crate::operation::{self, Listed, OperationError, Plan, Report, Status, Stuck};
 use crate::session::gates::{GateSettings, Gates};
 use crate::session::progress::SharedProgress;
@@ -301,7 +300,7 @@ async fn seen(
     let read = async { provider?.read(&name.name, &kinds).await.map_err(|fault| fault.to_string()) };
     let (at_server, at_resolver) = tokio::join!(read, resolver.sets(&name.name, &kinds, true));
     let difference = match &at_server {
-        Ok(sets) if sets.iter().collect::<BTreeSet<_>>() == expected.iter().collect() => None,
+        Ok(sets) if are_same(sets, expected) => None,
         Ok(_) => Some(format!("expected {}", described(expected))),
         Err(_) => Some("the present records are not known".to_string()),
     };

@@ -19,14 +19,19 @@ impl Cutover {
         Step { id, subject: String::new(), action, independent: false, back_of: Vec::new() }
     }
 
+    /// Returns the only wait of its kind, whose name is the id.
+    fn only_wait(kind: Awaited, until: &str) -> Step<Change> {
+        Self::wait(StepId(kind.name().to_string()), kind, None, until)
+    }
+
     /// Returns the waits of a rollback after the names have their old records again.
     fn waits_of_rollback(&self) -> Vec<Step<Change>> {
         let stages = (0..self.shares.len()).flat_map(|stage| self.changes(Point::Stage(stage)));
         let back_of: Vec<StepId> = stages.map(|step| step.id).collect();
         let at_end: Vec<StepId> = self.changes(Point::Final).into_iter().map(|step| step.id).collect();
-        let wait = |kind: Awaited, until, back_of: &Vec<StepId>| {
-            let step = Self::wait(StepId(kind.name().to_string()), kind, None, until);
-            Step { back_of: back_of.clone(), ..step }
+        let wait = |kind, until, back_of: &Vec<StepId>| Step {
+            back_of: back_of.clone(),
+            ..Self::only_wait(kind, until)
         };
         let dropped = "caches have dropped the mirror";
         let mut waits = Vec::new();
@@ -49,7 +54,7 @@ pub(super) fn is_of_rollback(stage: &Stage) -> bool {
     stage.name == RETURN
 }
 
-/// The stages of a cutover that are not a share.
+/// The names of stages.
 const OWN: &str = "own";
 const OWNERS: &str = "owners";
 const TTL: &str = "ttl";
@@ -99,23 +104,9 @@ impl Work for Cutover {
         };
         match stage.name.as_str() {
             OWN => self.changes(Point::Held),
-            OWNERS => {
-                vec![Self::wait(
-                    StepId(OWNERS.into()),
-                    Awaited::Owners,
-                    None,
-                    "ExternalDNS has read the new owner",
-                )]
-            }
+            OWNERS => vec![Self::only_wait(Awaited::Owners, "ExternalDNS has read the new owner")],
             TTL => self.changes(Point::Lowered),
-            CACHES => {
-                vec![Self::wait(
-                    StepId(CACHES.into()),
-                    Awaited::Caches,
-                    None,
-                    "caches have dropped the old TTLs",
-                )]
-            }
+            CACHES => vec![Self::only_wait(Awaited::Caches, "caches have dropped the old TTLs")],
             RETURN => self.waits_of_rollback(),
             SHARE => self.changes(Point::Stage(batch)),
             CONFIRM => wait(CONFIRM, Awaited::Confirmed, "the new records are served"),

@@ -141,6 +141,14 @@ pub fn is_answer(answer: &[RecordSet], sets: &[RecordSet]) -> bool {
     })
 }
 
+/// Returns whether two lists have the same sets, in any order.
+pub fn are_same<'s>(
+    one: impl IntoIterator<Item = &'s RecordSet>,
+    other: impl IntoIterator<Item = &'s RecordSet>,
+) -> bool {
+    one.into_iter().collect::<BTreeSet<_>>() == other.into_iter().collect()
+}
+
 /// Returns whether two lists of sets are equal, whatever their TTLs.
 pub fn have_same_data(one: &[RecordSet], other: &[RecordSet]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.has_data_of(other))

@@ -10,7 +10,7 @@ use serde_json::Value;
 use self::rfc2136::Rfc2136;
 use self::route53::Route53Zone;
 use super::cutover::{Cutover, Service};
-use crate::nameserver::{Key, Kind, RecordSet, Server, SetChange};
+use crate::nameserver::{Key, Kind, RecordSet, Server, SetChange, are_same, described};
 use crate::operation::Fault;
 use crate::session::Failure;
 
@@ -34,6 +34,29 @@ pub(super) trait Provider: Send + Sync {
     /// Returns which authoritative server does not serve these record sets of a name yet, and what it serves; `None` if all of
     /// them do. `kinds`: the types to compare; a type without a set must not exist.
     async fn behind(&self, name: &str, kinds: &[Kind], sets: &[RecordSet]) -> Result<Option<String>, Fault>;
+}
+
+/// The state of record sets, compared with a change.
+pub(super) enum Compared {
+    /// Every set is as before the change.
+    Before,
+    /// Every set is as after the change.
+    After,
+    /// Another client changed a set. Contains the message, with the present sets.
+    Neither(String),
+}
+
+impl Compared {
+    /// Compares the present record sets of the names and types of a change, with their TTLs.
+    pub(super) fn of(present: &[RecordSet], changes: &[SetChange]) -> Self {
+        let is =
+            |side: fn(&SetChange) -> Option<&RecordSet>| are_same(present, changes.iter().filter_map(side));
+        match () {
+            () if is(|change| change.to.as_ref()) => Self::After,
+            () if is(|change| change.from.as_ref()) => Self::Before,
+            () => Self::Neither(format!("another client changed its records: {}", described(present))),
+        }
+    }
 }
 
 /// Returns the provider of a zone for changes. `key` signs updates.

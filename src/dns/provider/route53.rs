@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex as Turn, oneshot};
 use tokio::time::Instant;
 
-use super::Provider;
+use super::{Compared, Provider};
 use crate::dns::{Cutover, Name};
-use crate::nameserver::{Kind, RecordSet, SetChange, described};
+use crate::nameserver::{Kind, RecordSet, SetChange};
 use crate::operation::Fault;
 use crate::route53::{Listed, MOST_RECORDS, Route53, Route53Error};
 use crate::session::Failure;
@@ -141,18 +141,14 @@ impl Route53Zone {
             present.extend(self.api.sets_of(&self.id, name).await.map_err(|error| fault(&error))?);
         }
         present.retain(|set| changes.iter().any(|change| change.of() == Some((&set.name, set.kind))));
-        let is = |side: fn(&SetChange) -> Option<&RecordSet>| {
-            present.iter().collect::<BTreeSet<_>>() == changes.iter().filter_map(side).collect()
-        };
-        if is(|change| change.to.as_ref()) {
-            self.recall(&[None]);
-            return Ok(Value::Null);
+        match Compared::of(&present, changes) {
+            Compared::After => {
+                self.recall(&[None]);
+                Ok(Value::Null)
+            }
+            Compared::Before => Err(Fault::Skip(error.to_string())),
+            Compared::Neither(why) => Err(Fault::Skip(why)),
         }
-        Err(Fault::Skip(if is(|change| change.from.as_ref()) {
-            error.to_string()
-        } else {
-            format!("another client changed its records: {}", described(&present))
-        }))
     }
 }
 
