@@ -43,9 +43,9 @@ const ASKED: Asked<'static> = Asked {
 async fn read(input: &Renumber) -> Read<Judged> {
     let mut judged = input.read.rights(&ASKED).await?;
     if !input.read.cluster()?.may("get", ("", "nodes/proxy"), None).await.map_err(unread)? {
-        judged
-            .observed
-            .push_str("; without `get nodes/proxy` nodes are asked directly, and kubelets are not");
+        judged.observed.push_str(
+            "; without `get nodes/proxy`, netsurgeon queries kube-proxies directly and does not query kubelets",
+        );
     }
     Ok(judged)
 }
