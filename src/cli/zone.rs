@@ -23,13 +23,14 @@ pub(super) struct ZoneArgs {
     #[arg(long, value_name = "FILE")]
     names_file: Option<PathBuf>,
     /// The service that holds the zone. `rfc2136`: name servers that accept dynamic updates; `route53`: Amazon Route 53,
-    /// with the credentials and the profile that the AWS CLI uses
-    #[arg(long, value_name = "PROVIDER", default_value = "rfc2136", value_parser = ["rfc2136", "route53"])]
+    /// with the credentials and the profile that the AWS CLI uses; `external-dns`: any service that the ExternalDNS of the
+    /// cluster writes to, by annotations of its Ingresses and Services
+    #[arg(long, value_name = "PROVIDER", default_value = "rfc2136", value_parser = ["rfc2136", "route53", "external-dns"])]
     provider: String,
     /// With `--provider route53`: id of the hosted zone [default: the only one of the account with this name]
     #[arg(long, value_name = "ID")]
     hosted_zone: Option<String>,
-    /// The server that accepts updates of the zone, with or without a port [default: the primary in its SOA]
+    /// The server that accepts updates of the zone, or a server of the zone with `--provider external-dns`; with or without a port [default: the primary in its SOA]
     #[arg(long, value_name = "HOST[:PORT]")]
     server: Option<String>,
     /// The key that signs updates, as `tsig-keygen` writes it; it is never shown
@@ -63,17 +64,20 @@ impl ZoneArgs {
 
     /// Returns the provider, and refuses options of the other one.
     fn provider(&self) -> Result<Provider, Failure> {
-        let is_route53 = self.provider == "route53";
+        let is = |name: &str| self.provider == name;
         let others = [
-            ("--hosted-zone", self.hosted_zone.is_some() && !is_route53, "route53"),
-            ("--server", self.server.is_some() && is_route53, "rfc2136"),
-            ("--tsig-key-file", self.tsig_key_file.is_some() && is_route53, "rfc2136"),
+            ("--hosted-zone", self.hosted_zone.is_some() && !is("route53"), "route53"),
+            ("--server", self.server.is_some() && is("route53"), "rfc2136"),
+            ("--tsig-key-file", self.tsig_key_file.is_some() && !is("rfc2136"), "rfc2136"),
         ];
         if let Some((option, _, of)) = others.iter().find(|(_, is_given, _)| *is_given) {
             let text = format!("`{option}` belongs to `--provider {of}`");
             return Err(Failure::usage(text).hint(format!("leave it out, or give `--provider {of}`")));
         }
-        if is_route53 {
+        if is("external-dns") {
+            return Ok(Provider::ExternalDns { server: self.server.clone() });
+        }
+        if is("route53") {
             return Ok(Provider::Route53(
                 self.hosted_zone.as_deref().map(|id| id.trim_start_matches("/hostedzone/").to_string()),
             ));

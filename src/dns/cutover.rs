@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::mix::{Split, share};
 use super::probe::Probing;
+use super::published::{Annotating, Published};
+use super::seen::{SeenShare, ShareQuery};
 use crate::nameserver::{Kind as RecordKind, RecordSet, SetChange};
 use crate::operation::{Effect, Journal, Kind, Stage, State, StepId, WaitKind, Work as _};
 
@@ -47,6 +49,9 @@ pub struct Cutover {
     /// records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heir: Option<String>,
+    /// How the mirror's metrics show its share, if they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<ShareQuery>,
     /// The names.
     pub names: Vec<Name>,
 }
@@ -77,6 +82,12 @@ pub enum Service {
         /// Whether only the networks (VPCs) of the zone can resolve it.
         private: bool,
     },
+    /// The ExternalDNS of the cluster: netsurgeon changes the annotations of objects, and ExternalDNS the records.
+    #[serde(rename = "external-dns")]
+    ExternalDns {
+        /// A name server of the zone.
+        server: SocketAddr,
+    },
 }
 
 impl Service {
@@ -84,14 +95,14 @@ impl Service {
     pub fn key(&self) -> Option<&KeyFile> {
         match self {
             Self::Rfc2136 { key, .. } => key.as_ref(),
-            Self::Route53 { .. } => None,
+            Self::Route53 { .. } | Self::ExternalDns { .. } => None,
         }
     }
 
     /// Returns how the service splits clients.
     pub(super) fn split(&self) -> Split {
         match self {
-            Self::Rfc2136 { .. } => Split::Addresses,
+            Self::Rfc2136 { .. } | Self::ExternalDns { .. } => Split::Addresses,
             Self::Route53 { .. } => Split::Weights,
         }
     }
@@ -106,6 +117,7 @@ impl fmt::Display for Service {
             Self::Route53 { id, private } => {
                 write!(f, "Route 53, hosted zone {id}{}", if *private { " (private)" } else { "" })
             }
+            Self::ExternalDns { server } => write!(f, "{server}, which ExternalDNS updates"),
         }
     }
 }
@@ -138,6 +150,9 @@ pub struct Name {
     /// The ownership records of ExternalDNS, if the name has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ownership: Option<Ownership>,
+    /// The object whose annotations change, if ExternalDNS changes the records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<Published>,
     /// How to check that the mirror serves the name.
     pub probe: Probing,
 }
@@ -161,9 +176,24 @@ pub struct Change {
     pub name: String,
     /// The changes of its record sets.
     pub sets: Vec<SetChange>,
+    /// The change of annotations with which ExternalDNS makes these changes, if it makes them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub annotating: Option<Annotating>,
     /// The probe of the mirror, if the change sends clients there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probing>,
+}
+
+impl Change {
+    /// Returns the change that undoes this one.
+    pub(super) fn reversed(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            sets: self.sets.iter().map(SetChange::reversed).collect(),
+            annotating: self.annotating.as_ref().map(Annotating::reversed),
+            probe: self.probe.clone(),
+        }
+    }
 }
 
 impl Effect for Change {
@@ -176,6 +206,10 @@ impl Effect for Change {
 pub enum Awaited {
     /// The ExternalDNS of the old cluster has read the new owners.
     Owners,
+    /// ExternalDNS has lowered the TTLs.
+    Published,
+    /// In a rollback: ExternalDNS has restored the TTLs.
+    Republished,
     /// Caches have dropped the records with the original TTL.
     Caches,
     /// Every name server and the resolver return the new records.
@@ -194,6 +228,8 @@ impl WaitKind for Awaited {
     fn name(self) -> &'static str {
         match self {
             Self::Owners => "owners",
+            Self::Published => "published",
+            Self::Republished => "republished",
             Self::Caches => "caches",
             Self::Confirmed => "confirmed",
             Self::Soak => "soak",
@@ -248,6 +284,17 @@ impl Name {
         self.sets(point, ttl).into_iter().chain(owned.cloned()).collect()
     }
 
+    /// Returns the change of the annotations of its object between two points; `None` if they stay the same.
+    fn annotating(&self, before: Option<Point>, point: Point, ttl: u32) -> Option<Annotating> {
+        let published = self.published.as_ref()?;
+        let at = |point: Option<Point>| match point {
+            None => published.before.clone(),
+            Some(_) => published.annotations(&self.sets(point, ttl), &self.before),
+        };
+        let (from, to) = (at(before), at(Some(point)));
+        (from != to).then(|| Annotating { object: published.object.clone(), from, to })
+    }
+
     /// Returns the types of its records, before and after.
     pub fn kinds(&self) -> Vec<RecordKind> {
         let kinds: BTreeSet<RecordKind> = self.before.iter().chain(&self.after).map(|set| set.kind).collect();
@@ -299,8 +346,10 @@ impl Cutover {
         let before = self.before(point);
         let sets =
             SetChange::between(&name.all_sets(before, self.ttl), &name.all_sets(Some(point), self.ttl));
+        let annotating = name.annotating(before, point, self.ttl);
         let probe = matches!(point, Point::Stage(_)).then(|| name.probe.clone());
-        (!sets.is_empty()).then(|| Change { name: name.name.clone(), sets, probe })
+        let is_change = !sets.is_empty() || annotating.is_some();
+        is_change.then(|| Change { name: name.name.clone(), sets, annotating, probe })
     }
 
     /// Returns the last point that a name has reached; `None` if none of its steps is done.
@@ -356,7 +405,7 @@ impl Cutover {
             Awaited::Soak => Some(Duration::from_secs(self.soak)),
             Awaited::Drained => Some(self.stage_ttl()),
             Awaited::DrainedAfterEnd => Some(self.final_ttl().saturating_sub(self.stage_ttl())),
-            Awaited::Confirmed | Awaited::Restored => None,
+            Awaited::Published | Awaited::Republished | Awaited::Confirmed | Awaited::Restored => None,
         }
     }
 
@@ -368,6 +417,18 @@ impl Cutover {
     /// Returns whether the soak of a share, from 0, is over. It is the last step of its stage.
     pub(super) fn is_over(&self, share: usize, journal: &Journal) -> bool {
         journal.state(&self.wait_of(SOAK, share)) == Some(State::Done)
+    }
+
+    /// Returns when the soak of a share, from 0, ended, in seconds since 1970.
+    pub fn soaked_at(&self, share: usize, journal: &Journal) -> Option<i64> {
+        let record = journal.find(&self.wait_of(SOAK, share))?;
+        record.history.iter().rev().find(|(state, _)| *state == State::Done).map(|(_, time)| *time)
+    }
+
+    /// Returns the share that the mirror's metrics showed at the end of the soak of a share, from 0.
+    pub fn seen_at(&self, share: usize, journal: &Journal) -> Option<SeenShare> {
+        let record = journal.find(&self.wait_of(SOAK, share))?;
+        serde_json::from_value(*record.made.clone()?).ok()
     }
 
     /// Returns the index of the first stage after a share, for a run that ends there. `None` for the last share.

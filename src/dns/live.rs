@@ -1,17 +1,16 @@
 //! The environment of a cutover: the provider of the zone, the probes of the mirror, and a resolver that clients use.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::cutover::{Awaited, Change, Cutover, Name, Point};
 use super::probe::Prober;
 use super::provider::{Compared, Provider};
-use crate::nameserver::{AT_ONCE, Kind, RecordSet, Server, SetChange, are_same, described, is_answer};
+use crate::nameserver::{AT_ONCE, RecordSet, Server, described, is_answer};
 use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Records, State, Wait};
 
 /// Pause between two checks of a wait.
@@ -28,23 +27,10 @@ pub(super) struct Live<'a> {
 }
 
 impl Live<'_> {
-    /// Compares the present record sets, with their TTLs, with a change.
-    async fn compare(&self, changes: &[SetChange]) -> Result<Compared, Fault> {
-        let mut kinds: BTreeMap<&str, Vec<Kind>> = BTreeMap::new();
-        for (name, kind) in changes.iter().filter_map(SetChange::of) {
-            kinds.entry(name).or_default().push(kind);
-        }
-        let mut present = Vec::new();
-        for (name, kinds) in kinds {
-            present.extend(self.provider.read(name, &kinds).await?);
-        }
-        Ok(Compared::of(&present, changes))
-    }
-
     /// Waits until every name server and the resolver return these record sets. `cached`: how long the resolver can return other ones.
     async fn confirm(&self, names: Vec<(&Name, Vec<RecordSet>)>, cached: Duration) -> Result<(), Fault> {
         let started = Instant::now();
-        let limit = cached.saturating_add(GRACE);
+        let limit = cached.saturating_add(GRACE).saturating_add(self.provider.delay());
         let mut open = names;
         loop {
             let mut asked = Vec::with_capacity(open.len());
@@ -91,8 +77,7 @@ impl Live<'_> {
     /// records: the next change of the name finds that.
     async fn behind(&self, name: &Name, sets: &[RecordSet]) -> Result<Option<String>, Fault> {
         let kinds = name.kinds();
-        let present = self.provider.read(&name.name, &kinds).await?;
-        if !are_same(&present, sets) {
+        if !self.provider.is_unchanged(&name.name, &kinds, sets).await? {
             return Ok(None);
         }
         if let Some(reason) = self.provider.behind(&name.name, &kinds, sets).await? {
@@ -133,19 +118,16 @@ impl Live<'_> {
     }
 }
 
-/// Returns the changes in the direction of the step.
-fn oriented(doing: &Doing<'_, Change>) -> Vec<SetChange> {
-    if doing.back {
-        return doing.effect.sets.iter().map(SetChange::reversed).collect();
-    }
-    doing.effect.sets.clone()
+/// Returns the change in the direction of the step.
+fn oriented(doing: &Doing<'_, Change>) -> Change {
+    if doing.back { doing.effect.reversed() } else { doing.effect.clone() }
 }
 
 #[async_trait]
 impl Environment<Change> for Live<'_> {
     async fn apply(&self, doing: &Doing<'_, Change>) -> Result<Applied, Fault> {
-        let changes = oriented(doing);
-        match self.compare(&changes).await? {
+        let change = oriented(doing);
+        match self.provider.compare(&change).await? {
             Compared::After => return Ok(Applied::NOTHING),
             Compared::Neither(why) => return Err(Fault::Skip(why)),
             Compared::Before => {}
@@ -154,11 +136,11 @@ impl Environment<Change> for Live<'_> {
             let outcome = self.prober.check(&doing.effect.name, probe, &self.resolver).await;
             outcome.map_err(|reason| Fault::Skip(format!("the mirror does not serve it: {reason}")))?;
         }
-        Ok(Applied::Made(self.provider.replace(&changes).await?))
+        Ok(Applied::Made(self.provider.replace(&change).await?))
     }
 
     async fn observe(&self, doing: &Doing<'_, Change>) -> Result<Observed, Fault> {
-        Ok(match self.compare(&oriented(doing)).await? {
+        Ok(match self.provider.compare(&oriented(doing)).await? {
             Compared::After => Observed::Done(Value::Null),
             Compared::Before => Observed::NotDone,
             Compared::Neither(why) => Observed::Changed(why),
@@ -180,9 +162,24 @@ impl Environment<Change> for Live<'_> {
             return self.confirm(names, self.work.stage_ttl().max(negative)).await;
         }
         self.provider.recall(&[]);
+        if wait.kind == Awaited::Published {
+            return self.confirm(self.moved(Point::Lowered, records), self.work.longest_ttl()).await;
+        }
+        if wait.kind == Awaited::Republished {
+            let names = self.work.names.iter().map(|name| (name, self.work.sets(name, None)));
+            return self.confirm(names.collect(), self.work.stage_ttl()).await;
+        }
         let lowered = |name| (name, self.work.sets(name, Some(Point::Lowered)));
         let has_ended = self.work.has_ended(|step| records(step).is_some());
         self.confirm(self.work.names.iter().map(lowered).collect(), self.work.mirror_ttl(has_ended)).await
+    }
+
+    /// Returns the share that the mirror has at the end of a stage, if its metrics show it.
+    async fn found(&self, wait: &Wait<Awaited>, records: Records<'_>) -> Value {
+        let (Awaited::Soak, Some(query)) = (wait.kind, &self.work.seen) else { return Value::Null };
+        let names = self.moved(Point::Stage(wait.batch.unwrap_or_default()), records);
+        let names: Vec<&str> = names.iter().map(|(name, _)| name.name.as_str()).collect();
+        json!(query.mean(&names).await)
     }
 
     async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {

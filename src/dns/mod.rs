@@ -26,11 +26,15 @@ pub mod plan;
 mod probe;
 mod progress;
 mod provider;
+mod published;
 pub mod run;
+mod seen;
 mod situation;
 mod stages;
 
 pub use cutover::{Awaited, Change, Cutover, KIND, KeyFile, Name, Ownership, Point, Service, Share};
 pub use plan::{Facts, Found, PlanOptions, Refusal, plan};
 pub use probe::{Probing, Scheme, addresses};
+pub use published::{Annotating, Annotations, Object, Published};
+pub use seen::{SeenShare, ShareQuery};
 pub use situation::{Situation, Standing};

@@ -7,6 +7,8 @@ use super::cutover::{Cutover, Name, Ownership, Service, Share};
 use super::external_dns::{HOLDER, owner, with_owner};
 use super::mix::mix;
 use super::probe::{Probing, Scheme};
+use super::published::Published;
+use super::seen::ShareQuery;
 use crate::nameserver::{Alias, Kind, Record, RecordSet, have_same_data};
 use crate::operation::Plan;
 use crate::route53::{ALIAS_TTL, load_balancer_zone};
@@ -52,6 +54,8 @@ pub struct Found {
     pub has_tls: bool,
     /// The TXT record sets with an ownership record of ExternalDNS.
     pub owned: Vec<RecordSet>,
+    /// The object from which ExternalDNS publishes the name, if its annotations are to change.
+    pub published: Option<Published>,
     /// The names at which the mirror's ExternalDNS records its ownership, by the type of the owned records.
     pub heir_names: BTreeMap<Kind, String>,
 }
@@ -71,6 +75,8 @@ pub struct PlanOptions {
     pub probes: BTreeMap<String, Probing>,
     /// Further CA certificates that probes trust, as PEM.
     pub trusted: Vec<String>,
+    /// How the mirror's metrics show its share.
+    pub seen: Option<ShareQuery>,
     /// Whether a stage may end before every client has seen its share.
     pub short_soak: bool,
 }
@@ -162,6 +168,7 @@ pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Plan<Cutover>, Refus
         trusted: options.trusted.clone(),
         owner_cache: if names.iter().any(|name| name.ownership.is_some()) { facts.owner_cache } else { 0 },
         heir: facts.heir.clone(),
+        seen: options.seen.clone(),
         shares: kept.iter().filter_map(|stage| shares.get(*stage).copied()).collect(),
         names: names.into_iter().map(pick).collect(),
     };
@@ -211,7 +218,16 @@ fn name(
         .unwrap_or_else(|| default_probe(found.has_tls));
     let probe = Probing { at: found.targets.iter().cloned().collect(), ..probe };
     let ownership = ownership(found, &after, facts.heir.as_deref());
-    Ok(Some(Name { name: found.name.clone(), by: found.by.clone(), before, stages, after, ownership, probe }))
+    Ok(Some(Name {
+        name: found.name.clone(),
+        by: found.by.clone(),
+        before,
+        stages,
+        after,
+        ownership,
+        published: found.published.clone(),
+        probe,
+    }))
 }
 
 /// Plans the change of the ownership records of a name; `None` if it has none.
@@ -319,6 +335,7 @@ mod tests {
             beside: BTreeSet::new(),
             has_tls: true,
             owned: Vec::new(),
+            published: None,
             heir_names: BTreeMap::new(),
         };
         Facts {
@@ -341,6 +358,7 @@ mod tests {
             probe: None,
             probes: BTreeMap::new(),
             trusted: Vec::new(),
+            seen: None,
             short_soak: false,
         }
     }

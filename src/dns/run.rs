@@ -158,7 +158,7 @@ impl CutoverSession {
                 .hint("give its file: `--tsig-key-file FILE`"));
         }
         // Boxed: the requests of an SDK are large.
-        Box::pin(provider::open(work, self.key.clone())).await
+        Box::pin(provider::open(work, self.key.clone(), &self.session.api)).await
     }
 
     async fn forward(
@@ -268,7 +268,7 @@ impl From<Refusal> for Failure {
 }
 
 /// What name servers return for a name now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Seen {
     /// The records at the server that accepts updates, or the error.
     pub server: String,
@@ -277,6 +277,12 @@ pub struct Seen {
     /// How the records at the server differ from the expected ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<String>,
+    /// The share of requests that the mirror gets now, in percent, if its metrics show it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
+    /// Why the share is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share_error: Option<String>,
 }
 
 /// Queries every name of a cutover, in the order of the plan.
@@ -285,20 +291,21 @@ pub async fn look(work: &Cutover, situation: &Situation) -> Vec<Seen> {
     let provider = provider.as_deref().map_err(|failure| failure.error.to_string());
     let mut asked = Vec::with_capacity(work.names.len());
     for (name, standing) in work.names.iter().zip(&situation.names) {
-        asked.push(seen(name, &standing.expected, provider.clone(), &resolver));
+        asked.push(seen((work, name), &standing.expected, provider.clone(), &resolver));
     }
     stream::iter(asked).buffered(AT_ONCE).collect().await
 }
 
 async fn seen(
-    name: &Name,
+    (work, name): (&Cutover, &Name),
     expected: &[RecordSet],
     provider: Result<&dyn Provider, String>,
     resolver: &Server,
 ) -> Seen {
     let kinds = name.kinds();
     let read = async { provider?.read(&name.name, &kinds).await.map_err(|fault| fault.to_string()) };
-    let (at_server, at_resolver) = tokio::join!(read, resolver.sets(&name.name, &kinds, true));
+    let share = async { Some(work.seen.as_ref()?.of(&name.name).await) };
+    let (at_server, at_resolver, share) = tokio::join!(read, resolver.sets(&name.name, &kinds, true), share);
     let difference = match &at_server {
         Ok(sets) if are_same(sets, expected) => None,
         Ok(_) => Some(format!("expected {}", described(expected))),
@@ -306,5 +313,10 @@ async fn seen(
     };
     let server = at_server.map_or_else(|error| error, |sets| described(&sets));
     let resolver = at_resolver.map_or_else(|error| error.to_string(), |sets| described(&sets));
-    Seen { server, resolver, difference }
+    let (share, share_error) = match share {
+        None => (None, None),
+        Some(Ok(share)) => (Some(share), None),
+        Some(Err(error)) => (None, Some(error)),
+    };
+    Seen { server, resolver, difference, share, share_error }
 }

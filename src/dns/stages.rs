@@ -51,13 +51,15 @@ pub(super) fn changes_names(stage: &Stage) -> bool {
 
 /// Returns whether a stage only runs in a rollback.
 pub(super) fn is_of_rollback(stage: &Stage) -> bool {
-    stage.name == RETURN
+    matches!(stage.name.as_str(), RETURN | REPUBLISH)
 }
 
 /// The names of stages.
 const OWN: &str = "own";
 const OWNERS: &str = "owners";
 const TTL: &str = "ttl";
+const PUBLISH: &str = "publish";
+const REPUBLISH: &str = "republish";
 const CACHES: &str = "caches";
 const RETURN: &str = "return";
 const CONFIRM: &str = "confirm";
@@ -72,14 +74,26 @@ impl Work for Cutover {
         let mut add = |name: &str, batch, title: String| {
             stages.push(Stage { index: stages.len(), name: name.to_string(), batch, title });
         };
+        let by_annotations = self.names.iter().any(|name| name.published.is_some());
         if self.has_change(Point::Held) {
-            add(OWN, None, "take the names over from ExternalDNS".to_string());
+            let title = if by_annotations {
+                "write the present TTLs as annotations"
+            } else {
+                "take the names over from ExternalDNS"
+            };
+            add(OWN, None, title.to_string());
             if self.owner_cache > 0 {
                 add(OWNERS, None, "wait until ExternalDNS has read the new owner".to_string());
             }
         }
         if self.has_change(Point::Lowered) {
+            if by_annotations {
+                add(REPUBLISH, None, "wait until ExternalDNS has restored the TTLs".to_string());
+            }
             add(TTL, None, format!("lower the TTLs to {} s", self.ttl));
+            if by_annotations {
+                add(PUBLISH, None, "wait until ExternalDNS has lowered the TTLs".to_string());
+            }
             add(CACHES, None, "wait until caches have dropped the old TTLs".to_string());
         }
         add(RETURN, None, "wait until clients have the old records again".to_string());
@@ -105,7 +119,13 @@ impl Work for Cutover {
         match stage.name.as_str() {
             OWN => self.changes(Point::Held),
             OWNERS => vec![Self::only_wait(Awaited::Owners, "ExternalDNS has read the new owner")],
+            REPUBLISH => {
+                let back_of = self.changes(Point::Lowered).into_iter().map(|step| step.id).collect();
+                let wait = Self::only_wait(Awaited::Republished, "the original TTLs are served");
+                vec![Step { back_of, ..wait }]
+            }
             TTL => self.changes(Point::Lowered),
+            PUBLISH => vec![Self::only_wait(Awaited::Published, "the lowered TTLs are served")],
             CACHES => vec![Self::only_wait(Awaited::Caches, "caches have dropped the old TTLs")],
             RETURN => self.waits_of_rollback(),
             SHARE => self.changes(Point::Stage(batch)),
@@ -118,7 +138,8 @@ impl Work for Cutover {
 
     /// A rollback does not wait at each stage: the old targets are known to work.
     fn way_back(&self) -> Vec<Stage> {
-        let is_skipped = |stage: &Stage| matches!(stage.name.as_str(), OWNERS | CACHES | CONFIRM | SOAK);
+        let is_skipped =
+            |stage: &Stage| matches!(stage.name.as_str(), OWNERS | PUBLISH | CACHES | CONFIRM | SOAK);
         self.stages().into_iter().rev().filter(|stage| !is_skipped(stage)).collect()
     }
 }

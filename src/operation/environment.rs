@@ -123,6 +123,12 @@ pub trait Environment<E: Effect>: Send + Sync {
     /// that depends on the steps that were done. A stop request can drop the wait at any instant.
     async fn wait(&self, wait: &Wait<E::Wait>, records: Records<'_>) -> Result<(), Fault>;
 
+    /// Returns what a wait found, for its record, after it has ended: small JSON. Nothing depends on it, so it cannot fail; it needs
+    /// a deadline of its own.
+    async fn found(&self, _wait: &Wait<E::Wait>, _records: Records<'_>) -> Value {
+        Value::Null
+    }
+
     /// Returns whether a manual step is done. In a rollback, returns whether it is undone. Can wait for the answer.
     async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault>;
 }

@@ -103,8 +103,10 @@ fn share(work: &Cutover, name: &Name, at: Option<Point>) -> Share {
 }
 
 fn shares(recorded: &Recorded<Cutover>) -> Markup {
+    let seen = seen(recorded);
     let content = html! {
-        (draw(&history(recorded)))
+        (draw(&history(recorded), &seen))
+        @if !seen.is_empty() { p.faint { "A point is the share of requests that the mirror's metrics showed at the end of a stage." } }
         p.faint {
             "The mirror's share of the answers for a name, as the mean over all names. Clients follow within the \
              TTL."
@@ -113,8 +115,15 @@ fn shares(recorded: &Recorded<Cutover>) -> Markup {
     section("shares", "Share of the mirror", &content)
 }
 
-/// Draws the share over time, from left to right.
-fn draw(history: &[(i64, f64)]) -> Markup {
+/// The share of requests that the mirror's metrics showed at the end of each stage: the time, and percent.
+fn seen(recorded: &Recorded<Cutover>) -> Vec<(i64, f64)> {
+    let (work, journal) = (&recorded.plan.work, &recorded.journal);
+    let at = |share: usize| Some((work.soaked_at(share, journal)?, work.seen_at(share, journal)?.mean));
+    (0..work.shares.len()).filter_map(at).collect()
+}
+
+/// Draws the share over time, from left to right. `seen`: the shares that metrics showed.
+fn draw(history: &[(i64, f64)], seen: &[(i64, f64)]) -> Markup {
     let (Some((first, _)), Some((last, _))) = (history.first(), history.last()) else { return html! {} };
     let length = float(last.saturating_sub(*first).max(1));
     let x = |time: i64| LEFT + (WIDTH - LEFT - RIGHT) * float(time.saturating_sub(*first)) / length;
@@ -130,6 +139,9 @@ fn draw(history: &[(i64, f64)]) -> Markup {
                 text.label x=(px(LEFT - 8.0)) y=(px(y(share) + 4.0)) { (share) " %" }
             }
             path.share d={ (path) " H " (px(WIDTH - RIGHT)) } {}
+            @for (time, share) in seen {
+                circle.seen cx=(px(x(*time))) cy=(px(y(*share))) r="5" { title { (format!("{share:.1} %")) } }
+            }
             @for time in [*first, *last] {
                 text.tick x=(px(x(time) - 20.0)) y=(px(HEIGHT - 8.0)) { (clock(time).0) }
             }

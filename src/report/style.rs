@@ -69,7 +69,7 @@ svg{display:block}
 .timeline .label{text-anchor:end;fill:var(--text)}
 .timeline .number{text-anchor:middle;font-weight:600;fill:var(--text)}
 .timeline .tick{font-variant-numeric:tabular-nums}
-.timeline .axis{stroke:var(--line)}.timeline .share{fill:none;stroke:var(--info);stroke-width:2}
+.timeline .axis{stroke:var(--line)}.timeline .share{fill:none;stroke:var(--info);stroke-width:2}.timeline .seen{fill:var(--good)}
 .timeline .tier{font-weight:600}.band{fill:var(--panel)}rect.tier{fill:var(--info)}
 .write{fill:var(--write)}.wait{fill:var(--wait)}.flip{fill:var(--flip)}.retire{fill:var(--retire)}
 .back{fill:var(--back)}.others{fill:var(--outside)}

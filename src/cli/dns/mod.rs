@@ -199,7 +199,14 @@ fn summary(plan: &Plan<Cutover>) -> String {
             "{names} to ExternalDNS: netsurgeon becomes the owner during the cutover, {after}"
         ));
     }
-    if work.shares.iter().any(|share| *share < 100) && matches!(work.service, Service::Rfc2136 { .. }) {
+    let by_annotations = work.names.iter().filter(|name| name.published.is_some()).count();
+    if by_annotations > 0 {
+        let objects = counted(by_annotations, "object", "objects");
+        lines.push(format!(
+            "netsurgeon changes annotations of {objects}, and ExternalDNS changes the records"
+        ));
+    }
+    if work.shares.iter().any(|share| *share < 100) && !matches!(work.service, Service::Route53 { .. }) {
         lines.push(
             "a share is the share of addresses in the answer: it is exact only for clients that choose one at random".to_string(),
         );

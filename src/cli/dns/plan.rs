@@ -10,7 +10,7 @@ use crate::cli::api::{KubeArgs, MirrorKubeArgs};
 use crate::cli::file::{Readers, write_file};
 use crate::cli::zone::{Probes, ZoneArgs};
 use crate::cli::{Context, Outcome};
-use crate::dns::{PlanOptions, Probing, plan};
+use crate::dns::{PlanOptions, Probing, ShareQuery, plan};
 use crate::preflight::dns::{self, Dns};
 use crate::preflight::{self, CheckResult, Selection, Verdict};
 use crate::session::{Failure, Kind, counted};
@@ -74,6 +74,13 @@ pub struct PlanArgs {
     /// CA certificates that probes trust, in addition to those of the system
     #[arg(long, value_name = "FILE")]
     probe_ca: Option<PathBuf>,
+    /// The Prometheus that knows how many requests the mirror serves: `dns status` and the report then show the share that
+    /// it has
+    #[arg(long, value_name = "URL", requires = "share_query")]
+    share_prometheus: Option<String>,
+    /// An instant query that returns the mirror's share of the requests for `{name}`, from 0 to 100
+    #[arg(long, value_name = "PROMQL", requires = "share_prometheus")]
+    share_query: Option<String>,
     /// Plan although this check fails, or `short-soak`: although the stages are shorter than the TTL
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     force: Vec<String>,
@@ -116,6 +123,16 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
 }
 
 impl PlanArgs {
+    /// Returns how the mirror's metrics show its share, if the options say it.
+    fn seen(&self) -> Result<Option<ShareQuery>, Failure> {
+        let (Some(prometheus), Some(query)) = (&self.share_prometheus, &self.share_query) else {
+            return Ok(None);
+        };
+        let seen = ShareQuery { prometheus: prometheus.clone(), query: query.clone() };
+        seen.check().map_err(|reason| Failure::usage(format!("`--share-query`: {reason}")))?;
+        Ok(Some(seen))
+    }
+
     /// Validates the arguments that need no connection.
     fn options(&self, probes: Probes) -> Result<PlanOptions, Failure> {
         let is_known =
@@ -155,6 +172,7 @@ impl PlanArgs {
             probe,
             trusted,
             probes,
+            seen: self.seen()?,
             short_soak,
         })
     }

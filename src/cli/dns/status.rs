@@ -14,7 +14,8 @@ use crate::session::{ClusterSession, Failure, Settings, is_leased};
 
 /// Show the stage of a cutover, and what the name server and the resolver return now
 ///
-/// Reads the operation from the cluster, and queries each name. Needs no key, but credentials for Route 53 if the zone is
+/// Reads the operation from the cluster, and queries each name. Shows the share that the mirror's metrics show, if the plan
+/// has a query for it. Needs no key, but credentials for Route 53 if the zone is
 /// there. Changes nothing. Exit status 3 if a
 /// name does not have the records that the operation gave it.
 #[derive(Debug, Args)]
@@ -75,9 +76,11 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failur
         let rows = shown.names.iter().map(|ShownName { standing, observed }| {
             let tone = if observed.difference.is_none() { Tone::Good } else { Tone::Bad };
             let note = standing.skipped.as_ref().or(observed.difference.as_ref());
+            let note = note.or(observed.share_error.as_ref());
+            let seen = observed.share.map(|share| format!(", seen: {share:.0} %")).unwrap_or_default();
             [
                 standing.name.clone(),
-                standing.share(),
+                format!("{}{seen}", standing.share()),
                 output.paint(tone, &observed.server),
                 observed.resolver.clone(),
                 note.cloned().unwrap_or_default(),

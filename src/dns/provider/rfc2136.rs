@@ -10,10 +10,8 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::Provider;
-use crate::dns::Cutover;
-use crate::nameserver::{
-    Kind, NameserverError, PORT, RecordSet, Server, SetChange, Soa, canonical, described,
-};
+use crate::dns::{Change, Cutover};
+use crate::nameserver::{Kind, NameserverError, PORT, RecordSet, Server, Soa, canonical, described};
 use crate::operation::Fault;
 use crate::session::{Failure, first_few};
 
@@ -50,7 +48,7 @@ impl Rfc2136 {
 
     /// Fails if the servers serve different versions of the zone: a change would not reach all of them. Waits for a change that
     /// was made just before.
-    async fn refuse_behind(&self) -> Result<(), Failure> {
+    pub async fn refuse_behind(&self) -> Result<(), Failure> {
         let started = Instant::now();
         loop {
             let (mut serials, mut seen) = (BTreeSet::new(), Vec::new());
@@ -129,8 +127,8 @@ impl Provider for Rfc2136 {
         self.primary.sets(name, kinds, false).await.map_err(|error| fault(&error))
     }
 
-    async fn replace(&self, changes: &[SetChange]) -> Result<Value, Fault> {
-        self.primary.replace(&self.zone, changes).await.map_err(|error| fault(&error))?;
+    async fn replace(&self, change: &Change) -> Result<Value, Fault> {
+        self.primary.replace(&self.zone, &change.sets).await.map_err(|error| fault(&error))?;
         Ok(Value::Null)
     }
 

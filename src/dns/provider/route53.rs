@@ -11,7 +11,7 @@ use tokio::sync::{Mutex as Turn, oneshot};
 use tokio::time::Instant;
 
 use super::{Compared, Provider};
-use crate::dns::{Cutover, Name};
+use crate::dns::{Change, Cutover, Name};
 use crate::nameserver::{Kind, RecordSet, SetChange};
 use crate::operation::Fault;
 use crate::route53::{Listed, MOST_RECORDS, Route53, Route53Error};
@@ -224,9 +224,9 @@ impl Provider for Route53Zone {
         Ok(found)
     }
 
-    async fn replace(&self, changes: &[SetChange]) -> Result<Value, Fault> {
+    async fn replace(&self, change: &Change) -> Result<Value, Fault> {
         let (tell, mut told) = oneshot::channel();
-        lock(&self.waiting).push(Waiting { changes: changes.to_vec(), tell });
+        lock(&self.waiting).push(Waiting { changes: change.sets.clone(), tell });
         loop {
             let mut known = self.known.lock().await;
             match told.try_recv() {

@@ -71,7 +71,10 @@ impl<E: Effect> StepRunner<'_, E> {
             Action::Do(effect) => self.effect(step, effect, false).await?,
             Action::Wait(wait) => {
                 self.wait(step, wait, false).await?;
-                self.note(step, State::Done, Noted::default()).await?;
+                let records = |step: &StepId| lock(&self.journal).find(step).cloned();
+                let made = self.environment.found(wait, &records).await;
+                let noted = Noted { made: (!made.is_null()).then_some(made), ..Noted::default() };
+                self.note(step, State::Done, noted).await?;
             }
             Action::Manual(manual) => self.manual(step, manual, false).await?,
             Action::PointOfNoReturn => self.note(step, State::Done, Noted::default()).await?,

@@ -32,6 +32,19 @@ const CHANGES: Asked<'static> = Asked {
     need: NEED,
 };
 
+/// Permissions to change the annotations from which ExternalDNS publishes names.
+const ANNOTATES: Asked<'static> = Asked {
+    reads: &[],
+    changes: &[
+        (&["get", "patch"], ("networking.k8s.io", "ingresses")),
+        (&["get", "patch"], ("", "services")),
+    ],
+    need: Need {
+        remedy: "bind the ClusterRole `netsurgeon-dns-annotations` of deploy/rbac.yaml to the user who runs `dns cutover`",
+        ..NEED
+    },
+};
+
 /// Namespace of the record.
 const NAMESPACE: &str = "kube-system";
 
@@ -54,5 +67,9 @@ async fn read(dns: &Dns) -> Read<Judged> {
             return Ok(Judged { observed, ..of_mirror });
         }
     }
-    dns.read.rights_in(&CHANGES, Some(NAMESPACE)).await
+    let recording = dns.read.rights_in(&CHANGES, Some(NAMESPACE)).await?;
+    if recording.verdict != Verdict::Pass || !dns.zone.is_published() {
+        return Ok(recording);
+    }
+    dns.read.rights(&ANNOTATES).await
 }

@@ -16,12 +16,12 @@ async fn read(dns: &Dns) -> Read<Judged> {
         Some(mirror) => controllers(mirror).await?,
         None => Vec::new(),
     };
-    Ok(judge(dns.controllers().await?, &of_mirror))
+    Ok(judge(dns.controllers().await?, &of_mirror, dns.zone.is_published()))
 }
 
 /// Checks the running ExternalDNS instances of the cluster and of its mirror. Each reverts changes of the records that it
-/// manages.
-fn judge(own: &[Controller], mirror: &[Controller]) -> Judged {
+/// manages. `is_published`: ExternalDNS itself makes the changes.
+fn judge(own: &[Controller], mirror: &[Controller], is_published: bool) -> Judged {
     let runs = |list: &[Controller]| list.iter().filter(|one| one.runs).cloned().collect::<Vec<_>>();
     let (own, mirror) = (runs(own), runs(mirror));
     let told = |one: &Controller| {
@@ -44,7 +44,7 @@ fn judge(own: &[Controller], mirror: &[Controller]) -> Judged {
     let keeping: Vec<&Controller> = own.iter().filter(|one| one.policy != "create-only").collect();
     let without: Vec<String> =
         keeping.iter().filter(|one| one.registry != "txt").map(|one| told(one)).collect();
-    if !without.is_empty() {
+    if !without.is_empty() && !is_published {
         return Judged::warn(
             format!(
                 "manages records by the objects of this cluster, without readable TXT records: {}",
@@ -56,6 +56,7 @@ fn judge(own: &[Controller], mirror: &[Controller]) -> Judged {
     }
     match (own.as_slice(), keeping.is_empty()) {
         ([], _) => Judged::pass("no ExternalDNS runs in this cluster"),
+        (some, _) if is_published => Judged::pass(some.iter().map(told).collect::<Vec<_>>().join(", ")),
         (some, true) => Judged::pass(some.iter().map(told).collect::<Vec<_>>().join(", ")),
         (some, false) => Judged::pass(format!(
             "`dns cutover` first makes netsurgeon the owner of the names: {}",
@@ -74,13 +75,13 @@ mod tests {
     fn same_owner_on_both_clusters_fails() {
         let (blue, green) = (controller("blue", &["--policy=create-only"]), controller("green", &[]));
         let (blue, green) = ([blue], [green]);
-        assert_eq!(judge(&blue, &green).verdict, Verdict::Pass);
-        assert_eq!(judge(&green, &[]).verdict, Verdict::Pass, "it changes only records of its owner");
+        assert_eq!(judge(&blue, &green, false).verdict, Verdict::Pass);
+        assert_eq!(judge(&green, &[], false).verdict, Verdict::Pass, "it changes only records of its owner");
         let noop = [controller("blue", &["--policy=upsert-only", "--registry=noop"])];
-        assert_eq!(judge(&noop, &[]).verdict, Verdict::Warn, "it records no owner");
+        assert_eq!(judge(&noop, &[], false).verdict, Verdict::Warn, "it records no owner");
         let untold = [controller("$(CLUSTER)", &["--policy=create-only"])];
-        assert_eq!(judge(&untold, &untold).verdict, Verdict::Pass, "their owners may differ");
-        assert_eq!(judge(&blue, &blue).verdict, Verdict::Fail);
-        assert_eq!(judge(&[], &blue).verdict, Verdict::Pass);
+        assert_eq!(judge(&untold, &untold, false).verdict, Verdict::Pass, "their owners may differ");
+        assert_eq!(judge(&blue, &blue, false).verdict, Verdict::Fail);
+        assert_eq!(judge(&[], &blue, false).verdict, Verdict::Pass);
     }
 }

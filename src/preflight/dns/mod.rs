@@ -19,11 +19,12 @@ use std::path::Path;
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::OnceCell;
 
-use crate::dns::{Facts, Found, addresses};
+use crate::dns::{Facts, Found, Published, addresses};
 use crate::kube_api::Cluster;
 use crate::nameserver::{AT_ONCE, Key, Kind, RecordSet, canonical, is_name};
 use crate::preflight::facts::exposed::{Exposed, covers, exposed, is_in};
 use crate::preflight::facts::external_dns::{Controller, annotations, ownership_names};
+use crate::preflight::facts::published::published;
 pub use crate::preflight::reading::Provider;
 use crate::preflight::reading::{Reading, Zone, unread};
 use crate::preflight::{Check, Judged, Read, shared};
@@ -98,6 +99,7 @@ pub struct Dns {
     entries: OnceCell<Read<Vec<Entry>>>,
     controllers: OnceCell<Read<Vec<Controller>>>,
     owned: OnceCell<Read<BTreeMap<String, Vec<RecordSet>>>>,
+    here: OnceCell<Read<Vec<Exposed>>>,
     exposed: OnceCell<Read<Vec<Exposed>>>,
 }
 
@@ -144,6 +146,7 @@ impl Dns {
             entries: OnceCell::new(),
             controllers: OnceCell::new(),
             owned: OnceCell::new(),
+            here: OnceCell::new(),
             exposed: OnceCell::new(),
         }
     }
@@ -167,9 +170,9 @@ impl Dns {
                 names.insert(canonical(name), (vec!["--name".to_string()], false));
             }
             let is_chosen = |name: &str| self.names.is_empty() && is_in(&self.zone.name, name);
-            for one in exposed_by(&self.read, self.controllers().await?).await? {
+            for one in self.here().await? {
                 if is_chosen(&one.name) {
-                    names.entry(one.name.clone()).or_default().0.push(one.by);
+                    names.entry(one.name.clone()).or_default().0.push(one.by.clone());
                 }
                 if let Some((_, has_tls)) = names.get_mut(&one.name) {
                     *has_tls |= one.has_tls;
@@ -222,7 +225,11 @@ impl Dns {
         // With several, it is unknown which one will manage a name.
         let heir = heirs.next().filter(|_| heirs.next().is_none());
         let caches = self.controllers().await?.iter().filter(|one| one.runs).map(|one| one.cache);
-        let owned = self.owned().await?;
+        // ExternalDNS remains the owner of what it publishes.
+        let by_annotations = self.zone.is_published();
+        let nothing = BTreeMap::new();
+        let owned = if by_annotations { &nothing } else { self.owned().await? };
+        let heir = heir.filter(|_| !by_annotations);
         for set in owned.values().flatten() {
             if let Some(why) = self.zone.routing(&set.name).await? {
                 let observed = format!("the TXT record of ExternalDNS `{}` {why}", set.name);
@@ -242,6 +249,11 @@ impl Dns {
                 address_kinds: self.address_kinds(&serving).await?,
                 beside: self.beside(&entry.name).await?,
                 owned: owned.get(&entry.name).cloned().unwrap_or_default(),
+                published: if by_annotations {
+                    Some(self.published(entry).await?.map_err(|why| Judged::fail(why, ""))?)
+                } else {
+                    None
+                },
                 heir_names: heir.map(|heir| heir_names(&entry.name, heir)).unwrap_or_default(),
             });
         }
@@ -288,6 +300,18 @@ impl Dns {
                 "select it (`--mirror-kubeconfig`, `--mirror-context`), or skip the checks that need it: `--skip targets,served-certificates`",
             )
         })
+    }
+
+    /// Returns the external names of the cluster.
+    async fn here(&self) -> Read<&Vec<Exposed>> {
+        let read = async || exposed_by(&self.read, self.controllers().await?).await;
+        self.here.get_or_init(read).await.as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns the object from which ExternalDNS publishes a name, or why netsurgeon cannot change its annotations.
+    async fn published(&self, entry: &Entry) -> Read<Result<Published, String>> {
+        let owned = self.owned().await?.get(&entry.name).cloned().unwrap_or_default();
+        Ok(published(&entry.name, &entry.sets, &owned, self.here().await?, self.controllers().await?))
     }
 
     async fn on_the_mirror(&self) -> Read<&Vec<Exposed>> {

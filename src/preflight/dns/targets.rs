@@ -54,6 +54,7 @@ mod tests {
             by: "Ingress `shop/web`".into(),
             has_tls: true,
             at: at.iter().map(ToString::to_string).collect(),
+            source: None,
         };
         assert_eq!(judge(&[www()], &[exposed("*.example.com", &["192.0.2.9"])]).verdict, Verdict::Pass);
         assert_eq!(judge(&[www()], &[]).observed, "nothing on the mirror serves `www.example.com`");

@@ -33,7 +33,13 @@ async fn read(dns: &Dns) -> Read<Judged> {
     let judged = judge(&dns.zone.name, &ours, &theirs, &differing);
     Ok(match hosted {
         Some(hosted) => with_twins(judged, hosted),
-        None if matches!(dns.zone.provider, Provider::Rfc2136 { server: None, .. }) => by_itself(judged),
+        None if matches!(
+            dns.zone.provider,
+            Provider::Rfc2136 { server: None, .. } | Provider::ExternalDns { server: None }
+        ) =>
+        {
+            by_itself(judged)
+        }
         None => judged,
     })
 }

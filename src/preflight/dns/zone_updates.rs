@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, stream};
 use super::{AT_ONCE, Dns};
 use crate::nameserver::NameserverError;
 use crate::preflight::reading::Hosted;
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, first_few};
 
 /// The check.
 pub const CHECK: Check<Dns> = Check {
@@ -19,6 +19,9 @@ pub const CHECK: Check<Dns> = Check {
 async fn read(dns: &Dns) -> Read<Judged> {
     if let Some(hosted) = dns.zone.hosted().await? {
         return by_route53(dns, hosted).await;
+    }
+    if dns.zone.is_published() {
+        return by_annotations(dns).await;
     }
     let outcome = may_update(dns).await?;
     let servers = match &outcome {
@@ -39,6 +42,24 @@ async fn by_route53(dns: &Dns, Hosted { api, zone, .. }: &Hosted) -> Read<Judged
         Ok(()) => Judged::pass("the credentials are allowed to change every name"),
         Err(error) => Judged::fail(error.to_string(), error.hint()),
     })
+}
+
+/// Checks that the ExternalDNS of this cluster publishes every name from one object, whose annotations netsurgeon can change.
+async fn by_annotations(dns: &Dns) -> Read<Judged> {
+    let mut reasons = Vec::new();
+    for entry in dns.entries().await? {
+        if let Err(reason) = dns.published(entry).await? {
+            reasons.push(format!("`{}`: {reason}", entry.name));
+        }
+    }
+    let count = dns.entries().await?.len();
+    if reasons.is_empty() {
+        return Ok(Judged::pass(format!("ExternalDNS publishes all {count}, each from one object")));
+    }
+    Ok(Judged::fail(
+        format!("no change by annotations: {}", first_few(&reasons)),
+        "leave these names out (`--name`), or change the zone itself: `--provider rfc2136`, `--provider route53`",
+    ))
 }
 
 /// Tests an update of every name to change. Returns whether the server checks the permission for single names.

@@ -8,6 +8,7 @@ use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
+use crate::dns::Object;
 use crate::kube_api::accessors;
 use crate::nameserver::canonical;
 use crate::preflight::{list, subject, text};
@@ -23,6 +24,30 @@ pub struct Exposed {
     pub has_tls: bool,
     /// Addresses of the object, or the names of its load balancers.
     pub at: BTreeSet<String>,
+    /// The object, if it is an Ingress or a Service.
+    pub source: Option<Source>,
+}
+
+/// An object from which ExternalDNS can publish names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The object.
+    pub object: Object,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl Source {
+    fn of(kind: &str, object: &impl Metadata<Ty = ObjectMeta>) -> Self {
+        let metadata = object.metadata();
+        let text = |part: &Option<String>| part.clone().unwrap_or_default();
+        let object = Object {
+            kind: kind.to_string(),
+            namespace: text(&metadata.namespace),
+            name: text(&metadata.name),
+        };
+        Self { object, annotations: metadata.annotations.clone().unwrap_or_default() }
+    }
 }
 
 /// Returns the external names of the objects. A route has the addresses of its Gateways. `annotations`: keys of annotations that
@@ -48,6 +73,7 @@ pub fn exposed(
             by: by.clone(),
             has_tls: false,
             at: at.clone(),
+            source: Some(Source::of("Service", service)),
         }));
     }
     let gateways: BTreeMap<String, &Value> = gateways.iter().map(|one| (subject(one), one)).collect();
@@ -72,7 +98,8 @@ fn of_ingress(ingress: &Ingress, annotations: &BTreeSet<String>) -> Vec<Exposed>
     let by = format!("Ingress {}", accessors::subject(ingress));
     let exposed = |name: String| {
         let has_tls = with_tls.iter().any(|host| covers(host, &name));
-        Exposed { name, by: by.clone(), has_tls, at: at.clone() }
+        let source = Some(Source::of("Ingress", ingress));
+        Exposed { name, by: by.clone(), has_tls, at: at.clone(), source }
     };
     names.into_iter().map(exposed).collect()
 }
@@ -101,7 +128,7 @@ fn of_route(route: &Value, gateways: &BTreeMap<String, &Value>) -> Vec<Exposed> 
         names = listened;
     }
     let names = names.into_iter().filter(|name| !name.is_empty());
-    names.map(|name| Exposed { name, by: by.clone(), has_tls, at: at.clone() }).collect()
+    names.map(|name| Exposed { name, by: by.clone(), has_tls, at: at.clone(), source: None }).collect()
 }
 
 fn annotated(

@@ -107,6 +107,11 @@ fn flag(container: &Container, name: &str) -> Option<String> {
     Some(found.value.clone().unwrap_or_default())
 }
 
+/// Returns the prefixes of the annotations that a controller may read: its own, or the default ones of every version.
+pub fn prefixes(controller: &Controller) -> Vec<&str> {
+    controller.annotations.as_deref().map_or_else(|| PREFIXES.to_vec(), |own| vec![own])
+}
+
 /// Returns the annotations from which ExternalDNS reads host names: the default annotations, and the annotations that these
 /// controllers use.
 pub fn annotations(controllers: &[Controller]) -> BTreeSet<String> {

@@ -29,6 +29,11 @@ pub enum Provider {
     },
     /// Amazon Route 53, with the id of the hosted zone, if it is given.
     Route53(Option<String>),
+    /// The ExternalDNS of the cluster. `server`: a name server of the zone, with or without a port.
+    ExternalDns {
+        /// A name server of the zone, with or without a port; `None` for the primary that the resolver finds.
+        server: Option<String>,
+    },
 }
 
 /// A zone, and where it is read from. Each part is read once.
@@ -115,8 +120,13 @@ impl Zone {
     pub fn key(&self) -> Option<&(Key, PathBuf)> {
         match &self.provider {
             Provider::Rfc2136 { key, .. } => key.as_ref(),
-            Provider::Route53(_) => None,
+            Provider::Route53(_) | Provider::ExternalDns { .. } => None,
         }
+    }
+
+    /// Returns whether ExternalDNS changes the records, by the annotations of objects.
+    pub fn is_published(&self) -> bool {
+        matches!(self.provider, Provider::ExternalDns { .. })
     }
 
     /// Returns the service that holds the zone, for a plan.
@@ -128,14 +138,23 @@ impl Zone {
             name: key.name(),
             file: std::path::absolute(file).unwrap_or_else(|_| file.clone()),
         });
-        Ok(Service::Rfc2136 { server: self.primary().await?.at(), key })
+        let server = self.primary().await?.at();
+        Ok(if self.is_published() {
+            Service::ExternalDns { server }
+        } else {
+            Service::Rfc2136 { server, key }
+        })
     }
 
     /// Returns the server that accepts updates: the given server, or the primary that the resolver finds for the zone.
     pub async fn primary(&self) -> Read<&Server> {
         let find = async || {
             let key = self.key().map(|(key, _)| key.clone());
-            let (host, port) = if let Provider::Rfc2136 { server: Some(named), .. } = &self.provider {
+            let given = match &self.provider {
+                Provider::Rfc2136 { server, .. } | Provider::ExternalDns { server } => server.as_ref(),
+                Provider::Route53(_) => None,
+            };
+            let (host, port) = if let Some(named) = given {
                 if let Some(at) = address(named) {
                     return Ok(Server::new(at, key));
                 }

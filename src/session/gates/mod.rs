@@ -16,6 +16,7 @@ use time::OffsetDateTime;
 use tokio::time::sleep;
 
 use self::command::Program;
+pub use self::prometheus::prometheus_number;
 use self::prometheus::{Limits, Query};
 use super::failure::Failure;
 use super::said::Said;

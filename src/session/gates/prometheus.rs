@@ -48,9 +48,7 @@ impl Query {
     /// Returns the URL of a query to the Prometheus server at this base URL. The base URL can have a path.
     pub fn url(base: &str, query: &str) -> Result<String, String> {
         if base.contains(['?', '#']) {
-            return Err(
-                "`--gate-prometheus`: give the URL without a query, as in `http://prometheus:9090`".into()
-            );
+            return Err("give the URL of Prometheus without a query, as in `http://prometheus:9090`".into());
         }
         Ok(format!("{}/api/v1/query?query={}", base.trim_end_matches('/'), escaped(query)))
     }
@@ -61,9 +59,35 @@ impl Query {
     }
 }
 
+/// Runs an instant query that returns one number.
+pub async fn prometheus_number(base: &str, query: &str, limit: Duration) -> Result<f64, String> {
+    let probe = Probe::new(&Query::url(base, query)?).map_err(|error| error.to_string())?;
+    match samples(&probe.get(limit).await?)?.as_slice() {
+        [] => Err("the query returned no sample".to_string()),
+        [(_, number)] => Ok(*number),
+        all => Err(format!("the query returned {} samples, expected one", all.len())),
+    }
+}
+
 /// Checks an answer. The gate is open only if every sample is certainly within the limits. So it is closed if there is no sample,
 /// if a sample is not a number, or if the answer has a warning and may lack samples.
 fn judge(response: &Response, limits: Limits) -> Result<String, String> {
+    let samples = samples(response)?;
+    let mut extremes: Option<(f64, f64)> = None;
+    for (name, number) in &samples {
+        if !limits.allow(*number) {
+            return Err(format!("{name} is {number}, allowed: {limits}"));
+        }
+        let (least, greatest) = extremes.unwrap_or((*number, *number));
+        extremes = Some((least.min(*number), greatest.max(*number)));
+    }
+    let (least, greatest) = extremes.ok_or("the query returned no sample")?;
+    let found = if samples.len() < 2 { greatest.to_string() } else { format!("{least} to {greatest}") };
+    Ok(format!("{} of {found}, allowed: {limits}", counted(samples.len(), "sample", "samples")))
+}
+
+/// Returns the samples of an answer, each with its labels. Fails if the answer may be incomplete.
+fn samples(response: &Response) -> Result<Vec<(String, f64)>, String> {
     let code = response.code;
     let answer: Value = serde_json::from_slice(&response.body)
         .map_err(|_| format!("HTTP status {code}, and the response is not from Prometheus"))?;
@@ -90,20 +114,11 @@ fn judge(response: &Response, limits: Limits) -> Result<String, String> {
             ));
         }
     };
-    let mut extremes: Option<(f64, f64)> = None;
-    for (name, sample) in &samples {
-        let Some(number) = sample.and_then(Value::as_str).and_then(|text| text.parse::<f64>().ok()) else {
-            return Err(format!("{name} is not a number"));
-        };
-        if !limits.allow(number) {
-            return Err(format!("{name} is {number}, allowed: {limits}"));
-        }
-        let (least, greatest) = extremes.unwrap_or((number, number));
-        extremes = Some((least.min(number), greatest.max(number)));
-    }
-    let (least, greatest) = extremes.ok_or("the query returned no sample")?;
-    let found = if samples.len() < 2 { greatest.to_string() } else { format!("{least} to {greatest}") };
-    Ok(format!("{} of {found}, allowed: {limits}", counted(samples.len(), "sample", "samples")))
+    let number = |(name, sample): (String, Option<&Value>)| {
+        let number = sample.and_then(Value::as_str).and_then(|text| text.parse::<f64>().ok());
+        number.map(|number| (name.clone(), number)).ok_or_else(|| format!("{name} is not a number"))
+    };
+    samples.into_iter().map(number).collect()
 }
 
 /// Returns the labels of a series.

@@ -1,6 +1,7 @@
 //! `netsurgeon dns` on a zone that BIND serves, with a secondary and a resolver: two clusters, each with an HTTPS load balancer,
 //! and a client that visits a name through the resolver all the time.
 
+mod annotated;
 mod in_cluster;
 mod killed;
 mod owned;

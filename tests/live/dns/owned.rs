@@ -33,7 +33,7 @@ pub async fn deploy(cluster: &Cluster, owner: &str, more: &[&str]) -> Value {
 }
 
 /// The texts at a name of the zone.
-async fn texts(label: &str) -> Vec<String> {
+pub async fn texts(label: &str) -> Vec<String> {
     let answer = server().ask(&format!("{label}.{ZONE}"), Kind::Txt).await.expect("an answer");
     answer.of(Kind::Txt).into_iter().map(str::to_owned).collect()
 }
@@ -81,13 +81,13 @@ async fn ownership_moves_with_the_name_and_back() {
     assert_eq!(world.records().await, before, "every record is as before");
 }
 
-/// ExternalDNS runs on both clusters for the whole time, and neither reverts a change of netsurgeon.
-#[tokio::test]
-async fn external_dns_of_both_clusters_leaves_the_name_to_netsurgeon() {
-    let world = World::start(&["www"], &[]).await;
-    let start = |owner: &str, cluster: &Cluster| {
-        ExternalDns::start(owner, cluster.kubeconfig(), ZONE, super::PRIMARY, super::KEY)
-    };
+/// Starts the ExternalDNS of a cluster.
+fn start(owner: &str, cluster: &Cluster) -> ExternalDns {
+    ExternalDns::start(owner, cluster.kubeconfig(), ZONE, super::PRIMARY, super::KEY)
+}
+
+/// Serves the host `shop` on both clusters. The ExternalDNS of the old one, with the owner `blue`, publishes it.
+pub async fn publish(world: &World) -> ExternalDns {
     serve(&world.cluster, "shop", json!({"ip": OLD})).await;
     let blue = start("blue", &world.cluster);
     // On both servers: the resolver would cache for a minute that the name does not exist.
@@ -103,10 +103,18 @@ async fn external_dns_of_both_clusters_leaves_the_name_to_netsurgeon() {
         }
     })
     .await;
+    deploy(&world.cluster, "blue", &[]).await;
     serve(&world.mirror, "shop", json!({"ip": NEW})).await;
+    blue
+}
+
+/// ExternalDNS runs on both clusters for the whole time, and neither reverts a change of netsurgeon.
+#[tokio::test]
+async fn external_dns_of_both_clusters_leaves_the_name_to_netsurgeon() {
+    let world = World::start(&["www"], &[]).await;
+    let blue = publish(&world).await;
     let green = start("green", &world.mirror);
     let visitor = world.visitor("shop");
-    deploy(&world.cluster, "blue", &[]).await;
     deploy(&world.mirror, "green", &[]).await;
     let before = world.records().await;
     let stays = async |wanted: &[&str], owner: &str| {

@@ -1,0 +1,131 @@
+//! The ExternalDNS of the cluster: it writes the records of objects to any DNS service that it supports. netsurgeon changes the
+//! annotations of the objects, and waits until every name server of the zone returns what they say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use super::rfc2136::Rfc2136;
+use super::{Compared, Provider};
+use crate::dns::published::{Annotations, in_text, present};
+use crate::dns::{Change, Cutover, Object, Published};
+use crate::kube_api::{Cluster, ClusterError};
+use crate::nameserver::{Kind, RecordSet};
+use crate::operation::Fault;
+use crate::session::Failure;
+
+/// How long ExternalDNS may take to write a change. Its default interval is one minute (`--interval`).
+const DELAY: Duration = Duration::from_mins(4);
+
+/// A zone that ExternalDNS writes.
+pub(super) struct ByExternalDns {
+    servers: Rfc2136,
+    cluster: Cluster,
+    /// The objects of the names, and the record sets before the cutover.
+    published: BTreeMap<String, (Published, Vec<RecordSet>)>,
+}
+
+impl ByExternalDns {
+    /// Returns the zone of a cutover.
+    pub fn new(servers: Rfc2136, cluster: Cluster, work: &Cutover) -> Self {
+        let of = |name: &crate::dns::Name| {
+            Some((name.name.clone(), (name.published.clone()?, name.before.clone())))
+        };
+        Self { servers, cluster, published: work.names.iter().filter_map(of).collect() }
+    }
+
+    /// Reads an object; fails with [`Fault::Skip`] if it does not exist.
+    async fn get(&self, object: &Object) -> Result<Value, Fault> {
+        let found = self.cluster.get(&object.reference()).await.map_err(|error| fault(&error))?;
+        found.ok_or_else(|| Fault::Skip(format!("{object} does not exist any more")))
+    }
+}
+
+fn fault(error: &ClusterError) -> Fault {
+    let words = match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
+    };
+    match error {
+        ClusterError::Conflict { .. } => Fault::Retry { why: words, after: None },
+        error if error.is_of_one_object() => Fault::Skip(words),
+        error if error.is_transient() => Fault::InDoubt(words),
+        _ => Fault::Halt(words),
+    }
+}
+
+/// Compares present annotations with a change.
+fn compared(present: &Annotations, from: &Annotations, to: &Annotations) -> Compared {
+    match () {
+        () if present == to => Compared::After,
+        () if present == from => Compared::Before,
+        () => Compared::Neither(format!("another client changed its annotations: {}", in_text(present))),
+    }
+}
+
+#[async_trait]
+impl Provider for ByExternalDns {
+    /// Checks that the user is allowed to change the objects, and that all servers serve the same version of the zone.
+    async fn check(&self, _work: &Cutover) -> Result<(), Failure> {
+        let objects = self.published.values().map(|(published, _)| &published.object);
+        let places: BTreeSet<(&str, &str)> =
+            objects.map(|object| (object.kind.as_str(), object.namespace.as_str())).collect();
+        for (kind, namespace) in places {
+            let resource =
+                if kind == "Ingress" { ("networking.k8s.io", "ingresses") } else { ("", "services") };
+            if !self.cluster.may("patch", resource, Some(namespace)).await? {
+                let text = format!("the user is not allowed to patch {} in `{namespace}`", resource.1);
+                return Err(Failure::refused(text).hint(
+                    "bind the ClusterRole `netsurgeon-dns-annotations` of deploy/rbac.yaml to this user",
+                ));
+            }
+        }
+        self.servers.refuse_behind().await
+    }
+
+    async fn read(&self, name: &str, kinds: &[Kind]) -> Result<Vec<RecordSet>, Fault> {
+        self.servers.read(name, kinds).await
+    }
+
+    async fn compare(&self, change: &Change) -> Result<Compared, Fault> {
+        let Some(annotating) = &change.annotating else { return Ok(Compared::After) };
+        let object = self.get(&annotating.object).await?;
+        Ok(compared(&present(&annotating.from, &object), &annotating.from, &annotating.to))
+    }
+
+    /// Changes the annotations of the version of the object that was read just before.
+    async fn replace(&self, change: &Change) -> Result<Value, Fault> {
+        let Some(annotating) = &change.annotating else { return Ok(Value::Null) };
+        let object = self.get(&annotating.object).await?;
+        if let Compared::Neither(why) =
+            compared(&present(&annotating.from, &object), &annotating.from, &annotating.to)
+        {
+            return Err(Fault::Skip(why));
+        }
+        let version = object.pointer("/metadata/resourceVersion");
+        let patch = json!({"metadata": {"resourceVersion": version, "annotations": annotating.to}});
+        let patched = self.cluster.merge(&annotating.object.reference(), &patch).await;
+        patched.map(|_| Value::Null).map_err(|error| fault(&error))
+    }
+
+    /// ExternalDNS may not have written the record sets yet: the annotations show whether another client changed the name.
+    async fn is_unchanged(&self, name: &str, _kinds: &[Kind], sets: &[RecordSet]) -> Result<bool, Fault> {
+        let Some((published, old)) = self.published.get(name) else { return Ok(false) };
+        let expected = published.annotations(sets, old);
+        let object = match self.get(&published.object).await {
+            Err(Fault::Skip(_)) => return Ok(false),
+            object => object?,
+        };
+        Ok(present(&expected, &object) == expected)
+    }
+
+    fn delay(&self) -> Duration {
+        DELAY
+    }
+
+    async fn behind(&self, name: &str, kinds: &[Kind], sets: &[RecordSet]) -> Result<Option<String>, Fault> {
+        self.servers.behind(name, kinds, sets).await
+    }
+}

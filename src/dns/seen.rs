@@ -1,0 +1,65 @@
+//! The share of the requests for a name that reach the mirror, as its metrics show it.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use serde::{Deserialize, Serialize};
+
+use crate::nameserver::AT_ONCE;
+use crate::session::gates::prometheus_number;
+
+/// Time limit of a query.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// The place of the name in the query.
+const NAME: &str = "{name}";
+
+/// A query of Prometheus for the share of one name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareQuery {
+    /// URL of the Prometheus server.
+    pub prometheus: String,
+    /// The query. It returns one number, from 0 to 100. `{name}` stands for the name.
+    pub query: String,
+}
+
+/// The share that a stage has had at its end, for the record of the stage.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SeenShare {
+    /// The mean of the names that have requests, in percent.
+    pub mean: f64,
+    /// How many names have requests.
+    pub names: usize,
+}
+
+impl ShareQuery {
+    /// Fails with the reason if the query does not contain the name.
+    pub fn check(&self) -> Result<(), String> {
+        if self.query.contains(NAME) {
+            return Ok(());
+        }
+        Err(format!("the query needs `{NAME}`, where the name is inserted"))
+    }
+
+    /// Returns the share of the requests for a name that reach the mirror, in percent.
+    pub async fn of(&self, name: &str) -> Result<f64, String> {
+        let number = prometheus_number(&self.prometheus, &self.query.replace(NAME, name), LIMIT).await?;
+        match number {
+            number if number.is_nan() => Err("no requests".to_string()),
+            number if (0.0..=100.0).contains(&number) => Ok(number),
+            number => Err(format!("the query returned {number}, expected 0 to 100")),
+        }
+    }
+
+    /// Returns the mean share of some names; `None` if none of them has requests, or Prometheus does not answer.
+    pub(super) async fn mean(&self, names: &[&str]) -> Option<SeenShare> {
+        let mut asked = Vec::with_capacity(names.len());
+        for name in names {
+            asked.push(self.of(name));
+        }
+        let answers: Vec<Result<f64, String>> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+        let shares: Vec<f64> = answers.into_iter().filter_map(Result::ok).collect();
+        let names = u32::try_from(shares.len()).ok().filter(|count| *count > 0)?;
+        Some(SeenShare { mean: shares.iter().sum::<f64>() / f64::from(names), names: shares.len() })
+    }
+}
