@@ -16,6 +16,7 @@ use super::commands::{Run, netsurgeon};
 use super::edited::store_of;
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::process::wait_until;
+use super::rig::run::says;
 
 /// Not an address of the cluster itself, whose addresses are in 10.200.0.0/16.
 const OLD: [&str; 7] = ["audit", "--old", "10.96.0.0/16", "--old", "fd00:96::/112", "-o", "json"];
@@ -364,7 +365,7 @@ async fn planted_references_are_found_and_nothing_else() {
     let clean = netsurgeon(&cluster, &["audit", "--old", "10.201.0.0/16", "-o", "json"]);
     assert_eq!((clean.code, &clean.json()["findings"]), (3, &json!([])), "an unreadable object: incomplete");
     assert_eq!(clean.json()["unread"][0]["reason"], "encrypted");
-    assert!(clean.err.contains("1 value could not be read (encrypted)"), "{}", clean.err);
+    says(&clean.err, &["1 value", "(encrypted)"]);
 }
 
 /// A process with a resolv.conf of its own, as in a Pod's sandbox; it is killed with this.
@@ -446,9 +447,8 @@ async fn pods_older_than_a_journalled_move_are_found() {
     };
     let without = netsurgeon(&cluster, &audit);
     assert_eq!(without.json()["pods_looked_at"], false);
-    assert!(
-        of_pods(&without.json()).is_empty() && without.err.contains("their Services moved were not checked")
-    );
+    assert_eq!(of_pods(&without.json()), []);
+    says(&without.err, &["note: ", "Pods"]);
 
     let store = store_of(&cluster.etcd).await;
     let survey = Survey::read(&store, &Layout::default(), None).await.unwrap();

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::process::wait_until;
+use super::rig::run::says;
 
 fn command(cluster: &Cluster, arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
@@ -68,5 +69,5 @@ async fn wait_needs_every_api_server() {
     cluster.resume_api_server(1);
     let (code, _, said) = told(&waiting.wait_with_output().unwrap());
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("every API server is ready and has `10.200.0.0/16`"), "{said}");
+    says(&said, &["API server", "`10.200.0.0/16`"]);
 }

@@ -22,6 +22,17 @@ impl Run {
     }
 }
 
+/// Whether one line of a text has all these facts: names, addresses, commands and numbers, which a reworded message keeps.
+pub fn has_line(text: &str, facts: &[&str]) -> bool {
+    text.split('\n').any(|line| facts.iter().all(|fact| line.contains(fact)))
+}
+
+/// Asserts that one line of a text has all these facts.
+#[track_caller]
+pub fn says(text: &str, facts: &[&str]) {
+    assert!(has_line(text, facts), "no line has {facts:?}: {text}");
+}
+
 /// Runs the program to its end, and shows what it prints.
 pub fn run(words: &str, mut command: Command) -> Run {
     let output = command.output().expect("netsurgeon runs");

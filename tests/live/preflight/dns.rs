@@ -13,6 +13,7 @@ use crate::rig::cluster::{Cluster, ClusterOptions, Era};
 use crate::rig::named::{self, NameServer, key_file};
 use crate::rig::pki::Authority;
 use crate::rig::process::{Process, wait_until};
+use crate::rig::run::{has_line, says};
 use crate::rig::workspace::Workspace;
 use crate::serving::{command, run};
 
@@ -124,18 +125,18 @@ impl Stage {
     }
 
     /// Waits until a check has this verdict, for a reason.
-    async fn comes_out_with(&self, name: &str, words: &str, verdict: &str, reason: &str) {
+    async fn comes_out_with(&self, name: &str, words: &str, verdict: &str, reason: &[&str]) {
         wait_until("the check has the verdict", PATIENCE, async || {
             let (_, checks) = self.look(&format!("--only {name} {words}"));
             let found = checks.iter().find(|check| check["name"] == name).expect("the check is listed");
-            let says = found["observed"].as_str().unwrap_or_default().contains(reason);
+            let is_said = has_line(found["observed"].as_str().unwrap_or_default(), reason);
             let has_remedy = verdict == "pass" || !found["remedy"].as_str().unwrap_or_default().is_empty();
-            if found["verdict"] == verdict && says && has_remedy { Ok(()) } else { Err(found.to_string()) }
+            if found["verdict"] == verdict && is_said && has_remedy { Ok(()) } else { Err(found.to_string()) }
         })
         .await;
     }
 
-    async fn comes_out(&self, name: &str, verdict: &str, reason: &str) {
+    async fn comes_out(&self, name: &str, verdict: &str, reason: &[&str]) {
         self.comes_out_with(name, &self.words(), verdict, reason).await;
     }
 }
@@ -157,7 +158,7 @@ async fn dns_checks_pass_or_name_the_fault() {
     let (code, checks) = stage.look(&format!("--strict {}", stage.words()));
     let bad: Vec<&Value> = checks.iter().filter(|check| check["verdict"] != "pass").collect();
     assert!(code == 0 && bad.is_empty(), "{bad:?}");
-    stage.comes_out("zone-transfer", "pass", "17 records of 15 names").await;
+    stage.comes_out("zone-transfer", "pass", &["17 records", "15 names"]).await;
     assert_eq!(stage.mirror.etcd.keys("/registry/ingress/").await, before);
     let shown = run("", command(&stage.cluster, &format!("preflight dns {}", stage.words()))).expect(0);
     println!("{}{}", shown.out, shown.err);
@@ -200,7 +201,7 @@ fn external_dns(owner: &str, replicas: u8, policy: &str) -> Value {
 
 /// Both clusters serve two names, by an Ingress and by an annotated Service; only those of the mirror need addresses.
 async fn with_names(stage: &Stage) {
-    stage.comes_out("names", "fail", "no Ingress, Service or HTTPRoute of this cluster names a host").await;
+    stage.comes_out("names", "fail", &["Ingress", "Service", "HTTPRoute", "`example.test`"]).await;
     let balanced = json!({"status": {"loadBalancer": {"ingress": [{"ip": MIRROR}]}}});
     for cluster in [&stage.cluster, &stage.mirror] {
         let web = ingress("web", "www.example.test");
@@ -212,29 +213,31 @@ async fn with_names(stage: &Stage) {
         cluster.api.merge(service, &json!({"metadata": {"annotations": annotations}})).await;
         cluster.api.create(&ingress("elsewhere", "www.example.org")).await;
     }
-    stage.comes_out("targets", "fail", "no address on the mirror: ").await;
+    stage.comes_out("targets", "fail", &["`www.example.test` (", "`shop.example.test` ("]).await;
     for path in [object_path(&ingress("web", "")), "/api/v1/namespaces/default/services/shop".to_owned()] {
         stage.mirror.api.merge(&format!("{path}/status"), &balanced).await;
     }
-    stage.comes_out("targets", "pass", "an address for all 2").await;
-    stage.comes_out("external-dns", "pass", "no ExternalDNS runs").await;
-    stage.comes_out("owners", "fail", "`www.example.test` (owner `blue`)").await;
+    stage.comes_out("targets", "pass", &["2"]).await;
+    stage.comes_out("external-dns", "pass", &["ExternalDNS"]).await;
+    stage.comes_out("owners", "fail", &["`www.example.test` (owner `blue`)"]).await;
     stage.cluster.api.create(&external_dns("blue", 1, "create-only")).await;
-    stage.comes_out("owners", "pass", "owned by this cluster's ExternalDNS: 1, without an owner: 1").await;
+    stage.comes_out("owners", "pass", &["ExternalDNS", "1"]).await;
 }
 
 /// The server at the mirror's address: first none, then one with a certificate for another name, then the right one.
 async fn with_a_certificate(stage: &Stage) -> Answering {
-    stage.comes_out("served-certificates", "fail", "`www.example.test` at 127.0.0.80: ").await;
+    stage.comes_out("served-certificates", "fail", &["`www.example.test` at 127.0.0.80: "]).await;
     let other = Answering::start("default-backend.local");
     stage
-        .comes_out("served-certificates", "fail", "the certificate covers only `default-backend.local`")
+        .comes_out(
+            "served-certificates",
+            "fail",
+            &["`www.example.test` at 127.0.0.80: ", "`default-backend.local`"],
+        )
         .await;
     drop(other);
     let right = Answering::start("www.example.test");
-    stage
-        .comes_out("served-certificates", "pass", "certificates presented by the mirror: 1, all valid")
-        .await;
+    stage.comes_out("served-certificates", "pass", &["certificates", ": 1,"]).await;
     right
 }
 
@@ -261,60 +264,46 @@ impl Answering {
 async fn with_other_keys(stage: &Stage) {
     let with = |more: &str| format!("--zone {ZONE} --resolver {RESOLVER} {more} {}", stage.to_mirror());
     let unsigned = with("");
-    stage.comes_out_with("zone-updates", &unsigned, "fail", "REFUSED").await;
-    stage.comes_out_with("zone-transfer", &unsigned, "warn", "REFUSED").await;
-    stage.comes_out_with("zone-share", &unsigned, "unknown", "REFUSED").await;
+    stage.comes_out_with("zone-updates", &unsigned, "fail", &["REFUSED"]).await;
+    stage.comes_out_with("zone-transfer", &unsigned, "warn", &["REFUSED"]).await;
+    stage.comes_out_with("zone-share", &unsigned, "unknown", &["REFUSED"]).await;
     let by = |number: usize| with(&format!("--tsig-key-file {}", stage.key(number)));
-    stage.comes_out_with("zone-updates", &by(2), "fail", "NOTAUTH BADKEY").await;
-    stage.comes_out_with("zone-updates", &by(1), "fail", "REFUSED to an update of ").await;
+    stage.comes_out_with("zone-updates", &by(2), "fail", &["NOTAUTH BADKEY"]).await;
+    stage.comes_out_with("zone-updates", &by(1), "fail", &["REFUSED", "update"]).await;
     let theirs = format!("{} --name theirs.{ZONE}", by(1));
-    stage
-        .comes_out_with("zone-updates", &theirs, "pass", "the key `other` is allowed to change every name")
-        .await;
-    stage.comes_out("zone-updates", "pass", "the key `mover` is allowed to change every name").await;
+    stage.comes_out_with("zone-updates", &theirs, "pass", &["`other`"]).await;
+    stage.comes_out("zone-updates", "pass", &["`mover`"]).await;
     // A key file with the same name and another secret than the server's.
     let forged = stage.cluster.write("forged.key", &key_file(("mover", "Zm9yZ2Vk")));
     let forged = with(&format!("--tsig-key-file {}", forged.display()));
-    stage.comes_out_with("zone-updates", &forged, "fail", "NOTAUTH BADSIG").await;
+    stage.comes_out_with("zone-updates", &forged, "fail", &["NOTAUTH BADSIG"]).await;
     let empty = stage.cluster.write("empty.key", "");
     let words = format!("preflight dns --zone {ZONE} --tsig-key-file {}", empty.display());
     let refused = run(&words, command(&stage.cluster, &words)).expect(1);
-    assert!(
-        refused.err.contains("this is not a TSIG key") && refused.err.contains("tsig-keygen"),
-        "{}",
-        refused.err
-    );
+    says(&refused.err, &["tsig-keygen"]);
 }
 
 async fn with_other_names(stage: &Stage) {
     let named = |names: &str| format!("{} --name {names}", stage.words());
-    stage.comes_out_with("names", &named("api.example.test"), "fail", "`api.example.test` (--name)").await;
-    stage
-        .comes_out_with("names", &named("a.wild.example.test"), "warn", "a wildcard: `a.wild.example.test`")
-        .await;
-    stage.comes_out_with("ttls", &named("slow.example.test"), "warn", "`slow.example.test` (3600 s)").await;
-    stage
-        .comes_out_with("targets", &named("slow.example.test"), "fail", "nothing on the mirror serves")
-        .await;
-    stage.comes_out_with("owners", &named("theirs.example.test"), "fail", "(owner `red`)").await;
-    stage.comes_out_with("names", &named("www.dev.example.test"), "fail", "is in `dev.example.test`").await;
+    let cases: [(&str, &str, &str, &[&str]); 7] = [
+        ("names", "api.example.test", "fail", &["`api.example.test` (--name)"]),
+        ("names", "a.wild.example.test", "warn", &["wildcard", "`a.wild.example.test`"]),
+        ("ttls", "slow.example.test", "warn", &["`slow.example.test` (3600 s)"]),
+        ("targets", "slow.example.test", "fail", &["serve", "`slow.example.test`"]),
+        ("owners", "theirs.example.test", "fail", &["(owner `red`)"]),
+        ("names", "www.dev.example.test", "fail", &["`www.dev.example.test`", "`dev.example.test`"]),
+        ("owners", "*.wild.example.test", "fail", &["`*.wild.example.test` (owner `red`)"]),
+    ];
+    for (check, name, verdict, reason) in cases {
+        stage.comes_out_with(check, &named(name), verdict, reason).await;
+    }
     let unsigned = format!("--zone {ZONE} --server {PRIMARY} --name a.wild.example.test");
-    stage.comes_out_with("names", &unsigned, "warn", "a wildcard: `a.wild.example.test`").await;
+    stage.comes_out_with("names", &unsigned, "warn", &["wildcard", "`a.wild.example.test`"]).await;
     let words = format!("preflight dns --zone {ZONE} --name www.example.org");
     let refused = run(&words, command(&stage.cluster, &words)).expect(2);
-    assert!(refused.err.contains("`www.example.org` is not in the zone"), "{}", refused.err);
-    stage
-        .comes_out_with(
-            "owners",
-            &named("*.wild.example.test"),
-            "fail",
-            "`*.wild.example.test` (owner `red`)",
-        )
-        .await;
+    says(&refused.err, &["`www.example.org`", &format!("`{ZONE}`")]);
     let many = "www.example.test,shop.example.test,slow.example.test,theirs.example.test";
-    stage
-        .comes_out_with("zone-share", &named(many), "warn", "4 of the zone's 12 names, more than 30 %")
-        .await;
+    stage.comes_out_with("zone-share", &named(many), "warn", &["4 of ", "12 names", "30 %"]).await;
     // Gateway API, if it is served.
     let group = "gateway.networking.k8s.io";
     for (kind, plural) in [("HTTPRoute", "httproutes"), ("Gateway", "gateways")] {
@@ -325,36 +314,29 @@ async fn with_other_names(stage: &Stage) {
         "spec": {"hostnames": ["api.example.test"]},
     });
     stage.cluster.api.create(&route).await;
-    stage.comes_out("names", "fail", "`api.example.test` (HTTPRoute `default/api`)").await;
+    stage.comes_out("names", "fail", &["`api.example.test` (HTTPRoute `default/api`)"]).await;
     stage.cluster.api.delete(&object_path(&route)).await;
     // An invalid name: API servers do not check annotations.
     let service = "/api/v1/namespaces/default/services/shop";
     let with =
         |names: &str| json!({"metadata": {"annotations": {"external-dns.kubernetes.io/hostname": names}}});
     stage.cluster.api.merge(service, &with("shop.example.test,a..example.test")).await;
-    stage.comes_out("names", "fail", "not in the zone: `a..example.test` (Service `default/shop`)").await;
-    stage.comes_out("ttls", "pass", "the longest is 60 s").await;
+    stage.comes_out("names", "fail", &["`a..example.test` (Service `default/shop`)"]).await;
+    stage.comes_out("ttls", "pass", &["60 s"]).await;
     stage.cluster.api.merge(service, &with("shop.example.test")).await;
-    stage.comes_out("names", "pass", "2 in the zone: 1 A, 1 CNAME").await;
+    stage.comes_out("names", "pass", &["2 ", "1 A, 1 CNAME"]).await;
 }
 
 async fn with_other_resolvers(stage: &Stage) {
     let with = |resolver: &str| {
         format!("--zone {ZONE} --server {PRIMARY} --resolver {resolver} {}", stage.to_mirror())
     };
-    stage.comes_out_with("twin-zones", &with(TWIN), "fail", "its primary is `inside.example.test`").await;
-    stage.comes_out_with("twin-zones", &with(RESOLVER), "pass", "with its primary `ns1.example.test`").await;
+    stage.comes_out_with("twin-zones", &with(TWIN), "fail", &["`inside.example.test`"]).await;
+    stage.comes_out_with("twin-zones", &with(RESOLVER), "pass", &["`ns1.example.test`"]).await;
     let itself = format!("--zone {ZONE} --resolver {RESOLVER}");
-    stage
-        .comes_out_with(
-            "twin-zones",
-            &itself,
-            "warn",
-            "but netsurgeon found the zone through the same resolver",
-        )
-        .await;
+    stage.comes_out_with("twin-zones", &itself, "warn", &["`ns1.example.test`", "resolver"]).await;
     let unreachable = with("127.0.0.99");
-    stage.comes_out_with("twin-zones", &unreachable, "unknown", "127.0.0.99:53 cannot be reached").await;
+    stage.comes_out_with("twin-zones", &unreachable, "unknown", &["127.0.0.99:53"]).await;
 }
 
 async fn with_external_dns(stage: &Stage) {
@@ -365,26 +347,32 @@ async fn with_external_dns(stage: &Stage) {
         .comes_out(
             "external-dns",
             "pass",
-            "`dns cutover` first makes netsurgeon the owner of the names: `kube-system/external-dns` (owner `blue`, policy `sync`",
+            &["`dns cutover`", "`kube-system/external-dns` (owner `blue`, policy `sync`"],
         )
         .await;
     stage.mirror.api.create(&external_dns("blue", 1, "upsert-only")).await;
-    stage.comes_out("external-dns", "fail", "have the same owner").await;
+    stage
+        .comes_out(
+            "external-dns",
+            "fail",
+            &["(owner `blue`, policy `sync`", "(owner `blue`, policy `upsert-only`"],
+        )
+        .await;
     stage.mirror.api.delete(&path).await;
     stage.cluster.api.merge(&path, &json!({"spec": {"replicas": 0}})).await;
-    stage.comes_out("external-dns", "pass", "no ExternalDNS runs").await;
+    stage.comes_out("external-dns", "pass", &["ExternalDNS"]).await;
     define(&stage.cluster.api, "argoproj.io", "v1alpha1", ("Application", "applications"), "Namespaced")
         .await;
-    stage.comes_out("gitops", "warn", "").await;
+    stage.comes_out("gitops", "warn", &["Argo CD"]).await;
 }
 
 async fn with_an_unready_mirror(stage: &Stage) {
     let alone = format!("--zone {ZONE} --resolver {RESOLVER}");
-    stage.comes_out_with("targets", &alone, "unknown", "no mirror given").await;
+    stage.comes_out_with("targets", &alone, "unknown", &["mirror"]).await;
     let itself = format!("{alone} --mirror-kubeconfig {}", stage.cluster.kubeconfig().display());
-    stage.comes_out_with("targets", &itself, "fail", "is this cluster itself").await;
+    stage.comes_out_with("targets", &itself, "fail", &["cluster"]).await;
     let gone = format!("{alone} --mirror-kubeconfig /nowhere/admin.conf");
-    stage.comes_out_with("targets", &gone, "fail", "the API of the mirror cannot be used").await;
+    stage.comes_out_with("targets", &gone, "fail", &["/nowhere/admin.conf"]).await;
 }
 
 /// The role of `deploy/rbac.yaml` is enough in both clusters; a user without it gets the missing permissions.
@@ -410,7 +398,7 @@ async fn with_few_rights(stage: &Stage) {
         command.env("KUBECONFIG", stage.cluster.kubeconfig_as(0, user, None));
         looked(words, command).1
     };
-    let reader = "this user can read, and cannot change anything: missing in `kube-system`: get configmaps";
+    let reader = ["`kube-system`: get configmaps"];
     wait_until("the role is in force", PATIENCE, async || {
         let checks = by(ROLE, &common);
         let forbidden = checks.iter().find(|check| {
@@ -420,7 +408,7 @@ async fn with_few_rights(stage: &Stage) {
         let rights = checks.iter().find(|check| check["name"] == "dns-rights").expect("the check is listed");
         match forbidden {
             None if rights["verdict"] == "warn"
-                && rights["observed"].as_str().unwrap().starts_with(reader) =>
+                && has_line(rights["observed"].as_str().unwrap(), &reader) =>
             {
                 Ok(())
             }
@@ -433,22 +421,16 @@ async fn with_few_rights(stage: &Stage) {
     let checks = by(ROLE, &format!("--only dns-rights {limited}"));
     let rights = checks.iter().find(|check| check["name"] == "dns-rights").expect("the check is listed");
     assert_eq!(rights["verdict"], "fail", "{rights}");
-    assert!(rights["observed"].as_str().unwrap().starts_with("on the mirror: missing: "), "{rights}");
+    assert!(has_line(rights["observed"].as_str().unwrap(), &["mirror"]), "{rights}");
 }
 
 async fn with_servers_that_are_gone(stage: &mut Stage) {
     stage.zone.secondary.stop();
-    stage
-        .comes_out(
-            "zone-servers",
-            "fail",
-            "`ns2.example.test`: the name server 127.0.0.54:53 cannot be reached",
-        )
-        .await;
+    stage.comes_out("zone-servers", "fail", &["`ns2.example.test`: ", "127.0.0.54:53"]).await;
     stage.zone.secondary.start_again().await;
-    stage.comes_out("zone-servers", "pass", "all 2 servers are authoritative, with the same serial").await;
+    stage.comes_out("zone-servers", "pass", &["2 servers", "serial"]).await;
     stage.zone.primary.stop();
-    stage.comes_out("zone-updates", "fail", "127.0.0.53:53 cannot be reached").await;
+    stage.comes_out("zone-updates", "fail", &["127.0.0.53:53"]).await;
     let by_resolver = format!("--zone {ZONE} --resolver {RESOLVER}");
-    stage.comes_out_with("zone-updates", &by_resolver, "unknown", "answered SERVFAIL").await;
+    stage.comes_out_with("zone-updates", &by_resolver, "unknown", &["SERVFAIL"]).await;
 }
