@@ -18,7 +18,7 @@ pub struct Asked<'a> {
 }
 
 /// What a user with only the read permissions can do.
-pub const READER: &str = "can read, and cannot change anything";
+pub const READER: &str = "can read, but cannot change anything";
 
 /// A permission, and whether the user has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct Granted {
 pub struct Need {
     /// Name of the operation, as in `a move`.
     pub operation: &'static str,
-    /// What a user with only the read permissions can do, as in `can read, and cannot change anything`.
+    /// What a user with only the read permissions can do, as in `can read, but cannot change anything`.
     pub reader: &'static str,
     /// Role that grants the read permissions.
     pub read_role: &'static str,
@@ -95,7 +95,7 @@ mod tests {
         let reader = of(&[("create services", false), ("delete services", false)]);
         assert_eq!(reader.verdict, Verdict::Warn);
         let seen =
-            "this user can read, and cannot change anything: missing: create services, delete services";
+            "this user can read, but cannot change anything: missing: create services, delete services";
         assert_eq!((reader.observed.as_str(), reader.remedy.as_str()), (seen, "bind the other role"));
         let half = of(&[("create services", true), ("delete services", false)]);
         assert_eq!((half.verdict, half.observed.as_str()), (Verdict::Fail, "missing: delete services"));

@@ -102,7 +102,7 @@ fn judge(to: Option<&str>, settings: &Settings, pods: &[Pod]) -> Judged {
     let tunnels =
         settings.tunnels.iter().filter(|(whose, port)| *whose != newcomer.whose && *port == newcomer.tunnel);
     let tunnels: Vec<String> =
-        tunnels.map(|(whose, port)| format!("{port}/UDP is used by the tunnel of {whose}")).collect();
+        tunnels.map(|(whose, port)| format!("the tunnel of {whose} uses {port}/UDP")).collect();
     let [own, optional] = newcomer.ports().map(|ports| newcomer.taken(&ports, pods));
     let who = newcomer.whose;
     if !tunnels.is_empty() || !own.is_empty() {
@@ -119,18 +119,15 @@ fn judge(to: Option<&str>, settings: &Settings, pods: &[Pod]) -> Judged {
     }
     if !optional.is_empty() {
         return Judged::warn(
-            format!(
-                "{who} needs ports that are in use, but only if configured to open them: {}",
-                first_few(&optional)
-            ),
-            "do not enable the features that use these ports in the new CNI (such as metrics), or configure other ports",
+            format!("ports of optional features of {who} are in use: {}", first_few(&optional)),
+            "do not enable these features of the new CNI (such as metrics), or configure other ports for them",
         );
     }
     if settings.running.is_empty() && !settings.has_newcomer {
         return Judged::warn(
-            "the present CNI is unknown, and so is its tunnel port",
+            "the present CNI and its tunnel port are unknown",
             format!(
-                "find out whether its tunnel uses {}/UDP; if so, give {who}'s tunnel another port ({})",
+                "find out whether the present CNI uses {}/UDP for its tunnel; if so, give {who}'s tunnel another port ({})",
                 newcomer.tunnel, newcomer.said_in
             ),
         );
@@ -161,7 +158,7 @@ impl Newcomer {
         let others = pods.iter().filter(|pod| is_alive(pod) && !self.has(pod));
         let found = others.flat_map(|pod| {
             let both: Vec<_> = ports(pod).intersection(wanted).copied().collect();
-            both.into_iter().map(|(port, protocol)| format!("{port}/{protocol} is used by {}", subject(pod)))
+            both.into_iter().map(|(port, protocol)| format!("{} uses {port}/{protocol}", subject(pod)))
         });
         found.collect::<BTreeSet<String>>().into_iter().collect()
     }
@@ -188,7 +185,7 @@ mod tests {
         }
         let taken = judge(Some("cilium"), &settings, &[pod("web", true, 4244, "TCP")]);
         assert_eq!(taken.verdict, Verdict::Fail);
-        assert_eq!(taken.observed, "Cilium needs ports that are in use: 4244/TCP is used by `shop/web`");
+        assert_eq!(taken.observed, "Cilium needs ports that are in use: `shop/web` uses 4244/TCP");
         assert_eq!(judge(Some("cilium"), &settings, &[pod("web", true, 4244, "UDP")]).verdict, Verdict::Pass);
         assert_eq!(
             judge(Some("cilium"), &settings, &[pod("cilium-agent", true, 4244, "TCP")]).verdict,
@@ -201,10 +198,7 @@ mod tests {
         let settings = Settings { running: ["Flannel"].into(), ..Settings::default() };
         let judged = judge(Some("cilium"), &settings, &[pod("envoy", true, 9901, "TCP")]);
         assert_eq!(judged.verdict, Verdict::Warn);
-        assert!(
-            judged.observed.ends_with("if configured to open them: 9901/TCP is used by `shop/envoy`"),
-            "{judged:?}"
-        );
+        assert!(judged.observed.ends_with("are in use: `shop/envoy` uses 9901/TCP"), "{judged:?}");
     }
 
     #[test]
@@ -217,7 +211,7 @@ mod tests {
         let shared = judge(Some("cilium"), &of("Flannel", 8472), &[]);
         assert_eq!(
             shared.observed,
-            "Cilium needs ports that are in use: 8472/UDP is used by the tunnel of Flannel"
+            "Cilium needs ports that are in use: the tunnel of Flannel uses 8472/UDP"
         );
         assert!(
             shared.remedy.contains("`tunnelPort` of its Helm chart, for example 8473"),

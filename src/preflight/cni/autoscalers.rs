@@ -33,9 +33,9 @@ fn judge(deployments: &[Deployment], has_karpenter: bool) -> Judged {
         return Judged::pass("no known autoscaler was found");
     }
     Judged::warn(
-        format!("nodes are added and removed by {}", found.join(", ")),
-        "pause it during the change: scale it to 0; for Karpenter, set `limits` of the NodePool to prevent \
-         new nodes, and `disruption.budgets` with `nodes: \"0\"` to prevent removals. Otherwise it removes \
-         drained nodes, and adds nodes with the old network",
+        format!("these autoscalers add and remove nodes: {}", found.join(", ")),
+        "pause the autoscaler during the change: scale it to 0; for Karpenter, set `limits` of the NodePool to \
+         prevent new nodes, and `disruption.budgets` with `nodes: \"0\"` to prevent removals. Otherwise the \
+         autoscaler removes drained nodes, and adds nodes with the old network",
     )
 }

@@ -33,7 +33,11 @@ fn judge(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
         };
         let its: Vec<(usize, _)> = budgets.iter().enumerate().filter(is_its).collect();
         if its.len() > 1 {
-            blocking.push(format!("Pod {} has {} budgets, and cannot be evicted", subject(pod), its.len()));
+            blocking.push(format!(
+                "Pod {} cannot be evicted, because it has {} budgets",
+                subject(pod),
+                its.len()
+            ));
         }
         for (index, _) in its {
             held.entry(index).or_default().push(pod);
@@ -45,7 +49,7 @@ fn judge(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
         blocking.extend(blocks(budget, &pods).map(|why| format!("{} ({why})", subject(budget))));
     }
     if blocking.is_empty() {
-        return Judged::pass(format!("all {count} with Pods allow an eviction"));
+        return Judged::pass(format!("all {count} budgets with Pods allow an eviction"));
     }
     Judged::fail(
         format!("a drain would never end: {}", first_few(&blocking)),
@@ -69,7 +73,7 @@ fn blocks(budget: &PodDisruptionBudget, pods: &[&Pod]) -> Option<String> {
     let lets_unready_go = policy == Some("AlwaysAllow") || healthy >= desired && desired > 0;
     let is_blocked = number(|status| status.disruptions_allowed) == 0
         && pods.iter().any(|pod| !lets_unready_go || is_ready(pod));
-    is_blocked.then(|| format!("{healthy} healthy, {desired} wanted"))
+    is_blocked.then(|| format!("{healthy} healthy, {desired} required"))
 }
 
 #[cfg(test)]
@@ -97,10 +101,13 @@ mod tests {
         };
         let judged = |budget: Value, pod: Pod| judge(&[typed(&budget)], &[pod]);
         let up = || of("Running", "True");
-        assert_eq!(judged(budget(1, 1, Value::Null), up()).observed, "all 1 with Pods allow an eviction");
+        assert_eq!(
+            judged(budget(1, 1, Value::Null), up()).observed,
+            "all 1 budgets with Pods allow an eviction"
+        );
         let blocked = judged(budget(0, 1, Value::Null), up());
         assert_eq!(blocked.verdict, Verdict::Fail);
-        assert!(blocked.observed.ends_with("`shop/web` (1 healthy, 1 wanted)"), "{blocked:?}");
+        assert!(blocked.observed.ends_with("`shop/web` (1 healthy, 1 required)"), "{blocked:?}");
         let down =
             |more: Value, desired: u8| judged(budget(0, desired, more), of("Running", "False")).verdict;
         assert_eq!(down(Value::Null, 2), Verdict::Fail);

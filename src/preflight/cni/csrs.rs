@@ -23,7 +23,7 @@ fn judge(requests: &[CertificateSigningRequest]) -> Judged {
     };
     let open: Vec<_> = requests.iter().filter(is_open).collect();
     if open.is_empty() {
-        return Judged::pass("none is pending");
+        return Judged::pass("no request is pending");
     }
     let words = open.iter().map(|request| format!("`{}` ({})", name(*request), request.spec.signer_name));
     let seen = format!("{} pending: {}", open.len(), first_few(&words.collect::<Vec<_>>()));

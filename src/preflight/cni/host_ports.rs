@@ -34,8 +34,8 @@ fn judge(pods: &[Pod]) -> Judged {
     }
     Judged::warn(
         format!("{} `hostPort`: {}", counted(found.len(), "Pod uses", "Pods use"), first_few(&found)),
-        "make sure that the new CNI maps them: with the plug-in `portmap` in its configuration (Calico's and Flannel's manifests have it), or \
-         with Cilium's kube-proxy replacement",
+        "make sure that the new CNI maps host ports: with the plug-in `portmap` in its configuration (the manifests of Calico and Flannel have \
+         it), or with Cilium's kube-proxy replacement",
     )
 }
 

@@ -39,7 +39,7 @@ fn judge(pods: &[Pod], volumes: &[PersistentVolume]) -> Judged {
     }
     if !pods.is_empty() {
         let with = counted(pods.len(), "Pod has", "Pods have");
-        seen.push(format!("{with} an `emptyDir`, which is lost: {}", first_few(&pods)));
+        seen.push(format!("{with} an `emptyDir`, whose data is lost: {}", first_few(&pods)));
         remedy.push("make sure that each `emptyDir` has only temporary data; a drain needs `--delete-emptydir-data` for these Pods");
     }
     if seen.is_empty() {

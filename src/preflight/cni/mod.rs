@@ -30,7 +30,7 @@ use crate::ip::ServiceCidr;
 pub const CHECKS: &[Check<Cni>] = &[
     shared::api::check(),
     shared::etcd_members::check("restarting a control-plane host also stops its etcd member"),
-    shared::api_servers::check("while one API server restarts with its host, the others must serve"),
+    shared::api_servers::check("while the host of one API server restarts, the other API servers must serve"),
     nodes::CHECK,
     csrs::CHECK,
     network::CHECK,

@@ -15,11 +15,11 @@ pub const CHECK: Check<Cni> = Check {
 /// Geneve, and encryption, increase this overhead.
 fn judge(settings: &Settings) -> Judged {
     if settings.mtus.is_empty() {
-        return Judged::pass("none is set by hand: the CNI detects it from the nodes' interfaces");
+        return Judged::pass("no MTU is set by hand: the CNI detects it from the nodes' interfaces");
     }
     let told: Vec<String> = settings.mtus.iter().map(|(at, mtu)| format!("{mtu} ({at})")).collect();
     Judged::warn(
-        format!("set by hand: {}", first_few(&told)),
+        format!("MTU set by hand: {}", first_few(&told)),
         "find out why (an underlying tunnel or VPN, jumbo frames), and configure the new CNI: the nodes' \
          MTU minus 50 for VXLAN and Geneve, 20 for IP-in-IP or 60 for WireGuard, and minus 20 more over \
          IPv6; larger packets are dropped, so that large responses hang",

@@ -48,7 +48,7 @@ fn judge(daemon_sets: &[DaemonSet]) -> Judged {
     if !short.is_empty() {
         return Judged::fail(
             short.join(", "),
-            "repair it first: existing faults look like faults of the change",
+            "repair the CNI first: existing faults look like faults of the change",
         );
     }
     match found.len() {
@@ -59,7 +59,7 @@ fn judge(daemon_sets: &[DaemonSet]) -> Judged {
         1 => Judged::pass(seen),
         _ => Judged::warn(
             seen,
-            "complete or clean up the earlier change of the CNI: `/etc/cni/net.d` on each node shows which one is in use",
+            "complete or clean up the earlier change of the CNI: `/etc/cni/net.d` on each node shows the CNI in use",
         ),
     }
 }

@@ -24,7 +24,7 @@ fn judge(zone: &str, entries: &[Entry]) -> Judged {
     let elsewhere: Vec<String> = entries.iter().filter_map(of).collect();
     if !elsewhere.is_empty() {
         return Judged::fail(
-            format!("in a zone below this one: {}", first_few(&elsewhere)),
+            format!("in a child zone: {}", first_few(&elsewhere)),
             "check each zone separately: `--zone`, `--name`",
         );
     }
@@ -39,14 +39,14 @@ fn judge(zone: &str, entries: &[Entry]) -> Judged {
     let routed: Vec<String> = entries.iter().filter_map(of).collect();
     if !routed.is_empty() {
         return Judged::fail(
-            format!("not one set for all clients: {}", first_few(&routed)),
+            format!("netsurgeon changes only names with simple routing: {}", first_few(&routed)),
             "change these names in Route 53 to simple routing first, or leave them out: `--name`",
         );
     }
     let wild = told(&|entry| entry.is_wild && !entry.name.starts_with("*."));
     if !wild.is_empty() {
         return Judged::warn(
-            format!("answered by a wildcard: {}", first_few(&wild)),
+            format!("a wildcard record answers for: {}", first_few(&wild)),
             "the change creates records for these names: a rollback must delete them, not restore earlier ones",
         );
     }

@@ -89,7 +89,7 @@ fn judge(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) -> Judg
     if let (Some(one), false) = (own.iter().find(|one| one.owner.is_none()), foreign.is_empty()) {
         return Judged::unknown(
             format!(
-                "{}, which may be {}: its Deployment does not show its owner",
+                "{}: this owner may be {}, whose Deployment does not show its owner id",
                 first_few(&foreign),
                 one.subject
             ),
@@ -99,7 +99,7 @@ fn judge(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) -> Judg
     if !foreign.is_empty() {
         return Judged::fail(
             format!("another cluster's ExternalDNS owns {}", first_few(&foreign)),
-            "find it, and make it release these names first: otherwise it reverts the change, or deletes the records",
+            "find this ExternalDNS, and make it release the names first: otherwise it reverts the change, or deletes the records",
         );
     }
     let free = found.len().saturating_sub(owned);

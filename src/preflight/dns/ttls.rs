@@ -24,7 +24,7 @@ fn judge(entries: &[Entry]) -> Judged {
     let all = entries.iter().map(longest).max().unwrap_or_default();
     if long.is_empty() {
         return Judged::pass(format!(
-            "the longest is {all} s: for that time after a cutover or a rollback, both clusters must serve"
+            "the longest TTL is {all} s: both clusters must serve for that time after a cutover or a rollback"
         ));
     }
     Judged::warn(

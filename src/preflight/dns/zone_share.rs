@@ -33,7 +33,7 @@ fn judge(entries: &[Entry], zone: &BTreeSet<&str>) -> Judged {
     if all >= FEW_NAMES && percent > MUCH {
         return Judged::warn(
             format!("{seen}, more than {MUCH} %"),
-            "check that all these names must change, and change them in stages: `--name` selects them",
+            "make sure that all these names must change, and change them in stages: `--name` selects names",
         );
     }
     Judged::pass(seen)

@@ -15,7 +15,7 @@ pub fn judge(nodes: &[Node]) -> Judged {
     }
     if !unready.is_empty() {
         return Judged::fail(
-            format!("{} of {} are not ready: {}", unready.len(), nodes.len(), first_few(&unready)),
+            format!("{} of {} Nodes are not ready: {}", unready.len(), nodes.len(), first_few(&unready)),
             "repair them, or delete Nodes that no longer exist, before the change",
         );
     }
@@ -26,11 +26,11 @@ pub fn judge(nodes: &[Node]) -> Judged {
     });
     let troubled: Vec<String> = troubled.collect();
     if troubled.is_empty() {
-        return Judged::pass(format!("all {} are ready", nodes.len()));
+        return Judged::pass(format!("all {} Nodes are ready", nodes.len()));
     }
     Judged::warn(
         format!("{} of {}: {}", troubled.len(), nodes.len(), first_few(&troubled)),
-        "find out why, and `kubectl uncordon` Nodes that should run Pods: Pods of a drained node must run elsewhere",
+        "find out why, and `kubectl uncordon` Nodes that should run Pods: the Pods of a drained node need another node",
     )
 }
 

@@ -62,7 +62,7 @@ fn judge(
     if open.is_empty() && (!moved.is_empty() || sets.iter().any(|one| !one.is_idle)) {
         return Judged::fail(
             format!(
-                "{} requested in the source, but no node of the mirror is ready and accepts any of these Pods",
+                "{} requested in the source, but the mirror has no ready node that accepts any of these Pods",
                 wanted.told(&wanted)
             ),
             "repair the mirror's nodes, or add nodes that the copied Pods select and whose taints they tolerate (see `placement`)",
@@ -124,7 +124,7 @@ fn told(wanted: &Room, left: &Room, nodes: usize) -> Judged {
     let more = wanted.more_than(left);
     if !more.is_empty() {
         return Judged::fail(
-            format!("{seen}: too little {}", more.join(", ")),
+            format!("{seen}: not enough {}", more.join(", ")),
             "add nodes to the mirror, or mirror fewer namespaces: Pods without room stay Pending",
         );
     }
@@ -224,7 +224,7 @@ mod tests {
         other.metadata.namespace = Some("system".to_string());
         let taken = of(&[cores("ReplicaSet", "3.5")], &[], &[up()], &[other]);
         assert_eq!(taken.verdict, Verdict::Fail);
-        assert!(taken.observed.ends_with(" left: too little `cpu`"), "{}", taken.observed);
+        assert!(taken.observed.ends_with(" left: not enough `cpu`"), "{}", taken.observed);
         let both = of(&[cores("ReplicaSet", "2")], &agent("3", &[]), &[up()], &[]);
         assert_eq!(both.verdict, Verdict::Fail, "a DaemonSet runs on every node");
     }
@@ -285,7 +285,7 @@ mod tests {
         let many: Vec<Pod> = (0..11).map(|_| pod("ReplicaSet", &json!({}))).collect();
         let crowd = of(&many, &[], &[up()], &[]);
         assert!(
-            crowd.verdict == Verdict::Fail && crowd.observed.ends_with("too little `pods`"),
+            crowd.verdict == Verdict::Fail && crowd.observed.ends_with("not enough `pods`"),
             "{}",
             crowd.observed
         );
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(without.verdict, Verdict::Fail);
         assert!(
             without.observed.contains("2 GiB `ephemeral-storage`, 2 `nvidia.com/gpu` requested")
-                && without.observed.ends_with("0 `nvidia.com/gpu` left: too little `nvidia.com/gpu`"),
+                && without.observed.ends_with("0 `nvidia.com/gpu` left: not enough `nvidia.com/gpu`"),
             "{}",
             without.observed
         );

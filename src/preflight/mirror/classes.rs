@@ -160,7 +160,7 @@ fn judge(
              stateful workloads move",
         );
     }
-    Judged::pass(format!("all {} that are named exist on the mirror", asked.len()))
+    Judged::pass(format!("the mirror has all {} classes that copied objects name", asked.len()))
 }
 
 #[cfg(test)]
@@ -229,7 +229,7 @@ mod tests {
         let high = Classes::default().with::<PriorityClass>(&[class("high")]);
         let all =
             high.clone().with::<RuntimeClass>(&[class("gvisor")]).with::<StorageClass>(&[class("fast")]);
-        assert_eq!(judged(&all).observed, "all 3 that are named exist on the mirror");
+        assert_eq!(judged(&all).observed, "the mirror has all 3 classes that copied objects name");
         let gone = judged(&high);
         assert_eq!(
             gone.observed,

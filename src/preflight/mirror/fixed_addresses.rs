@@ -36,7 +36,7 @@ fn judge(services: &[Service], on_mirror: &[Service], templates: &[Template]) ->
         let who = subject(service);
         for port in pinned(service) {
             if let Some(other) = taken.get(&port).copied().filter(|other| subject(*other) != who) {
-                wrong.push(format!("nodePort {port} of {who} is used by {} on the mirror", subject(other)));
+                wrong.push(format!("nodePort {port} of {who}: {} uses it on the mirror", subject(other)));
             }
         }
         let Some(ServiceSpec { load_balancer_ip, external_ips, .. }) = &service.spec else { continue };
@@ -55,7 +55,7 @@ fn judge(services: &[Service], on_mirror: &[Service], templates: &[Template]) ->
         );
     }
     if shared.is_empty() {
-        return Judged::pass("none is set explicitly");
+        return Judged::pass("no address and no port is set explicitly");
     }
     Judged::warn(
         format!("{} set explicitly: {}", shared.len(), first_few(&shared)),
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(pinned(&service("web", true)), [30080]);
         assert_eq!(pinned(&service("web", false)), Vec::<i32>::new());
         let taken = judge(&[service("web", true)], &[service("other", false)], &[]);
-        assert_eq!(taken.observed, "nodePort 30080 of `shop/web` is used by `shop/other` on the mirror");
+        assert_eq!(taken.observed, "nodePort 30080 of `shop/web`: `shop/other` uses it on the mirror");
         assert_eq!(taken.verdict, Verdict::Fail);
         assert_eq!(judge(&[service("web", false)], &[service("other", false)], &[]).verdict, Verdict::Pass);
         assert_eq!(judge(&[service("web", true)], &[service("web", true)], &[]).verdict, Verdict::Pass);

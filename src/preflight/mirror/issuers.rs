@@ -123,10 +123,10 @@ fn told(count: usize, wrong: &[String], by_http: &[String], others: &Others) -> 
     }
     let (mut seen, mut remedy) = (Vec::new(), Vec::new());
     if !by_http.is_empty() {
-        seen.push(format!("only HTTP-01 solvers: {}", first_few(by_http)));
+        seen.push(format!("these issuers have only HTTP-01 solvers: {}", first_few(by_http)));
         remedy.push(
-            "add a DNS-01 solver: HTTP challenges reach the source as long as DNS points there, and the mirror gets no certificate \
-             before the cutover",
+            "add a DNS-01 solver: HTTP challenges reach the source while DNS points there, so the mirror gets no certificate before \
+             the cutover",
         );
     }
     if !others.is_empty() {
@@ -134,11 +134,15 @@ fn told(count: usize, wrong: &[String], by_http: &[String], others: &Others) -> 
             format!("{issuer} ({})", first_few(&who.iter().cloned().collect::<Vec<_>>()))
         });
         let words: Vec<String> = words.collect();
-        seen.push(format!("{} not checked (other API groups): {}", others.len(), first_few(&words)));
+        seen.push(format!(
+            "{} of other API groups not checked: {}",
+            counted(others.len(), "issuer", "issuers"),
+            first_few(&words)
+        ));
         remedy.push("make sure that the mirror has these issuers, and that they are ready");
     }
     if seen.is_empty() {
-        return Judged::pass(format!("all {count} that are needed can issue certificates on the mirror"));
+        return Judged::pass(format!("all {count} required issuers can issue certificates on the mirror"));
     }
     Judged::warn(seen.join("; "), remedy.join("; "))
 }
@@ -243,7 +247,7 @@ mod tests {
             (judged.verdict, judged.observed.as_str()),
             (
                 Verdict::Warn,
-                "1 not checked (other API groups): Signer `acme` of `pki.example.com` (Certificate `shop/tls`)"
+                "1 issuer of other API groups not checked: Signer `acme` of `pki.example.com` (Certificate `shop/tls`)"
             )
         );
         assert_eq!(of(other(), &[], None).verdict, Verdict::Fail, "the mirror has no cert-manager");

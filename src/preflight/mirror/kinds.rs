@@ -156,9 +156,11 @@ fn judge(used: &Used, source: &Kinds, mirror: &Kinds, definitions: &[CustomResou
         };
         match mirror.all.get(place) {
             None if mirror.silent.contains_key(group) => {
-                unseen.push(format!("{words}: the mirror's API of that group does not answer"));
+                unseen.push(format!("{words}: the API of that group on the mirror does not answer"));
             }
-            None => missing.push(format!("{words}{}, as `{example}`", is_refused(place, definitions))),
+            None => {
+                missing.push(format!("{words}{}, for example `{example}`", is_refused(place, definitions)))
+            }
             Some(served) => {
                 other.push(format!("{words} (on the mirror: {})", served.versions.join(", ")));
             }
@@ -289,7 +291,7 @@ mod tests {
         assert_eq!(missing.verdict, Verdict::Fail);
         assert_eq!(
             missing.observed,
-            "the mirror does not serve example.com/v1 Gadget, as `shop/web`; only in another version: example.com/v2 Widget (on the mirror: v1)"
+            "the mirror does not serve example.com/v1 Gadget, for example `shop/web`; only in another version: example.com/v2 Widget (on the mirror: v1)"
         );
         assert_eq!(of(&used(&[("example.com", "widgets")]), &source).verdict, Verdict::Pass);
     }
@@ -307,7 +309,7 @@ mod tests {
             judge(&used(&[("example.com", "widgets")]), &source, &Kinds::default(), &[definition(status)])
                 .observed
         };
-        assert!(of("False").contains("not Established: taken), as `shop/web`"), "{}", of("False"));
+        assert!(of("False").contains("not Established: taken), for example `shop/web`"), "{}", of("False"));
         assert!(!of("True").contains("Established"), "{}", of("True"));
     }
 

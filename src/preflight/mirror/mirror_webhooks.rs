@@ -45,8 +45,8 @@ fn judge(webhooks: &[Called], backends: &Backends) -> Judged {
     if !dead.is_empty() {
         return Judged::fail(
             first_few(&dead),
-            "start the webhook's backend on the mirror, or delete its configuration there until then: without the backend the API server rejects \
-             the copied objects",
+            "start the backend of the webhook on the mirror, or delete the webhook configuration there until the backend runs: without the \
+             backend the API server rejects the copied objects",
         );
     }
     let (by_service, by_url): (Vec<&Called>, Vec<&Called>) =
@@ -63,8 +63,8 @@ fn judge(webhooks: &[Called], backends: &Backends) -> Judged {
             by_url.len(),
             first_few(&told.collect::<Vec<_>>())
         ),
-        "make sure that the mirror's API servers reach it, by its name and with its `caBundle`: test it there with `kubectl create \
-         --dry-run=server` of an object that its rules match",
+        "make sure that the mirror's API servers reach this URL, and that `caBundle` matches: on the mirror, run `kubectl create \
+         --dry-run=server` for an object that the webhook's rules match",
     )
 }
 

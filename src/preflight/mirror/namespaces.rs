@@ -60,8 +60,8 @@ fn judge(chosen: &[String], missing: &[String], there: &[String]) -> Judged {
         );
     }
     Judged::pass(format!(
-        "{} to mirror, none of their objects are on the mirror: {}",
-        chosen.len(),
+        "{} to mirror, without objects on the mirror: {}",
+        counted(chosen.len(), "namespace", "namespaces"),
         first_few(&names)
     ))
 }
@@ -76,7 +76,7 @@ mod tests {
         let shop = ["shop".to_string()];
         assert_eq!(
             judge(&shop, &[], &[]).observed,
-            "1 to mirror, none of their objects are on the mirror: `shop`"
+            "1 namespace to mirror, without objects on the mirror: `shop`"
         );
         assert_eq!(judge(&shop, &["till".into()], &[]).observed, "not in the source: `till`");
         let there = judge(&shop, &[], &["Service `shop/web`".into()]);

@@ -29,13 +29,13 @@ fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
         let repelled = fitting.find_map(|node| Some((name(*node), untolerated(&template.spec, node)?)));
         let is_taken = open.iter().any(|node| takes(node, &template.spec));
         let (node, taint) = repelled.filter(|_| !is_taken)?;
-        Some(format!("{} (does not tolerate `{}`, as on `{node}`)", template.of, taint.key))
+        Some(format!("{} (does not tolerate the taint `{}` of `{node}`)", template.of, taint.key))
     });
     let homeless: Vec<String> = homeless.collect();
     if homeless.is_empty() {
         let without = match idle {
             0 => String::new(),
-            _ => format!("; skipped, because nothing runs in the source: {idle}"),
+            _ => format!("; skipped, because they run no Pod in the source: {idle}"),
         };
         return Judged::pass(format!(
             "every template matches a node ({}, {}){without}",
@@ -70,9 +70,9 @@ fn wish(spec: &PodSpec) -> String {
     });
     let parts: Vec<String> = pairs.chain(requirements).collect();
     match (parts.is_empty(), spec.node_name.as_deref().unwrap_or_default()) {
-        (false, _) => format!("wants {}", first_few(&parts)),
+        (false, _) => format!("requires {}", first_few(&parts)),
         (true, "") => "no schedulable node".to_string(),
-        (true, name) => format!("wants node `{name}`"),
+        (true, name) => format!("requires node `{name}`"),
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(of(wants(), &[plain.clone(), gpu.clone()]).verdict, Verdict::Pass);
         assert_eq!(
             of(wants(), std::slice::from_ref(&plain)).observed,
-            "1 of 1 templates match no node of the mirror: Deployment `shop/web` (wants `pool=gpu`)"
+            "1 of 1 templates match no node of the mirror: Deployment `shop/web` (requires `pool=gpu`)"
         );
         let mut closed = gpu;
         closed.spec = typed(json!({"unschedulable": true}));
@@ -128,7 +128,7 @@ mod tests {
             (judged.verdict, judged.observed.as_str()),
             (
                 Verdict::Pass,
-                "every template matches a node (0 templates, 1 node); skipped, because nothing runs in the source: 1"
+                "every template matches a node (0 templates, 1 node); skipped, because they run no Pod in the source: 1"
             )
         );
     }
@@ -171,7 +171,7 @@ mod tests {
         let with = |toleration: Value| of(json!({"tolerations": [toleration]}), &tainted).verdict;
         assert_eq!(
             of(json!({}), &tainted).observed,
-            "1 of 1 templates match no node of the mirror: Deployment `shop/web` (does not tolerate `only`, as on `a`)"
+            "1 of 1 templates match no node of the mirror: Deployment `shop/web` (does not tolerate the taint `only` of `a`)"
         );
         assert_eq!(with(json!({"operator": "Exists"})), Verdict::Pass);
         assert_eq!(with(json!({"key": "only", "value": "db"})), Verdict::Pass);

@@ -72,7 +72,7 @@ fn judge(
     if !missing.is_empty() {
         return Judged::fail(
             format!(
-                "{} named but missing in the source: {}",
+                "{} referenced, but missing in the source: {}",
                 counted(missing.len(), "Secret is", "Secrets are"),
                 first_few(&missing)
             ),
@@ -82,12 +82,15 @@ fn judge(
     let lost = lost(templates, accounts, on_mirror);
     if !lost.is_empty() {
         return Judged::warn(
-            format!("named by a ServiceAccount `default` that is not copied: {}", first_few(&lost)),
+            format!(
+                "only the ServiceAccount `default`, which is not copied, references these Secrets: {}",
+                first_few(&lost)
+            ),
             "name them in the templates (`imagePullSecrets`), or in the mirror's ServiceAccount: `kubectl patch serviceaccount default -n NAMESPACE -p \
              '{\"imagePullSecrets\": [{\"name\": \"SECRET\"}]}'`",
         );
     }
-    Judged::pass(format!("all {} that are referenced exist in the source", named.len()))
+    Judged::pass(format!("the source has all {} referenced Secrets", named.len()))
 }
 
 fn named_by(secrets: Option<&Vec<LocalObjectReference>>) -> impl Iterator<Item = &str> {
@@ -144,7 +147,7 @@ mod tests {
         let judged = judge(&of, &[account("ci")], &[], &elsewhere);
         assert_eq!(
             judged.observed,
-            "1 Secret is named but missing in the source: `shop/registry` (Deployment `shop/web`, ServiceAccount `shop/ci`)"
+            "1 Secret is referenced, but missing in the source: `shop/registry` (Deployment `shop/web`, ServiceAccount `shop/ci`)"
         );
     }
 
@@ -161,7 +164,7 @@ mod tests {
             (lost.verdict, lost.observed.as_str()),
             (
                 Verdict::Warn,
-                "named by a ServiceAccount `default` that is not copied: `shop/registry` (Deployment `shop/web`)"
+                "only the ServiceAccount `default`, which is not copied, references these Secrets: `shop/registry` (Deployment `shop/web`)"
             )
         );
         let deprecated = json!({"serviceAccount": "default"});

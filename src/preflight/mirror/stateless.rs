@@ -72,7 +72,7 @@ fn judge(
     }
     Judged::warn(
         told.join("; "),
-        "neither they nor their data are copied: let both clusters use one external database, move the data with its own tools, or exclude \
+        "these objects and their data are not copied: let both clusters use one external database, move the data with its own tools, or exclude \
          the namespace; create Pods without a controller, and endpoints, by hand on the mirror (`kubectl apply`)",
     )
 }

@@ -39,16 +39,16 @@ async fn read(input: &Renumber) -> Read<Judged> {
 fn judge(calico: usize, others: &[String]) -> Judged {
     if !others.is_empty() {
         return Judged::warn(
-            format!("ClusterIPs are announced to routers: {}", others.join(", ")),
+            format!("these components announce ClusterIPs to routers: {}", others.join(", ")),
             "add the new range to external routers and firewalls before the renumbering, and keep the old one until it is retired",
         );
     }
     if calico > 0 {
         return Judged::pass(format!(
-            "announced by Calico; number of lists to which the renumbering adds the new range: {calico}"
+            "Calico announces ClusterIPs; number of its lists to which the renumbering adds the new range: {calico}"
         ));
     }
-    Judged::pass("no route advertisement of the range was found")
+    Judged::pass("no known component announces ClusterIPs to routers")
 }
 
 /// Returns the names of Cilium's BGP advertisements that include ClusterIPs (`spec.advertisements[].service.addresses`,

@@ -32,7 +32,7 @@ fn judge(seen: &[Seen], of: usize) -> Judged {
             seen.iter().map(|one| format!("{}: `{}`", one.at, words(&one.range))).collect();
         return Judged::fail(
             each.join(", "),
-            "give them one range: `netsurgeon controlplane set-range` on each host",
+            "set the same range on each host: `netsurgeon controlplane set-range`",
         );
     }
     if seen.len() < of {

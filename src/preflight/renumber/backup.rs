@@ -68,7 +68,7 @@ fn judge(is_its: Option<bool>, revision: i64, newest: i64, age: u64, has_checksu
     match is_its {
         Some(true) => {}
         Some(false) => return Judged::fail("the snapshot belongs to another cluster", TAKE_ONE),
-        None => return Judged::fail("the snapshot does not show to which cluster it belongs", TAKE_ONE),
+        None => return Judged::fail("the snapshot does not identify its cluster", TAKE_ONE),
     }
     if behind < 0 {
         return Judged::fail(
@@ -80,7 +80,7 @@ fn judge(is_its: Option<bool>, revision: i64, newest: i64, age: u64, has_checksu
         return Judged::warn(seen, TAKE_ONE);
     }
     if !has_checksum {
-        let seen = format!("{seen}; it has no checksum, so netsurgeon cannot detect a changed byte");
+        let seen = format!("{seen}; the file has no checksum, so netsurgeon cannot detect damage");
         return Judged::warn(seen, TAKE_ONE);
     }
     Judged::pass(seen)

@@ -77,8 +77,8 @@ impl Form {
         match self {
             Self::Protobuf | Self::Json | Self::Opened(..) => None,
             Self::Encrypted(provider, _) if provider == "kms" => Some(
-                "only the KMS plug-in can decrypt them: during the move, encrypt them with a key in the \
-                 file: docs/encryption.md, \"A KMS\"",
+                "only the KMS plug-in can decrypt them: during the renumbering, encrypt them with a key of the \
+                 configuration file: docs/encryption.md, \"A KMS\"",
             ),
             Self::Encrypted(..) | Self::Shut(_) => Some(
                 "give the file of the API servers' `--encryption-provider-config`: `--encryption-config FILE` \
@@ -99,7 +99,7 @@ impl fmt::Display for Form {
             Self::Encrypted(provider, key) => write!(f, "encrypted (provider `{provider}`, key `{key}`)"),
             Self::Cbor => f.write_str("CBOR"),
             Self::Foreign(reason) | Self::Shut(reason) => f.write_str(reason),
-            Self::Opened(provider, key) => write!(f, "{provider}, opened with the key `{key}`"),
+            Self::Opened(provider, key) => write!(f, "{provider}, decrypted with the key `{key}`"),
             Self::Json => f.write_str("JSON"),
             Self::Protobuf => f.write_str("protobuf"),
         }
@@ -118,7 +118,7 @@ impl Forms {
 fn judge(forms: &Forms) -> Judged {
     if forms.0.is_empty() {
         return Judged::unknown(
-            "nothing is stored under that prefix",
+            "etcd has no objects under the prefix",
             "give the API servers' `--etcd-prefix`",
         );
     }
@@ -172,7 +172,7 @@ mod tests {
         let opened = with_keys(Ok(true));
         assert_eq!(
             (opened.verdict, opened.observed.as_str()),
-            (Verdict::Pass, "aescbc, opened with the key `key1`: 1 services")
+            (Verdict::Pass, "aescbc, decrypted with the key `key1`: 1 services")
         );
         let shut = with_keys(Err(SealError("another secret".to_string())));
         assert!(shut.verdict == Verdict::Fail && shut.observed.contains("another secret"), "{shut:?}");

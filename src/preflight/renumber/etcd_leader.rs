@@ -44,7 +44,7 @@ pub fn judge(rounds: &[Vec<Member>]) -> Judged {
             .collect()
     };
     let all: BTreeSet<(u64, u64)> = rounds.iter().flat_map(led).collect();
-    let Some(last) = rounds.last() else { return Judged::unknown("no member was asked", "") };
+    let Some(last) = rounds.last() else { return Judged::unknown("no etcd member was queried", "") };
     let called = |id: u64| last.iter().find(|member| member.id == id).map_or_else(|| format!("{id:x}"), name);
     let words = |(term, leader): &(u64, u64)| format!("`{}` in term {term}", called(*leader));
     let remedy = "find out why the leader changes: slow disks (`etcd_disk_wal_fsync_duration_seconds`), packet loss between members, or a \
@@ -73,7 +73,7 @@ fn behind(members: &[Member], seen: &str) -> Judged {
     }
     Judged::warn(
         format!("{seen}; {}", slow.join(", ")),
-        "wait until it has caught up, and check its disk and its network",
+        "wait until this member has caught up, and check its disk and network",
     )
 }
 

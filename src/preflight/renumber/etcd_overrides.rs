@@ -41,7 +41,7 @@ fn judge(servers: &[ServerFlags], of: usize, prefix: &str) -> Judged {
     let (mut wrong, mut odd) = (Vec::new(), Vec::new());
     for (at, flags) in servers {
         for resource in elsewhere(flags) {
-            let words = format!("{at} has `{resource}` in another etcd (`--etcd-servers-overrides`)");
+            let words = format!("{at} stores `{resource}` in another etcd (`--etcd-servers-overrides`)");
             if EDITED.contains(&resource) {
                 wrong.push(words);
             } else if READ.contains(&resource) {
@@ -59,7 +59,7 @@ fn judge(servers: &[ServerFlags], of: usize, prefix: &str) -> Judged {
     if !wrong.is_empty() {
         return Judged::fail(
             first_few(&wrong),
-            "store Services, IPAddresses and ServiceCIDRs in the etcd that is given here, as protobuf or JSON, under its \
+            "store Services, IPAddresses and ServiceCIDRs in the etcd that netsurgeon uses, as protobuf or JSON, under its \
              `--etcd-prefix`",
         );
     }

@@ -63,7 +63,7 @@ fn judge(answers: Option<&[Answer]>, about: &str, missing: Option<(&str, Option<
     };
     let Some(answers) = answers else {
         return Judged::warn(
-            format!("{about}; their health check is reachable on their own nodes only"),
+            format!("{about}; each health port is reachable only from its own node"),
             "check on each node: `curl -s localhost:10256/healthz`",
         );
     };
@@ -74,12 +74,12 @@ fn judge(answers: Option<&[Answer]>, about: &str, missing: Option<(&str, Option<
     if !ill.is_empty() {
         return Judged::fail(
             format!(
-                "{} of {} do not report that they are healthy: {}",
+                "{} of {} kube-proxies do not report healthy: {}",
                 ill.len(),
                 answers.len(),
                 first_few(&ill)
             ),
-            "repair them, or delete Nodes that no longer exist: every batch waits for each of them",
+            "repair them, or delete Nodes that no longer exist: every batch waits for all kube-proxies",
         );
     }
     if answers.is_empty() {
@@ -103,7 +103,7 @@ fn hidden(nodes: &[String], port: u16) -> Judged {
     let names: Vec<String> = nodes.iter().map(|node| format!("`{node}`")).collect();
     Judged::unknown(
         format!(
-            "the health of {} is unknown: port {port} of their nodes does not answer here, and the user is not allowed to \
+            "the health of {} is unknown: port {port} of their nodes does not answer this host, and the user is not allowed to \
              `get nodes/proxy`: {}",
             counted(nodes.len(), "kube-proxy", "kube-proxies"),
             first_few(&names)
@@ -132,7 +132,7 @@ mod tests {
         let ill = judged(&[answer(false), answer(true)], None);
         assert_eq!(ill.verdict, Verdict::Fail);
         assert!(
-            ill.observed.starts_with("1 of 2 do not report that they are healthy: `node-1` (no answer)"),
+            ill.observed.starts_with("1 of 2 kube-proxies do not report healthy: `node-1` (no answer)"),
             "{ill:?}"
         );
         let warned = judged(&[answer(false)], Some(("no detector", Some("set one"))));

@@ -32,13 +32,13 @@ fn judge(subnets: Option<&[String]>, flag: &[ServiceCidr]) -> Judged {
     let Some(subnets) = subnets else { return Judged::pass("not a kubeadm cluster") };
     if subnets.is_empty() {
         return Judged::warn(
-            "`networking.serviceSubnet` is missing: kubeadm uses its default",
+            "`networking.serviceSubnet` is missing, so kubeadm uses its default",
             format!("`kubectl -n kube-system edit configmap kubeadm-config`: set it to `{}`", as_flag(flag)),
         );
     }
     let parsed: BTreeSet<Option<ServiceCidr>> = subnets.iter().map(|text| text.parse().ok()).collect();
     if parsed == flag.iter().copied().map(Some).collect() {
-        return Judged::pass(format!("`{}`, as the API servers have it", as_flag(flag)));
+        return Judged::pass(format!("`{}`, the same as on the API servers", as_flag(flag)));
     }
     Judged::fail(
         format!("kubeadm-config has `{}`, the API servers have `{}`", subnets.join(","), as_flag(flag)),

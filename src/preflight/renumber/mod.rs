@@ -41,15 +41,17 @@ pub const CHECKS: &[Check<Renumber>] = &[
     shared::etcd_members::check("writes need a quorum, and etcd must keep it if one more member fails"),
     shared::etcd_alarms::check("an etcd with an alarm rejects writes, or its data is corrupt"),
     shared::etcd_space::check(
-        "a renumbering writes each Service several times, and a full etcd rejects writes",
+        "a full etcd rejects writes, and a renumbering writes each Service several times",
     ),
     shared::etcd_versions::check("different minor versions mean that an upgrade of etcd is in progress"),
     etcd_leader::CHECK,
-    shared::zones::check("if one zone fails, the members in the others must still have a quorum"),
+    shared::zones::check("if one zone fails, the members in the other zones must keep the quorum"),
     room::CHECK,
     encryption::CHECK,
     backup::CHECK,
-    shared::api_servers::check("before a Service moves, every API server must have read what was written"),
+    shared::api_servers::check(
+        "before a Service moves, every API server must have observed the previous writes",
+    ),
     shared::api_versions::check(
         "API servers of different minor versions may store and repair addresses differently",
     ),
@@ -58,7 +60,7 @@ pub const CHECKS: &[Check<Renumber>] = &[
     api_gates::CHECK,
     etcd_overrides::CHECK,
     shared::clocks::check(
-        "repair loops skip new IPAddresses for a time, and a fast clock makes them look old",
+        "repair loops skip new IPAddresses for a time; with a fast clock, new IPAddresses look old",
     ),
     allocations::CHECK,
     plan::CHECK,
@@ -74,9 +76,11 @@ pub const CHECKS: &[Check<Renumber>] = &[
     policies::CHECK,
     rights::CHECK,
     shared::secrets_at_rest::check("a snapshot of etcd contains every Secret"),
-    shared::authorization::check("users who are allowed to change Services can undo a move"),
-    shared::ssh::check("a login on a control-plane host gives access to the keys of etcd, without any role"),
-    shared::images::check("Pods that restart to use the new addresses must be able to pull their images"),
+    shared::authorization::check("a user with permission to change Services can undo a move"),
+    shared::ssh::check(
+        "an SSH login on a control-plane host gives access to the keys of etcd, without any RBAC role",
+    ),
+    shared::images::check("Pods restart to use the new addresses, and must be able to pull their images"),
 ];
 
 /// Input of the checks.

@@ -44,8 +44,8 @@ fn judge(to: &ServiceCidr, old: &[ServiceCidr], pods: &[(String, ServiceCidr)], 
     }
     if !found.is_empty() {
         return Judged::warn(
-            format!("this host has a route that covers the new range and not the old one: {seen}"),
-            "make sure that no host behind it uses addresses of the new range: nodes will no longer reach it",
+            format!("this host has a route that covers the new range, but not the old one: {seen}"),
+            "make sure that no host behind this route uses an address of the new range: nodes will not reach that host",
         );
     }
     Judged::pass("no other use of the new range was found")

@@ -56,14 +56,14 @@ fn judge(services: &[Service], moves: &BTreeMap<String, bool>) -> Judged {
     let pins = "manifests pin the address of";
     let services = counted(moves.len(), "Service", "Services");
     match (pinned.len(), owned.len()) {
-        (0, 0) => Judged::pass(format!("no manifest pins the address of any of {services}")),
+        (0, 0) => Judged::pass(format!("no manifest pins an address of {services}")),
         (0, count) => Judged::warn(
             format!(
                 "on {} another field manager owns `externalIPs`, which would hold the old address: {}",
                 counted(count, "Service", "Services"),
                 first_few(&owned)
             ),
-            "remove `externalIPs` from the manifests, or `--hold shadow`: the next apply drops the hold",
+            "remove `externalIPs` from the manifests, or use `--hold shadow`: the next apply of the manifest removes the hold",
         ),
         (count, _) => Judged::warn(
             format!("{pins} {count} of {services}: {}", first_few(&pinned)),

@@ -38,7 +38,7 @@ fn judge(plan: &Plan<Renumbering>) -> Judged {
     match copied.count() {
         0 => Judged::pass(seen),
         copied => Judged::warn(
-            format!("{seen}, {copied} of them with copies of endpoints"),
+            format!("{seen}, {copied} of them with copied EndpointSlices"),
             "run `netsurgeon renumber guard` from before the first batch until the end: it keeps the copies up to date",
         ),
     }

@@ -31,7 +31,7 @@ const ASKED: Asked<'static> = Asked {
         (&["create"], ("events.k8s.io", "events")),
     ],
     need: Need {
-        operation: "a move",
+        operation: "a renumbering",
         reader: READER,
         read_role: "netsurgeon-preflight",
         remedy: "bind the ClusterRole `netsurgeon-renumber` of deploy/rbac.yaml to the user who runs `renumber apply`, and run this check \

@@ -83,7 +83,7 @@ pub fn judge(members: &[Member], moves: &Moves, tracked: Option<(u64, u64)>) -> 
     let percent = |part: u64, whole: u64| part.saturating_mul(100).checked_div(whole).unwrap_or(100);
     let mebibytes = more.div_ceil(MEBIBYTE);
     let then = percent(size.saturating_add(more), of);
-    let mut seen = format!("needs about {mebibytes} MiB, which fills etcd to {then} %");
+    let mut seen = format!("the renumbering needs about {mebibytes} MiB, and fills etcd to {then} %");
     if then >= FULL {
         return Judged::fail(
             seen,

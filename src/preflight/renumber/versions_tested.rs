@@ -13,7 +13,7 @@ use crate::survey::Era;
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
     name: "versions-tested",
-    why: "how API servers repair addresses differs between versions",
+    why: "versions of API servers repair addresses differently",
     judge: |input| Box::pin(read(input)),
 };
 
@@ -42,7 +42,7 @@ fn judge(states: &[ServerState], era: Era, to: &ServiceCidr) -> Judged {
                 format!(
                     "{seen} with the feature gate `MultiCIDRServiceAllocator`, which is off by default before 1.33"
                 ),
-                "upgrade to 1.33.6 or later first: this is not tested",
+                "upgrade to 1.33.6 or later first: this combination is not tested",
             );
         }
         if minor == 33 && patch < 6 {
@@ -56,14 +56,16 @@ fn judge(states: &[ServerState], era: Era, to: &ServiceCidr) -> Judged {
         }
         if minor == 34 && to.family() == Family::V6 && to.prefix_len() <= 64 {
             return Judged::warn(
-                format!("{seen}: there are reports of addresses outside the range with an IPv6 range of /64"),
+                format!(
+                    "{seen}: with an IPv6 range of /64, users have reported addresses outside of the range"
+                ),
                 "use a range of /108 to /112",
             );
         }
         if !TESTED.contains(&minor) {
             return Judged::warn(
                 format!("{seen}: outside the range 1.{} to 1.{}; {MEASURED}", TESTED.start(), TESTED.end()),
-                "rehearse it on a test cluster of that version first",
+                "first rehearse the renumbering on a test cluster of this version",
             );
         }
     }

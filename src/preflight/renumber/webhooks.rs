@@ -82,8 +82,8 @@ fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> Judge
     if !wrong.is_empty() {
         return Judged::fail(
             first_few(&wrong),
-            "repair its backend, or delete the configuration: without the backend the API server rejects these objects; use a Service \
-             (`clientConfig.service`) instead of an address",
+            "repair its backend, or delete the webhook configuration: without the backend the API server rejects these objects; in the \
+             configuration, use a Service (`clientConfig.service`) instead of an address",
         );
     }
     let needed: Vec<&Called> = webhooks.iter().filter(|webhook| webhook.is_needed()).collect();
@@ -93,18 +93,18 @@ fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> Judge
             0 => String::new(),
             _ => format!("; {left_out} do not select these objects"),
         };
-        return Judged::pass(format!("the changes of a renumbering do not require any webhook{more}"));
+        return Judged::pass(format!("no webhook must answer for the changes of a renumbering{more}"));
     }
     let names: Vec<String> = needed.iter().map(|webhook| webhook.told()).collect();
     let mut engines: Vec<&str> = needed.iter().filter_map(|webhook| engine(webhook)).collect();
     engines.sort_unstable();
     engines.dedup();
     let mut remedy =
-        "make sure that its backend runs on more than one node and is not changed during the renumbering"
+        "make sure that each backend runs on several nodes, and do not change it during the renumbering"
             .to_string();
     if !engines.is_empty() {
         remedy = format!(
-            "{remedy}; {} may reject later updates of Services that are held by an external IP: exempt them, or `--hold shadow`",
+            "{remedy}; {} may reject later updates of Services that an external IP holds: exempt these Services, or use `--hold shadow`",
             engines.join(" and ")
         );
     }

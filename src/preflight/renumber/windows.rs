@@ -28,7 +28,7 @@ fn judge(nodes: &[Node], accepted: bool) -> Judged {
         "{}: holding old addresses is not tested with their kube-proxy (winkernel)",
         first_few(&found)
     );
-    let remedy = "drain and remove them for the renumbering, or accept that their connections may fail: `--accept-gap`";
+    let remedy = "drain and remove these nodes for the renumbering, or accept that connections of their Pods may fail: `--accept-gap`";
     if accepted { Judged::warn(seen, remedy) } else { Judged::fail(seen, remedy) }
 }
 

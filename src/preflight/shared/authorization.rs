@@ -86,12 +86,13 @@ fn judge(may: &[(Requester, String)]) -> Judged {
     let what: BTreeSet<&str> =
         may.iter().filter(|(who, _)| *who == worst).map(|(_, what)| what.as_str()).collect();
     let what = what.into_iter().collect::<Vec<_>>().join(", ");
-    let seen = format!("{} may {what}", worst.words());
+    let seen = format!("{} is allowed to {what}", worst.words());
     let bindings = "`kubectl get clusterrolebindings -o wide` shows the bindings";
     match worst {
-        Requester::Stranger => {
-            Judged::fail(seen, "set `--authorization-mode=Node,RBAC` on every API server, not `AlwaysAllow`")
-        }
+        Requester::Stranger => Judged::fail(
+            seen,
+            "set `--authorization-mode=Node,RBAC` on every API server, instead of `AlwaysAllow`",
+        ),
         Requester::Anonymous => Judged::fail(seen, format!("remove that binding; {bindings}")),
         Requester::EveryPod | Requester::Authenticated => {
             Judged::warn(seen, format!("bind only the users that need it; {bindings}"))
@@ -115,6 +116,9 @@ mod tests {
         assert!(all.verdict == Verdict::Fail && all.remedy.contains("AlwaysAllow"), "{all:?}");
         let anonymous = judged(&[Requester::Authenticated, Requester::Anonymous]);
         assert_eq!(anonymous.verdict, Verdict::Fail);
-        assert_eq!(anonymous.observed, "a client without credentials (`system:anonymous`) may get secrets");
+        assert_eq!(
+            anonymous.observed,
+            "a client without credentials (`system:anonymous`) is allowed to get secrets"
+        );
     }
 }

@@ -24,8 +24,8 @@ fn judge(states: &[ServerState]) -> Judged {
     let wrong: Vec<String> = states.iter().filter_map(off).collect();
     if !wrong.is_empty() {
         return Judged::fail(
-            format!("clocks differ from this host's clock: {}", wrong.join(", ")),
-            "synchronise this host's clock, or theirs (NTP): netsurgeon sets the creation time of addresses from this host's clock",
+            format!("these clocks differ from this host's clock: {}", wrong.join(", ")),
+            "synchronise the clocks with NTP, this host's clock included: netsurgeon sets the creation time of addresses from this host's clock",
         );
     }
     if states.is_empty() {
@@ -36,7 +36,7 @@ fn judge(states: &[ServerState]) -> Judged {
     if !silent.is_empty() {
         return Judged::unknown(
             format!("API servers that do not report their time: {}", silent.join(", ")),
-            "`kubectl get --raw /version` must succeed on each of them: the `Date` header of this response has the time",
+            "check `kubectl get --raw /version` on each of them: its `Date` header is the time of the API server",
         );
     }
     let most = states.iter().filter_map(|one| one.skew.map(i64::abs)).max().unwrap_or_default();

@@ -27,11 +27,9 @@ pub fn judge(members: &[Member]) -> Judged {
         .collect();
     let voting_ill = members.iter().filter(|member| !member.is_learner && illness(member).is_some()).count();
     let well = voting.saturating_sub(voting_ill);
-    let spare = match well.saturating_sub(quorum) {
-        0 => "none".to_string(),
-        some => some.to_string(),
-    };
-    let seen = format!("{well} of {voting} voting members are healthy, quorum {quorum}: {spare} may fail");
+    let spare = well.saturating_sub(quorum);
+    let seen =
+        format!("{well} of {voting} voting members are healthy, quorum {quorum}: {spare} more can fail");
     if let Some(first) = ill.first() {
         let seen = format!("{seen}; {}", ill.join("; "));
         let remedy = format!("repair or replace it first: {first}");
@@ -40,10 +38,10 @@ pub fn judge(members: &[Member]) -> Judged {
     }
     let leaders: BTreeSet<u64> = statuses(members).map(|status| status.leader).collect();
     if leaders.len() > 1 {
-        let seen = format!("{seen}; they do not agree on the leader");
+        let seen = format!("{seen}; the members report different leaders");
         return Judged::fail(
             seen,
-            "run this check again; if they still disagree, check the network between the members",
+            "run this check again; if they still report different leaders, check the network between the members",
         );
     }
     let learners: Vec<String> = members.iter().filter(|member| member.is_learner).map(name).collect();
@@ -54,8 +52,8 @@ pub fn judge(members: &[Member]) -> Judged {
     if voting.is_multiple_of(2) {
         return Judged::warn(
             seen,
-            "add or remove one: an even number tolerates no more failures than one member fewer, and restarting a control-plane \
-             host also stops its member",
+            "add or remove one member: an even number tolerates no more failures than the odd number below it; a restart of a \
+             control-plane host also stops its member",
         );
     }
     Judged::pass(seen)
@@ -88,9 +86,9 @@ mod tests {
         let five = [member(1), member(2), member(3), member(4), down(5)];
         assert_eq!(verdict(&five), Verdict::Warn);
         assert!(
-            judge(&five)
-                .observed
-                .contains("4 of 5 voting members are healthy, quorum 3: 1 may fail; `etcd-5`: it does not")
+            judge(&five).observed.contains(
+                "4 of 5 voting members are healthy, quorum 3: 1 more can fail; `etcd-5`: it does not"
+            )
         );
         assert_eq!(verdict(&[member(1), member(2)]), Verdict::Warn);
         let learner = Member { is_learner: true, ..member(4) };

@@ -29,7 +29,7 @@ pub fn judge(members: &[Member]) -> Judged {
     let assumed = if quota.is_some() {
         ""
     } else {
-        ", with etcd's default quota: before 3.6 it does not report its own"
+        ", with etcd's default quota: etcd before 3.6 does not report its quota"
     };
     let seen = format!("{} of {} MiB used ({percent} %){assumed}", mebibytes(size), mebibytes(of));
     let remedy = "make room first: `etcdctl compact REVISION`, then `etcdctl defrag --cluster`; or raise `--quota-backend-bytes`";

@@ -39,9 +39,9 @@ fn judge(groups: &BTreeSet<String>, has_applications: bool) -> Judged {
         return Judged::pass("no API group of a known GitOps tool");
     }
     Judged::warn(
-        format!("manifests are applied by {}", found.join(", ")),
-        "suspend it meanwhile (Argo CD: no automated sync; Flux: `flux suspend`; Fleet: `paused: true`), or lock it out: \
-         `netsurgeon lock`, docs/lock.md",
+        format!("these GitOps tools apply manifests: {}", found.join(", ")),
+        "suspend them during the change (Argo CD: no automated sync; Flux: `flux suspend`; Fleet: `paused: true`), or set the \
+         deploy lock: `netsurgeon lock`, docs/lock.md",
     )
 }
 
@@ -56,6 +56,6 @@ mod tests {
         assert_eq!(judge(&groups(&["apps", "argoproj.io"]), false).verdict, Verdict::Pass, "Argo Workflows");
         let found = judge(&groups(&["helm.toolkit.fluxcd.io"]), true);
         assert_eq!(found.verdict, Verdict::Warn);
-        assert_eq!(found.observed, "manifests are applied by Argo CD, Flux (Helm releases)");
+        assert_eq!(found.observed, "these GitOps tools apply manifests: Argo CD, Flux (Helm releases)");
     }
 }

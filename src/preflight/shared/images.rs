@@ -40,7 +40,7 @@ fn judge(pods: &[Pod], secrets: &BTreeSet<(String, String)>) -> Judged {
         let named = pod.spec.iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten());
         for secret in named.map(|secret| &secret.name).filter(|secret| !secret.is_empty()) {
             if !secrets.contains(&(namespace.to_string(), secret.clone())) {
-                missing.insert(format!("`{namespace}/{secret}`, which `{name}` names, does not exist"));
+                missing.insert(format!("Secret `{namespace}/{secret}` of Pod `{name}` does not exist"));
             }
         }
     }
@@ -50,8 +50,8 @@ fn judge(pods: &[Pod], secrets: &BTreeSet<(String, String)>) -> Judged {
     }
     Judged::warn(
         first_few(&seen),
-        "make sure that the registry answers and that the Pod's `imagePullSecrets` have credentials for it: `kubectl create secret \
-         docker-registry`",
+        "make sure that the registry answers, and that the Pod's `imagePullSecrets` exist and have its credentials: `kubectl create \
+         secret docker-registry`",
     )
 }
 
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(waits.verdict, Verdict::Warn);
         assert_eq!(waits.observed, "`shop/web` waits for `registry.test/web:1` (ImagePullBackOff)");
         let missing = judged(pod("Running", "other", Value::Null));
-        assert_eq!(missing.observed, "`shop/other`, which `web` names, does not exist");
+        assert_eq!(missing.observed, "Secret `shop/other` of Pod `web` does not exist");
         assert_eq!(judged(pod("Failed", "other", Value::Null)).verdict, Verdict::Pass, "the Pod has ended");
     }
 }

@@ -39,9 +39,9 @@ fn judge(found: Secrets) -> Judged {
     let all = encrypted.saturating_add(plain);
     match plain {
         0 if all == 0 => Judged::pass("no Secrets"),
-        0 => Judged::pass(format!("all {all} are encrypted")),
+        0 => Judged::pass(format!("all {all} Secrets in etcd are encrypted")),
         plain => Judged::warn(
-            format!("{plain} of {all} are stored unencrypted, also in every snapshot"),
+            format!("{plain} of {all} Secrets are unencrypted in etcd and in every snapshot"),
             "give every API server an `--encryption-provider-config`, then rewrite them: `kubectl get secrets -A -o json | \
              kubectl replace -f -` (docs/encryption.md); until then restrict access to snapshots",
         ),
@@ -58,10 +58,10 @@ mod tests {
         let mut found = Secrets::default();
         assert_eq!(judge(found).verdict, Verdict::Pass);
         found.take(b"k8s:enc:secretbox:v1:key1:xx");
-        assert_eq!(judge(found), Judged::pass("all 1 are encrypted"));
+        assert_eq!(judge(found), Judged::pass("all 1 Secrets in etcd are encrypted"));
         found.take(b"k8s\0");
         let judged = judge(found);
         assert_eq!(judged.verdict, Verdict::Warn);
-        assert!(judged.observed.starts_with("1 of 2 are stored unencrypted"), "{judged:?}");
+        assert!(judged.observed.starts_with("1 of 2 Secrets are unencrypted"), "{judged:?}");
     }
 }

@@ -37,8 +37,8 @@ fn judge(open: &[String], asked: usize) -> Judged {
             counted(asked, "host", "hosts"),
             first_few(open)
         ),
-        "close the port to all but a bastion, and keep access to the control-plane hosts, where certificates and flags change; on other \
-         nodes use `kubectl debug node/NAME` while the API answers",
+        "allow the port only from a bastion host; keep access to the control-plane hosts, because certificates and flags change there; \
+         on other nodes use `kubectl debug node/NAME` while the API answers",
     )
 }
 

@@ -31,7 +31,10 @@ fn judge(members: &[Member], nodes: &[Node]) -> Judged {
     let found: Vec<&str> = voting.iter().filter_map(zone_of).collect();
     let unknown = voting.len().saturating_sub(found.len());
     if found.is_empty() {
-        return Judged::pass(format!("no zone label on a Node of {}", members_of(voting.len())));
+        return Judged::pass(format!(
+            "the zones of {} are unknown: no zone label on their Nodes",
+            members_of(voting.len())
+        ));
     }
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for zone in found {
@@ -50,8 +53,8 @@ fn judge(members: &[Member], nodes: &[Node]) -> Judged {
         return Judged::pass(seen);
     }
     Judged::warn(
-        format!("{seen}; without the largest zone there is no quorum of {quorum}"),
-        "run three members or more in three zones or more; otherwise the loss of that zone stops all writes",
+        format!("{seen}; if the largest zone fails, etcd loses its quorum of {quorum}"),
+        "run at least three members in at least three zones: otherwise the loss of that zone stops all writes",
     )
 }
 
@@ -106,7 +109,8 @@ mod tests {
         let two = judged(&[Some("a"), Some("a"), Some("b")]);
         assert_eq!(two.verdict, Verdict::Warn);
         assert!(
-            two.observed.ends_with("2 in `a`, 1 in `b`; without the largest zone there is no quorum of 2")
+            two.observed
+                .ends_with("2 in `a`, 1 in `b`; if the largest zone fails, etcd loses its quorum of 2")
         );
         assert_eq!(judged(&[Some("a")]).verdict, Verdict::Warn, "one member is in one zone");
         assert_eq!(judged(&[Some("a"), Some("a"), Some("b"), Some("b"), Some("c")]).verdict, Verdict::Pass);
@@ -116,10 +120,10 @@ mod tests {
     fn members_without_zone_labels_have_an_unknown_zone() {
         let none = judged(&[None, None, None]);
         assert_eq!(none.verdict, Verdict::Pass);
-        assert_eq!(none.observed, "no zone label on a Node of 3 voting members");
+        assert_eq!(none.observed, "the zones of 3 voting members are unknown: no zone label on their Nodes");
         let some = judged(&[Some("a"), None, None]);
         assert_eq!(some.verdict, Verdict::Warn, "all may be in `a`");
-        assert!(some.observed.contains("1 in `a`, 2 on Nodes without a zone label; without"), "{some:?}");
+        assert!(some.observed.contains("1 in `a`, 2 on Nodes without a zone label; if the"), "{some:?}");
         assert_eq!(judged(&[Some("a"), Some("b"), None]).verdict, Verdict::Warn);
     }
 }

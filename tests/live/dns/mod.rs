@@ -8,6 +8,7 @@ mod owned;
 mod refused;
 mod route53;
 mod scale;
+mod seen;
 mod skipped;
 mod staged;
 

@@ -62,7 +62,7 @@ fn judge(nodes: &[Node], pods: &[Pod]) -> Judged {
         [only] => {
             return Judged::warn(
                 format!("`{}` is the only node", name(only.node)),
-                "add a node before the change: while the only one is drained, every Pod is unavailable",
+                "add a node before the change: while the only node is drained, every Pod is unavailable",
             );
         }
         _ => {}
@@ -123,14 +123,14 @@ impl Found {
             let homeless: Vec<String> = self.homeless.into_iter().collect();
             return Judged::warn(
                 format!("no other ready node accepts {}", first_few(&homeless)),
-                "they are unavailable until their node returns: check their requirements (`nodeSelector`, affinity, tolerations), and add a \
-                 matching node during the change if they must stay available",
+                "these Pods are unavailable until their node returns: check their requirements (`nodeSelector`, affinity, tolerations); if they \
+                 must stay available, add a matching node during the change",
             );
         }
         if !waiting.is_empty() {
             return Judged::warn(
                 format!(
-                    "{} for a node already: {}",
+                    "{} for a node before the change: {}",
                     counted(waiting.len(), "Pod waits", "Pods wait"),
                     first_few(waiting)
                 ),
@@ -145,7 +145,7 @@ impl Found {
             ),
         };
         Judged::pass(format!(
-            "whichever of {} is drained, the others have room for its Pods{apart}",
+            "if one of {} is drained, the others have room for its Pods{apart}",
             counted(nodes, "node", "nodes")
         ))
     }
@@ -329,7 +329,7 @@ mod tests {
         let pods = [plain("one", "a1", "2"), plain("two", "a2", "2"), plain("three", "b1", "2")];
         assert_eq!(
             judge(&nodes, &pods),
-            Judged::pass("whichever of 3 nodes is drained, the others have room for its Pods")
+            Judged::pass("if one of 3 nodes is drained, the others have room for its Pods")
         );
         // Two cores are free on each other node: enough in total, but not for one Pod.
         let large = [plain("one", "a1", "3"), plain("two", "a2", "2"), plain("three", "b1", "2")];
@@ -477,7 +477,7 @@ mod tests {
         let judged = judge(&nodes, &[plain("one", "", "1")]);
         assert_eq!(
             (judged.verdict, judged.observed.as_str()),
-            (Verdict::Warn, "1 Pod waits for a node already: `shop/one`")
+            (Verdict::Warn, "1 Pod waits for a node before the change: `shop/one`")
         );
         assert_eq!(judge(&[], &[]).verdict, Verdict::Fail);
     }
