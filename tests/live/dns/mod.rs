@@ -2,6 +2,7 @@
 //! and a client that visits a name through the resolver all the time.
 
 mod annotated;
+mod at_every_write;
 mod in_cluster;
 mod killed;
 mod owned;
@@ -97,14 +98,31 @@ impl World {
 
     /// Starts one whose zone has so many other names.
     async fn start_beside(names: &[&str], down: &[&str], others: usize) -> Self {
-        let Sides { mirror, new, old, authority, workspace, cluster } =
-            Sides::start(&[PRIMARY, SECONDARY, RESOLVER]).await;
+        let beside: String =
+            (0..others).map(|number| ["other-", &number.to_string(), " IN A 192.0.2.1\n"].concat()).collect();
+        Self::start_on(names, down, &(hosts(names, TTL) + &beside)).await
+    }
+
+    /// Starts one whose zone has these records.
+    async fn start_on(names: &[&str], down: &[&str], records: &str) -> Self {
+        let sides = Sides::start(&[PRIMARY, SECONDARY, RESOLVER]).await;
+        let servers = name_servers(records).await;
+        Self::of(sides, names, down, servers).await
+    }
+
+    /// One of two clusters, and the primary, the secondary and the resolver of their zone.
+    async fn of(
+        sides: Sides,
+        names: &[&str],
+        down: &[&str],
+        (primary, secondary, resolver): (NameServer, NameServer, NameServer),
+    ) -> Self {
+        let Sides { mirror, new, old, authority, workspace, cluster } = sides;
         for name in names {
             let at = if down.contains(name) { DOWN } else { NEW };
             serve(&cluster, name, json!({"ip": OLD})).await;
             serve(&mirror, name, json!({"ip": at})).await;
         }
-        let (primary, secondary, resolver) = name_servers(names, others).await;
         Self {
             mirror,
             new,
@@ -161,10 +179,7 @@ impl World {
 
     /// All records of the zone but its SOA, sorted.
     async fn records(&self) -> Vec<Record> {
-        let all = server().transfer(ZONE).await.expect("a transfer");
-        let mut records: Vec<Record> = all.into_iter().filter(|record| record.kind != Kind::Soa).collect();
-        records.sort();
-        records
+        records_of(&server()).await
     }
 
     /// The addresses of a host at the primary, and their TTL.
@@ -185,8 +200,21 @@ impl World {
 
 /// The name server that accepts updates, for a client with the key.
 fn server() -> Server {
-    let key = Key::parse(&key_file(KEY)).expect("a key");
+    server_for(KEY)
+}
+
+/// The same, for a client with another key.
+fn server_for(key: (&str, &str)) -> Server {
+    let key = Key::parse(&key_file(key)).expect("a key");
     Server::new(format!("{PRIMARY}:53").parse().expect("an address"), Some(key))
+}
+
+/// All records of the zone that a server transfers, but its SOA, sorted.
+async fn records_of(server: &Server) -> Vec<Record> {
+    let all = server.transfer(ZONE).await.expect("a transfer");
+    let mut records: Vec<Record> = all.into_iter().filter(|record| record.kind != Kind::Soa).collect();
+    records.sort();
+    records
 }
 
 /// Creates the Ingress of a host, with the address or the host name of its load balancer.
@@ -203,8 +231,13 @@ async fn serve(cluster: &Cluster, host: &str, at: Value) {
     cluster.api.merge(&format!("{}/status", object_path(&ingress)), &status).await;
 }
 
-/// The primary, the secondary and the resolver.
-async fn name_servers(names: &[&str], others: usize) -> (NameServer, NameServer, NameServer) {
+/// The records of these names, which all point to the old cluster.
+fn hosts(names: &[&str], ttl: u32) -> String {
+    names.iter().map(|name| [name, " ", &ttl.to_string(), " IN A ", OLD, "\n"].concat()).collect()
+}
+
+/// The primary, the secondary and the resolver of a zone with these records.
+async fn name_servers(records: &str) -> (NameServer, NameServer, NameServer) {
     let at = |address: &str| address.parse().expect("an address");
     let primary = format!(
         "{}zone \"{ZONE}\" {{ type primary; file \"zone\"; update-policy {{ grant {} zonesub ANY; }}; \
@@ -218,12 +251,7 @@ async fn name_servers(names: &[&str], others: usize) -> (NameServer, NameServer,
     let resolver = format!(
         "zone \"{ZONE}\" {{ type forward; forward only; forwarders {{ {PRIMARY}; {SECONDARY}; }}; }};"
     );
-    let hosts: String =
-        names.iter().map(|name| [name, " ", &TTL.to_string(), " IN A ", OLD, "\n"].concat()).collect();
-    let beside: String =
-        (0..others).map(|number| ["other-", &number.to_string(), " IN A 192.0.2.1\n"].concat()).collect();
-    let hosts = hosts + &beside;
-    let file = zone_file(ZONE, "ns1", [PRIMARY, SECONDARY], &hosts);
+    let file = zone_file(ZONE, "ns1", [PRIMARY, SECONDARY], records);
     let source = |address: &str| format!("recursion no; transfer-source {address}; notify-source {address};");
     (
         NameServer::start(at(PRIMARY), &source(PRIMARY), &primary, &[("zone", &file)]).await,
