@@ -45,6 +45,18 @@ pub struct Holding {
     ledger: ClusterLedger,
 }
 
+impl<W: Kind + Work> Recorded<W> {
+    /// Reads an operation from the API of its cluster.
+    pub async fn read(api: &Cluster, operation: &str) -> Result<Self, Failure> {
+        let record = ClusterRecord::find(api, operation).await?;
+        let record = record.ok_or_else(|| {
+            Failure::refused(format!("there is no operation `{operation}`"))
+                .hint("`netsurgeon operation list` lists the operations of this cluster")
+        })?;
+        recorded(operation, Journal::open_in(&record).await?)
+    }
+}
+
 impl ClusterSession {
     /// Starts a session.
     pub async fn open(voice: Voice, api: Cluster, settings: Settings) -> Result<Self, Failure> {
@@ -79,13 +91,7 @@ impl ClusterSession {
 
     /// Reads an operation.
     pub async fn read<W: Kind + Work>(&self, operation: &str) -> Result<Recorded<W>, Failure> {
-        let record = ClusterRecord::find(&self.api, operation).await?;
-        let record = record.ok_or_else(|| {
-            Failure::refused(format!("there is no operation `{operation}`"))
-                .hint("`netsurgeon operation list` lists the operations of this cluster")
-        })?;
-        let opened = Journal::open_in(&record).await?;
-        recorded(operation, opened)
+        Recorded::read(&self.api, operation).await
     }
 
     /// Starts an operation: takes the operation lease of the cluster, and records the plan. Fails while another operation that is

@@ -2,15 +2,16 @@
 
 use async_trait::async_trait;
 
-use super::of_kind::OfKind;
+use super::of_kind::{Next, OfKind};
 use super::{ResumeArgs, UndoArgs};
 use crate::cli::live::LiveArgs;
 use crate::cli::report::ReportArgs;
 use crate::cli::{Context, Outcome, dns};
-use crate::dns::Cutover;
-use crate::operation::ClusterLock;
+use crate::dns::{Cutover, Situation};
+use crate::operation::{ClusterLock, Status};
 use crate::report::cutover::page;
-use crate::session::{ClusterSession, Failure, Settings, confirm_only, is_leased};
+use crate::session::homes::{Found, Home};
+use crate::session::{ClusterSession, Failure, Recorded, confirm_only, is_leased};
 
 /// Operations of kind `dns-cutover`.
 pub(super) struct Cutovers;
@@ -22,6 +23,13 @@ async fn open(context: &Context, live: &LiveArgs) -> Result<ClusterSession, Fail
 
 #[async_trait(?Send)]
 impl OfKind for Cutovers {
+    async fn next(&self, found: &Found, status: Status) -> Next {
+        let Home::Cluster(api) = &found.home else { return Next::default() };
+        let recorded: Result<Recorded<Cutover>, _> = Recorded::read(api, &found.listed.operation).await;
+        let situation = recorded.map(|recorded| Situation::of(&recorded, status.is_at_work()));
+        Next { command: situation.ok().and_then(|situation| situation.next()), manual_step: None }
+    }
+
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
         let gates = args.gates.settings();
         gates.resolve()?;
@@ -35,9 +43,8 @@ impl OfKind for Cutovers {
 
     async fn report(&self, context: &Context, id: &str, args: &ReportArgs) -> Result<Outcome, Failure> {
         let api = args.homes.kube.connect().await?;
-        let session = ClusterSession::open(context.voice(), api, Settings::default()).await?;
-        let recorded = session.read::<Cutover>(id).await?;
-        let held = ClusterLock::holder(&session.api).await?;
+        let recorded: Recorded<Cutover> = Recorded::read(&api, id).await?;
+        let held = ClusterLock::holder(&api).await?;
         args.write(context, &page(&recorded, is_leased(held.as_ref(), id)))
     }
 }

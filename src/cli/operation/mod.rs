@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use self::of_kind::Next;
 use super::gates::GateArgs;
 use super::homes::HomeArgs;
 use super::output::{counted, table};
@@ -23,9 +24,7 @@ use crate::operation::{
     Ambient as _, ClusterLedger, Journal, LeaseHolder, Listed, Lock, Silence, State, Status, StepId,
     SystemAmbient, Terms,
 };
-use crate::renumber::plan;
-use crate::renumber::run::situation::Situation;
-use crate::renumber::run::{is_open, open_operation};
+use crate::renumber::run::is_open;
 use crate::session::Failure;
 use crate::session::homes::{Found, Home};
 use crate::session::{in_words, lock_cluster, release};
@@ -251,14 +250,11 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
     let found = args.homes.find(context, args.operation.as_deref()).await?;
     let (journal, summary) = found.journal().await?;
     let (is_leased, listed) = (found.is_leased().await?, &found.listed);
-    // An operation whose plan this version cannot compile is shown without a next command.
-    let situation = match &found.home {
-        Home::Etcd(store) if summary.kind == plan::KIND => {
-            open_operation(store.as_ref(), &listed.cluster, Some(&listed.operation), None).await.ok()
-        }
-        _ => None,
+    let status = summary.status_now(journal.is_being_undone(), is_leased);
+    let next = match kinds::of(listed) {
+        Ok(kind) => kind.next(&found, status).await,
+        Err(_) => Next::default(),
     };
-    let situation = situation.map(|ongoing| Situation::of_ongoing(&ongoing, is_leased));
     let steps = journal.records().into_iter().map(|(step, record)| ShownStep {
         step: step.clone(),
         state: record.state,
@@ -269,9 +265,9 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
         version: 1,
         operation: &listed.operation,
         kind: &summary.kind,
-        status: summary.status_now(journal.is_being_undone(), is_leased),
-        manual_step: situation.as_ref().and_then(|found| found.manual_step.as_deref()),
-        next: situation.as_ref().and_then(Situation::next),
+        status,
+        manual_step: next.manual_step.as_deref(),
+        next: next.command,
         digest: &summary.digest,
         steps: steps.collect(),
     };

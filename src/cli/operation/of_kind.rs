@@ -5,11 +5,29 @@ use async_trait::async_trait;
 use super::{ResumeArgs, UndoArgs};
 use crate::cli::report::ReportArgs;
 use crate::cli::{Context, Outcome};
+use crate::operation::Status;
 use crate::session::Failure;
+use crate::session::homes::Found;
+
+/// How an operation continues.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Next {
+    /// The command that continues it; `None` while a process runs it, and when it has ended.
+    pub command: Option<String>,
+    /// The manual step for which it waits.
+    pub manual_step: Option<String>,
+}
 
 /// The commands of one kind of operation.
 #[async_trait(?Send)]
 pub(super) trait OfKind {
+    /// Returns how an operation with this status continues. Empty if this version cannot compile its plan.
+    async fn next(&self, found: &Found, status: Status) -> Next {
+        let is_open = !status.is_at_work() && !status.has_ended();
+        let command = is_open.then(|| format!("netsurgeon operation resume {}", found.listed.operation));
+        Next { command, manual_step: None }
+    }
+
     /// Continues an operation from its journal.
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure>;
 

@@ -2,24 +2,32 @@
 
 use async_trait::async_trait;
 
-use super::of_kind::OfKind;
+use super::of_kind::{Next, OfKind};
 use super::{ResumeArgs, UndoArgs};
 use crate::cli::live::LiveArgs;
 use crate::cli::output::counted;
 use crate::cli::renumber::{EvidenceArgs, RetireArgs, RollbackArgs, retire, rollback};
 use crate::cli::report::{self, ReportArgs};
 use crate::cli::{Context, Outcome};
-use crate::operation::{Action, Report, State};
-use crate::renumber::run::situation::steps_of_the_end;
-use crate::renumber::run::{Ongoing, half_removed};
-use crate::session::Failure;
-use crate::session::refuse_ended;
+use crate::operation::{Action, Report, State, Status};
+use crate::renumber::run::situation::{Situation, steps_of_the_end};
+use crate::renumber::run::{Ongoing, half_removed, open_operation};
+use crate::session::homes::{Found, Home};
+use crate::session::{Failure, refuse_ended};
 
 /// Operations of kind `renumber`.
 pub(super) struct Renumberings;
 
 #[async_trait(?Send)]
 impl OfKind for Renumberings {
+    async fn next(&self, found: &Found, status: Status) -> Next {
+        let (Home::Etcd(store), listed) = (&found.home, &found.listed) else { return Next::default() };
+        let ongoing = open_operation(store.as_ref(), &listed.cluster, Some(&listed.operation), None).await;
+        let Ok(ongoing) = ongoing else { return Next::default() };
+        let situation = Situation::of_ongoing(&ongoing, status.is_at_work());
+        Next { command: situation.next(), manual_step: situation.manual_step }
+    }
+
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
         Box::pin(resume(context, id, args)).await
     }

@@ -118,7 +118,7 @@ mod tests {
         unseen["metadata"]["generation"] = json!(2);
         assert!(judged(unseen, up()).observed.contains("has not observed its last change"));
         let two = judge(&[(); 2].map(|()| typed(&budget(1, 1, Value::Null))), &[up()]);
-        assert!(two.observed.contains("Pod `shop/web` has 2 budgets"), "{two:?}");
+        assert!(two.observed.contains("`shop/web`") && two.observed.contains("2 budgets"), "{two:?}");
         let mut of_none = budget(0, 1, Value::Null);
         of_none["spec"] = json!({});
         assert_eq!(judged(of_none, up()).verdict, Verdict::Pass, "a budget without a selector has no Pods");

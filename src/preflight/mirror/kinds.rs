@@ -159,7 +159,7 @@ fn judge(used: &Used, source: &Kinds, mirror: &Kinds, definitions: &[CustomResou
                 unseen.push(format!("{words}: the API of that group on the mirror does not answer"));
             }
             None => {
-                missing.push(format!("{words}{}, for example `{example}`", is_refused(place, definitions)))
+                missing.push(format!("{words}{}, for example `{example}`", is_refused(place, definitions)));
             }
             Some(served) => {
                 other.push(format!("{words} (on the mirror: {})", served.versions.join(", ")));
