@@ -13,6 +13,7 @@ MINISTACK_VERSION := $(shell sed -n 's/^ministack==//p' tests/ministack/requirem
 ETCD := $(addprefix $(RIG)/etcd-$(ETCD_VERSION)/,etcd etcdctl etcdutl)
 CONTROL_PLANES := $(KUBERNETES_VERSIONS:%=$(RIG)/k8s-%/controlplane)
 EXTERNAL_DNS := $(RIG)/external-dns-$(EXTERNAL_DNS_VERSION)/external-dns
+BIND := $(addprefix $(RIG)/bind9-debian/usr/,sbin/named bin/nsupdate)
 MINISTACK := $(RIG)/ministack-$(MINISTACK_VERSION)/bin/ministack
 GO_BUILD := GOWORK=off go build -trimpath -buildvcs=false
 
@@ -79,7 +80,7 @@ notices: prerequisites-build ## the licences of the code in the binary, to be di
 	mkdir -p target
 	cargo about generate --locked --fail about.hbs --output-file target/THIRD-PARTY-NOTICES
 
-bench: rig ## time and memory of plan and rehearse on large clusters; BENCH=--json for programs
+bench: rig ## time and memory of plan and rehearse on large clusters, and the time of a cutover; BENCH=--json for programs
 	cargo build --release --locked
 	@cargo run --quiet --release --locked --example bench -- $(BENCH)
 
@@ -89,7 +90,7 @@ fmt: ## format the sources
 fixtures: rig ## create the snapshots in testdata/ again, from real clusters
 	cargo run --locked --example fixtures
 
-rig: $(ETCD) $(CONTROL_PLANES) $(EXTERNAL_DNS) $(MINISTACK) $(RIG)/etcd-debian/etcd $(RIG)/bind9-debian/usr/sbin/named | prerequisites-rig ## build the components that tests run
+rig: $(ETCD) $(CONTROL_PLANES) $(EXTERNAL_DNS) $(MINISTACK) $(RIG)/etcd-debian/etcd $(BIND) | prerequisites-rig ## build the components that tests run
 
 prerequisites-build prerequisites-rig: prerequisites-%:
 	@tests/prerequisites.sh $*
@@ -132,9 +133,9 @@ $(RIG)/etcd-debian/etcd: | prerequisites-rig
 	cd $(@D).new && apt-get download etcd-server && dpkg-deb --extract etcd-server_*.deb .
 	mkdir -p $(@D) && mv $(@D).new/usr/bin/etcd $@ && rm -rf $(@D).new
 
-# The same for BIND, with its libraries, so that both have one version.
-$(RIG)/bind9-debian/usr/sbin/named: | prerequisites-rig
+# The same for BIND and `nsupdate`, with their libraries, so that all have one version.
+$(BIND) &: | prerequisites-rig
 	rm -rf $(RIG)/bind9-debian.new && mkdir -p $(RIG)/bind9-debian.new
-	cd $(RIG)/bind9-debian.new && apt-get download bind9 bind9-libs && \
+	cd $(RIG)/bind9-debian.new && apt-get download bind9 bind9-dnsutils bind9-libs && \
 		for package in *.deb; do dpkg-deb --extract $$package . || exit 1; done && rm ./*.deb
 	rm -rf $(RIG)/bind9-debian && mv $(RIG)/bind9-debian.new $(RIG)/bind9-debian

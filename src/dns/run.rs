@@ -285,9 +285,9 @@ pub struct Seen {
     pub share_error: Option<String>,
 }
 
-/// Queries every name of a cutover, in the order of the plan.
-pub async fn look(work: &Cutover, situation: &Situation) -> Vec<Seen> {
-    let (provider, resolver) = (provider::reader(work).await, Server::new(work.resolver, None));
+/// Queries every name of a cutover, in the order of the plan. `key`: the key of the plan, if this host has it.
+pub async fn look(work: &Cutover, situation: &Situation, key: Option<Key>) -> Vec<Seen> {
+    let (provider, resolver) = (provider::reader(work, key).await, Server::new(work.resolver, None));
     let provider = provider.as_deref().map_err(|failure| failure.error.to_string());
     let mut asked = Vec::with_capacity(work.names.len());
     for (name, standing) in work.names.iter().zip(&situation.names) {

@@ -42,7 +42,8 @@ struct Asked {
 }
 
 impl Server {
-    /// Returns the name server at an address. `key` signs updates and transfers.
+    /// Returns the name server at an address. `key` signs every request: a server with several views of a zone
+    /// (BIND) selects the view of a request by its key.
     pub fn new(at: SocketAddr, key: Option<Key>) -> Self {
         Self { at, key }
     }
@@ -74,7 +75,7 @@ impl Server {
 
     async fn look(&self, name: &str, kind: Kind, recursive: bool) -> Result<Answer> {
         let asked = message::question(name_of(name)?, type_of(kind), recursive);
-        let answer = self.exchange(asked, false).await?;
+        let answer = self.exchange(asked).await?;
         let exists = match answer.metadata.response_code {
             ResponseCode::NoError => true,
             ResponseCode::NXDomain => false,
@@ -103,7 +104,7 @@ impl Server {
 
     async fn transfer_whole(&self, zone: &str) -> Result<Vec<Record>> {
         let what = format!("a transfer of `{zone}`");
-        let mut asked = self.send(message::question(name_of(zone)?, RecordType::AXFR, false), true).await?;
+        let mut asked = self.send(message::question(name_of(zone)?, RecordType::AXFR, false)).await?;
         let (mut records, mut taken): (Vec<Record>, usize) = (Vec::new(), 0);
         loop {
             let part = self.receive(&mut asked).await?;
@@ -132,7 +133,7 @@ impl Server {
     /// Checks with an empty update whether the server accepts updates of a zone with this key. Permissions for single names are
     /// not checked.
     pub async fn knows_us(&self, zone: &str) -> Result<()> {
-        let answer = self.exchange(message::nothing(name_of(zone)?), true).await?;
+        let answer = self.exchange(message::nothing(name_of(zone)?)).await?;
         match answer.metadata.response_code {
             ResponseCode::NoError => Ok(()),
             _ => Err(self.refused(&format!("an update of `{zone}`"), &answer)),
@@ -145,7 +146,7 @@ impl Server {
         // No zone except the root zone contains this name. A server that checks the changes rejects a record outside its zone
         // (section 3.4.1.3).
         let outside = rr::Record::from_rdata(name_of("invalid")?, 0, RData::A(A::new(192, 0, 2, 1)));
-        let answer = self.exchange(message::never(&name_of(zone)?, outside), true).await?;
+        let answer = self.exchange(message::never(&name_of(zone)?, outside)).await?;
         Ok(answer.metadata.response_code == ResponseCode::NotZone)
     }
 
@@ -154,10 +155,10 @@ impl Server {
     /// type, sends no update. A server that checks the prerequisites first never rejects the update ([`Self::looks_ahead`]).
     pub async fn would_change(&self, zone: &str, name: &str, kind: Kind) -> Result<()> {
         let asked = message::question(name_of(name)?, type_of(kind), false);
-        let found = self.exchange(asked, false).await?;
+        let found = self.exchange(asked).await?;
         let is_it = |record: &&rr::Record| record.record_type() == type_of(kind);
         let Some(there) = found.answers.into_iter().find(|record| is_it(&record)) else { return Ok(()) };
-        let answer = self.exchange(message::never(&name_of(zone)?, there), true).await?;
+        let answer = self.exchange(message::never(&name_of(zone)?, there)).await?;
         match answer.metadata.response_code {
             // The code depends on which of the two prerequisites the server checks first.
             ResponseCode::YXDomain | ResponseCode::NXDomain => Ok(()),
@@ -168,22 +169,22 @@ impl Server {
     /// Replaces record sets of a zone: all of them, or none. Fails with [`NameserverError::is_conflict`] if a set differs from its
     /// present set in the change; TTLs are not compared.
     pub async fn replace(&self, zone: &str, changes: &[SetChange]) -> Result<()> {
-        let answer = self.exchange(message::replacement(name_of(zone)?, changes)?, true).await?;
+        let answer = self.exchange(message::replacement(name_of(zone)?, changes)?).await?;
         match answer.metadata.response_code {
             ResponseCode::NoError => Ok(()),
             _ => Err(self.refused(&format!("an update of `{zone}`"), &answer)),
         }
     }
 
-    async fn exchange(&self, message: Message, is_signed: bool) -> Result<Message> {
-        let mut asked = self.send(message, is_signed).await?;
+    async fn exchange(&self, message: Message) -> Result<Message> {
+        let mut asked = self.send(message).await?;
         self.receive(&mut asked).await
     }
 
-    async fn send(&self, mut message: Message, is_signed: bool) -> Result<Asked> {
+    async fn send(&self, mut message: Message) -> Result<Asked> {
         let id = message.metadata.id;
         let mut verifier = None;
-        if let Some(key) = self.key.as_ref().filter(|_| is_signed) {
+        if let Some(key) = &self.key {
             let now = u64::try_from(OffsetDateTime::now_utc().unix_timestamp()).unwrap_or_default();
             let signed = key.signer.sign_message(&message, now);
             let (signature, check) = signed.map_err(|error| self.garbled(&error.to_string()))?;

@@ -1,8 +1,10 @@
-//! Measures `renumber plan`, `audit`, `rehearse` and `renumber apply`, and how they grow with the cluster: `make bench`.
+//! Measures `renumber plan`, `audit`, `rehearse` and `renumber apply`, and how they grow with the cluster, and `dns cutover`: `make
+//! bench`.
 //!
 //! The measure of the first three is `etcdutl snapshot status` on the same file. It also reads a snapshot and its checksum, and
 //! is the usual way to check a snapshot. Prints a table, or with `--json` the same figures for programs. [`measure`] says how
-//! programs are run, [`snapshots`] on which files, and [`moving`] how Services are moved and with what that is compared.
+//! programs are run, [`snapshots`] on which files, [`moving`] how Services are moved and with what that is compared, and
+//! [`cutovers`] the same about DNS names.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,6 +19,7 @@
 )]
 
 mod batches;
+mod cutovers;
 mod measure;
 mod moving;
 #[path = "../rig/mod.rs"]
@@ -26,6 +29,7 @@ mod snapshots;
 use std::path::{Path, PathBuf};
 
 use batches::Batches;
+use cutovers::Cutovers;
 use measure::{Program, medians};
 use moving::Moving;
 use rig::programs::{ETCD_VERSION, built};
@@ -76,6 +80,8 @@ struct Outcome {
     recreate_to_moving: f64,
     /// On a cluster with a kube-proxy.
     batches: Batches,
+    /// On a zone that BIND serves.
+    cutovers: Cutovers,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -88,6 +94,11 @@ async fn main() {
         println!("{}", serde_json::to_string_pretty(&measured).expect("figures"));
         return;
     }
+    if std::env::args().any(|argument| argument == "--cutovers") {
+        let measured = cutovers::measure(&netsurgeon).await;
+        println!("{}", serde_json::to_string_pretty(&measured).expect("figures"));
+        return;
+    }
     for services in SIZES {
         let file = snapshots::with_services(services).await;
         figures.push(measure(&netsurgeon, services, &file));
@@ -97,7 +108,8 @@ async fn main() {
         moving.push(moving::measure(services, TARGET).await);
     }
     let recreate_seconds = moving::recreate_each().await;
-    let outcome = summarise(figures, moving, recreate_seconds, batches::measure(&netsurgeon).await);
+    let live = (batches::measure(&netsurgeon).await, cutovers::measure(&netsurgeon).await);
+    let outcome = summarise(figures, moving, recreate_seconds, live);
     if is_json {
         println!("{}", serde_json::to_string_pretty(&outcome).expect("figures"));
     } else {
@@ -148,7 +160,12 @@ fn measure(netsurgeon: &Path, services: usize, file: &Path) -> Figures {
     }
 }
 
-fn summarise(figures: Vec<Figures>, moving: Vec<Moving>, recreate_seconds: f64, batches: Batches) -> Outcome {
+fn summarise(
+    figures: Vec<Figures>,
+    moving: Vec<Moving>,
+    recreate_seconds: f64,
+    (batches, cutovers): (Batches, Cutovers),
+) -> Outcome {
     let growth = |of: &dyn Fn(&Figures) -> f64| {
         let each = |index: usize| of(&figures[index]) / figures[index].services as f64;
         each(2) / each(1)
@@ -167,6 +184,7 @@ fn summarise(figures: Vec<Figures>, moving: Vec<Moving>, recreate_seconds: f64, 
         recreate_to_moving: recreate_seconds * 1e6 / moving[1].microseconds_per_service,
         moving,
         batches,
+        cutovers,
     }
 }
 
@@ -214,6 +232,15 @@ fn print(outcome: &Outcome) {
             m.microseconds_per_service
         );
     }
+    print_live(outcome);
+    println!(
+        "per Service, 50,000 : 10,000   plan time {:.2}   plan memory {:.2}   rehearse time {:.2}   moving {:.2}",
+        outcome.plan_growth, outcome.plan_memory_growth, outcome.rehearse_growth, outcome.moving_growth
+    );
+}
+
+/// The figures of operations on live clusters.
+fn print_live(outcome: &Outcome) {
     println!(
         "deleting and creating through the API: {:.2} ms for each Service, {:.0} times as long as moving it",
         outcome.recreate_seconds * 1e3,
@@ -226,8 +253,9 @@ fn print(outcome: &Outcome) {
          ratio {to_plain:.2}; the {} of a batch in {both_seconds:.2} s, ratio {to_both:.2}",
         2 * batch
     );
+    let Cutovers { names, records, seconds, nsupdate_seconds, to_nsupdate } = &outcome.cutovers;
     println!(
-        "per Service, 50,000 : 10,000   plan time {:.2}   plan memory {:.2}   rehearse time {:.2}   moving {:.2}",
-        outcome.plan_growth, outcome.plan_memory_growth, outcome.rehearse_growth, outcome.moving_growth
+        "cutover of {names} names of a zone with {records} records: {seconds:.2} s without its soak; `nsupdate` sends the same updates in \
+         {nsupdate_seconds:.2} s, ratio {to_nsupdate:.1}"
     );
 }

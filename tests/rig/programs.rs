@@ -39,11 +39,20 @@ pub fn debian_etcd() -> PathBuf {
 /// Returns BIND, unpacked from Debian's packages by `make rig`, which starts no service on the machine, and the folders of its
 /// libraries.
 pub fn bind() -> (PathBuf, String) {
+    of_bind("sbin/named")
+}
+
+/// Returns BIND's `nsupdate`, and the folders of its libraries.
+pub fn nsupdate() -> (PathBuf, String) {
+    of_bind("bin/nsupdate")
+}
+
+fn of_bind(program: &str) -> (PathBuf, String) {
     let folder = folder().join("bind9-debian/usr");
     let architectures = std::fs::read_dir(folder.join("lib")).into_iter().flatten().flatten();
     let libraries =
         architectures.map(|entry| entry.path().display().to_string()).collect::<Vec<_>>().join(":");
-    (built("bind9-debian/usr/sbin/named"), libraries)
+    (built(&format!("bind9-debian/usr/{program}")), libraries)
 }
 
 /// Returns ExternalDNS, as `make rig` builds it.

@@ -10,6 +10,7 @@ use crate::cli::{Context, Outcome};
 use crate::dns::run::{Seen, look};
 use crate::dns::{Cutover, Situation, Standing};
 use crate::operation::{ClusterLock, Status};
+use crate::preflight::dns::read_key;
 use crate::session::{ClusterSession, Failure, Settings, is_leased};
 
 /// Show the stage of a cutover, and what the name server and the resolver return now
@@ -61,7 +62,9 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failur
     let recorded = session.read::<Cutover>(&id).await?;
     let held = ClusterLock::holder(&session.api).await?;
     let situation = Situation::of(&recorded, is_leased(held.as_ref(), &id));
-    let seen = look(&recorded.plan.work, &situation).await;
+    let work = &recorded.plan.work;
+    let key = work.service.key().and_then(|key| read_key(&key.file).ok());
+    let seen = look(work, &situation, key).await;
     let names = situation.names.iter().zip(seen);
     let shown = Shown {
         version: 1,

@@ -108,11 +108,12 @@ pub(super) async fn open(
     Ok(provider)
 }
 
-/// Returns the provider of a zone, to read from. Sends no request to it, but may look for credentials.
-pub(super) async fn reader(work: &Cutover) -> Result<Box<dyn Provider>, Failure> {
+/// Returns the provider of a zone, to read from. Sends no request to it, but may look for credentials. `key` selects the view of
+/// a server that has several.
+pub(super) async fn reader(work: &Cutover, key: Option<Key>) -> Result<Box<dyn Provider>, Failure> {
     Ok(match &work.service {
         Service::Rfc2136 { server, .. } | Service::ExternalDns { server } => {
-            Box::new(Rfc2136::reader(&work.zone, Server::new(*server, None)))
+            Box::new(Rfc2136::reader(&work.zone, Server::new(*server, key)))
         }
         Service::Route53 { id, .. } => Box::new(Route53Zone::new(id).await?),
     })

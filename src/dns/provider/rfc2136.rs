@@ -36,7 +36,9 @@ impl Rfc2136 {
         for name in named.of(Kind::Ns).into_iter().map(canonical) {
             let address = address_of(&name, &primary, resolver).await?;
             let at = SocketAddr::new(address, primary_port(&primary, address));
-            servers.push((name, Server::new(at, None)));
+            // Other servers do not always know the key.
+            let server = if at == primary.at() { primary.clone() } else { Server::new(at, None) };
+            servers.push((name, server));
         }
         Ok(Self { zone: zone.to_string(), primary, servers })
     }

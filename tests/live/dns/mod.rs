@@ -12,6 +12,7 @@ mod scale;
 mod seen;
 mod skipped;
 mod staged;
+mod views;
 
 use std::net::SocketAddr;
 use std::time::Duration;
