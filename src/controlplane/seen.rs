@@ -39,7 +39,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Returns where the flag was read, as in `process 1234` or `pod kube-apiserver-a on a`.
+    /// Returns where the flag was read, for example `process 1234` or `pod kube-apiserver-a on a`.
     pub fn subject(&self) -> String {
         format!("{} {}", self.source, self.at)
     }

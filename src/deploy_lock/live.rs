@@ -71,7 +71,7 @@ impl Object {
         ObjectRef::new(self.api_version, self.kind, self.namespace.as_deref(), &self.name)
     }
 
-    /// Returns the kind and name of the object, as in ``ResourceQuota `shop/netsurgeon-lock` ``.
+    /// Returns the kind and name of the object, for example ``ResourceQuota `shop/netsurgeon-lock` ``.
     pub fn name(&self) -> String {
         self.reference().to_string()
     }

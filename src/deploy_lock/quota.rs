@@ -34,7 +34,7 @@ pub fn not_covered(what: What) -> Vec<String> {
         "exemptions: no user is exempt, netsurgeon included; a renumbering that needs shadow Services to hold \
          addresses stops"
             .to_string(),
-        "the message: clients see `exceeded quota: netsurgeon-lock`, without reason and holder".to_string(),
+        "the message: clients see `exceeded quota: netsurgeon-lock`, without the reason and the holder".to_string(),
     ];
     if what.deploys() {
         list.push("Pods, Jobs and ReplicaSets".to_string());

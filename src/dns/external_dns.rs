@@ -9,7 +9,7 @@ pub const HOLDER: &str = "netsurgeon";
 const HERITAGE: &str = "heritage=external-dns";
 const OWNER: &str = "external-dns/owner=";
 
-/// Returns the owner in an ownership record, as in `heritage=external-dns,external-dns/owner=blue,…`; `None` for other texts.
+/// Returns the owner in an ownership record, for example `heritage=external-dns,external-dns/owner=blue,…`; `None` for other texts.
 pub fn owner(text: &str) -> Option<&str> {
     let mut parts = text.trim_matches('"').split(',');
     if parts.next() != Some(HERITAGE) {

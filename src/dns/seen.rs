@@ -1,4 +1,4 @@
-//! The share of the requests for a name that reach the mirror, as its metrics show it.
+//! The mirror's share of the requests for a name, according to metrics in Prometheus.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ pub enum ConfigError {
     /// A key cannot be used.
     #[error("the key `{name}` of the provider `{provider}` {reason}")]
     Key {
-        /// Name of the provider, as in `aescbc`.
+        /// Name of the provider, for example `aescbc`.
         provider: &'static str,
         /// The key's name.
         name: String,

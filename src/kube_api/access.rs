@@ -16,7 +16,7 @@ use super::{ApiServerClient, Cluster, ClusterError};
 /// The user name and groups that the API server sees for netsurgeon's requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
-    /// The name, as in `kubernetes-admin` or `system:serviceaccount:ci:deployer`.
+    /// The name, for example `kubernetes-admin` or `system:serviceaccount:ci:deployer`.
     pub name: String,
     /// The groups.
     pub groups: Vec<String>,

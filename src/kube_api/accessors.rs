@@ -47,7 +47,7 @@ pub fn is_alive(pod: &Pod) -> bool {
     !matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// Returns the phase of a Pod, as in `Running`; empty if it has none.
+/// Returns the phase of a Pod, for example `Running`; empty if it has none.
 pub fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }

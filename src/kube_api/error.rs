@@ -16,7 +16,7 @@ pub enum ClusterError {
     /// A kubeconfig, or a file that it refers to, cannot be used.
     #[error("cannot use {what}: {reason}")]
     Configuration {
-        /// Name of the configuration, as in ``kubeconfig `FILE` ``.
+        /// Name of the configuration, for example ``kubeconfig `FILE` ``.
         what: String,
         /// The reason.
         reason: String,

@@ -15,7 +15,7 @@ pub struct ServiceEvent {
     pub name: String,
     /// Uid of the Service.
     pub uid: String,
-    /// Reason of the event in CamelCase, for programs, as in `Renumbered`.
+    /// Reason of the event in CamelCase, for programs, for example `Renumbered`.
     pub reason: &'static str,
     /// Action of the event, in CamelCase.
     pub action: &'static str,

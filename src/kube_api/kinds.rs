@@ -12,17 +12,17 @@ use super::{ClusterError, Collection};
 /// A kind that the API server serves, in one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedKind {
-    /// API group, as in `apps`; empty for the core group.
+    /// API group, for example `apps`; empty for the core group.
     pub group: String,
-    /// API version, as in `v1`.
+    /// API version, for example `v1`.
     pub version: String,
-    /// Name of the kind, as in `Deployment`.
+    /// Name of the kind, for example `Deployment`.
     pub kind: String,
-    /// Plural name in paths, as in `deployments`.
+    /// Plural name in paths, for example `deployments`.
     pub plural: String,
     /// Whether objects of this kind have a namespace.
     pub is_namespaced: bool,
-    /// Supported verbs, as in `list`.
+    /// Supported verbs, for example `list`.
     pub verbs: BTreeSet<String>,
 }
 
@@ -62,7 +62,7 @@ pub(super) fn kinds(found: APIResourceList) -> Vec<ServedKind> {
     kinds.map(kind).collect()
 }
 
-/// Cache of discovered kinds, by group and version as in `apps/v1`.
+/// Cache of discovered kinds, by group and version for example `apps/v1`.
 #[derive(Default)]
 pub(super) struct Kinds(Mutex<HashMap<String, Vec<ServedKind>>>);
 
@@ -78,7 +78,7 @@ impl Kinds {
     }
 }
 
-/// Returns the path of a group version, as in `/apis/apps/v1`.
+/// Returns the path of a group version, for example `/apis/apps/v1`.
 pub(super) fn root(api_version: &str) -> Result<String, ClusterError> {
     for part in api_version.split('/') {
         segment(part)?;

@@ -9,9 +9,9 @@ use super::ClusterError;
 /// The objects of one kind, in one namespace or in all namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Collection<'a> {
-    /// API group and version, as in `networking.k8s.io/v1`.
+    /// API group and version, for example `networking.k8s.io/v1`.
     pub api_version: &'a str,
-    /// Name of the kind, as in `ServiceCIDR`.
+    /// Name of the kind, for example `ServiceCIDR`.
     pub kind: &'a str,
     /// `None` for kinds without namespaces, and for a list over all namespaces.
     pub namespace: Option<&'a str>,

@@ -39,9 +39,9 @@ impl fmt::Display for ApiServer {
 /// The version of an API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
-    /// Version of the program, as in `v1.36.3`.
+    /// Version of the program, for example `v1.36.3`.
     pub git: String,
-    /// Emulated version, as in `1.33`; `None` for API servers older than 1.33, which do not support emulation.
+    /// Emulated version, for example `1.33`; `None` for API servers older than 1.33, which do not support emulation.
     pub emulated: Option<String>,
 }
 

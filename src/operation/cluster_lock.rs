@@ -135,7 +135,7 @@ async fn keep(lease: Arc<Mutex<Lease>>, ttl: Duration, silence: Silence) -> Stri
             }
             Ok(LeaseState::Other { name, .. }) => return format!("{} holds it", claim_of(&name)),
             Err(error) if silence == Silence::Loses && renewed.elapsed() >= ttl => {
-                return format!("it could not be renewed for {} s: {error}", ttl.as_secs());
+                return format!("every attempt to renew it failed for {} s: {error}", ttl.as_secs());
             }
             Err(error) => tracing::warn!(%error, "cannot renew the operation lease, retrying"),
         }

@@ -82,7 +82,7 @@ pub struct Judged {
     pub observed: String,
     /// What to do; empty if there is nothing to do.
     pub remedy: String,
-    /// The missing permission that the check needs, as in `list Node`.
+    /// The missing permission that the check needs, for example `list Node`.
     pub denied: Option<String>,
 }
 
@@ -122,7 +122,7 @@ impl Judged {
     }
 }
 
-/// Checks whether all versions, as in `3.6.16` or `v1.36.3`, have the same minor version.
+/// Checks whether all versions, for example `3.6.16` or `v1.36.3`, have the same minor version.
 fn one_minor<'v>(who: &str, versions: impl Iterator<Item = &'v str>, remedy: &str) -> Judged {
     let versions: BTreeSet<&str> = versions.collect();
     let minors: BTreeSet<Vec<&str>> =
@@ -135,12 +135,12 @@ fn one_minor<'v>(who: &str, versions: impl Iterator<Item = &'v str>, remedy: &st
     }
 }
 
-/// Returns the string at a path of an object, as in `/metadata/name`; empty if there is none.
+/// Returns the string at a path of an object, for example `/metadata/name`; empty if there is none.
 pub fn text<'v>(object: &'v Value, path: &str) -> &'v str {
     object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns the list at a path of an object, as in `/spec/rules`; empty if there is none.
+/// Returns the list at a path of an object, for example `/spec/rules`; empty if there is none.
 pub fn list<'v>(object: &'v Value, path: &str) -> &'v [Value] {
     object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }

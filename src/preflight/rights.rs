@@ -23,7 +23,7 @@ pub const READER: &str = "can read, but cannot change anything";
 /// A permission, and whether the user has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
-    /// Permission, as in `create services`.
+    /// Permission, for example `create services`.
     pub permission: String,
     /// Whether the user has the permission, as the API server reports.
     pub is_granted: bool,
@@ -32,9 +32,9 @@ pub struct Granted {
 /// An operation that needs permissions, as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
-    /// Name of the operation, as in `a move`.
+    /// Name of the operation, for example `a move`.
     pub operation: &'static str,
-    /// What a user with only the read permissions can do, as in `can read, but cannot change anything`.
+    /// What a user with only the read permissions can do, for example `can read, but cannot change anything`.
     pub reader: &'static str,
     /// Role that grants the read permissions.
     pub read_role: &'static str,

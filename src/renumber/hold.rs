@@ -45,7 +45,7 @@ pub fn choose(service: &ServiceRecord, asked: Option<Hold>, no_external_ip: Opti
     let shadow_because = if service.kind() != "ClusterIP" {
         Some("NodePort or LoadBalancer: its traffic policy must not change")
     } else if !spec.external_ips.is_empty() {
-        Some("it has external IPs of its own, whose traffic policy must not change")
+        Some("it has its own external IPs, and their traffic policy must not change")
     } else if spec.internal_traffic_policy.as_deref() == Some("Local") {
         Some("`internalTrafficPolicy: Local` does not apply to external IPs")
     } else {

@@ -1,4 +1,4 @@
-//! The page about a cutover of DNS names: the share of the mirror over time, every name, and every step.
+//! The page about a DNS cutover: the mirror's share of clients over time, every name, and every step.
 
 use std::fmt::Write as _;
 

@@ -94,7 +94,7 @@ pub enum StoreError {
     /// A certificate, key or other connection setting cannot be used.
     #[error("cannot use {what}: {reason}")]
     Configuration {
-        /// The setting, as in ``the client certificate `FILE` ``.
+        /// The setting, for example ``the client certificate `FILE` ``.
         what: String,
         /// The reason.
         reason: String,

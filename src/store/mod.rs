@@ -109,7 +109,7 @@ pub type Visitor<'v> = dyn for<'r> FnMut(Record<'r>) -> Visit + Send + 'v;
 /// A store that can be read.
 #[async_trait]
 pub trait ReadStore: Send + Sync {
-    /// Describes the store for headings and errors, as in `etcd at https://10.0.0.1:2379` or `snapshot FILE`.
+    /// Describes the store for headings and errors, for example `etcd at https://10.0.0.1:2379` or `snapshot FILE`.
     fn describe(&self) -> String;
 
     /// Returns the newest revision.

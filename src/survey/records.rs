@@ -25,7 +25,7 @@ pub struct Survey {
     pub services: Vec<ServiceRecord>,
     /// All IPAddress objects, sorted by address as text.
     pub addresses: Vec<AddressRecord>,
-    /// API version in which the first IPAddress is stored, as in `networking.k8s.io/v1`.
+    /// API version in which the first IPAddress is stored, for example `networking.k8s.io/v1`.
     pub ip_address_version: Option<String>,
     /// All ServiceCIDR objects, sorted by name.
     pub service_cidrs: Vec<CidrRecord>,
@@ -256,7 +256,7 @@ pub struct NodeRecord {
     pub addresses: Vec<IpAddr>,
     /// `status.nodeInfo.operatingSystem`: `linux` or `windows`; empty if it is not set.
     pub operating_system: String,
-    /// `status.nodeInfo.kubeletVersion`, as in `v1.36.3`; empty if it is not set.
+    /// `status.nodeInfo.kubeletVersion`, for example `v1.36.3`; empty if it is not set.
     pub kubelet_version: String,
 }
 
@@ -276,7 +276,7 @@ pub struct Routing {
 pub struct ProxyContainer {
     /// Name of the Pod.
     pub pod: String,
-    /// Image, as in `registry.example/kube-proxy:v1.36.3`.
+    /// Image, for example `registry.example/kube-proxy:v1.36.3`.
     pub image: String,
     /// Command and arguments of the container.
     pub arguments: Vec<String>,

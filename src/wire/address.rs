@@ -13,7 +13,7 @@ use super::protobuf::{fields, map_entry};
 /// The parts of an IPAddress object that a survey needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoredAddress<'a> {
-    /// API version, as in `networking.k8s.io/v1`.
+    /// API version, for example `networking.k8s.io/v1`.
     pub api_version: Cow<'a, str>,
     /// `metadata.name`: the address.
     pub name: Cow<'a, str>,

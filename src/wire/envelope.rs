@@ -24,9 +24,9 @@ const RAW: u32 = 2;
 /// API version and kind of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TypeMeta<'a> {
-    /// API version, as in `v1` or `networking.k8s.io/v1`.
+    /// API version, for example `v1` or `networking.k8s.io/v1`.
     pub api_version: Cow<'a, str>,
-    /// Kind, as in `Service`.
+    /// Kind, for example `Service`.
     pub kind: Cow<'a, str>,
 }
 
@@ -46,7 +46,7 @@ pub enum Envelope<'a> {
     Cbor,
     /// A value that is encrypted at rest.
     Encrypted {
-        /// Encryption provider, as in `aescbc`, `aesgcm`, `secretbox`, `kms`.
+        /// Encryption provider, for example `aescbc`, `aesgcm`, `secretbox`, `kms`.
         provider: String,
         /// Name of the key or of the KMS plugin.
         key: String,
@@ -56,7 +56,7 @@ pub enum Envelope<'a> {
 impl<'a> Envelope<'a> {
     /// Recognizes the encoding of a stored value.
     ///
-    /// Fails if the start of the value is unknown, if a protobuf envelope is broken, or if the JSON is not UTF-8.
+    /// Fails if the value has an unknown prefix, a protobuf envelope is damaged, or the JSON is not UTF-8.
     pub fn of(value: &'a [u8]) -> Result<Self, WireError> {
         if let Some(unknown) = value.strip_prefix(PROTOBUF_MAGIC) {
             return Self::protobuf(unknown);

@@ -64,7 +64,7 @@ pub enum WireError {
     /// The value is encrypted, and no key was given.
     #[error("the value is encrypted (provider `{provider}`, key `{key}`)")]
     Encrypted {
-        /// The encryption provider, as in `aescbc`.
+        /// The encryption provider, for example `aescbc`.
         provider: String,
         /// Name of the key.
         key: String,

@@ -34,7 +34,7 @@ pub const MOVING: &str = "netsurgeon.io/moving";
 
 /// A kind that can be read from a stored value.
 pub trait Kind: Message + Default + DeserializeOwned {
-    /// Name of the kind, as in `Service`.
+    /// Name of the kind, for example `Service`.
     const NAME: &'static str;
 
     /// Reads the JSON text of an object.
@@ -129,7 +129,7 @@ pub enum Encoding {
 /// A new IPAddress object (`networking.k8s.io`, `IPAddress`). It has the same labels as the objects that the allocator creates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewIpAddress<'a> {
-    /// API version, as in `networking.k8s.io/v1`.
+    /// API version, for example `networking.k8s.io/v1`.
     pub api_version: &'a str,
     /// Address. Its canonical text is the name of the object.
     pub address: IpAddr,

@@ -70,9 +70,9 @@ pub type Seen<'v> = dyn FnMut(&FieldPath<'_>, &[u8]) + 'v;
 /// The parts that every object has: version, kind, and metadata.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Head {
-    /// API version, as in `apps/v1`.
+    /// API version, for example `apps/v1`.
     pub api_version: String,
-    /// Kind, as in `DaemonSet`.
+    /// Kind, for example `DaemonSet`.
     pub kind: String,
     /// Name, namespace, and labels.
     pub metadata: ObjectMeta,

@@ -25,9 +25,9 @@ pub struct Place {
 /// The place of a hit in a stored object.
 #[derive(Debug, Clone, Copy)]
 pub struct Site<'a> {
-    /// API version of the object, as in `apps/v1`.
+    /// API version of the object, for example `apps/v1`.
     pub api_version: &'a str,
-    /// Kind of the object, as in `DaemonSet`.
+    /// Kind of the object, for example `DaemonSet`.
     pub kind: &'a str,
     /// Namespace of the object, empty if it has none.
     pub namespace: &'a str,

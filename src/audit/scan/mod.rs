@@ -16,13 +16,13 @@ use crate::ip::{Family, ServiceCidr};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
-    /// An address, as in `10.96.0.10`.
+    /// An address, for example `10.96.0.10`.
     Address,
-    /// A range, as in `10.96.0.0/16` or `10.96.*`.
+    /// A range, for example `10.96.0.0/16` or `10.96.*`.
     Range,
-    /// A zone of reverse DNS lookups, as in `96.10.in-addr.arpa`.
+    /// A zone of reverse DNS lookups, for example `96.10.in-addr.arpa`.
     ReverseZone,
-    /// A name that contains the address with dashes, as in `10-96-0-10.shop.pod`. CoreDNS resolves this name to the address.
+    /// A name that contains the address with dashes, for example `10-96-0-10.shop.pod`. CoreDNS resolves this name to the address.
     DashedName,
 }
 

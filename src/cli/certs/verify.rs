@@ -104,7 +104,7 @@ pub(super) async fn run(context: &Context, args: &VerifyArgs) -> Result<Outcome,
     if asked.authorities.is_none() {
         context
             .output
-            .note("cannot check whether clients trust the certificates: give the CA of the certificates with `--ca-cert`");
+            .note("cannot check whether clients trust the certificates: give their CA with `--ca-cert`");
     }
     let (started, patience) = (Instant::now(), Duration::from_secs(args.wait.unwrap_or_default().into()));
     let mut said = BTreeSet::new();

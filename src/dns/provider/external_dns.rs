@@ -110,7 +110,7 @@ impl Provider for ByExternalDns {
         patched.map(|_| Value::Null).map_err(|error| fault(&error))
     }
 
-    /// ExternalDNS may not have written the record sets yet: the annotations show whether another client changed the name.
+    /// The annotations show whether another client changed the name. ExternalDNS writes the record sets later.
     async fn is_unchanged(&self, name: &str, _kinds: &[Kind], sets: &[RecordSet]) -> Result<bool, Fault> {
         let Some((published, old)) = self.published.get(name) else { return Ok(false) };
         let expected = published.annotations(sets, old);

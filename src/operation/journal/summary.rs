@@ -31,7 +31,7 @@ pub struct Summary {
     /// The open manual step, while the operation waits for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manual_step: Option<String>,
-    /// The user that started the operation, as in `alice@cp-1`, if known.
+    /// The user that started the operation, for example `alice@cp-1`, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
     /// Whether the last process that ran the operation ran it as a rollback of the whole operation.

@@ -256,7 +256,7 @@ impl Keeper {
         loop {
             let left = self.good_until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return format!("it could not be renewed for {} s: {last}", self.ttl.as_secs());
+                return format!("every attempt to renew it failed for {} s: {last}", self.ttl.as_secs());
             }
             sleep(beat.min(left)).await;
             let asked = Instant::now();

@@ -7,9 +7,9 @@ use crate::preflight::{Judged, Verdict};
 
 /// A kind that is copied.
 pub struct Copied {
-    /// API version and kind, as in `apps/v1` and `Deployment`.
+    /// API version and kind, for example `apps/v1` and `Deployment`.
     pub kind: (&'static str, &'static str),
-    /// API group and resource, as in `apps` and `deployments`.
+    /// API group and resource, for example `apps` and `deployments`.
     pub resource: (&'static str, &'static str),
     /// Kind for the rules of webhooks.
     pub admitted: Admitted,

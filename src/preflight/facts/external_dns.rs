@@ -31,7 +31,7 @@ pub struct Controller {
     pub registry: String,
     /// Update policy. `sync` deletes records without an object; `upsert-only` and `create-only` delete no record.
     pub policy: String,
-    /// DNS provider, as in `rfc2136` or `aws`.
+    /// DNS provider, for example `rfc2136` or `aws`.
     pub provider: String,
     /// Prefix and suffix of the names of ownership records, and the replacement for an asterisk.
     pub affixes: (String, String, String),

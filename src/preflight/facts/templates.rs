@@ -12,9 +12,9 @@ use crate::kube_api::accessors::{Labels, namespace, subject};
 /// A Pod template.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
-    /// Object that contains the template, as in ``Deployment `shop/web` ``.
+    /// Object that contains the template, for example ``Deployment `shop/web` ``.
     pub of: String,
-    /// Kind of the object, as in `Deployment`.
+    /// Kind of the object, for example `Deployment`.
     pub kind: &'static str,
     /// Namespace of the template's Pods.
     pub namespace: String,

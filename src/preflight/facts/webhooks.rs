@@ -18,9 +18,9 @@ use crate::kube_api::accessors::name;
 /// A webhook, with the parts that matter for a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Called {
-    /// Configuration and name of the webhook, as in `ValidatingWebhookConfiguration policies, webhook check.example`.
+    /// Configuration and name of the webhook, for example `ValidatingWebhookConfiguration policies, webhook check.example`.
     pub name: String,
-    /// Kinds of objects that the change writes and for which the webhook is called, as in `Services`.
+    /// Kinds of objects that the change writes and for which the webhook is called, for example `Services`.
     pub asked: BTreeSet<&'static str>,
     /// Whether the webhook's rules match objects that the change writes, but its selectors exclude all of them.
     pub is_left_out: bool,

@@ -86,13 +86,13 @@ fn by_place(served: ServedKinds) -> Kinds {
 /// A kind that a cluster serves, with all its versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Kind {
-    /// Name of the kind, as in `Deployment`.
+    /// Name of the kind, for example `Deployment`.
     kind: String,
     /// Served versions, the preferred version first.
     versions: Vec<String>,
 }
 
-/// Kinds that a cluster serves, by API group and resource, as in `apps` and `deployments`.
+/// Kinds that a cluster serves, by API group and resource, for example `apps` and `deployments`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Kinds {
     /// All served kinds.

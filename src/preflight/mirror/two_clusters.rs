@@ -28,9 +28,9 @@ async fn identity(reading: &Reading) -> Read<Identity> {
 struct Identity {
     /// uid of the namespace `kube-system`.
     uid: String,
-    /// Version, as in `v1.36.3`.
+    /// Version, for example `v1.36.3`.
     version: String,
-    /// Version that the cluster emulates, if it differs, as in `1.33`.
+    /// Version that the cluster emulates, if it differs, for example `1.33`.
     emulated: Option<String>,
 }
 

@@ -96,7 +96,7 @@ impl Reading {
         reading
     }
 
-    /// Creates the reader with a connection to the API only. `what`: name of the API, as in `the API of the mirror`.
+    /// Creates the reader with a connection to the API only. `what`: name of the API, for example `the API of the mirror`.
     pub fn of_api(cluster: Result<Cluster, Failure>, what: &str) -> Self {
         let store = Err(Judged::unknown("etcd is not read", ""));
         Self::with(store, cluster, what, Layout::default())
@@ -185,7 +185,7 @@ impl Reading {
         Ok(rights::judge(&reading, &changing, &asked.need, namespace))
     }
 
-    /// Requests from the API server whether the user has each permission, as in `get services`.
+    /// Requests from the API server whether the user has each permission, for example `get services`.
     async fn granted(&self, rights: &Rights, namespace: Option<&str>) -> Read<Vec<Granted>> {
         let cluster = self.cluster()?;
         let each = rights.iter().flat_map(|(verbs, kind)| verbs.iter().map(move |verb| (*verb, *kind)));

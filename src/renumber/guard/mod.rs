@@ -388,7 +388,7 @@ impl<'a> Watch<'a> {
 fn cannot_hold(service: &ServiceRecord, holds: bool) -> Option<String> {
     let own = service.spec.external_ips.len().saturating_sub(usize::from(holds));
     if own > 0 {
-        return Some("it has external IPs of its own, whose traffic policy must not change".to_string());
+        return Some("it has its own external IPs, and their traffic policy must not change".to_string());
     }
     let mut without = service.clone();
     without.spec.external_ips.clear();

@@ -33,7 +33,7 @@ pub struct Member {
 /// The status of a member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemberStatus {
-    /// Version of etcd, as in `3.6.16`.
+    /// Version of etcd, for example `3.6.16`.
     pub version: String,
     /// Size of the database, in bytes.
     pub size: u64,

@@ -38,7 +38,7 @@ impl fmt::Display for Severity {
 /// A finding: a state that differs from the expected one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Stable name of the rule, as in `duplicate-address`; `docs/findings.md` lists all rules.
+    /// Stable name of the rule, for example `duplicate-address`; `docs/findings.md` lists all rules.
     pub code: &'static str,
     /// The severity.
     pub severity: Severity,

@@ -387,7 +387,7 @@ fn write_protobuf(message: &[u8], path: &[Segment], new: &Value) -> Result<Vec<u
     }
 }
 
-/// Writes one entry of a map of texts. A new entry is inserted in the order of keys, as the API server writes maps.
+/// Writes one entry of a map of strings. A new entry is inserted in key order, as the API server writes maps.
 fn write_entry(message: &[u8], number: u32, key: &str, new: &Value) -> Result<Vec<u8>, WireError> {
     let mut entries: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for entry in occurrences(message, number)? {

@@ -37,7 +37,7 @@ impl Goal {
         }
     }
 
-    /// Returns the word for Services that have reached the goal, as in `12 Services moved`.
+    /// Returns the word for Services that have reached the goal, for example `12 Services moved`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Move => "moved",
@@ -152,7 +152,7 @@ pub struct Tally {
     waiting_since: HashMap<StepId, Instant>,
     /// End of the current linger wait.
     lingers_until: Option<Instant>,
-    /// Total time of waiting for manual steps, gates and linger waits.
+    /// Total time of the waits for manual steps, for gates, and for the end of the linger.
     idle: Duration,
     idle_since: Option<Instant>,
 }
