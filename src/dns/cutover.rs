@@ -87,6 +87,8 @@ pub enum Service {
     ExternalDns {
         /// A name server of the zone.
         server: SocketAddr,
+        /// How long ExternalDNS may take to write a change, in seconds.
+        delay: u64,
     },
 }
 
@@ -117,7 +119,7 @@ impl fmt::Display for Service {
             Self::Route53 { id, private } => {
                 write!(f, "Route 53, hosted zone {id}{}", if *private { " (private)" } else { "" })
             }
-            Self::ExternalDns { server } => write!(f, "{server}, which ExternalDNS updates"),
+            Self::ExternalDns { server, .. } => write!(f, "{server}, which ExternalDNS updates"),
         }
     }
 }
@@ -210,6 +212,8 @@ pub enum Awaited {
     Published,
     /// In a rollback: ExternalDNS has restored the TTLs.
     Republished,
+    /// ExternalDNS has written the TTLs after the cutover.
+    Settled,
     /// Caches have dropped the records with the original TTL.
     Caches,
     /// Every name server and the resolver return the new records.
@@ -230,6 +234,7 @@ impl WaitKind for Awaited {
             Self::Owners => "owners",
             Self::Published => "published",
             Self::Republished => "republished",
+            Self::Settled => "settled",
             Self::Caches => "caches",
             Self::Confirmed => "confirmed",
             Self::Soak => "soak",
@@ -352,6 +357,13 @@ impl Cutover {
         is_change.then(|| Change { name: name.name.clone(), sets, annotating, probe })
     }
 
+    /// Returns the id of the last step of a name.
+    pub(super) fn last_step(&self, name: &Name) -> StepId {
+        let changes = |point: &Point| self.change(name, *point).is_some();
+        let last = self.points().into_iter().rev().find(changes).unwrap_or(Point::Final);
+        self.step(name, last)
+    }
+
     /// Returns the last point that a name has reached; `None` if none of its steps is done.
     pub fn reached(&self, name: &Name, journal: &Journal) -> Option<Point> {
         let is_done = |point: &Point| journal.state(&self.step(name, *point)) == Some(State::Done);
@@ -405,7 +417,11 @@ impl Cutover {
             Awaited::Soak => Some(Duration::from_secs(self.soak)),
             Awaited::Drained => Some(self.stage_ttl()),
             Awaited::DrainedAfterEnd => Some(self.final_ttl().saturating_sub(self.stage_ttl())),
-            Awaited::Published | Awaited::Republished | Awaited::Confirmed | Awaited::Restored => None,
+            Awaited::Published
+            | Awaited::Republished
+            | Awaited::Confirmed
+            | Awaited::Restored
+            | Awaited::Settled => None,
         }
     }
 

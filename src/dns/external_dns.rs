@@ -8,6 +8,12 @@ pub const HOLDER: &str = "netsurgeon";
 
 const HERITAGE: &str = "heritage=external-dns";
 const OWNER: &str = "external-dns/owner=";
+const RESOURCE: &str = "external-dns/resource=";
+
+/// Returns the object in an ownership record, for example `ingress/shop/web`; `None` for a text without one.
+pub fn resource(text: &str) -> Option<&str> {
+    text.trim_matches('"').split(',').find_map(|part| part.strip_prefix(RESOURCE))
+}
 
 /// Returns the owner in an ownership record, for example `heritage=external-dns,external-dns/owner=blue,…`; `None` for other texts.
 pub fn owner(text: &str) -> Option<&str> {

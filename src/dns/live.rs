@@ -165,6 +165,9 @@ impl Environment<Change> for Live<'_> {
         if wait.kind == Awaited::Published {
             return self.confirm(self.moved(Point::Lowered, records), self.work.longest_ttl()).await;
         }
+        if wait.kind == Awaited::Settled {
+            return self.confirm(self.moved(Point::Final, records), self.work.stage_ttl()).await;
+        }
         if wait.kind == Awaited::Republished {
             let names = self.work.names.iter().map(|name| (name, self.work.sets(name, None)));
             return self.confirm(names.collect(), self.work.stage_ttl()).await;
@@ -175,10 +178,9 @@ impl Environment<Change> for Live<'_> {
     }
 
     /// Returns the share that the mirror has at the end of a stage, if its metrics show it.
-    async fn found(&self, wait: &Wait<Awaited>, records: Records<'_>) -> Value {
+    async fn found(&self, wait: &Wait<Awaited>) -> Value {
         let (Awaited::Soak, Some(query)) = (wait.kind, &self.work.seen) else { return Value::Null };
-        let names = self.moved(Point::Stage(wait.batch.unwrap_or_default()), records);
-        let names: Vec<&str> = names.iter().map(|(name, _)| name.name.as_str()).collect();
+        let names: Vec<&str> = self.work.names.iter().map(|name| name.name.as_str()).collect();
         json!(query.mean(&names).await)
     }
 

@@ -198,6 +198,13 @@ fn name(
     if after.iter().any(|set| set.kind == Kind::Cname) && found.name == facts.zone {
         return Err(refused("the name of a zone cannot be a CNAME (RFC 1034, section 3.6.2)"));
     }
+    let kinds = |sets: &[RecordSet]| -> BTreeSet<Kind> { sets.iter().map(|set| set.kind).collect() };
+    if found.published.is_some() && kinds(&before) != kinds(&after) {
+        // With `--policy=upsert-only` ExternalDNS deletes no record, and providers have their own rules for aliases.
+        return Err(refused(
+            "its record types would change, and ExternalDNS does not always delete the old ones",
+        ));
+    }
     let becomes_cname = after.iter().any(|set| set.kind == Kind::Cname);
     if let (true, Some(kind)) = (becomes_cname, found.beside.first()) {
         let reason = format!("it has a {kind} record, and a CNAME excludes others (RFC 1034, section 3.6.2)");

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
 
-use super::cutover::{Cutover, KIND, Name};
+use super::cutover::{Cutover, KIND, Name, Point};
 use super::live::Live;
 use super::plan::Refusal;
 use super::probe::Prober;
@@ -176,8 +176,11 @@ impl CutoverSession {
         };
         let until = until.and_then(|stage| recorded.plan.work.end_of_share(stage.saturating_sub(1)));
         match self.carry(recorded, holding, provider, Heading::Forward(until)).await? {
-            Arrival::There(report) => {
+            Arrival::There(mut report) => {
                 let is_complete = Situation::of(recorded, false).is_complete();
+                if is_complete {
+                    report.stuck.extend(changed_since(&recorded.plan.work, provider).await);
+                }
                 let status = if is_complete { Status::Done } else { Status::Paused };
                 holding.set_status(recorded, status).await?;
                 Ok(report)
@@ -230,6 +233,26 @@ impl CutoverSession {
         }
         Err(stopped(failure, &Situation::of(recorded, false)))
     }
+}
+
+/// Returns the names that another client has changed since their last step. No later step of the cutover would find that.
+async fn changed_since(work: &Cutover, provider: &dyn Provider) -> Vec<Stuck> {
+    let mut asked = Vec::with_capacity(work.names.len());
+    // After the last step, the ExternalDNS of the mirror changes its own names.
+    let is_kept = |name: &&Name| name.ownership.is_none() || work.heir.is_none();
+    for name in work.names.iter().filter(is_kept) {
+        asked.push(async move {
+            let (kinds, sets) = (name.kinds(), work.sets(name, Some(Point::Final)));
+            // An error is not a change.
+            (name, provider.is_unchanged(&name.name, &kinds, &sets).await.unwrap_or(true))
+        });
+    }
+    let asked: Vec<(&Name, bool)> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+    let changed = asked.into_iter().filter(|(_, is_unchanged)| !is_unchanged).map(|(name, _)| Stuck {
+        step: work.last_step(name),
+        reason: "another client has changed the name since".to_string(),
+    });
+    changed.collect()
 }
 
 fn purpose(work: &Cutover) -> String {

@@ -4,12 +4,16 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
 use crate::nameserver::AT_ONCE;
-use crate::session::gates::prometheus_number;
+use crate::session::gates::{prometheus_number, prometheus_probe};
 
 /// Time limit of a query.
 const LIMIT: Duration = Duration::from_secs(5);
+
+/// Time limit of the queries for all names.
+const ALL: Duration = Duration::from_secs(15);
 
 /// The place of the name in the query.
 const NAME: &str = "{name}";
@@ -33,10 +37,10 @@ pub struct SeenShare {
 }
 
 impl ShareQuery {
-    /// Fails with the reason if the query does not contain the name.
+    /// Fails with the reason if the query does not contain the name, or if the URL cannot be used.
     pub fn check(&self) -> Result<(), String> {
         if self.query.contains(NAME) {
-            return Ok(());
+            return prometheus_probe(&self.prometheus, &self.query).map(drop);
         }
         Err(format!("the query needs `{NAME}`, where the name is inserted"))
     }
@@ -46,7 +50,8 @@ impl ShareQuery {
         let number = prometheus_number(&self.prometheus, &self.query.replace(NAME, name), LIMIT).await?;
         match number {
             number if number.is_nan() => Err("no requests".to_string()),
-            number if (0.0..=100.0).contains(&number) => Ok(number),
+            // A division can give slightly more than the whole.
+            number if (0.0..=100.5).contains(&number) => Ok(number.min(100.0)),
             number => Err(format!("the query returned {number}, expected 0 to 100")),
         }
     }
@@ -57,7 +62,8 @@ impl ShareQuery {
         for name in names {
             asked.push(self.of(name));
         }
-        let answers: Vec<Result<f64, String>> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+        let answers = stream::iter(asked).buffered(AT_ONCE).collect::<Vec<Result<f64, String>>>();
+        let answers = timeout(ALL, answers).await.ok()?;
         let shares: Vec<f64> = answers.into_iter().filter_map(Result::ok).collect();
         let names = u32::try_from(shares.len()).ok().filter(|count| *count > 0)?;
         Some(SeenShare { mean: shares.iter().sum::<f64>() / f64::from(names), names: shares.len() })

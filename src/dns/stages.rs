@@ -60,6 +60,7 @@ const OWNERS: &str = "owners";
 const TTL: &str = "ttl";
 const PUBLISH: &str = "publish";
 const REPUBLISH: &str = "republish";
+const SETTLE: &str = "settle";
 const CACHES: &str = "caches";
 const RETURN: &str = "return";
 const CONFIRM: &str = "confirm";
@@ -107,6 +108,9 @@ impl Work for Cutover {
             let heir =
                 heir.map_or_else(String::new, |heir| format!(", and give the names to ExternalDNS `{heir}`"));
             add(FINAL, None, format!("restore the TTLs{heir}"));
+            if by_annotations {
+                add(SETTLE, None, "wait until ExternalDNS has restored the TTLs".to_string());
+            }
         }
         stages
     }
@@ -132,14 +136,16 @@ impl Work for Cutover {
             CONFIRM => wait(CONFIRM, Awaited::Confirmed, "the new records are served"),
             SOAK => wait(SOAK, Awaited::Soak, "the stage has lasted long enough"),
             FINAL => self.changes(Point::Final),
+            SETTLE => vec![Self::only_wait(Awaited::Settled, "the original TTLs are served")],
             _ => Vec::new(),
         }
     }
 
     /// A rollback does not wait at each stage: the old targets are known to work.
     fn way_back(&self) -> Vec<Stage> {
-        let is_skipped =
-            |stage: &Stage| matches!(stage.name.as_str(), OWNERS | PUBLISH | CACHES | CONFIRM | SOAK);
+        let is_skipped = |stage: &Stage| {
+            matches!(stage.name.as_str(), OWNERS | PUBLISH | CACHES | CONFIRM | SOAK | SETTLE)
+        };
         self.stages().into_iter().rev().filter(|stage| !is_skipped(stage)).collect()
     }
 }

@@ -124,8 +124,8 @@ pub trait Environment<E: Effect>: Send + Sync {
     async fn wait(&self, wait: &Wait<E::Wait>, records: Records<'_>) -> Result<(), Fault>;
 
     /// Returns what a wait found, for its record, after it has ended: small JSON. Nothing depends on it, so it cannot fail; it needs
-    /// a deadline of its own.
-    async fn found(&self, _wait: &Wait<E::Wait>, _records: Records<'_>) -> Value {
+    /// a deadline of its own, and a stop request drops it.
+    async fn found(&self, _wait: &Wait<E::Wait>) -> Value {
         Value::Null
     }
 

@@ -129,7 +129,8 @@ impl PlanArgs {
             return Ok(None);
         };
         let seen = ShareQuery { prometheus: prometheus.clone(), query: query.clone() };
-        seen.check().map_err(|reason| Failure::usage(format!("`--share-query`: {reason}")))?;
+        seen.check()
+            .map_err(|reason| Failure::usage(format!("`--share-prometheus`, `--share-query`: {reason}")))?;
         Ok(Some(seen))
     }
 

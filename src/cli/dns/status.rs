@@ -63,7 +63,10 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failur
     let held = ClusterLock::holder(&session.api).await?;
     let situation = Situation::of(&recorded, is_leased(held.as_ref(), &id));
     let work = &recorded.plan.work;
-    let key = work.service.key().and_then(|key| read_key(&key.file).ok());
+    let key = work
+        .service
+        .key()
+        .and_then(|planned| read_key(&planned.file).ok().filter(|key| key.name() == planned.name));
     let seen = look(work, &situation, key).await;
     let names = situation.names.iter().zip(seen);
     let shown = Shown {

@@ -16,24 +16,22 @@ use crate::nameserver::{Kind, RecordSet};
 use crate::operation::Fault;
 use crate::session::Failure;
 
-/// How long ExternalDNS may take to write a change. Its default interval is one minute (`--interval`).
-const DELAY: Duration = Duration::from_mins(4);
-
 /// A zone that ExternalDNS writes.
 pub(super) struct ByExternalDns {
     servers: Rfc2136,
     cluster: Cluster,
+    delay: Duration,
     /// The objects of the names, and the record sets before the cutover.
     published: BTreeMap<String, (Published, Vec<RecordSet>)>,
 }
 
 impl ByExternalDns {
     /// Returns the zone of a cutover.
-    pub fn new(servers: Rfc2136, cluster: Cluster, work: &Cutover) -> Self {
+    pub fn new(servers: Rfc2136, cluster: Cluster, delay: Duration, work: &Cutover) -> Self {
         let of = |name: &crate::dns::Name| {
             Some((name.name.clone(), (name.published.clone()?, name.before.clone())))
         };
-        Self { servers, cluster, published: work.names.iter().filter_map(of).collect() }
+        Self { servers, cluster, delay, published: work.names.iter().filter_map(of).collect() }
     }
 
     /// Reads an object; fails with [`Fault::Skip`] if it does not exist.
@@ -75,11 +73,13 @@ impl Provider for ByExternalDns {
         for (kind, namespace) in places {
             let resource =
                 if kind == "Ingress" { ("networking.k8s.io", "ingresses") } else { ("", "services") };
-            if !self.cluster.may("patch", resource, Some(namespace)).await? {
-                let text = format!("the user is not allowed to patch {} in `{namespace}`", resource.1);
-                return Err(Failure::refused(text).hint(
-                    "bind the ClusterRole `netsurgeon-dns-annotations` of deploy/rbac.yaml to this user",
-                ));
+            for verb in ["get", "patch"] {
+                if !self.cluster.may(verb, resource, Some(namespace)).await? {
+                    let text = format!("the user is not allowed to {verb} {} in `{namespace}`", resource.1);
+                    return Err(Failure::refused(text).hint(
+                        "bind the ClusterRole `netsurgeon-dns-annotations` of deploy/rbac.yaml to this user",
+                    ));
+                }
             }
         }
         self.servers.refuse_behind().await
@@ -122,7 +122,7 @@ impl Provider for ByExternalDns {
     }
 
     fn delay(&self) -> Duration {
-        DELAY
+        self.delay
     }
 
     async fn behind(&self, name: &str, kinds: &[Kind], sets: &[RecordSet]) -> Result<Option<String>, Fault> {

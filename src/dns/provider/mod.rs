@@ -99,8 +99,9 @@ pub(super) async fn open(
     let servers = async |server, key| Rfc2136::open(&work.zone, Server::new(server, key), &resolver).await;
     let provider: Box<dyn Provider> = match &work.service {
         Service::Rfc2136 { server, .. } => Box::new(servers(*server, key).await?),
-        Service::ExternalDns { server } => {
-            Box::new(ByExternalDns::new(servers(*server, None).await?, cluster.clone(), work))
+        Service::ExternalDns { server, delay } => {
+            let (servers, delay) = (servers(*server, None).await?, Duration::from_secs(*delay));
+            Box::new(ByExternalDns::new(servers, cluster.clone(), delay, work))
         }
         Service::Route53 { id, .. } => Box::new(Route53Zone::new(id).await?),
     };
@@ -112,7 +113,7 @@ pub(super) async fn open(
 /// a server that has several.
 pub(super) async fn reader(work: &Cutover, key: Option<Key>) -> Result<Box<dyn Provider>, Failure> {
     Ok(match &work.service {
-        Service::Rfc2136 { server, .. } | Service::ExternalDns { server } => {
+        Service::Rfc2136 { server, .. } | Service::ExternalDns { server, .. } => {
             Box::new(Rfc2136::reader(&work.zone, Server::new(*server, key)))
         }
         Service::Route53 { id, .. } => Box::new(Route53Zone::new(id).await?),

@@ -6,6 +6,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::time::sleep;
 
 use super::lock;
@@ -71,8 +72,11 @@ impl<E: Effect> StepRunner<'_, E> {
             Action::Do(effect) => self.effect(step, effect, false).await?,
             Action::Wait(wait) => {
                 self.wait(step, wait, false).await?;
-                let records = |step: &StepId| lock(&self.journal).find(step).cloned();
-                let made = self.environment.found(wait, &records).await;
+                let made = tokio::select! {
+                    biased;
+                    () = self.stop.asked() => Value::Null,
+                    found = self.environment.found(wait) => found,
+                };
                 let noted = Noted { made: (!made.is_null()).then_some(made), ..Noted::default() };
                 self.note(step, State::Done, noted).await?;
             }

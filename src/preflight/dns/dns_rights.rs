@@ -1,6 +1,9 @@
 //! `dns-rights`: whether the user has the permissions that the change of names needs, in both clusters.
 
+use std::collections::BTreeSet;
+
 use super::Dns;
+use crate::dns::Published;
 use crate::preflight::rights::{Asked, Need, READER};
 use crate::preflight::{Check, Judged, Read, Verdict};
 
@@ -33,17 +36,17 @@ const CHANGES: Asked<'static> = Asked {
 };
 
 /// Permissions to change the annotations from which ExternalDNS publishes names.
-const ANNOTATES: Asked<'static> = Asked {
-    reads: &[],
-    changes: &[
-        (&["get", "patch"], ("networking.k8s.io", "ingresses")),
-        (&["get", "patch"], ("", "services")),
-    ],
-    need: Need {
-        remedy: "bind the ClusterRole `netsurgeon-dns-annotations` of deploy/rbac.yaml to the user who runs `dns cutover`",
-        ..NEED
-    },
+const ANNOTATES: Need = Need {
+    remedy: "bind the ClusterRole `netsurgeon-dns-annotations` of deploy/rbac.yaml to the user who runs `dns cutover`",
+    ..NEED
 };
+const ON_INGRESSES: Asked<'static> = Asked {
+    reads: &[],
+    changes: &[(&["get", "patch"], ("networking.k8s.io", "ingresses"))],
+    need: ANNOTATES,
+};
+const ON_SERVICES: Asked<'static> =
+    Asked { reads: &[], changes: &[(&["get", "patch"], ("", "services"))], need: ANNOTATES };
 
 /// Namespace of the record.
 const NAMESPACE: &str = "kube-system";
@@ -71,5 +74,19 @@ async fn read(dns: &Dns) -> Read<Judged> {
     if recording.verdict != Verdict::Pass || !dns.zone.is_published() {
         return Ok(recording);
     }
-    dns.read.rights(&ANNOTATES).await
+    let mut places = BTreeSet::new();
+    for entry in dns.entries().await? {
+        // `zone-updates` reports names without an object.
+        if let Ok(Published { object, .. }) = dns.published(entry).await? {
+            places.insert((object.kind, object.namespace));
+        }
+    }
+    for (kind, namespace) in places {
+        let asked = if kind == "Ingress" { &ON_INGRESSES } else { &ON_SERVICES };
+        let judged = dns.read.rights_in(asked, Some(&namespace)).await?;
+        if judged.verdict != Verdict::Pass {
+            return Ok(judged);
+        }
+    }
+    Ok(recording)
 }

@@ -53,6 +53,9 @@ const LEADING: [Kind; 3] = [Kind::A, Kind::Aaaa, Kind::Cname];
 /// Other types that a name often has: MX, TXT, SRV, HTTPS and CAA. Only if the zone cannot be read completely.
 const BESIDE: [Kind; 5] = [Kind::Other(15), Kind::Txt, Kind::Other(33), Kind::Other(65), Kind::Other(257)];
 
+/// How long a loop of ExternalDNS and the DNS service may take, in seconds.
+const LOOP: u64 = 180;
+
 /// The names that will point to the mirror, and the servers of their zone.
 #[derive(Debug, Clone)]
 pub struct Names {
@@ -221,10 +224,12 @@ impl Dns {
     pub async fn facts(&self) -> Read<Facts> {
         let cluster = self.read.cluster()?.identity().await.map_err(|error| unread(error.to_string()))?;
         let of_mirror = controllers(self.mirror()?).await?;
+        let controllers = self.controllers().await?;
         let mut heirs = of_mirror.iter().filter(|one| one.registry == "txt" && one.owner.is_some());
         // With several, it is unknown which one will manage a name.
         let heir = heirs.next().filter(|_| heirs.next().is_none());
-        let caches = self.controllers().await?.iter().filter(|one| one.runs).map(|one| one.cache);
+        let running = || controllers.iter().filter(|one| one.runs);
+        let delay = running().map(|one| one.interval).max().unwrap_or_default().saturating_add(LOOP);
         // ExternalDNS remains the owner of what it publishes.
         let by_annotations = self.zone.is_published();
         let nothing = BTreeMap::new();
@@ -260,10 +265,10 @@ impl Dns {
         Ok(Facts {
             cluster,
             zone: self.zone.name.clone(),
-            service: self.zone.service().await?,
+            service: self.zone.service(delay).await?,
             resolver: self.zone.resolver()?.at(),
             heir: heir.and_then(|heir| heir.owner.clone()),
-            owner_cache: caches.max().unwrap_or_default(),
+            owner_cache: running().map(|one| one.cache).max().unwrap_or_default(),
             negative_ttl: self.zone.own_start().await?.0.map_or(0, |soa| soa.negative_ttl.into()),
             names,
         })

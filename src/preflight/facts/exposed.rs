@@ -22,7 +22,7 @@ pub struct Exposed {
     pub by: String,
     /// Whether the name is served over TLS.
     pub has_tls: bool,
-    /// Addresses of the object, or the names of its load balancers.
+    /// Addresses of the object, or the names of its load balancers; or the targets in its annotation, if it has one.
     pub at: BTreeSet<String>,
     /// The object, if it is an Ingress or a Service.
     pub source: Option<Source>,
@@ -35,10 +35,21 @@ pub struct Source {
     pub object: Object,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
+    /// Every name that ExternalDNS can publish from it: also hosts of its TLS section, and internal names.
+    pub names: BTreeSet<String>,
 }
 
 impl Source {
-    fn of(kind: &str, object: &impl Metadata<Ty = ObjectMeta>) -> Self {
+    fn of(
+        kind: &str,
+        object: &impl Metadata<Ty = ObjectMeta>,
+        hosts: &BTreeSet<String>,
+        annotations: &BTreeSet<String>,
+    ) -> Self {
+        let internal = annotations.iter().map(|key| beside(key, "internal-hostname")).collect();
+        let names =
+            annotated(object, annotations).chain(annotated(object, &internal)).chain(hosts.iter().cloned());
+        let names = names.collect();
         let metadata = object.metadata();
         let text = |part: &Option<String>| part.clone().unwrap_or_default();
         let object = Object {
@@ -46,8 +57,22 @@ impl Source {
             namespace: text(&metadata.namespace),
             name: text(&metadata.name),
         };
-        Self { object, annotations: metadata.annotations.clone().unwrap_or_default() }
+        Self { object, annotations: metadata.annotations.clone().unwrap_or_default(), names }
     }
+
+    /// Returns the targets in its annotation, if it has one: ExternalDNS prefers them to the addresses of the object.
+    fn targets(&self, annotations: &BTreeSet<String>) -> Option<BTreeSet<String>> {
+        let text = annotations.iter().find_map(|key| self.annotations.get(&beside(key, "target")))?;
+        let targets = text.split(',').map(|one| canonical(one.trim())).filter(|one| !one.is_empty());
+        let targets: BTreeSet<String> = targets.collect();
+        (!targets.is_empty()).then_some(targets)
+    }
+}
+
+/// Returns the key of another annotation with the prefix of the annotation that contains host names.
+fn beside(key: &str, name: &str) -> String {
+    let prefix = key.strip_suffix("hostname").unwrap_or(key);
+    format!("{prefix}{name}")
 }
 
 /// Returns the external names of the objects. A route has the addresses of its Gateways. `annotations`: keys of annotations that
@@ -67,13 +92,15 @@ pub fn exposed(
         let by = format!("Service {}", accessors::subject(service));
         let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
         let at = balancer.into_iter().flat_map(|balancer| balancer.ingress.iter().flatten());
-        let at = addresses(at.map(|one| (&one.ip, &one.hostname)));
+        let source = Source::of("Service", service, &BTreeSet::new(), annotations);
+        let at =
+            source.targets(annotations).unwrap_or_else(|| addresses(at.map(|one| (&one.ip, &one.hostname))));
         found.extend(annotated(service, annotations).map(|name| Exposed {
             name,
             by: by.clone(),
             has_tls: false,
             at: at.clone(),
-            source: Some(Source::of("Service", service)),
+            source: Some(source.clone()),
         }));
     }
     let gateways: BTreeMap<String, &Value> = gateways.iter().map(|one| (subject(one), one)).collect();
@@ -94,12 +121,13 @@ fn of_ingress(ingress: &Ingress, annotations: &BTreeSet<String>) -> Vec<Exposed>
         hosts.filter(|host| !host.is_empty()).chain(annotated(ingress, annotations)).collect();
     let balancer = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let at = balancer.into_iter().flat_map(|balancer| balancer.ingress.iter().flatten());
-    let at = addresses(at.map(|one| (&one.ip, &one.hostname)));
+    let hosts = names.union(&with_tls).cloned().collect();
+    let source = Source::of("Ingress", ingress, &hosts, annotations);
+    let at = source.targets(annotations).unwrap_or_else(|| addresses(at.map(|one| (&one.ip, &one.hostname))));
     let by = format!("Ingress {}", accessors::subject(ingress));
     let exposed = |name: String| {
         let has_tls = with_tls.iter().any(|host| covers(host, &name));
-        let source = Some(Source::of("Ingress", ingress));
-        Exposed { name, by: by.clone(), has_tls, at: at.clone(), source }
+        Exposed { name, by: by.clone(), has_tls, at: at.clone(), source: Some(source.clone()) }
     };
     names.into_iter().map(exposed).collect()
 }
@@ -180,8 +208,11 @@ mod tests {
             "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}, {"hostname": "lb.example.net."}]}},
         });
         let mut service = json!({"metadata": metadata("mail")});
-        service["metadata"]["annotations"] =
-            json!({"external-dns.alpha.kubernetes.io/hostname": "mail.example.com, smtp.example.com"});
+        service["metadata"]["annotations"] = json!({
+            "external-dns.alpha.kubernetes.io/hostname": "mail.example.com, smtp.example.com",
+            "external-dns.alpha.kubernetes.io/internal-hostname": "mail.internal.example.com",
+            "external-dns.alpha.kubernetes.io/target": "192.0.2.9",
+        });
         let route = json!({
             "metadata": metadata("api"),
             "spec": {"hostnames": ["api.example.com"], "parentRefs": [{"name": "edge", "namespace": "infra"}]},
@@ -201,12 +232,15 @@ mod tests {
         let told: Vec<_> = found.iter().map(|one| (one.name.as_str(), one.has_tls, one.at.len())).collect();
         let expected = [
             ("www.example.com", true, 2),
-            ("mail.example.com", false, 0),
-            ("smtp.example.com", false, 0),
+            ("mail.example.com", false, 1),
+            ("smtp.example.com", false, 1),
             ("api.example.com", true, 1),
         ];
         assert_eq!(told, expected);
         assert_eq!(found[3].by, "HTTPRoute `shop/api`");
+        let names = &found[0].source.as_ref().unwrap().names;
+        assert_eq!(found[1].source.as_ref().unwrap().names.len(), 3, "an internal name is one, too");
+        assert!(names.contains("*.example.com"), "ExternalDNS also publishes hosts of the TLS section");
     }
 
     #[test]

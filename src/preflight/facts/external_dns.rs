@@ -15,6 +15,10 @@ use crate::nameserver::Kind;
 /// Prefixes of the annotations that contain a host name: until v0.21, and later.
 const PREFIXES: [&str; 2] = ["external-dns.alpha.kubernetes.io/", "external-dns.kubernetes.io/"];
 
+/// Options by which an ExternalDNS publishes other names or other targets than its objects show.
+const DEVIATING: [&str; 4] =
+    ["fqdn-template", "fqdn-target-template", "target-net-filter", "exclude-target-net"];
+
 /// The cache interval if the Deployment has one that cannot be parsed, in seconds.
 const LONGEST_CACHE: u64 = 3600;
 
@@ -37,6 +41,10 @@ pub struct Controller {
     pub affixes: (String, String, String),
     /// How long it caches the owners of names, in seconds.
     pub cache: u64,
+    /// Pause between two of its loops, in seconds.
+    pub interval: u64,
+    /// An option by which it publishes other names or other targets than the objects show, if it has one.
+    pub deviates: Option<&'static str>,
     annotations: Option<String>,
 }
 
@@ -67,6 +75,8 @@ impl Controller {
                 told("registry", "txt")
             },
             cache: seconds(&told("txt-cache-interval", "0s")).unwrap_or(LONGEST_CACHE),
+            interval: seconds(&told("interval", "1m")).unwrap_or(LONGEST_CACHE),
+            deviates: DEVIATING.into_iter().find(|name| flag(container, name).is_some()),
             policy: told("policy", "sync"),
             provider: told("provider", "unknown"),
             affixes: (told("txt-prefix", ""), told("txt-suffix", ""), told("txt-wildcard-replacement", "*")),

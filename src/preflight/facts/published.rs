@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::exposed::{Exposed, Source};
-use super::external_dns::{Controller, prefixes};
+use super::external_dns::{self, Controller, prefixes};
 use crate::dns::Published;
-use crate::dns::external_dns::owner;
-use crate::nameserver::{RecordSet, canonical};
+use crate::dns::external_dns::{owner, resource};
+use crate::nameserver::RecordSet;
 use crate::preflight::first_few;
 
 /// Returns the object from which ExternalDNS publishes a name, or why its annotations cannot move the name. `sets`: its records.
@@ -28,6 +28,40 @@ pub fn published(
     let Some(controller) = controllers.iter().find(is_owner) else {
         return Err("no ExternalDNS that runs in this cluster owns it and updates records".to_string());
     };
+    if let Some(option) = controller.deviates {
+        return Err(format!("{} has the option `--{option}`", controller.subject));
+    }
+    let prefixes = prefixes(controller);
+    let reads_too = |one: &&Controller| {
+        one.subject != controller.subject
+            && one.runs
+            && external_dns::prefixes(one).iter().any(|prefix| prefixes.contains(prefix))
+    };
+    if let Some(other) = controllers.iter().find(reads_too) {
+        let (one, other) = (&controller.subject, &other.subject);
+        return Err(format!("both {one} and {other} read the annotations of its object"));
+    }
+    let (source, by, at) = object(name, exposed)?;
+    if !is_published_from(source, owned) {
+        return Err(format!("its TXT record names another object than {by}"));
+    }
+    let data: BTreeSet<String> = sets.iter().flat_map(|set| set.data.clone()).collect();
+    if data != *at {
+        let listed = |set: &BTreeSet<String>| first_few(&set.iter().cloned().collect::<Vec<_>>());
+        return Err(format!("its records are {}, and the targets of {by} {}", listed(&data), listed(at)));
+    }
+    let ttls: BTreeSet<u32> = sets.iter().map(|set| set.ttl).collect();
+    if ttls.len() > 1 {
+        return Err("its records have different TTLs, and the annotation has one for all".to_string());
+    }
+    Ok(Published::new(source.object.clone(), prefixes, &source.annotations))
+}
+
+/// Returns the only object with a name, if it has no other name: the object, also as text, and its targets.
+fn object<'e>(
+    name: &str,
+    exposed: &'e [Exposed],
+) -> Result<(&'e Source, &'e str, &'e BTreeSet<String>), String> {
     let with_name: Vec<&Exposed> = exposed.iter().filter(|one| one.name == name).collect();
     let [Exposed { source: Some(source), by, at, .. }] = with_name.as_slice() else {
         let by: Vec<String> = with_name.iter().map(|one| one.by.clone()).collect();
@@ -37,31 +71,20 @@ pub fn published(
             _ => format!("several objects name it: {}", first_few(&by)),
         });
     };
-    let is_other = |one: &&Exposed| one.name != name && one.source.as_ref() == Some(source);
-    let others: Vec<String> = exposed.iter().filter(is_other).map(|one| format!("`{}`", one.name)).collect();
+    let others: Vec<String> =
+        source.names.iter().filter(|other| *other != name).map(|other| format!("`{other}`")).collect();
     if !others.is_empty() {
         return Err(format!("{by} also names {}, and all its names change together", first_few(&others)));
     }
-    let prefixes = prefixes(controller);
-    let targets = targets(source, &prefixes).unwrap_or_else(|| at.clone());
-    let data: BTreeSet<String> = sets.iter().flat_map(|set| set.data.clone()).collect();
-    if data != targets {
-        let listed = |set: &BTreeSet<String>| first_few(&set.iter().cloned().collect::<Vec<_>>());
-        return Err(format!(
-            "its records are {}, and the targets of {by} {}",
-            listed(&data),
-            listed(&targets)
-        ));
-    }
-    Ok(Published::new(source.object.clone(), prefixes, &source.annotations))
+    Ok((source, by, at))
 }
 
-/// Returns the targets in the annotation of an object, if it has one.
-fn targets(source: &Source, prefixes: &[&str]) -> Option<BTreeSet<String>> {
-    let text = prefixes.iter().find_map(|prefix| source.annotations.get(&format!("{prefix}target")))?;
-    let targets: BTreeSet<String> =
-        text.split(',').map(|one| canonical(one.trim())).filter(|one| !one.is_empty()).collect();
-    (!targets.is_empty()).then_some(targets)
+/// Returns whether the ownership records name this object, as far as they name any (`endpoint/labels.go`: `resource`).
+fn is_published_from(source: &Source, owned: &[RecordSet]) -> bool {
+    let object = &source.object;
+    let own = format!("{}/{}/{}", object.kind.to_lowercase(), object.namespace, object.name);
+    let mut resources = owned.iter().flat_map(|set| &set.data).filter_map(|text| resource(text));
+    resources.all(|resource| resource == own)
 }
 
 #[cfg(test)]
@@ -73,25 +96,23 @@ mod tests {
     use crate::nameserver::Kind;
     use crate::preflight::facts::external_dns::testing::controller;
 
-    fn exposed(name: &str, object: &str, annotations: &[(&str, &str)]) -> Exposed {
-        let own = |(key, value): &(&str, &str)| ((*key).to_string(), (*value).to_string());
+    fn exposed(name: &str, object: &str, more: &[&str]) -> Exposed {
         let object = Object { kind: "Ingress".into(), namespace: "shop".into(), name: object.into() };
+        let names = [name].iter().chain(more).map(ToString::to_string).collect();
         Exposed {
             name: name.into(),
             by: object.to_string(),
             has_tls: true,
             at: BTreeSet::from(["192.0.2.1".to_string()]),
-            source: Some(Source {
-                object,
-                annotations: annotations.iter().map(own).collect::<BTreeMap<_, _>>(),
-            }),
+            source: Some(Source { object, annotations: BTreeMap::new(), names }),
         }
     }
 
     fn judged(exposed: &[Exposed], data: &str, own: &[Controller]) -> Result<Published, String> {
         let name = "www.example.com";
         let sets = [RecordSet::new(name, Kind::A, 60, vec![data.to_string()])];
-        let record = "heritage=external-dns,external-dns/owner=blue".to_string();
+        let record = "heritage=external-dns,external-dns/owner=blue,external-dns/resource=ingress/shop/web";
+        let record = record.to_string();
         let owned = [RecordSet::new(name, Kind::Txt, 60, vec![record])];
         published(name, &sets, &owned, exposed, own)
     }
@@ -116,12 +137,16 @@ mod tests {
         assert!(reason(&[], "192.0.2.1", &blue).contains("no object"));
         let twice = [www.clone(), exposed("www.example.com", "other", &[])];
         assert!(reason(&twice, "192.0.2.1", &blue).starts_with("several objects name it"));
-        let both = [www.clone(), exposed("shop.example.com", "web", &[])];
+        let both = [exposed("www.example.com", "web", &["shop.example.com"])];
         assert!(reason(&both, "192.0.2.1", &blue).contains("also names `shop.example.com`"));
-        let route = [Exposed { source: None, by: "HTTPRoute `shop/web`".into(), ..www }];
+        let route = [Exposed { source: None, by: "HTTPRoute `shop/web`".into(), ..www.clone() }];
         assert!(reason(&route, "192.0.2.1", &blue).starts_with("HTTPRoute"));
-        let annotated =
-            exposed("www.example.com", "web", &[("external-dns.kubernetes.io/target", "192.0.2.7 ")]);
-        assert!(judged(&[annotated], "192.0.2.7", &blue).is_ok());
+        let elsewhere = [exposed("www.example.com", "other", &[])];
+        assert!(reason(&elsewhere, "192.0.2.1", &blue).contains("names another object"));
+        let mut beside = [controller("blue", &[]), controller("red", &[])];
+        beside[1].subject = "`dns/another`".to_string();
+        assert!(reason(one, "192.0.2.1", &beside).starts_with("both "));
+        let templated = [controller("blue", &["--fqdn-template={{.Name}}.example.com"])];
+        assert!(reason(one, "192.0.2.1", &templated).contains("`--fqdn-template`"));
     }
 }

@@ -129,8 +129,8 @@ impl Zone {
         matches!(self.provider, Provider::ExternalDns { .. })
     }
 
-    /// Returns the service that holds the zone, for a plan.
-    pub async fn service(&self) -> Read<Service> {
+    /// Returns the service that holds the zone, for a plan. `delay`: how long ExternalDNS may take to write a change, in seconds.
+    pub async fn service(&self, delay: u64) -> Read<Service> {
         if let Some(Hosted { zone, .. }) = self.hosted().await? {
             return Ok(Service::Route53 { id: zone.id.clone(), private: zone.private });
         }
@@ -140,7 +140,7 @@ impl Zone {
         });
         let server = self.primary().await?.at();
         Ok(if self.is_published() {
-            Service::ExternalDns { server }
+            Service::ExternalDns { server, delay }
         } else {
             Service::Rfc2136 { server, key }
         })

@@ -16,8 +16,8 @@ use time::OffsetDateTime;
 use tokio::time::sleep;
 
 use self::command::Program;
-pub use self::prometheus::prometheus_number;
 use self::prometheus::{Limits, Query};
+pub use self::prometheus::{prometheus_number, prometheus_probe};
 use super::failure::Failure;
 use super::said::Said;
 use super::voice::Voice;

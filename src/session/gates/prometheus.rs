@@ -59,10 +59,14 @@ impl Query {
     }
 }
 
+/// Returns the probe that sends an instant query. Fails if the URL cannot be used.
+pub fn prometheus_probe(base: &str, query: &str) -> Result<Probe, String> {
+    Probe::new(&Query::url(base, query)?).map_err(|error| error.to_string())
+}
+
 /// Runs an instant query that returns one number.
 pub async fn prometheus_number(base: &str, query: &str, limit: Duration) -> Result<f64, String> {
-    let probe = Probe::new(&Query::url(base, query)?).map_err(|error| error.to_string())?;
-    match samples(&probe.get(limit).await?)?.as_slice() {
+    match samples(&prometheus_probe(base, query)?.get(limit).await?)?.as_slice() {
         [] => Err("the query returned no sample".to_string()),
         [(_, number)] => Ok(*number),
         all => Err(format!("the query returned {} samples, expected one", all.len())),

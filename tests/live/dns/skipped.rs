@@ -3,9 +3,11 @@
 use netsurgeon::nameserver::{Kind, RecordSet, SetChange};
 use serde_json::Value;
 
-use super::{DOWN, NEW, OLD, TTL, World, ZONE, server};
+use super::{DOWN, NEW, OLD, PATIENCE, TTL, World, ZONE, hosts, server};
 use crate::rig::balancer::Behaviour;
+use crate::rig::process::wait_until;
 use crate::rig::run::says;
+use crate::serving::{Watched, command};
 
 const NAMES: [&str; 5] = ["www", "status", "hang", "shown", "down"];
 
@@ -90,4 +92,27 @@ async fn change_of_another_client_is_never_overwritten() {
     assert_eq!(back["status"], "stuck");
     assert_eq!(world.addresses("www").await, (vec![OLD.to_owned()], TTL));
     assert_eq!(world.addresses("later").await, (vec!["192.0.2.98".to_owned()], 2));
+}
+
+/// No later step would find a change that another client makes in the last stage.
+#[tokio::test]
+async fn change_in_the_last_stage_is_reported_at_the_end() {
+    let (names, ttl) = (["www", "api"], 2);
+    let world = World::start_on(&names, &[], &hosts(&names, ttl)).await;
+    let plan = world.plan_with("--shares 100 --soak 10");
+    let words = format!("dns cutover --plan {plan} --all --yes");
+    let mut program = Watched::start(command(&world.cluster, &words));
+    wait_until("the stage lasts", PATIENCE, async || {
+        let shown = world.netsurgeon("operation show -o json");
+        let steps = if shown.code == 0 { shown.json()["steps"].to_string() } else { shown.err };
+        if steps.contains("\"soak/100\"") { Ok(()) } else { Err(steps) }
+    })
+    .await;
+    let set = |data: &str| RecordSet::new(format!("www.{ZONE}"), Kind::A, ttl, vec![data.to_owned()]);
+    let change = SetChange { from: Some(set(NEW)), to: Some(set("192.0.2.97")) };
+    server().replace(ZONE, &[change]).await.expect("an update");
+    assert_eq!(program.end().await, 3);
+    let said = program.err.lock().unwrap().join("\n");
+    says(&said, &[&format!("share-100/www.{ZONE}")]);
+    assert!(!said.contains(&format!("share-100/api.{ZONE}")), "{said}");
 }
