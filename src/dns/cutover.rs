@@ -430,9 +430,14 @@ impl Cutover {
         StepId(format!("{name}/{}", self.shares.get(share).copied().unwrap_or_default()))
     }
 
-    /// Returns whether the soak of a share, from 0, is over. It is the last step of its stage.
+    /// Returns whether the stage of a share, from 0, is over: its soak is done, and not every name was skipped.
     pub(super) fn is_over(&self, share: usize, journal: &Journal) -> bool {
-        journal.state(&self.wait_of(SOAK, share)) == Some(State::Done)
+        let point = Point::Stage(share);
+        let mut changes = self.names.iter().filter(|name| self.change(name, point).is_some()).peekable();
+        let is_empty = changes.peek().is_none();
+        let is_done = |name: &Name| journal.state(&self.step(name, point)) == Some(State::Done);
+        let is_soaked = journal.state(&self.wait_of(SOAK, share)) == Some(State::Done);
+        is_soaked && (is_empty || changes.any(is_done))
     }
 
     /// Returns when the soak of a share, from 0, ended, in seconds since 1970.

@@ -14,7 +14,7 @@ use super::probe::Prober;
 use super::progress::Tally;
 use super::provider::{self, Provider};
 use super::situation::Situation;
-use crate::nameserver::{AT_ONCE, Key, RecordSet, Server, are_same, described};
+use crate::nameserver::{AT_ONCE, Key, RecordSet, Server, are_same, described, described_with_ttls};
 use crate::operation::{self, Listed, OperationError, Plan, Report, Status, Stuck};
 use crate::session::gates::{GateSettings, Gates};
 use crate::session::progress::SharedProgress;
@@ -331,7 +331,10 @@ async fn seen(
     let (at_server, at_resolver, share) = tokio::join!(read, resolver.sets(&name.name, &kinds, true), share);
     let difference = match &at_server {
         Ok(sets) if are_same(sets, expected) => None,
-        Ok(_) => Some(format!("expected {}", described(expected))),
+        Ok(sets) => {
+            let (present, expected) = (described_with_ttls(sets), described_with_ttls(expected));
+            Some(format!("{present} instead of {expected}"))
+        }
         Err(_) => Some("the present records are not known".to_string()),
     };
     let server = at_server.map_or_else(|error| error, |sets| described(&sets));

@@ -14,7 +14,9 @@ pub use error::NameserverError;
 pub use key::Key;
 pub use message::answers;
 pub use server::Server;
-pub use set::{Alias, RecordSet, SetChange, Weight, are_same, described, have_same_data, is_answer};
+pub use set::{
+    Alias, RecordSet, SetChange, Weight, are_same, described, described_with_ttls, have_same_data, is_answer,
+};
 
 /// The port of name servers (RFC 1035, section 4.2).
 pub const PORT: u16 = 53;

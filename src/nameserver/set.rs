@@ -162,6 +162,14 @@ pub fn described(sets: &[RecordSet]) -> String {
     sets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }
 
+/// Describes record sets with their TTLs: `A 192.0.2.10 (TTL 60 s)`.
+pub fn described_with_ttls(sets: &[RecordSet]) -> String {
+    if sets.is_empty() {
+        return "no record".to_string();
+    }
+    sets.iter().map(|set| format!("{set} (TTL {} s)", set.ttl)).collect::<Vec<_>>().join(" and ")
+}
+
 /// The change of the record set of one type at a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetChange {

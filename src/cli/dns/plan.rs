@@ -10,7 +10,9 @@ use crate::cli::api::{KubeArgs, MirrorKubeArgs};
 use crate::cli::file::{Readers, write_file};
 use crate::cli::zone::{Probes, ZoneArgs};
 use crate::cli::{Context, Outcome};
-use crate::dns::{PlanOptions, Probing, ShareQuery, plan};
+use crate::dns::{KIND, PlanOptions, Probing, ShareQuery, plan};
+use crate::kube_api::Cluster;
+use crate::operation::{ClusterRecord, Listed};
 use crate::preflight::dns::{self, Dns};
 use crate::preflight::{self, CheckResult, Selection, Verdict};
 use crate::session::{Failure, Kind, counted};
@@ -103,7 +105,9 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
             .hint("give `--mirror-kubeconfig FILE`, or `--mirror-context NAME` of the same kubeconfig"));
     };
     let (cluster, mirror) = tokio::join!(args.kube.connect(), of_mirror.connect());
-    let input = Dns::new(Ok(cluster?), Some(Ok(mirror?)), names).await;
+    let cluster = cluster?;
+    warn_of_another(context, &cluster).await;
+    let input = Dns::new(Ok(cluster), Some(Ok(mirror?)), names).await;
     refuse_unready(context, args, &input).await?;
     let facts =
         input.facts().await.map_err(|judged| Failure::refused(judged.observed).hint(judged.remedy))?;
@@ -120,6 +124,18 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
         context.output.note(&format!("next: `netsurgeon dns cutover --plan {path} --stage 1`"));
     }
     Ok(Outcome::Done)
+}
+
+/// Warns if a cutover has not ended: the plan takes its intermediate records for the old ones. A user who is not allowed to list
+/// operations gets no warning.
+async fn warn_of_another(context: &Context, cluster: &Cluster) {
+    let listed = ClusterRecord::list(cluster).await.unwrap_or_default();
+    let is_open = |one: &&Listed| one.summary.kind == KIND && !one.summary.status.has_ended();
+    for Listed { operation, .. } in listed.iter().filter(is_open) {
+        context.output.warn(&format!(
+            "the cutover `{operation}` has not ended: if it changes the same names, this plan does not contain their original records"
+        ));
+    }
 }
 
 impl PlanArgs {

@@ -16,7 +16,7 @@ use self::rfc2136::Rfc2136;
 use self::route53::Route53Zone;
 use super::cutover::{Change, Cutover, Service};
 use crate::kube_api::Cluster;
-use crate::nameserver::{Key, Kind, RecordSet, Server, SetChange, are_same, described};
+use crate::nameserver::{Key, Kind, RecordSet, Server, SetChange, are_same, described_with_ttls};
 use crate::operation::Fault;
 use crate::session::Failure;
 
@@ -83,7 +83,12 @@ impl Compared {
         match () {
             () if is(|change| change.to.as_ref()) => Self::After,
             () if is(|change| change.from.as_ref()) => Self::Before,
-            () => Self::Neither(format!("another client changed its records: {}", described(present))),
+            () => {
+                let expected: Vec<RecordSet> =
+                    changes.iter().filter_map(|change| change.from.clone()).collect();
+                let (present, expected) = (described_with_ttls(present), described_with_ttls(&expected));
+                Self::Neither(format!("another client changed its records: {present} instead of {expected}"))
+            }
         }
     }
 }

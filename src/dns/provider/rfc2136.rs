@@ -11,7 +11,9 @@ use tokio::time::{Instant, sleep};
 
 use super::Provider;
 use crate::dns::{Change, Cutover};
-use crate::nameserver::{Kind, NameserverError, PORT, RecordSet, Server, Soa, canonical, described};
+use crate::nameserver::{
+    Kind, NameserverError, PORT, RecordSet, Server, Soa, canonical, described_with_ttls,
+};
 use crate::operation::Fault;
 use crate::session::{Failure, first_few};
 
@@ -139,7 +141,7 @@ impl Provider for Rfc2136 {
             let found = at.sets(name, kinds, false).await;
             let served = match found {
                 Ok(found) if found == sets => continue,
-                Ok(found) => described(&found),
+                Ok(found) => described_with_ttls(&found),
                 Err(error) => error.to_string(),
             };
             return Ok(Some(format!("`{server}` serves `{name}` with {served}")));

@@ -78,8 +78,9 @@ type Presented = Result<(Vec<String>, i64), String>;
 /// Checks the certificates that the mirror presents, by name and address. `plain`: number of names for which no object declares
 /// TLS.
 fn judge(presented: &[(String, String, Presented)], plain: usize) -> Judged {
-    let (mut bad, mut soon) = (Vec::new(), Vec::new());
+    let (mut bad, mut soon, mut is_served) = (Vec::new(), Vec::new(), false);
     for (name, at, presented) in presented {
+        is_served |= presented.is_ok();
         match presented {
             Err(reason) => bad.push(format!("`{name}` at {at}: {reason}")),
             Ok((_, days)) if *days < 0 => bad.push(format!("`{name}` at {at}: the certificate has expired")),
@@ -92,6 +93,12 @@ fn judge(presented: &[(String, String, Presented)], plain: usize) -> Judged {
         }
     }
     if !bad.is_empty() {
+        if !is_served {
+            return Judged::fail(
+                first_few(&bad),
+                "make sure that the mirror's load balancer answers this host, and that its certificate is valid",
+            );
+        }
         return Judged::fail(
             first_few(&bad),
             "issue a certificate for the name on the mirror before DNS points there: add the host to the Certificate, and wait until it is Ready",

@@ -79,6 +79,7 @@ async fn annotations_of_another_client_are_never_overwritten() {
     let changed = annotations(&world).await;
     let skipped = world.netsurgeon("dns cutover --all --yes").expect(3);
     assert!(skipped.err.contains(&format!("`{PREFIX}/target: {OLD}`")), "{}", skipped.err);
+    assert!(skipped.err.contains(" --stage 2`"), "a stage that moved no name is not over: {}", skipped.err);
     let back = world.netsurgeon("dns rollback --yes").expect(3);
     assert!(back.err.contains(&format!("shop.{ZONE}")), "{}", back.err);
     assert_eq!(annotations(&world).await, changed);

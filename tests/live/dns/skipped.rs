@@ -86,6 +86,8 @@ async fn change_of_another_client_is_never_overwritten() {
     let names = reasons_of(&ran);
     assert_eq!(names, ["edited", "api", "later"].map(|host| format!("{host}.{ZONE}")), "{ran}");
     assert_eq!(world.addresses("api").await, (vec![OLD.to_owned(), NEW.to_owned()], 30));
+    says(&reasons(&ran)[1], &["TTL 30 s", "TTL 2 s"]);
+    assert!(world.netsurgeon(&world.planning()).err.contains(ran["operation"].as_str().expect("an id")));
 
     let operation = ran["operation"].as_str().expect("an id");
     let back = world.netsurgeon(&format!("dns rollback {operation} --yes -o json")).expect(3).json();
