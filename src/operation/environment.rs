@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use super::{Effect, Manual, NoEffect, NoWait, Record, Stage, StepId, Swap, Wait};
+use crate::kube_api::ClusterError;
 use crate::store::Revision;
 
 /// A failure outside the store. Each variant has a different consequence for the operation, and contains a message for the
@@ -31,6 +32,24 @@ pub enum Fault {
     /// The operation cannot continue.
     #[error("{0}")]
     Halt(String),
+}
+
+impl Fault {
+    /// Converts an error of the Kubernetes API to a fault, with a hint what to do. If a policy, a webhook or the API refuses one
+    /// object, only that object is skipped.
+    pub fn of(error: &ClusterError) -> Self {
+        let words = match error.hint() {
+            Some(hint) => format!("{error}; {hint}"),
+            None => error.to_string(),
+        };
+        if error.is_of_one_object() { Self::Skip(words) } else { Self::Halt(words) }
+    }
+}
+
+impl From<ClusterError> for Fault {
+    fn from(error: ClusterError) -> Self {
+        Self::of(&error)
+    }
 }
 
 /// Whether an effect is done.

@@ -42,15 +42,11 @@ impl ByExternalDns {
 }
 
 fn fault(error: &ClusterError) -> Fault {
-    let words = match error.hint() {
-        Some(hint) => format!("{error}; {hint}"),
-        None => error.to_string(),
-    };
     match error {
-        ClusterError::Conflict { .. } => Fault::Retry { why: words, after: None },
-        error if error.is_of_one_object() => Fault::Skip(words),
-        error if error.is_transient() => Fault::InDoubt(words),
-        _ => Fault::Halt(words),
+        // Another client changed the object after it was read.
+        ClusterError::Conflict { .. } => Fault::Retry { why: error.to_string(), after: None },
+        error if error.is_transient() => Fault::InDoubt(error.to_string()),
+        _ => Fault::of(error),
     }
 }
 

@@ -118,22 +118,6 @@ fn made(object: &Value, is_known: bool) -> Value {
     json!({"uid": text("/metadata/uid"), "revision": revision})
 }
 
-/// Converts an error of the API to a fault, with a hint what to do. If a policy, a webhook or the API refuses one object, only
-/// that object is skipped.
-fn failed(error: &ClusterError) -> Fault {
-    let words = match error.hint() {
-        Some(hint) => format!("{error}; {hint}"),
-        None => error.to_string(),
-    };
-    if error.is_of_one_object() { Fault::Skip(words) } else { Fault::Halt(words) }
-}
-
-impl From<ClusterError> for Fault {
-    fn from(error: ClusterError) -> Self {
-        failed(&error)
-    }
-}
-
 /// State of an object before its deletion.
 enum Found {
     Nothing,
@@ -162,7 +146,7 @@ impl LiveEnvironment<'_> {
             },
             Err(error) => {
                 let whose = self.whose_address(manifest).await;
-                Err(whose.map_or_else(|| failed(&error), |whose| Fault::Skip(format!("{error}; {whose}"))))
+                Err(whose.map_or_else(|| Fault::of(&error), |whose| Fault::Skip(format!("{error}; {whose}"))))
             }
         }
     }
