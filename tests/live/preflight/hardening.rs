@@ -82,7 +82,7 @@ async fn with_powers(serving: &Serving) {
         serving,
         "authorization",
         &[
-            "`system:authenticated`",
+            "`system:serviceaccounts`",
             "create pods, get secrets, list secrets, patch services, update services",
         ],
     );
