@@ -156,18 +156,17 @@ pub fn have_same_data(one: &[RecordSet], other: &[RecordSet]) -> bool {
 
 /// Describes record sets: `A 192.0.2.10 and AAAA 2001:db8::10`.
 pub fn described(sets: &[RecordSet]) -> String {
-    if sets.is_empty() {
-        return "no record".to_string();
-    }
-    sets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+    listed(sets.iter().map(ToString::to_string))
 }
 
 /// Describes record sets with their TTLs: `A 192.0.2.10 (TTL 60 s)`.
 pub fn described_with_ttls(sets: &[RecordSet]) -> String {
-    if sets.is_empty() {
-        return "no record".to_string();
-    }
-    sets.iter().map(|set| format!("{set} (TTL {} s)", set.ttl)).collect::<Vec<_>>().join(" and ")
+    listed(sets.iter().map(|set| format!("{set} (TTL {} s)", set.ttl)))
+}
+
+fn listed(sets: impl Iterator<Item = String>) -> String {
+    let sets: Vec<String> = sets.collect();
+    if sets.is_empty() { "no record".to_string() } else { sets.join(" and ") }
 }
 
 /// The change of the record set of one type at a name.

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::rfc2136::Rfc2136;
 use super::{Compared, Provider};
-use crate::dns::published::{Annotations, in_text, present};
-use crate::dns::{Change, Cutover, Object, Published};
+use crate::dns::published::{in_text, present};
+use crate::dns::{Annotating, Change, Cutover, Name, Object, Published};
 use crate::kube_api::{Cluster, ClusterError};
 use crate::nameserver::{Kind, RecordSet};
 use crate::operation::Fault;
@@ -28,9 +28,7 @@ pub(super) struct ByExternalDns {
 impl ByExternalDns {
     /// Returns the zone of a cutover.
     pub fn new(servers: Rfc2136, cluster: Cluster, delay: Duration, work: &Cutover) -> Self {
-        let of = |name: &crate::dns::Name| {
-            Some((name.name.clone(), (name.published.clone()?, name.before.clone())))
-        };
+        let of = |name: &Name| Some((name.name.clone(), (name.published.clone()?, name.before.clone())));
         Self { servers, cluster, delay, published: work.names.iter().filter_map(of).collect() }
     }
 
@@ -50,12 +48,13 @@ fn fault(error: &ClusterError) -> Fault {
     }
 }
 
-/// Compares present annotations with a change.
-fn compared(present: &Annotations, from: &Annotations, to: &Annotations) -> Compared {
+/// Compares the present annotations of an object with their change.
+fn compared(object: &Value, change: &Annotating) -> Compared {
+    let present = present(&change.from, object);
     match () {
-        () if present == to => Compared::After,
-        () if present == from => Compared::Before,
-        () => Compared::Neither(format!("another client changed its annotations: {}", in_text(present))),
+        () if present == change.to => Compared::After,
+        () if present == change.from => Compared::Before,
+        () => Compared::Neither(format!("another client changed its annotations: {}", in_text(&present))),
     }
 }
 
@@ -87,17 +86,14 @@ impl Provider for ByExternalDns {
 
     async fn compare(&self, change: &Change) -> Result<Compared, Fault> {
         let Some(annotating) = &change.annotating else { return Ok(Compared::After) };
-        let object = self.get(&annotating.object).await?;
-        Ok(compared(&present(&annotating.from, &object), &annotating.from, &annotating.to))
+        Ok(compared(&self.get(&annotating.object).await?, annotating))
     }
 
     /// Changes the annotations of the version of the object that was read just before.
     async fn replace(&self, change: &Change) -> Result<Value, Fault> {
         let Some(annotating) = &change.annotating else { return Ok(Value::Null) };
         let object = self.get(&annotating.object).await?;
-        if let Compared::Neither(why) =
-            compared(&present(&annotating.from, &object), &annotating.from, &annotating.to)
-        {
+        if let Compared::Neither(why) = compared(&object, annotating) {
             return Err(Fault::Skip(why));
         }
         let version = object.pointer("/metadata/resourceVersion");

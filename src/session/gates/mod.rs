@@ -91,7 +91,8 @@ impl GateSettings {
             probes.push(Asked::Http(url("--gate-http", text)?));
         }
         if let (Some(base), Some(query)) = (&self.gate_prometheus, &self.gate_query) {
-            let text = Query::url(base, query).map_err(Failure::usage)?;
+            let text = Query::url(base, query);
+            let text = text.map_err(|reason| Failure::usage(format!("`--gate-prometheus`: {reason}")))?;
             let limits = Limits { min: self.gate_min, max: self.gate_max };
             probes.push(Asked::Prometheus(Query { probe: url("--gate-prometheus", &text)?, limits }));
         }
