@@ -32,8 +32,8 @@ check_go() {
     # ExternalDNS asks for the newest Go of the rig's programs.
     wanted=$(sed -n 's/^go //p' tests/externaldns/go.mod)
     command -v go >/dev/null || fail "go is missing: install Go $wanted or newer, see https://go.dev/dl"
-    # In the module's folder, where a Go since 1.21 fetches the toolchain that go.mod asks for.
-    found=$(cd tests/externaldns && go env GOVERSION) || fail "go cannot switch to the toolchain $wanted"
+    # In the module's folder, where a Go since 1.21 fetches the toolchain that go.mod asks for; `auto` as in the Makefile.
+    found=$(cd tests/externaldns && GOTOOLCHAIN=auto go env GOVERSION) || fail "go cannot switch to the toolchain $wanted"
     at_least "${found#go}" "$wanted" || fail "go is ${found#go}, $wanted or newer is needed: https://go.dev/dl"
 }
 

@@ -284,8 +284,9 @@ fn default_probe(has_tls: bool) -> Probing {
     Probing { scheme, port, path, status: None, body: None, at }
 }
 
-/// Returns the aliases that point to the mirror, one for each old type of address; `None` if the target is not a load balancer
-/// that Route 53 can be an alias of. A name that is a CNAME stays one.
+/// Returns the aliases that point to the mirror; `None` if the target is not a load balancer that Route 53 can be an alias of. An
+/// alias stays an alias, whether or not the target has addresses of its type: ExternalDNS creates both types for every load
+/// balancer. An address becomes an alias if the target has one of its type. A name that is a CNAME stays one.
 fn aliases(facts: &Facts, found: &Found) -> Option<Vec<RecordSet>> {
     let Service::Route53 { .. } = facts.service else { return None };
     let (Some(target), 1) = (found.targets.first(), found.targets.len()) else { return None };
@@ -295,8 +296,8 @@ fn aliases(facts: &Facts, found: &Found) -> Option<Vec<RecordSet>> {
         let alias = Some(Alias { zone: zone.to_string(), checks_health });
         RecordSet { alias, ..RecordSet::new(&found.name, old.kind, ALIAS_TTL, vec![target.clone()]) }
     };
-    let has_address = |set: &&RecordSet| found.address_kinds.contains(&set.kind);
-    let sets: Vec<RecordSet> = found.sets.iter().filter(has_address).map(of).collect();
+    let is_alias = |set: &&RecordSet| set.alias.is_some() || found.address_kinds.contains(&set.kind);
+    let sets: Vec<RecordSet> = found.sets.iter().filter(is_alias).map(of).collect();
     (!sets.is_empty()).then_some(sets)
 }
 
@@ -462,9 +463,16 @@ mod tests {
         };
         of_route53.names[0].sets = vec![set(Kind::A, &old), set(Kind::Aaaa, &old)];
         let work = planned(&of_route53, &[1, 100]);
-        assert_eq!(work.names[0].after, [set(Kind::A, &new)], "the mirror has no IPv6 address");
+        assert_eq!(work.names[0].after, [set(Kind::A, &new), set(Kind::Aaaa, &new)], "both stay aliases");
         assert_eq!(stages(&work)[..2], ["return", "share 1"], "an alias has no TTL of its own");
-        assert_eq!(work.names[0].shares_of(&work.names[0].stages[0])[&Kind::A], 1);
+        let shares = work.names[0].shares_of(&work.names[0].stages[0]);
+        assert_eq!((shares[&Kind::A], shares[&Kind::Aaaa]), (1, 1));
+        // Without an address of this type, the mirror gets no alias for an AAAA record.
+        of_route53.names[0].sets = vec![
+            set(Kind::A, &old),
+            RecordSet::new("www.example.com", Kind::Aaaa, 60, vec!["2001:db8::1".into()]),
+        ];
+        assert_eq!(planned(&of_route53, &[1, 100]).names[0].after, [set(Kind::A, &new)]);
         // An address becomes an alias. Both sides get its TTL while clients use both.
         of_route53.names[0].sets = RecordSet::group(&[record(Kind::A, 30, "192.0.2.1")]);
         let work = planned(&of_route53, &[10]);

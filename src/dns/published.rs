@@ -1,6 +1,6 @@
 //! Names that ExternalDNS publishes from an object of the cluster: the annotations of the object at each point of a cutover.
 //!
-//! ExternalDNS v0.22 takes the targets of an Ingress or a Service from its annotation `target`, and from its status if it has none
+//! ExternalDNS v0.23 takes the targets of an Ingress or a Service from its annotation `target`, and from its status if it has none
 //! (`source/ingress.go`, `source/service.go`). It changes the TTL of a record only to a TTL that is given (`plan/plan.go`,
 //! `shouldUpdateTTL`). So the present TTL is written first, and removed again only when it is served.
 

@@ -1,6 +1,6 @@
 //! The hosted zones of load balancers. An alias record names the hosted zone that contains its target.
 //!
-//! AWS General Reference, "Elastic Load Balancing endpoints and quotas", as in ExternalDNS v0.22 (`provider/aws/aws.go`).
+//! AWS General Reference, "Elastic Load Balancing endpoints and quotas", as in ExternalDNS v0.23 (`provider/aws/aws.go`).
 
 /// Returns the hosted zone of a load balancer by its host name; `None` for other names.
 pub fn load_balancer_zone(name: &str) -> Option<&'static str> {

@@ -1,6 +1,6 @@
-// Command externaldns is ExternalDNS with the sources, the provider and the registry that the tests need:
+// Command externaldns is ExternalDNS with the sources, the providers and the registry that the tests need:
 // its own packages read Ingresses and Services, plan the changes, own names through TXT records and write
-// by RFC 2136. Its complete program links every DNS provider, and with them modules that are not available
+// to Route 53 or by RFC 2136. Its complete program links every DNS provider, and with them modules that are not available
 // everywhere. Only the few calls that join its packages, one reconcile loop, are of this file; the command
 // line is that of ExternalDNS.
 package main
@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/external-dns/pkg/apis/externaldns/validation"
 	"sigs.k8s.io/external-dns/plan"
 	"sigs.k8s.io/external-dns/provider"
+	"sigs.k8s.io/external-dns/provider/aws"
 	"sigs.k8s.io/external-dns/provider/rfc2136"
 	"sigs.k8s.io/external-dns/registry"
 	"sigs.k8s.io/external-dns/registry/txt"
@@ -26,6 +27,14 @@ import (
 	"sigs.k8s.io/external-dns/source/annotations"
 	"sigs.k8s.io/external-dns/source/wrappers"
 )
+
+// The providers of this build.
+var providers = map[string]func(
+	context.Context, *externaldns.Config, *endpoint.DomainFilter,
+) (provider.Provider, error){
+	"aws":     aws.New,
+	"rfc2136": rfc2136.New,
+}
 
 func main() {
 	if err := run(context.Background(), os.Args[1:]); err != nil {
@@ -41,8 +50,9 @@ func run(ctx context.Context, arguments []string) error {
 	if err := validation.ValidateConfig(options); err != nil {
 		return err
 	}
-	if options.Provider != "rfc2136" || options.Registry != "txt" {
-		return errors.New("this build has only the provider rfc2136 and the registry txt")
+	open, known := providers[options.Provider]
+	if !known || options.Registry != "txt" {
+		return errors.New("this build has only the providers aws and rfc2136, and the registry txt")
 	}
 	level, err := log.ParseLevel(options.LogLevel)
 	if err != nil {
@@ -65,11 +75,11 @@ func run(ctx context.Context, arguments []string) error {
 		endpoint.WithDomainFilter(options.DomainFilter),
 		endpoint.WithDomainExclude(options.DomainExclude),
 	)
-	servers, err := rfc2136.New(ctx, options, names)
+	zones, err := open(ctx, options, names)
 	if err != nil {
 		return err
 	}
-	owned, err := txt.New(options, servers)
+	owned, err := txt.New(options, zones)
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-//! ExternalDNS: a controller that writes the records of Ingresses to a name server, with dynamic updates, and owns names through
-//! TXT records.
+//! ExternalDNS: a controller that writes the records of Ingresses to a name server, with dynamic updates, or to Route 53, and owns
+//! names through TXT records.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::process::{Process, wait_until};
 use super::programs::external_dns;
+use super::route53::CREDENTIALS;
 use super::workspace::Workspace;
 
 /// How long its loops may take.
@@ -14,6 +15,8 @@ const DEADLINE: Duration = Duration::from_mins(1);
 
 /// What it logs after each loop without an error.
 const COMPLETED: &str = "reconcile loop completed";
+/// What it logs after each loop.
+const ENDED: &str = "reconcile loop ";
 
 /// The port of the next one's metrics: several run in one network namespace, which no other run uses.
 static METRICS: AtomicU16 = AtomicU16::new(7979);
@@ -34,11 +37,7 @@ impl ExternalDns {
         server: &str,
         (name, secret): (&str, &str),
     ) -> Self {
-        let workspace = Workspace::create("external-dns");
-        let metrics = METRICS.fetch_add(1, Ordering::Relaxed);
-        let arguments = [
-            format!("--kubeconfig={}", kubeconfig.display()),
-            "--source=ingress".to_owned(),
+        let provider = [
             "--provider=rfc2136".to_owned(),
             format!("--rfc2136-host={server}"),
             "--rfc2136-port=53".to_owned(),
@@ -47,6 +46,29 @@ impl ExternalDns {
             format!("--rfc2136-tsig-secret={secret}"),
             "--rfc2136-tsig-secret-alg=hmac-sha256".to_owned(),
             "--rfc2136-tsig-axfr".to_owned(),
+        ];
+        Self::start_with(owner, kubeconfig, &[], &provider)
+    }
+
+    /// Starts one that writes to a zone in Route 53. `url`: the URL of its API.
+    pub fn start_on_route53(owner: &str, kubeconfig: &Path, zone: &str, url: &str) -> Self {
+        let environment = [
+            format!("AWS_ENDPOINT_URL_ROUTE_53={url}"),
+            "AWS_REGION=us-east-1".to_owned(),
+            format!("AWS_ACCESS_KEY_ID={}", CREDENTIALS.0),
+            format!("AWS_SECRET_ACCESS_KEY={}", CREDENTIALS.1),
+        ];
+        let provider = ["--provider=aws".to_owned(), format!("--domain-filter={zone}")];
+        Self::start_with(owner, kubeconfig, &environment, &provider)
+    }
+
+    fn start_with(owner: &str, kubeconfig: &Path, environment: &[String], provider: &[String]) -> Self {
+        let workspace = Workspace::create("external-dns");
+        let metrics = METRICS.fetch_add(1, Ordering::Relaxed);
+        let program = [external_dns().display().to_string()];
+        let arguments = [
+            format!("--kubeconfig={}", kubeconfig.display()),
+            "--source=ingress".to_owned(),
             "--policy=sync".to_owned(),
             "--registry=txt".to_owned(),
             format!("--txt-owner-id={owner}"),
@@ -54,8 +76,10 @@ impl ExternalDns {
             "--log-level=debug".to_owned(),
             format!("--metrics-address=127.0.0.1:{metrics}"),
         ];
+        let words = [environment, &program, &arguments, provider].concat();
         let log = workspace.join("external-dns.log");
-        let process = Process::start(&format!("external-dns {owner}"), &external_dns(), &arguments, &log);
+        let process =
+            Process::start(&format!("external-dns {owner}"), Path::new("/usr/bin/env"), &words, &log);
         Self { process, workspace }
     }
 
@@ -68,9 +92,18 @@ impl ExternalDns {
     /// Waits until this many more loops have completed. The first of them may have started before the call: what changed before it
     /// is certain to be seen after two.
     pub async fn loops(&self, more: usize) {
-        let completed = || self.log().matches(COMPLETED).count();
-        let wanted = completed() + more;
-        wait_until("loops of ExternalDNS complete", DEADLINE, async || match completed() {
+        self.ended(COMPLETED, more).await;
+    }
+
+    /// The same for loops that have completed or failed.
+    pub async fn tries(&self, more: usize) {
+        self.ended(ENDED, more).await;
+    }
+
+    async fn ended(&self, message: &str, more: usize) {
+        let ended = || self.log().matches(message).count();
+        let wanted = ended() + more;
+        wait_until("loops of ExternalDNS end", DEADLINE, async || match ended() {
             enough if enough >= wanted => Ok(()),
             count => Err(format!("{count} of {wanted}\n{}", self.process.log_tail())),
         })

@@ -37,6 +37,7 @@ pub mod proxy;
 pub mod relay;
 pub mod report;
 pub mod route53;
+pub mod route53_proxy;
 pub mod run;
 pub mod static_pods;
 pub mod visitor;

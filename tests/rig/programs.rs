@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 pub const ETCD_VERSION: &str = "3.7.3";
 
 /// The version of ExternalDNS that `make rig` builds.
-pub const EXTERNAL_DNS_VERSION: &str = "0.22.0";
+pub const EXTERNAL_DNS_VERSION: &str = "0.23.0";
 
 /// The version of MiniStack that `make rig` installs.
 pub const MINISTACK_VERSION: &str = "1.5.33";

@@ -184,15 +184,13 @@ impl Names {
         let name = query.name().to_ascii().to_ascii_lowercase().trim_end_matches('.').to_owned();
         if let Some(at) = self.hosts.get(&name) {
             answer.answers = vec![address(query.name(), *at)];
-            answer.answers.retain(|record| record.record_type() == query.query_type());
-            return answer;
+            return of_type(query.query_type(), &query.name().base_name(), answer);
         }
-        let Some(zone) = self.zones.iter().find(|(zone, _)| name.ends_with(zone.as_str())).map(|(_, id)| id)
-        else {
+        let Some((zone, id)) = self.zones.iter().find(|(zone, _)| name.ends_with(zone.as_str())) else {
             answer.metadata.response_code = ResponseCode::Refused;
             return answer;
         };
-        let mut sets = list(&self.client, zone).await;
+        let mut sets = list(&self.client, id).await;
         sets.retain(|set| set.name.trim_end_matches('.') == name);
         if sets.is_empty() {
             answer.metadata.response_code = ResponseCode::NXDomain;
@@ -201,10 +199,10 @@ impl Names {
             set.r#type.as_str() == query.query_type().to_string() || set.r#type == RrType::Cname
         });
         let weights: Vec<i64> = sets.iter().map(|set| set.weight.unwrap_or(1)).collect();
-        let Ok(chosen) = WeightedIndex::new(weights) else { return answer };
-        let set = &sets[chosen.sample(&mut rand::rng())];
-        answer.answers = self.records(query.name(), set);
-        answer
+        if let Ok(chosen) = WeightedIndex::new(weights) {
+            answer.answers = self.records(query.name(), &sets[chosen.sample(&mut rand::rng())]);
+        }
+        of_type(query.query_type(), &Name::from_ascii(format!("{zone}.")).expect("a name"), answer)
     }
 
     fn records(&self, name: &Name, set: &ResourceRecordSet) -> Vec<Record> {
@@ -241,76 +239,19 @@ impl Names {
     }
 }
 
+/// Returns the answer with the records of one type, and CNAMEs. Without one, a resolver needs the zone's SOA (RFC 2308, section 2.2).
+fn of_type(kind: RecordType, zone: &Name, mut answer: Message) -> Message {
+    answer.answers.retain(|record| [kind, RecordType::CNAME].contains(&record.record_type()));
+    if answer.answers.is_empty() {
+        let soa = SOA::new(zone.clone(), zone.clone(), 1, 3600, 600, 86400, 1);
+        answer.authorities = vec![Record::from_rdata(zone.clone(), 1, RData::SOA(soa))];
+    }
+    answer
+}
+
 fn address(name: &Name, at: IpAddr) -> Record {
     let IpAddr::V4(at) = at else { panic!("{at}: only IPv4") };
     let record = Record::from_rdata(name.clone(), 60, RData::A(A(at)));
     assert_eq!(record.record_type(), RecordType::A);
     record
-}
-
-/// A proxy in front of the server that answers the first requests of each operation with `Throttling`. Its thread ends with the process.
-pub struct Throttle {
-    /// Its URL.
-    pub url: String,
-    refused: Arc<std::sync::atomic::AtomicUsize>,
-}
-
-impl Throttle {
-    /// Starts one at an address, which passes every third request on.
-    pub fn start(at: SocketAddr, server: SocketAddr) -> Self {
-        let refused = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-        let count = refused.clone();
-        let listener = std::net::TcpListener::bind(at).unwrap_or_else(|error| panic!("{at}: {error}"));
-        std::thread::spawn(move || {
-            for (number, client) in listener.incoming().map_while(Result::ok).enumerate() {
-                let is_refused = !number.is_multiple_of(3);
-                if is_refused {
-                    count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                }
-                std::thread::spawn(move || pass(client, (!is_refused).then_some(server)));
-            }
-        });
-        Self { url: format!("http://{at}"), refused }
-    }
-
-    /// How many requests it has refused.
-    pub fn refused(&self) -> usize {
-        self.refused.load(std::sync::atomic::Ordering::SeqCst)
-    }
-}
-
-/// Passes one request on, or refuses it. The connection is then closed.
-fn pass(mut client: std::net::TcpStream, server: Option<SocketAddr>) -> std::io::Result<()> {
-    use std::io::{Read as _, Write as _};
-    let (mut request, mut bytes) = (Vec::new(), [0; 4096]);
-    let length = loop {
-        let count = client.read(&mut bytes)?;
-        request.extend_from_slice(&bytes[..count]);
-        let text = String::from_utf8_lossy(&request).into_owned();
-        let Some((head, _)) = text.split_once("\r\n\r\n") else {
-            assert!(count > 0, "a whole request: {text}");
-            continue;
-        };
-        let field = head
-            .lines()
-            .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:").map(str::to_owned));
-        break head.len() + 4 + field.map_or(0, |length| length.trim().parse().expect("a length"));
-    };
-    while request.len() < length {
-        let count = client.read(&mut bytes)?;
-        request.extend_from_slice(&bytes[..count]);
-    }
-    let Some(server) = server else {
-        let body = "<?xml version=\"1.0\"?><ErrorResponse xmlns=\"https://route53.amazonaws.com/doc/2013-04-01/\"><Error>\
-                    <Type>Sender</Type><Code>Throttling</Code><Message>Rate exceeded</Message></Error>\
-                    <RequestId>1</RequestId></ErrorResponse>";
-        let head = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/xml\r\nConnection: close\r\n";
-        return client.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes());
-    };
-    let mut upstream = std::net::TcpStream::connect(server)?;
-    let text = String::from_utf8(request).expect("a request is text");
-    upstream.write_all(text.replacen("\r\n", "\r\nConnection: close\r\n", 1).as_bytes())?;
-    let mut answer = Vec::new();
-    upstream.read_to_end(&mut answer)?;
-    client.write_all(&answer)
 }

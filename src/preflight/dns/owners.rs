@@ -1,6 +1,6 @@
 //! `owners`: whether another cluster's ExternalDNS owns a name to change.
 //!
-//! Names of ownership records: ExternalDNS v0.22, `registry/txt`.
+//! Names of ownership records: ExternalDNS v0.23, `registry/txt`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! ExternalDNS derives the records of a zone from the objects of a cluster. This module reads the Deployments of
 //! ExternalDNS.
 //!
-//! Flags and environment variables: ExternalDNS v0.22, `pkg/apis/externaldns/types.go`.
+//! Flags and environment variables: ExternalDNS v0.23, `pkg/apis/externaldns/types.go`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -186,7 +186,7 @@ pub mod testing {
     pub fn controller(owner: &str, more: &[&str]) -> Controller {
         let mut args = vec![format!("--txt-owner-id={owner}")];
         args.extend(more.iter().map(ToString::to_string));
-        let image = "registry.k8s.io/external-dns/external-dns:v0.22.0";
+        let image = "registry.k8s.io/external-dns/external-dns:v0.23.0";
         Controller::of(&deployment(1, &json!({"name": "c", "image": image, "args": args}))).unwrap()
     }
 }

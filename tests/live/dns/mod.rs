@@ -6,6 +6,7 @@ mod at_every_write;
 mod in_cluster;
 mod killed;
 mod owned;
+mod owned_in_route53;
 mod refused;
 mod route53;
 mod scale;

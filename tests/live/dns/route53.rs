@@ -9,17 +9,20 @@ use super::killed::{is_killed, kills};
 use super::{NEW, OLD, PATIENCE, RESOLVER, Sides, ZONE, serve};
 use crate::rig::named::NameServer;
 use crate::rig::process::wait_until;
-use crate::rig::route53::{CREDENTIALS, MiniStack, Names, Throttle, simple};
+use crate::rig::route53::{CREDENTIALS, MiniStack, Names, simple};
+use crate::rig::route53_proxy::Proxy;
 use crate::rig::run::says;
 use crate::rig::visitor::Visitor;
 use crate::serving::{Run, Watched, command, run};
 
 /// The name server that answers from its record sets.
 const NAMES: &str = "127.0.0.56";
-const API: &str = "127.0.0.57:4566";
+pub const API: &str = "127.0.0.57:4566";
+/// A proxy in front of it.
+pub const PROXY: &str = "127.0.0.57:4567";
 /// The load balancers of both clusters, as AWS names them.
-const OLD_HOST: &str = "old-1.eu-west-1.elb.amazonaws.com";
-const NEW_HOST: &str = "new-1.eu-west-1.elb.amazonaws.com";
+pub const OLD_HOST: &str = "old-1.eu-west-1.elb.amazonaws.com";
+pub const NEW_HOST: &str = "new-1.eu-west-1.elb.amazonaws.com";
 /// The hosted zone of these load balancers.
 const BALANCERS: &str = "Z32O12XQLNTSW2";
 
@@ -29,16 +32,16 @@ const ENOUGH: usize = 400;
 const TOLERANCE: f64 = 0.1;
 
 /// Two clusters, and the zone of their names in Route 53.
-struct Hosted {
+pub struct Hosted {
     _resolver: NameServer,
-    api: MiniStack,
-    zone: String,
-    sides: Sides,
+    pub api: MiniStack,
+    pub zone: String,
+    pub sides: Sides,
 }
 
 impl Hosted {
     /// Starts them with some of three names: `www` is an address, `shop` an alias of a load balancer, and `docs` a CNAME.
-    async fn start(hosts: &[&str]) -> Self {
+    pub async fn start(hosts: &[&str]) -> Self {
         let sides = Sides::start(&[NAMES, RESOLVER]).await;
         let api = MiniStack::start(API.parse().expect("an address")).await;
         let zone = api.create_zone(ZONE, false).await;
@@ -82,7 +85,7 @@ impl Hosted {
         command
     }
 
-    fn netsurgeon(&self, words: &str) -> Run {
+    pub fn netsurgeon(&self, words: &str) -> Run {
         ran(words, self.command(words))
     }
 
@@ -95,20 +98,20 @@ impl Hosted {
         )
     }
 
-    fn plan(&self, more: &str) -> String {
+    pub fn plan(&self, more: &str) -> String {
         let file = self.sides.workspace.join("plan.json").display().to_string();
         self.netsurgeon(&format!("{} --ttl 2 --soak 3 --save {file} {more}", self.planning())).expect(0);
         assert!(!std::fs::read_to_string(&file).expect("a plan").contains(CREDENTIALS.1));
         file
     }
 
-    fn visitor(&self, host: &str) -> Visitor {
+    pub fn visitor(&self, host: &str) -> Visitor {
         let resolver = format!("{RESOLVER}:53").parse().expect("an address");
         Visitor::start(&format!("{host}.{ZONE}"), resolver, &self.sides.authority.certificate)
     }
 
     /// The weights of the mirror's sets, by the type of the record.
-    async fn weights(&self, host: &str) -> Vec<(String, i64)> {
+    pub async fn weights(&self, host: &str) -> Vec<(String, i64)> {
         let name = format!("{host}.{ZONE}.");
         let sets = self.api.sets(&self.zone).await.into_iter();
         let of = |set: ResourceRecordSet| {
@@ -240,7 +243,7 @@ async fn unusable_account_is_refused_before_any_change() {
 async fn throttled_requests_are_sent_again() {
     let world = Hosted::start(&["www", "docs"]).await;
     let server = API.parse().expect("an address");
-    let proxy = Throttle::start("127.0.0.57:4567".parse().expect("an address"), server);
+    let proxy = Proxy::throttling(PROXY.parse().expect("an address"), server);
     let plan = world.plan("--shares 50");
     let words = format!("dns cutover --plan {plan} --all --yes");
     let mut slow = world.command(&words);

@@ -188,7 +188,7 @@ fn external_dns(owner: &str, replicas: u8, policy: &str) -> Value {
     let args =
         [format!("--txt-owner-id={owner}"), format!("--policy={policy}"), "--provider=rfc2136".to_owned()];
     let container =
-        json!({"name": "external-dns", "image": "registry.test/external-dns:v0.22.0", "args": args});
+        json!({"name": "external-dns", "image": "registry.test/external-dns:v0.23.0", "args": args});
     let labels = json!({"app": "external-dns"});
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "external-dns", "namespace": "kube-system"},
