@@ -9,13 +9,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Proxy {
     /// Its URL.
     pub url: String,
-    refused: Arc<AtomicUsize>,
+    counts: Arc<Counts>,
+}
+
+/// Numbers of requests.
+#[derive(Default)]
+struct Counts {
+    all: AtomicUsize,
+    refused: AtomicUsize,
 }
 
 /// The code and the text of an error.
 type Refusal = (&'static str, String);
 
 impl Proxy {
+    /// Starts one at an address that refuses nothing.
+    pub fn counting(at: SocketAddr, server: SocketAddr) -> Self {
+        Self::start(at, server, |_| None)
+    }
+
     /// Starts one at an address that refuses two of three requests with `Throttling`.
     pub fn throttling(at: SocketAddr, server: SocketAddr) -> Self {
         let count = AtomicUsize::new(0);
@@ -52,21 +64,26 @@ impl Proxy {
         server: SocketAddr,
         judge: impl Fn(&str) -> Option<Refusal> + Send + Sync + 'static,
     ) -> Self {
-        let (refused, judge) = (Arc::new(AtomicUsize::new(0)), Arc::new(judge));
-        let count = refused.clone();
+        let (counts, judge) = (Arc::new(Counts::default()), Arc::new(judge));
+        let counted = counts.clone();
         let listener = TcpListener::bind(at).unwrap_or_else(|error| panic!("{at}: {error}"));
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                let (judge, count) = (judge.clone(), count.clone());
-                std::thread::spawn(move || pass(client, server, judge.as_ref(), &count));
+                let (judge, counts) = (judge.clone(), counted.clone());
+                std::thread::spawn(move || pass(client, server, judge.as_ref(), &counts));
             }
         });
-        Self { url: format!("http://{at}"), refused }
+        Self { url: format!("http://{at}"), counts }
+    }
+
+    /// How many requests there were.
+    pub fn all(&self) -> usize {
+        self.counts.all.load(Ordering::SeqCst)
     }
 
     /// How many requests it has refused.
     pub fn refused(&self) -> usize {
-        self.refused.load(Ordering::SeqCst)
+        self.counts.refused.load(Ordering::SeqCst)
     }
 }
 
@@ -118,11 +135,12 @@ fn pass(
     mut client: TcpStream,
     server: SocketAddr,
     judge: &dyn Fn(&str) -> Option<Refusal>,
-    refused: &AtomicUsize,
+    counts: &Counts,
 ) -> std::io::Result<()> {
     let request = read(&mut client)?;
+    counts.all.fetch_add(1, Ordering::SeqCst);
     if let Some((code, text)) = judge(&request) {
-        refused.fetch_add(1, Ordering::SeqCst);
+        counts.refused.fetch_add(1, Ordering::SeqCst);
         let body = format!(
             "<?xml version=\"1.0\"?><ErrorResponse xmlns=\"https://route53.amazonaws.com/doc/2013-04-01/\"><Error>\
              <Type>Sender</Type><Code>{code}</Code><Message>{text}</Message></Error>\

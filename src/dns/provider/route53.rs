@@ -20,8 +20,10 @@ use crate::session::Failure;
 /// How long the list of record sets is used. Own changes are added to it, and a change of another client is found when Route 53
 /// rejects the request.
 const FRESH: Duration = Duration::from_secs(10);
-/// Pause between two questions whether a change has reached every server.
+/// Pause between two rounds of questions whether changes have reached every server.
 const LOOK: Duration = Duration::from_secs(2);
+/// How many changes that have not reached every server are asked for between two pauses.
+const MOST_PENDING: usize = 5;
 
 /// How long Route 53 may take until every server has a change whose id is not known (Route 53 Developer Guide: usually 60 s).
 const SPREAD: Duration = Duration::from_mins(1);
@@ -51,7 +53,7 @@ struct Waiting {
 struct Spreading {
     /// Ids of the changes, and whether they have.
     changes: BTreeMap<String, bool>,
-    /// When Route 53 was asked last.
+    /// When Route 53 was last asked for changes and not all had.
     asked: Option<Instant>,
     /// When this process last learned of a change without an id.
     without_id: Option<Instant>,
@@ -212,8 +214,8 @@ impl Provider for Route53Zone {
                 }
                 sets
             });
-            // A large zone takes long, so its list is used longer.
-            let fresh = FRESH.max(started.elapsed().saturating_mul(3));
+            // A large zone has many pages. Its list is used longer, so that the requests for it are a tenth of the possible ones.
+            let fresh = FRESH.max(started.elapsed().saturating_mul(10));
             *known = Some(Known { at: Instant::now(), fresh, sets: listed });
         }
         let Some(Known { sets, .. }) = known.as_ref() else { return Ok(Vec::new()) };
@@ -252,29 +254,39 @@ impl Provider for Route53Zone {
         }
     }
 
+    fn delay(&self) -> Duration {
+        SPREAD
+    }
+
+    /// Asks for the changes until several have not reached every server. The others are asked for later.
     async fn behind(&self, _: &str, _: &[Kind], _: &[RecordSet]) -> Result<Option<String>, Fault> {
         let _turn = self.asking.lock().await;
-        loop {
-            let (change, asked) = {
-                let spreading = lock(&self.spreading);
-                if spreading.without_id.is_some_and(|since| since.elapsed() < SPREAD) {
-                    return Ok(Some("Route 53 may still be sending a change to its servers".to_string()));
-                }
-                let open = spreading.changes.iter().find(|(_, is_everywhere)| !**is_everywhere);
-                let Some((change, _)) = open else { return Ok(None) };
-                (change.clone(), spreading.asked)
-            };
-            let late = format!("the change {change} has not reached every server of Route 53");
-            if asked.is_some_and(|asked| asked.elapsed() < LOOK) {
-                return Ok(Some(late));
+        let (open, asked) = {
+            let spreading = lock(&self.spreading);
+            if spreading.without_id.is_some_and(|since| since.elapsed() < SPREAD) {
+                return Ok(Some("Route 53 may still be sending a change to its servers".to_string()));
             }
-            let is_everywhere = self.api.is_in_sync(&change).await.map_err(|error| fault(&error))?;
-            let mut spreading = lock(&self.spreading);
-            if !is_everywhere {
-                spreading.asked = Some(Instant::now());
-                return Ok(Some(late));
-            }
-            spreading.changes.insert(change, true);
+            let open = spreading.changes.iter().filter(|(_, is_everywhere)| !**is_everywhere);
+            (open.map(|(change, _)| change.clone()).collect::<Vec<_>>(), spreading.asked)
+        };
+        let late = |change: &str| format!("the change {change} has not reached every server of Route 53");
+        if let Some(first) = open.first()
+            && asked.is_some_and(|asked| asked.elapsed() < LOOK)
+        {
+            return Ok(Some(late(first)));
         }
+        let mut pending = Vec::new();
+        for change in open {
+            if self.api.is_in_sync(&change).await.map_err(|error| fault(&error))? {
+                lock(&self.spreading).changes.insert(change, true);
+                continue;
+            }
+            pending.push(change);
+            if pending.len() >= MOST_PENDING {
+                break;
+            }
+        }
+        lock(&self.spreading).asked = (!pending.is_empty()).then(Instant::now);
+        Ok(pending.first().map(|change| late(change)))
     }
 }

@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::killed::{is_killed, kills};
 use super::owned::{publish, texts};
 use super::{NEW, OLD, PRIMARY, RESOLVER, World, ZONE, serve};
 use crate::rig::external_dns::ExternalDns;
+use crate::serving::{Watched, command};
 
 const INGRESS: &str = "/apis/networking.k8s.io/v1/namespaces/default/ingresses/shop";
 const PREFIX: &str = "external-dns.kubernetes.io";
@@ -83,6 +85,34 @@ async fn annotations_of_another_client_are_never_overwritten() {
     let back = world.netsurgeon("dns rollback --yes").expect(3);
     assert!(back.err.contains(&format!("shop.{ZONE}")), "{}", back.err);
     assert_eq!(annotations(&world).await, changed);
+}
+
+#[tokio::test]
+async fn killed_cutover_by_annotations_is_continued_by_the_same_command() {
+    let (world, blue) = published().await;
+    let (before, annotated) = (world.records().await, annotations(&world).await);
+    let visitor = world.visitor("shop");
+    let words = format!("dns cutover --plan {} --all --yes --lock-ttl 2 --take-over", plan(&world));
+    let mut left = kills();
+    loop {
+        let mut program = Watched::start(command(&world.cluster, &words));
+        if left > 0 && is_killed(&mut program).await {
+            left -= 1;
+            continue;
+        }
+        assert_eq!(program.end().await, 0, "{:?}", program.err.lock().unwrap());
+        break;
+    }
+    assert_eq!(world.addresses("shop").await, (vec![NEW.to_owned()], 4));
+    let listed = world.netsurgeon("operation list -o json").expect(0).json();
+    assert_eq!(listed["operations"].as_array().map(Vec::len), Some(1), "it was continued: {listed}");
+    let operation = listed["operations"][0]["operation"].as_str().expect("an id");
+    world.netsurgeon(&format!("dns rollback {operation} --yes")).expect(0);
+    blue.loops(2).await;
+    assert_eq!(annotations(&world).await, annotated);
+    assert_eq!(world.records().await, before, "every record is as before");
+    let seen = visitor.take();
+    assert!(seen.failures.is_empty() && seen.all() > 0, "{:?} of {}", seen.failures, seen.all());
 }
 
 #[tokio::test]

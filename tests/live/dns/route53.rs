@@ -40,25 +40,35 @@ pub struct Hosted {
 }
 
 impl Hosted {
-    /// Starts them with some of three names: `www` is an address, `shop` an alias of a load balancer, and `docs` a CNAME.
+    /// Starts them with these names: `shop` is an alias of a load balancer, `docs` a CNAME of one, and each other name an address.
     pub async fn start(hosts: &[&str]) -> Self {
+        Self::start_beside(hosts, 0).await
+    }
+
+    /// Starts them with so many further record sets in the zone.
+    pub async fn start_beside(hosts: &[&str], others: usize) -> Self {
         let sides = Sides::start(&[NAMES, RESOLVER]).await;
         let api = MiniStack::start(API.parse().expect("an address")).await;
         let zone = api.create_zone(ZONE, false).await;
         let name = |host: &str| format!("{host}.{ZONE}.");
         let mut sets = vec![simple(&name("other"), RrType::Txt, 300, &["\"v=spf1 -all\""])];
         sets.extend(hosts.iter().map(|host| match *host {
-            "www" => simple(&name(host), RrType::A, 4, &[OLD]),
             "shop" => alias(&name(host)),
-            _ => simple(&name(host), RrType::Cname, 4, &[OLD_HOST]),
+            "docs" => simple(&name(host), RrType::Cname, 4, &[OLD_HOST]),
+            _ => simple(&name(host), RrType::A, 4, &[OLD]),
         }));
-        api.change(&zone, ChangeAction::Create, &sets).await;
+        sets.extend(
+            (0..others).map(|number| simple(&name(&format!("other-{number}")), RrType::A, 300, &[OLD])),
+        );
+        for page in sets.chunks(1000) {
+            api.change(&zone, ChangeAction::Create, page).await;
+        }
         for host in hosts {
-            let at = |host: &str, ip: &str, name: &str| {
-                if host == "www" { json!({"ip": ip}) } else { json!({"hostname": name}) }
+            let at = |ip: &str, name: &str| {
+                if ["shop", "docs"].contains(host) { json!({"hostname": name}) } else { json!({"ip": ip}) }
             };
-            serve(&sides.cluster, host, at(host, OLD, OLD_HOST)).await;
-            serve(&sides.mirror, host, at(host, NEW, NEW_HOST)).await;
+            serve(&sides.cluster, host, at(OLD, OLD_HOST)).await;
+            serve(&sides.mirror, host, at(NEW, NEW_HOST)).await;
         }
         let balancers = [(OLD_HOST, OLD), (NEW_HOST, NEW)];
         Names::start(
@@ -78,7 +88,7 @@ impl Hosted {
         Self { _resolver: resolver, api, zone, sides }
     }
 
-    fn command(&self, words: &str) -> Command {
+    pub fn command(&self, words: &str) -> Command {
         let mut command = command(&self.sides.cluster, words);
         command.env("AWS_ENDPOINT_URL_ROUTE_53", &self.api.url).env("AWS_EC2_METADATA_DISABLED", "true");
         command.env("AWS_ACCESS_KEY_ID", CREDENTIALS.0).env("AWS_SECRET_ACCESS_KEY", CREDENTIALS.1);
@@ -123,7 +133,7 @@ impl Hosted {
     }
 }
 
-fn ran(words: &str, command: Command) -> Run {
+pub fn ran(words: &str, command: Command) -> Run {
     let ran = run(words, command);
     assert!(!format!("{}{}", ran.out, ran.err).contains(CREDENTIALS.1), "a secret is never shown");
     ran

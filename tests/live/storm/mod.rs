@@ -81,6 +81,7 @@ impl Storm {
     async fn start(era: Era, seed: u64) -> Self {
         let mut options = ClusterOptions { api_servers: 2, ..ClusterOptions::new(era) };
         options.service_cidrs = format!("{},{OTHER_FAMILY}", RANGES[0]);
+        options.certified_cidrs = RANGES.join(",");
         // The nftables mode of 1.32 does not hold external IPs.
         let mode = if era == Era::Bitmap { ProxyMode::Iptables } else { ProxyMode::Nftables };
         let serving = Serving::start_on(options, mode).await;
