@@ -7,6 +7,12 @@ pub fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
+/// Returns a number of things that are all meant, with the words that follow: `1 Node is ready`, `all 2 Nodes are ready`.
+pub fn all_of(count: usize, one: &str, many: &str) -> String {
+    let all = if count == 1 { "" } else { "all " };
+    format!("{all}{}", counted(count, one, many))
+}
+
 /// Returns the text after the first items of a list: `, and 2 more`; empty if there are no more.
 pub fn and_more(count: usize) -> String {
     if count == 0 { String::new() } else { format!(", and {count} more") }
@@ -47,5 +53,11 @@ mod tests {
         let list: Vec<String> = (1..=5).map(|number| number.to_string()).collect();
         assert_eq!(first_few(&list), "1, 2, 3, and 2 more");
         assert_eq!(first_few(&list[..3]), "1, 2, 3");
+    }
+
+    #[test]
+    fn one_thing_has_no_all() {
+        assert_eq!(all_of(1, "Node is ready", "Nodes are ready"), "1 Node is ready");
+        assert_eq!(all_of(2, "Node is ready", "Nodes are ready"), "all 2 Nodes are ready");
     }
 }

@@ -180,7 +180,7 @@ fn lingering(figures: &dyn Figures) -> Option<(String, Duration)> {
 async fn count_down(output: Output, figures: SharedProgress) {
     loop {
         sleep(COUNT).await;
-        let lingering = lingering(&*lock(&figures)).filter(|(_, left)| !left.is_zero());
+        let lingering = lingering(&*lock(&figures)).filter(|(_, left)| left.as_secs() > 0);
         if let Some((text, left)) = lingering {
             output.say(Kind::Progress, &text, &[("seconds_left", left.as_secs().into())]);
         }

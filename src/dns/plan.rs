@@ -13,6 +13,7 @@ use crate::nameserver::{Alias, Kind, Record, RecordSet, have_same_data};
 use crate::operation::Plan;
 use crate::route53::{ALIAS_TTL, load_balancer_zone};
 use crate::store::Revision;
+use crate::words::all_of;
 
 /// What a plan is made from.
 #[derive(Debug, Clone)]
@@ -140,7 +141,7 @@ pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Plan<Cutover>, Refus
     if names.is_empty() {
         let reason = match facts.names.len() {
             0 => "no object of the cluster names a host in the zone".to_string(),
-            count => format!("all {count} point to the mirror already"),
+            count => all_of(count, "name points to the mirror already", "names point to the mirror already"),
         };
         return Err(Refusal::Nothing { reason });
     }

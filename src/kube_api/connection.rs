@@ -319,7 +319,10 @@ impl Fault {
         } else {
             FaultKind::Lost
         };
-        Self { kind, reason }
+        // The wrappers of the libraries add nothing to the cause.
+        let wrappers = ["ServiceError: ", "client error (Connect): "];
+        let cause = wrappers.iter().fold(reason.as_str(), |text, one| text.strip_prefix(one).unwrap_or(text));
+        Self { kind, reason: cause.to_string() }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::kube_api::accessors::{is_ready, labels, namespace, phase, subject};
 use crate::preflight::facts::drain::is_drained;
 use crate::preflight::facts::selectors::selects;
 use crate::preflight::{Check, Judged, first_few};
+use crate::words::all_of;
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
@@ -49,7 +50,11 @@ fn judge(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
         blocking.extend(blocks(budget, &pods).map(|why| format!("{} ({why})", subject(budget))));
     }
     if blocking.is_empty() {
-        return Judged::pass(format!("all {count} budgets with Pods allow an eviction"));
+        return Judged::pass(all_of(
+            count,
+            "budget with Pods allows an eviction",
+            "budgets with Pods allow an eviction",
+        ));
     }
     Judged::fail(
         format!("a drain would never end: {}", first_few(&blocking)),
@@ -101,10 +106,7 @@ mod tests {
         };
         let judged = |budget: Value, pod: Pod| judge(&[typed(&budget)], &[pod]);
         let up = || of("Running", "True");
-        assert_eq!(
-            judged(budget(1, 1, Value::Null), up()).observed,
-            "all 1 budgets with Pods allow an eviction"
-        );
+        assert_eq!(judged(budget(1, 1, Value::Null), up()).observed, "1 budget with Pods allows an eviction");
         let blocked = judged(budget(0, 1, Value::Null), up());
         assert_eq!(blocked.verdict, Verdict::Fail);
         assert!(blocked.observed.ends_with("`shop/web` (1 healthy, 1 required)"), "{blocked:?}");

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Node;
 use super::placing::is_closed;
 use crate::kube_api::accessors::{has_condition, name};
 use crate::preflight::{Judged, first_few};
+use crate::words::all_of;
 
 /// Checks the Nodes: each must be ready, without pressure, and schedulable.
 pub fn judge(nodes: &[Node]) -> Judged {
@@ -26,7 +27,7 @@ pub fn judge(nodes: &[Node]) -> Judged {
     });
     let troubled: Vec<String> = troubled.collect();
     if troubled.is_empty() {
-        return Judged::pass(format!("all {} Nodes are ready", nodes.len()));
+        return Judged::pass(all_of(nodes.len(), "Node is ready", "Nodes are ready"));
     }
     Judged::warn(
         format!("{} of {}: {}", troubled.len(), nodes.len(), first_few(&troubled)),

@@ -10,7 +10,7 @@ use crate::kube_api::accessors::{self, annotation, namespace};
 use crate::kube_api::{Cluster, Collection};
 use crate::preflight::reading::{listed, unread};
 use crate::preflight::{Check, Judged, Read, first_few, subject, text};
-use crate::words::counted;
+use crate::words::{all_of, counted};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
@@ -142,7 +142,11 @@ fn told(count: usize, wrong: &[String], by_http: &[String], others: &Others) -> 
         remedy.push("make sure that the mirror has these issuers, and that they are ready");
     }
     if seen.is_empty() {
-        return Judged::pass(format!("all {count} required issuers can issue certificates on the mirror"));
+        return Judged::pass(all_of(
+            count,
+            "required issuer can issue certificates on the mirror",
+            "required issuers can issue certificates on the mirror",
+        ));
     }
     Judged::warn(seen.join("; "), remedy.join("; "))
 }

@@ -13,7 +13,7 @@ use crate::kube_api::{Cluster, ServedKind, ServedKinds};
 use crate::preflight::facts::copied::is_made_anew;
 use crate::preflight::reading::{AT_ONCE, unread};
 use crate::preflight::{Check, Judged, Read, first_few};
-use crate::words::counted;
+use crate::words::all_of;
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
@@ -209,7 +209,7 @@ fn told(
         );
     }
     if parts.is_empty() {
-        let all = format!("the mirror serves all {} with objects", counted(count, "kind", "kinds"));
+        let all = format!("the mirror serves {} with objects", all_of(count, "kind", "kinds"));
         return Judged::pass(match hidden {
             0 => all,
             _ => format!("{all}, and {hidden} that could not be listed"),
@@ -278,10 +278,7 @@ mod tests {
         let mirror =
             kinds(&[("", "services", "Service", &["v1"]), ("example.com", "widgets", "Widget", &["v1"])]);
         let of = |used: &Used, mirror: &Kinds| judge(used, &source, mirror, &[]);
-        assert_eq!(
-            of(&used(&[("", "services")]), &mirror).observed,
-            "the mirror serves all 1 kind with objects"
-        );
+        assert_eq!(of(&used(&[("", "services")]), &mirror).observed, "the mirror serves 1 kind with objects");
         let older = of(&used(&[("example.com", "widgets")]), &mirror);
         assert_eq!(
             (older.verdict, older.observed.as_str()),

@@ -3,6 +3,7 @@
 use crate::preflight::reading::Reading;
 use crate::preflight::{Check, Judged, Read};
 use crate::wire::Envelope;
+use crate::words::all_of;
 
 /// Returns the check. `why`: why it matters before this change.
 pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
@@ -39,7 +40,7 @@ fn judge(found: Secrets) -> Judged {
     let all = encrypted.saturating_add(plain);
     match plain {
         0 if all == 0 => Judged::pass("no Secrets"),
-        0 => Judged::pass(format!("all {all} Secrets in etcd are encrypted")),
+        0 => Judged::pass(all_of(all, "Secret in etcd is encrypted", "Secrets in etcd are encrypted")),
         plain => Judged::warn(
             format!("{plain} of {all} Secrets are unencrypted in etcd and in every snapshot"),
             "give every API server an `--encryption-provider-config`, then rewrite them: `kubectl get secrets -A -o json | \
@@ -58,7 +59,7 @@ mod tests {
         let mut found = Secrets::default();
         assert_eq!(judge(found).verdict, Verdict::Pass);
         found.take(b"k8s:enc:secretbox:v1:key1:xx");
-        assert_eq!(judge(found), Judged::pass("all 1 Secrets in etcd are encrypted"));
+        assert_eq!(judge(found), Judged::pass("1 Secret in etcd is encrypted"));
         found.take(b"k8s\0");
         let judged = judge(found);
         assert_eq!(judged.verdict, Verdict::Warn);
