@@ -1,5 +1,5 @@
-//! The evidence of a node: a document with the connections to old addresses that the node has observed. The document can be
-//! copied to another host.
+//! The evidence of one node: a document with the connections to old addresses that the node observed. You can copy the document
+//! to another host.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,8 +15,8 @@ use crate::ip::ServiceCidr;
 /// Version of the document's format.
 pub const VERSION: u8 = 1;
 
-/// Maximum number of clients in one document. Even with IPv6 addresses and a different port for each client, the document fits
-/// into a ConfigMap. The limit of a ConfigMap is 1 MiB (`MaxSecretSize`, `pkg/apis/core/types.go`, v1.36.3).
+/// Maximum number of clients in one document. With this limit, a document fits into a ConfigMap, even with IPv6 addresses and a
+/// different port for each client. A ConfigMap has at most 1 MiB (`MaxSecretSize`, `pkg/apis/core/types.go`, v1.36.3).
 const MOST: usize = 3_000;
 
 /// The evidence of one node.
@@ -38,7 +38,7 @@ pub struct Evidence {
     pub complete: bool,
     /// The ports of old addresses that were used.
     pub used: Vec<Used>,
-    /// Number of clients that are not listed. The listed clients are those that used an old address most recently.
+    /// Number of clients that the document omits. It lists the clients that used an old address most recently.
     #[serde(default)]
     pub left_out: u64,
 }
@@ -84,7 +84,8 @@ pub struct Client {
     pub open: u64,
     /// Number of connections that started during the observation.
     pub begun: u64,
-    /// When the client's last connection started. If a connection was open at the end, this is the end of the observation.
+    /// When the client's last connection started. If a connection is open at the end of the observation, this time is the end of
+    /// the observation.
     #[serde(with = "rfc3339")]
     pub last: OffsetDateTime,
 }
@@ -125,7 +126,7 @@ impl Seen {
         client
     }
 
-    /// Keeps the clients that used an address most recently, up to `MOST`, and drops the others.
+    /// Keeps at most `MOST` clients: those that used an address most recently. Drops the other clients.
     fn leave_out(&mut self) {
         let Some(more) = self.clients.len().checked_sub(MOST).filter(|more| *more > 0) else { return };
         let mut all: Vec<_> = std::mem::take(&mut self.clients).into_iter().collect();
@@ -156,8 +157,8 @@ impl Seen {
     }
 }
 
-/// Reads documents from a text: one [`Gathered`], or single documents with other lines between them, as in Pod logs. An
-/// incomplete document is skipped, for example at the end of a truncated log.
+/// Reads documents from a text: one [`Gathered`], or single documents with other lines between them, for example Pod logs. Skips
+/// an incomplete document, for example at the end of a truncated log.
 ///
 /// Fails if a document has another structure or version, or if there is no document.
 pub fn documents(text: &str) -> Result<Vec<Evidence>, String> {
@@ -189,7 +190,7 @@ fn single(text: &str) -> Result<Vec<Evidence>, String> {
     Ok(found)
 }
 
-/// Formats a time as in RFC 3339, without fractions of a second.
+/// Formats a time in RFC 3339 format, without fractions of a second.
 pub fn moment(time: OffsetDateTime) -> String {
     time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
 }

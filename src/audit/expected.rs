@@ -9,14 +9,14 @@ use crate::survey::Ours;
 use crate::wire::Text;
 use crate::wire::texts::Head;
 
-/// Uses of old addresses that belong to an unfinished renumbering, and are therefore no findings.
+/// Uses of old addresses that belong to an unfinished renumbering. They are not reported as findings.
 #[derive(Debug, Clone, Default)]
 pub struct Expected {
-    /// Old addresses that Services hold as external IPs, with `namespace/name`.
+    /// Old addresses that Services hold as external IPs, each with the `namespace/name` of its Service.
     pub held: BTreeSet<(IpAddr, String)>,
-    /// Addresses that Services gave up, and when. Pods that started earlier may still use them.
+    /// Addresses that Services gave up, each with the time. Pods that started before this time can still use the address.
     pub given_up: Option<Vec<Given>>,
-    /// Objects and addresses that belong to unfinished operations, from their journals. A label is no proof.
+    /// Objects and addresses that belong to unfinished operations, according to the journals. A label is not sufficient proof.
     pub ours: Ours,
 }
 
@@ -35,7 +35,7 @@ impl Expected {
         !self.ours.addresses.is_empty() && keeps(&head.kind)
     }
 
-    /// Returns whether an operation moves the Service away from this address, or the Service holds the address.
+    /// Returns whether an operation moves this Service to another address, or the Service holds this address as an external IP.
     pub(super) fn has_address(&self, hit: &Hit, path: &str, namespace: &str, name: &str) -> bool {
         let Ok(address) = hit.found.parse::<IpAddr>() else { return false };
         if path.starts_with("spec.externalIPs") {
@@ -46,7 +46,7 @@ impl Expected {
     }
 }
 
-/// Returns whether the Service is the sentinel of a barrier. Sentinels are in `kube-system`, where tenants create no objects.
+/// Returns whether the Service is the sentinel of a barrier. Sentinels are in `kube-system`: tenants do not create objects there.
 fn is_sentinel(head: &Head, namespace: &str) -> bool {
     let labels = &head.metadata.labels;
     namespace == "kube-system" && labels.get("netsurgeon.io/part").is_some_and(|part| part == "barrier")

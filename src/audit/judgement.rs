@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use super::evidence::{Client, Evidence, moment, seconds};
 use crate::ip::ServiceCidr;
 
-/// The requirements on the evidence.
+/// Requirements for the evidence.
 #[derive(Debug, Clone)]
 pub struct Asked {
     /// The ranges that will be retired.
@@ -19,7 +19,7 @@ pub struct Asked {
     pub now: OffsetDateTime,
     /// Maximum age of a document.
     pub age: Duration,
-    /// The quiet time before a node's last check, in which no client may have used an old address.
+    /// The quiet time before a node's last check. If a client uses an old address in this time, the check fails.
     pub quiet: Duration,
 }
 
@@ -54,7 +54,7 @@ pub enum Lacking {
         /// The range that the document does not cover.
         range: ServiceCidr,
     },
-    /// A node did not observe every connection, or not for long enough.
+    /// A node missed connections, or did not observe for long enough.
     #[error("`{node}` observed every connection for {seconds} s; at least {asked} s are required")]
     Short {
         /// The Node.
@@ -94,7 +94,7 @@ pub fn judge(documents: &[Evidence], asked: &Asked) -> Result<(), Lacking> {
         let (count, of) = (missing.len(), asked.nodes.len());
         return Err(Lacking::Node { count, of, first: (*first).clone() });
     }
-    // Clients of old addresses are reported first: an operator must act on them even if evidence is missing.
+    // Reports clients of old addresses first: an operator must act on them even if evidence is missing.
     for document in documents.iter().filter(|document| asked.nodes.contains(&document.node)) {
         if let Some(newest) = newest(&document.node) {
             is_quiet(document, newest, asked)?;
@@ -131,7 +131,7 @@ fn is_enough(document: &Evidence, asked: &Asked) -> Result<(), Lacking> {
         return Err(Lacking::Range { node, range: *range });
     }
     let (age, allowed) = (seconds(document.ended, asked.now), asked.age.as_secs());
-    // A node's clock that is ahead makes evidence look newer than it is.
+    // If the clock of a node is ahead, its evidence looks newer than it is.
     if age.unsigned_abs() > allowed {
         return Err(Lacking::Old { node, seconds: age, allowed });
     }

@@ -1,10 +1,10 @@
 //! Finds addresses of an old Service range, and the range itself, in the stored objects of a cluster and on a host.
 //!
-//! [`scan`] finds addresses in bytes. [`objects`] scans stored objects of every kind, known or not, and reports the path to each
-//! address. [`places`] has the kinds of places, with their meaning and remedy. [`pods`] finds Pods that started before a Service
-//! gave up its address, and still have the address. [`evidence`] is a node's record of the clients of old addresses.
+//! [`scan`] finds addresses in bytes. [`objects`] scans stored objects of every kind, including unknown kinds, and reports the
+//! path to each address. [`places`] defines the kinds of places, with meaning and remedy. [`pods`] finds Pods that started before
+//! a Service gave up its address, and still have the address. [`evidence`] is a node's record of the clients of old addresses.
 //! [`judgement`] checks whether the evidence of all nodes shows that no client is left. [`published`] reads and writes the nodes'
-//! documents; all other modules are pure.
+//! documents; all other modules do no input or output.
 
 pub mod evidence;
 mod expected;
@@ -101,14 +101,14 @@ pub struct Finding {
     /// The object, file or process.
     #[serde(flatten)]
     pub subject: Arc<Subject>,
-    /// The path of field names in the subject, or the name of a variable.
+    /// Path of the field in the subject, or the name of a variable.
     pub path: String,
     /// The line of the text, counted from 1, if the text has several lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
     /// The notation of the address.
     pub form: Form,
-    /// The address or range; `None` in a Secret, whose content is never shown.
+    /// The address or range. `None` for a Secret, because the content of a Secret is never shown.
     pub found: Option<String>,
     /// The meaning of the address in this place.
     pub meaning: Cow<'static, str>,
@@ -116,8 +116,8 @@ pub struct Finding {
     pub remedy: &'static str,
 }
 
-/// Maximum number of bytes before the start of a hit that are used to classify the hit. [`AFTER`] is the maximum number of bytes
-/// from the start of the hit. Only bytes of the same line are used.
+/// Up to this number of bytes before a hit are used to classify the hit, and up to [`AFTER`] bytes from its start. Only bytes of
+/// the same line are used.
 const BEFORE: usize = 1024;
 const AFTER: usize = 64;
 

@@ -1,5 +1,5 @@
-//! Scans one stored object, and limits the number of its findings. A tenant's object can have an address a hundred thousand
-//! times.
+//! Scans one stored object, and limits the number of its findings: an object of a tenant can contain an address a hundred
+//! thousand times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
@@ -17,7 +17,7 @@ use crate::wire::WireError;
 use crate::wire::envelope::PROTOBUF_MAGIC;
 use crate::wire::texts::{self, FieldPath, Head};
 
-/// Maximum number of findings of one kind of place in one object or file. Further findings are only counted.
+/// Maximum number of findings for each kind of place in one object or file. Further findings are counted, but not listed.
 pub const KEPT: usize = 10;
 /// Maximum number of characters of a path that are printed. A name in a path can be as long as an object.
 pub const LONGEST_WAY: usize = 300;
@@ -34,8 +34,8 @@ pub(super) struct Found {
     pub(super) held: usize,
 }
 
-/// Scans an object. `secrets` has the key prefixes of Secrets and ConfigMaps. An object that cannot be read to its end can have
-/// findings, too.
+/// Scans an object. `secrets` has the key prefixes of Secrets and ConfigMaps. An object can have findings even if a part of it is
+/// unreadable.
 pub(super) fn look(
     old: &Old,
     expected: &Expected,
@@ -69,7 +69,7 @@ struct Object<'o> {
     record: Record<'o>,
     is_secret: bool,
     about: Option<About>,
-    /// Offsets of hits in the value. A hit that is found in two ways counts only once.
+    /// Offsets of hits in the value. They ensure that a hit counts only once, even if two scans find it.
     places: BTreeSet<usize>,
     kept: BTreeMap<&'static str, usize>,
     found: Found,
@@ -92,7 +92,7 @@ impl Object<'_> {
         self.plain(way, text, place);
     }
 
-    /// Scans one text that is not JSON. `place` is the offset of the text in the value, if the value has the text unchanged.
+    /// Scans one text that is not JSON. `place` is the offset of the text in the value, if the value contains the text unchanged.
     fn plain(&mut self, way: &FieldPath<'_>, text: &[u8], place: Option<usize>) {
         let mut path = None;
         for located in lines(self.old, text) {
@@ -111,7 +111,7 @@ impl Object<'_> {
         let Some(About { head, subject, is_ours }) = &self.about else { return };
         let (namespace, name) = named(head);
         if *is_ours {
-            // All places of an operation's object count as one.
+            // All places in an object of an operation count as one place.
             self.found.held = 1;
             return;
         }
@@ -163,14 +163,14 @@ fn named(head: &Head) -> (&str, &str) {
     (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
-/// Returns whether an API group does not belong to Kubernetes itself. An example is the API group of a custom resource.
+/// Returns whether an API group does not belong to Kubernetes itself, such as the group of a custom resource.
 fn is_foreign(api_version: &str) -> bool {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let is_own = group.ends_with(".k8s.io") && !group.ends_with(".x-k8s.io");
     group.contains('.') && !is_own
 }
 
-/// Removes the content of a Secret from a path. Only the names of the Secret's keys and annotations stay.
+/// Removes the content of a Secret from a path. The path keeps only the names of the Secret's keys and annotations.
 fn without_content(path: &str) -> String {
     match path.split_once(']') {
         Some((key, _)) => format!("{key}]"),

@@ -1,8 +1,8 @@
 //! Finds Pods that started before a Service gave up its address, and still have the address.
 //!
-//! The kubelet creates a container's environment when the container starts (`getServiceEnvVarMap`,
-//! `pkg/kubelet/kubelet_pods.go`, v1.36.3): from every Service of the namespace unless `enableServiceLinks` is false, and
-//! always from `default/kubernetes`. `resolv.conf` is created with the Pod's sandbox (`GetPodDNS`,
+//! The kubelet creates a container's environment when the container starts (`getServiceEnvVarMap`, `pkg/kubelet/kubelet_pods.go`,
+//! v1.36.3). The environment has the variables of `default/kubernetes` and, unless `enableServiceLinks` is false, of every
+//! Service of the namespace. The kubelet creates `resolv.conf` with the Pod's sandbox (`GetPodDNS`,
 //! `pkg/kubelet/network/dns/dns.go`).
 
 use std::borrow::Cow;
@@ -17,7 +17,7 @@ use crate::store::Record;
 use crate::wire::WireError;
 use crate::wire::objects::{self, StartedPod};
 
-/// Maximum number of variables that are listed for one container.
+/// Maximum number of variables that a finding lists for one container.
 const TOLD: usize = 3;
 
 /// An address that a Service gave up.
@@ -33,19 +33,19 @@ pub struct Given {
     pub at: i64,
     /// Whether the Service is `default/kubernetes`.
     pub is_kubernetes: bool,
-    /// Whether the Service is the cluster's DNS, whose address kubelets give to Pods.
+    /// Whether the Service is the cluster's DNS. Kubelets give its address to Pods.
     pub is_dns: bool,
 }
 
 impl Given {
-    /// Returns the name of the environment variable, as the kubelet forms it (`makeEnvVariableName`,
+    /// Returns the name of the environment variable, in the format of the kubelet (`makeEnvVariableName`,
     /// `pkg/kubelet/envvars/envvars.go`, v1.36.3).
     fn variable(&self) -> String {
         format!("{}_SERVICE_HOST", self.name.to_uppercase().replace('-', "_"))
     }
 }
 
-/// Returns the findings for a record if it is a running Pod. Addresses in `given_up` count only if they are in the old ranges.
+/// Returns the findings if the record is a running Pod. Ignores addresses in `given_up` that are not in the old ranges.
 pub(super) fn look(old: &Old, given_up: &[Given], record: Record<'_>) -> Result<Vec<Finding>, WireError> {
     if !record.key.windows(6).any(|window| window == b"/pods/") {
         return Ok(Vec::new());
@@ -98,7 +98,7 @@ fn judge(old: &Old, given_up: &[Given], key: &str, pod: &StartedPod) -> Vec<Find
     findings
 }
 
-/// Returns a finding for a container whose environment has old addresses, with the names of the variables.
+/// Returns a finding for a container with old addresses in its environment. The finding has the names of the variables.
 fn environment(subject: &Arc<Subject>, path: String, told: &[&Given]) -> Option<Finding> {
     let first = told.iter().find(|given| given.is_kubernetes).or_else(|| told.first())?;
     let mut names: Vec<String> = told.iter().map(|given| given.variable()).collect();

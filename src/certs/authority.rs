@@ -46,7 +46,7 @@ impl Authority {
         Ok(Self { certificate, body, key })
     }
 
-    /// Returns whether this authority is the issuer that a certificate names (RFC 5280, section 4.1.2.4).
+    /// Returns whether this authority is the issuer in a certificate (RFC 5280, section 4.1.2.4).
     pub(super) fn is_issuer_of(&self, body: &Body) -> bool {
         body.issuer == self.body.subject
     }

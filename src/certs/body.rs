@@ -1,4 +1,4 @@
-//! A certificate that is split into pieces of DER. Unchanged pieces are written exactly as they were read.
+//! A certificate, split into pieces of DER. Unchanged pieces are written exactly as they were read.
 
 use x509_cert::der::asn1::{Any, ObjectIdentifier, OctetString};
 use x509_cert::der::{Decode, Encode, Error, Reader, Result, SliceReader, Tag, TagNumber};
@@ -58,7 +58,8 @@ impl Body {
         constructed(Tag::Sequence, &all)
     }
 
-    /// Replaces the value of an extension; its position and criticality stay. A new extension is not critical and comes last.
+    /// Replaces the value of an extension, and keeps its position and criticality. Adds a new extension at the end, as not
+    /// critical.
     pub(super) fn set_extension(&mut self, id: ObjectIdentifier, value: &[u8]) -> Result<()> {
         let extn_value = OctetString::new(value)?;
         for piece in &mut self.extensions {

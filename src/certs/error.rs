@@ -31,7 +31,7 @@ pub enum ReissueError {
         /// The authority that was given.
         authority: String,
     },
-    /// The new certificate would have expired already, or would outlive its authority.
+    /// The new certificate would already be expired, or would be valid longer than its authority.
     #[error("the new certificate would be valid until {until}, {reason}")]
     Validity {
         /// End of the new certificate's validity.

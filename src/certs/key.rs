@@ -18,10 +18,10 @@ use super::read::PublicKey;
 const ENCRYPTED: &str = "ENCRYPTED PRIVATE KEY";
 /// Tag of the named curve in an `ECPrivateKey` (RFC 5915, section 3). In PKCS#8 the curve is outside of the `ECPrivateKey`.
 const CURVE: Tag = context(0);
-/// Maximum number of PBKDF2 rounds. RFC 8018, section 4.2, has this number for the most critical keys.
+/// Maximum number of PBKDF2 rounds. RFC 8018, section 4.2, suggests this number for especially critical keys.
 const MOST_ROUNDS: u32 = 10_000_000;
-/// Limit for scrypt in bytes: the memory (128 · N · r) multiplied by the number of repetitions (p) (RFC 7914, section 2). With
-/// OpenSSL's own parameters this is 16 MiB.
+/// Maximum for scrypt, in bytes: the memory (128 · N · r) multiplied by the parallelization parameter (p) (RFC 7914, section 2).
+/// OpenSSL's own parameters need 16 MiB.
 const MOST_MEMORY: u64 = 256 << 20;
 
 /// Why a private key cannot be used.
@@ -42,7 +42,8 @@ pub enum KeyError {
     /// The key is encrypted in the weak format of OpenSSL before version 1.0.
     #[error("it is encrypted in OpenSSL's traditional format: convert it with `openssl pkcs8 -topk8`")]
     Traditional,
-    /// The key is neither RSA with at least 2048 bits, nor ECDSA on P-256, P-384 or P-521, nor Ed25519; or it is not a key.
+    /// The text is not a key, or the key has an unsupported algorithm. Supported are RSA with at least 2048 bits, ECDSA on P-256,
+    /// P-384 or P-521, and Ed25519.
     #[error("it is not an RSA (2048 bits or more), ECDSA (P-256, P-384, P-521) or Ed25519 key: {0}")]
     Unsupported(String),
     /// The cryptographic library failed.
@@ -187,7 +188,7 @@ fn decrypt(der: &[u8], password: &str) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     Ok(Zeroizing::new(document.as_bytes().to_vec()))
 }
 
-/// Returns whether the parameters exceed the limits of this module. The author of the key file chooses the parameters.
+/// Returns whether the parameters exceed the limits of this module. The parameters come from the key file.
 fn is_too_costly(derivation: &Kdf) -> bool {
     match derivation {
         Kdf::Pbkdf2(params) => params.iteration_count > MOST_ROUNDS,
@@ -199,8 +200,8 @@ fn is_too_costly(derivation: &Kdf) -> bool {
     }
 }
 
-/// Returns whether the parameters are valid: scrypt's N is a power of two above 1, r and p are above 0 (RFC 7914, section 2). The
-/// decryption does not check this.
+/// Returns whether the scrypt parameters are valid: N is a power of two greater than 1, and r and p are greater than 0 (RFC 7914,
+/// section 2). The decryption does not check this.
 fn is_possible(derivation: &Kdf) -> bool {
     match derivation {
         Kdf::Scrypt(params) => {
@@ -213,7 +214,7 @@ fn is_possible(derivation: &Kdf) -> bool {
     }
 }
 
-/// Converts a PKCS#8 key to version 1 (RFC 5208), which has fewer fields: OpenSSL 3.0 cannot read version 2.
+/// Converts a PKCS#8 key to version 1 (RFC 5208), which has fewer fields. OpenSSL 3.0 cannot read version 2.
 fn first_version(pkcs8: &[u8]) -> DerResult<Vec<u8>> {
     let (version, parts) = (Uint::new(&[0])?.to_der()?, pieces(pkcs8)?);
     let kept = parts.into_iter().skip(1).take(2);

@@ -1,4 +1,4 @@
-//! X.509 certificates. These modules use no files, no sockets and no clock, and need randomness only for new keys and signatures.
+//! X.509 certificates. These modules use no files, sockets or clock. They need randomness only for new keys and signatures.
 //! Private keys are never printed.
 
 mod authority;

@@ -1,9 +1,9 @@
-//! Names of key usages, extended key usages and kinds of key.
+//! Names of key usages, extended key usages and key types.
 
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::ext::pkix::KeyUsages;
 
-/// Returns the name of a bit of the key usage extension (RFC 5280, section 4.2.1.3), as in OpenSSL's configuration.
+/// Returns the name of a bit of the key usage extension (RFC 5280, section 4.2.1.3), in the spelling of OpenSSL's configuration.
 pub(super) fn usage(bit: KeyUsages) -> &'static str {
     match bit {
         KeyUsages::DigitalSignature => "digitalSignature",

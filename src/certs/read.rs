@@ -76,7 +76,7 @@ pub struct Certificate {
     pub subject: String,
     /// Issuer, in the form of RFC 4514.
     pub issuer: String,
-    /// Serial number in hexadecimal digits, without the zero byte that keeps a large number positive (X.690, section 8.3).
+    /// Serial number in hexadecimal digits. Omits the leading zero byte that keeps a large number positive (X.690, section 8.3).
     pub serial: String,
     /// Start of the validity.
     #[serde(serialize_with = "rfc3339::serialize")]
@@ -113,7 +113,7 @@ impl Certificate {
     }
 
     /// Returns whether this is a serving certificate of an API server: it covers a name of the cluster's API, and is valid for
-    /// servers. A certificate without extended key usages is valid for servers, too (RFC 5280, section 4.2.1.12).
+    /// server authentication. A certificate without extended key usages is also valid for servers (RFC 5280, section 4.2.1.12).
     pub fn is_of_an_api_server(&self) -> bool {
         let of_the_api = |name: &String| {
             matches!(name.as_str(), "kubernetes" | "kubernetes.default" | "kubernetes.default.svc")

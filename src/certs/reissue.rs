@@ -46,7 +46,7 @@ impl fmt::Display for Name {
 }
 
 impl Name {
-    /// Returns whether two names are equal. Upper and lower case are equal in DNS names (RFC 4343).
+    /// Returns whether two names are equal. DNS names are compared without case (RFC 4343).
     fn is(&self, other: &GeneralName) -> bool {
         match (self, other) {
             (Self::Dns(name), GeneralName::DnsName(other)) => name.eq_ignore_ascii_case(other.as_str()),
@@ -95,8 +95,8 @@ impl Changes {
     }
 }
 
-/// Reissues the certificate, signed by `authority`, and returns the new certificate as DER. `new_key` replaces the key. `serial`
-/// is 16 random bytes. A serial number has at most 20 bytes and is positive (RFC 5280, section 4.1.2.2).
+/// Reissues the certificate, signs it with `authority`, and returns the new certificate as DER. `new_key` replaces the key.
+/// `serial` is 16 random bytes: a serial number is positive and has at most 20 bytes (RFC 5280, section 4.1.2.2).
 pub fn reissue(
     certificate: &Certificate,
     changes: &Changes,

@@ -11,8 +11,8 @@ use super::reissue::Name;
 /// Why clients reject a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Distrust {
-    /// No trusted authority signed the certificate, it is not valid at the given time, or it is not for servers (RFC 5280,
-    /// section 6).
+    /// No trusted authority signed the certificate, the certificate is not valid at the given time, or it is not a server
+    /// certificate (RFC 5280, section 6).
     #[error("it is not trusted: {0}")]
     Chain(String),
     /// The certificate does not cover the name or address (RFC 6125).

@@ -1,4 +1,4 @@
-//! The options to connect to the Kubernetes API of the cluster, and to that of its mirror.
+//! The options to connect to the Kubernetes API of the cluster and of its mirror.
 
 use std::path::PathBuf;
 use std::sync::Once;
@@ -33,7 +33,7 @@ impl KubeArgs {
         Ok(warned(self.connect_silently().await?))
     }
 
-    /// Connects to the API, and prints no warning.
+    /// Connects to the API. Prints no warning.
     pub async fn connect_silently(&self) -> Result<Cluster, Failure> {
         Ok(Cluster::connect(&self.options()).await?)
     }

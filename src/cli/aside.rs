@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use indicatif::ProgressBar;
 
-/// The bar on the screen. It is suspended while other output is printed.
+/// The bar on the screen. The program suspends the bar while it prints other output.
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 /// Suspends the bar, if there is one, and calls `print`.

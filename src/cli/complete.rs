@@ -1,5 +1,5 @@
-//! Completion at the shell prompt. The completion script calls this program, which completes its own options and reads the ids of
-//! operations from etcd and the cluster. If a read fails, no id is completed and nothing is printed.
+//! Completion at the shell prompt. The completion script calls this program. The program completes its own options, and reads the
+//! ids of operations from etcd and the cluster. If a read fails, it completes no id and prints nothing.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -17,17 +17,18 @@ use crate::renumber::live::MANUAL_STEPS;
 
 /// Environment variable that the completion script sets when it calls this program.
 const ASKED: &str = "NETSURGEON_COMPLETE";
-/// Name of the program that kubectl calls to complete the words after `kubectl netsurgeon`. The words are the arguments of the
-/// program (`SetupPluginCompletion`, k8s.io/kubectl/pkg/cmd/plugin/plugin_completion.go, v0.36.3).
+/// Name of the program that kubectl calls to complete the words after `kubectl netsurgeon`. kubectl passes the words as arguments
+/// (`SetupPluginCompletion`, k8s.io/kubectl/pkg/cmd/plugin/plugin_completion.go, v0.36.3).
 pub const KUBECTL: &str = "kubectl_complete-netsurgeon";
 /// Maximum time that a completion may take.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Directive for kubectl to complete no file names: `ShellCompDirectiveNoFileComp` of `spf13/cobra` (completions.go, v1.10.2).
+/// Directive that tells kubectl to complete no file names: `ShellCompDirectiveNoFileComp` of `spf13/cobra` (completions.go,
+/// v1.10.2).
 const NO_FILES: &str = ":4";
-/// Directive for kubectl to complete file names: `ShellCompDirectiveDefault`.
+/// Directive that tells kubectl to complete file names: `ShellCompDirectiveDefault`.
 const FILES: &str = ":0";
 
-/// Prints completions and ends the process, if the completion script called this program.
+/// If the completion script called this program, prints completions and ends the process.
 pub fn answer() {
     CompleteEnv::with_factory(|| with_candidates(command("netsurgeon"))).var(ASKED).complete();
 }
@@ -54,7 +55,7 @@ pub fn answer_kubectl(arguments: Vec<OsString>) {
         lines.push(format!("{}{help}", candidate.get_value().to_string_lossy()));
     }
     lines.push(if lines.is_empty() { FILES } else { NO_FILES }.to_string());
-    // A shell that stopped reading needs no error message.
+    // If the shell stopped reading, no error message is needed.
     let _ = Output::new(Format::Table, When::Never).text(&lines.join("\n"));
 }
 
@@ -83,15 +84,15 @@ fn fixed(arg: Arg, names: Vec<&'static str>) -> Arg {
     arg.add(ArgValueCandidates::new(move || names.iter().map(CompletionCandidate::new).collect::<Vec<_>>()))
 }
 
-/// The options for the places where operations are recorded. They come only from the environment: the other words of the command
-/// line are not known here.
+/// The options that select where operations are recorded. They come only from the environment, because the rest of the command
+/// line is unknown here.
 #[derive(Debug, Parser)]
 struct Homes {
     #[command(flatten)]
     homes: HomeArgs,
 }
 
-/// Returns the ids of operations, the newest first, each with its state.
+/// Returns the ids of operations with their states, newest first.
 fn operations() -> Vec<CompletionCandidate> {
     let Ok(Homes { homes }) = Homes::try_parse_from(["netsurgeon"]) else { return Vec::new() };
     let Ok(runtime) = super::runtime() else { return Vec::new() };

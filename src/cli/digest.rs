@@ -16,7 +16,7 @@ pub(super) fn parse(text: &str) -> Result<String, String> {
     Ok(digits)
 }
 
-/// Fails if a plan has another digest than the approved one.
+/// Fails if the digest of a plan is not the approved digest.
 pub(super) fn refuse_other(digest: &str, approved: Option<&str>) -> Result<(), Failure> {
     match approved.filter(|approved| !digest.starts_with(*approved)) {
         Some(approved) => {

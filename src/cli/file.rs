@@ -1,4 +1,4 @@
-//! Reads and writes files at paths that the user gives. Another user of the folder cannot redirect a write.
+//! Reads and writes files at paths that the user gives. Another user with access to the folder cannot redirect a write.
 
 use std::fmt::Display;
 use std::fs::{self, OpenOptions};
@@ -11,7 +11,7 @@ use crate::session::Failure;
 /// The users that can read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
-    /// Only the owner. Used for a plan, because a plan names every Service.
+    /// Only the owner. Used for a plan, because a plan contains the names of all Services.
     Owner,
     /// Every user that the umask allows.
     All,
@@ -26,8 +26,8 @@ impl Readers {
     }
 }
 
-/// Writes a new file with a random name, then renames it to `path`: the file appears complete or not at all. A symbolic link
-/// at `path` is replaced, not followed. Refuses a path that exists and is not a regular file.
+/// Writes a new file with a random name, then renames it to `path`. The file is either complete or does not appear. If `path` is
+/// a symbolic link, replaces the link and does not follow it. Refuses a path that exists and is not a regular file.
 pub fn write_file(path: &Path, content: &[u8], readers: Readers) -> Result<(), Failure> {
     // A device cannot be replaced.
     if path.metadata().is_ok_and(|found| !found.is_file()) {

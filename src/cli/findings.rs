@@ -1,10 +1,10 @@
-//! Prints findings, and derives a command's exit status from them.
+//! Prints findings, and returns the exit status of the command.
 
 use super::Outcome;
 use super::output::{Output, Tone, table};
 use crate::survey::{Finding, Severity};
 
-/// Returns the outcome of a command that checks for findings: errors and warnings count, infos do not.
+/// Returns the outcome of a command that checks for findings. Only errors and warnings affect the outcome, not infos.
 pub(super) fn outcome(findings: &[Finding]) -> Outcome {
     let is_wrong = |finding: &Finding| finding.severity != Severity::Info;
     if findings.iter().any(is_wrong) { Outcome::Findings } else { Outcome::Done }

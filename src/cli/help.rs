@@ -1,5 +1,5 @@
-//! Arranges the help of every command. The command's own options come first, then the options for etcd and the API. Tuning is
-//! under "Advanced", and options of all commands are under "Global options". `-h` omits tuning.
+//! Arranges the help of every command: first the command's own options, then the options for etcd and the API. Tuning options are
+//! under "Advanced", and options of all commands are under "Global options". `-h` omits tuning options.
 
 use clap::Command;
 
@@ -18,7 +18,7 @@ const ADVANCED: [&str; 11] = [
     "without_api_server",
 ];
 
-/// Sections that `-h` also omits: one line is not enough to explain their purpose.
+/// Sections that `-h` also omits, because one line is not enough to explain them.
 const LONG_ONLY: [&str; 2] = ["Gates between batches", "Tiers"];
 
 const MORE: &str = "`--help` also shows examples, tuning, and every option in full.";

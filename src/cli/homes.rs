@@ -1,5 +1,5 @@
-//! The options for the places where operations are recorded: etcd, or the cluster through its API. Both are read if both are
-//! available.
+//! The options that select where operations are recorded: in etcd, or in the cluster through its API. If both are available, both
+//! are read.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::session::homes::{Found, Home};
 /// How long to wait for an answer of the API if operations are also read from etcd.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where operations are recorded: etcd, or the cluster. One of them is sufficient.
+/// Where operations are recorded: etcd, or the cluster. One of the two is sufficient.
 #[derive(Debug, Clone, Args)]
 pub(super) struct HomeArgs {
     #[command(flatten)]
@@ -47,7 +47,7 @@ impl HomeArgs {
         let is_beside = self.etcd.is_given();
         match self.ask(is_beside).await {
             Ok(found) => return Ok(found),
-            // There is neither etcd nor an API: report how to give an etcd.
+            // Neither etcd nor the API is available: report how to connect to etcd.
             Err(failure) if !is_beside && is_nowhere(&failure) => drop(self.etcd.connect().await?),
             Err(failure) if !is_beside => return Err(failure),
             Err(failure) if is_nowhere(&failure) => {}
@@ -68,7 +68,7 @@ impl HomeArgs {
         timeout(PATIENCE, looked).await.map_err(late)?
     }
 
-    /// Finds an operation of any cluster by its id. Searches etcd first, if etcd is available, then the cluster. Without an id,
+    /// Finds an operation of any cluster by its id. Searches etcd first, if it is available, then the cluster. Without an id,
     /// finds the only operation that has not ended.
     pub(super) async fn find(&self, context: &Context, id: Option<&str>) -> Result<Found, Failure> {
         let Some(id) = id else { return self.under_way(context).await };
@@ -98,7 +98,7 @@ impl HomeArgs {
         }
     }
 
-    /// Returns the operations that can be read in etcd and in the cluster, for completion. Prints nothing, not even for an error.
+    /// Returns the operations that can be read in etcd and in the cluster, for completion. Prints nothing, and ignores errors.
     pub(super) async fn quietly(&self) -> Vec<Found> {
         let in_cluster = async {
             let api = self.kube.connect_silently().await?;

@@ -1,4 +1,4 @@
-//! `netsurgeon ip`: the arithmetic of Service ranges, for scripts.
+//! `netsurgeon ip`: calculates addresses of Service ranges, for scripts.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -35,16 +35,16 @@ pub enum IpCommand {
         #[arg(value_name = "N")]
         offset: u128,
     },
-    /// Print the address that each address would get in another range
+    /// Print the new address of each given address in another range
     ///
-    /// An address keeps its offset if the new range has that offset. The other addresses are packed; addresses of the
-    /// static band stay in the static band. A renumbering follows the same rules, but also knows which addresses are
-    /// allocated, and that `default/kubernetes` must have the first one.
+    /// An address keeps its offset if the new range has that offset. The other addresses are packed: addresses of the static band
+    /// stay in the static band. A renumbering uses the same rules. It also considers which addresses are allocated, and that
+    /// `default/kubernetes` must have the first address.
     #[command(after_long_help = "\
 Example:
   netsurgeon ip map --from 10.96.0.0/16 --to 10.200.0.0/20 10.96.0.10 10.96.77.3")]
     Map {
-        /// The range that the addresses are in
+        /// The range that contains the addresses
         #[arg(long, value_name = "CIDR")]
         from: ServiceCidr,
         /// The range to map to

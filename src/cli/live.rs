@@ -1,4 +1,4 @@
-//! The options of an operation on a live cluster, and the session that they open.
+//! The options of an operation on a live cluster, and the session that the operation opens.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -20,16 +20,16 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How to take the operation lease.
 #[derive(Debug, Clone, Args)]
 pub struct LockArgs {
-    /// Take the operation lease from a dead process that ran the same operation, without waiting until it expires
+    /// Take over the operation lease from a dead process of the same operation, without waiting until the lease expires
     #[arg(long)]
     take_over: bool,
-    /// Seconds until the operation lease of a killed process expires
+    /// Seconds until the operation lease expires after its process is killed
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(2..=3600))]
     lock_ttl: u64,
 }
 
 impl LockArgs {
-    /// Returns the given terms of the operation lease.
+    /// Returns the settings of the operation lease.
     pub fn terms(&self) -> LeaseTerms {
         LeaseTerms { take_over: self.take_over, ttl: Duration::from_secs(self.lock_ttl) }
     }
@@ -44,15 +44,15 @@ pub struct LiveArgs {
     /// Maximum writes per second
     #[arg(long, value_name = "N")]
     pub(super) rate: Option<NonZeroU32>,
-    /// How many Services may be skipped because they changed or were deleted concurrently; one more stops the operation
+    /// How many Services can be skipped because they changed or were deleted concurrently; one more stops the operation
     #[arg(long, value_name = "N", default_value = "0")]
     max_failures: u32,
     /// How to ask every kube-proxy whether it has applied the writes: `auto`, `direct`, `node-proxy` (through the
     /// API server), or a number of seconds to wait without verification
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_reach)]
     barrier: Reach,
-    /// In a rollback: how long the new addresses still answer after every Service has its old address again, in
-    /// seconds, for clients that have cached a new address from DNS; at most 300 in the bitmap era
+    /// In a rollback: how many seconds the new addresses still answer after every Service has its old address again, for clients
+    /// that have cached a new address from DNS; at most 300 in the bitmap era
     #[arg(long, value_name = "SECONDS", default_value_t = LINGER.as_secs(), value_parser = clap::value_parser!(u64).range(..=3600))]
     linger: u64,
     /// Host of an API server that is permanently stopped: do not wait for its answer. Its Lease in `kube-system`
@@ -91,7 +91,7 @@ fn parse_reach(text: &str) -> Result<Reach, String> {
 }
 
 impl LiveArgs {
-    /// Connects to etcd and the API, which must belong to the same cluster.
+    /// Connects to etcd and the API, and checks that both belong to the same cluster.
     pub async fn open(&self, context: &Context) -> Result<RenumberSession, Failure> {
         let etcd = (self.home.etcd.connect().await?, self.home.etcd.layout());
         let cluster = self.home.kube.connect().await?;
@@ -99,7 +99,7 @@ impl LiveArgs {
         Ok(RenumberSession::new(session, self.choices()))
     }
 
-    /// Connects to etcd only; refuses if an API server answers.
+    /// Connects only to etcd; refuses if an API server answers.
     pub async fn open_without_api(
         &self,
         context: &Context,

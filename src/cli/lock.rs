@@ -19,14 +19,13 @@ use crate::session::{Failure, Kind};
 
 /// Lock deploy pipelines out: the API server rejects their changes
 ///
-/// Creates a ValidatingAdmissionPolicy (Kubernetes 1.30 and later) and waits until every API server enforces it.
-/// A client that is locked out gets an error that names the holder, the reason, the start and how the deploy lock
-/// ends. You, the users and groups that you exempt, and the cluster's own components are not locked out. Every client
-/// can still change status, labels, annotations and finalizers, scale, evict, write EndpointSlices, and delete a whole
-/// namespace.
+/// Creates a ValidatingAdmissionPolicy (Kubernetes 1.30 and later) and waits until every API server enforces it. A client that is
+/// locked out gets an error with the holder of the deploy lock, its reason, its start, and how it ends. You, the users and groups
+/// that you exempt, and the cluster's own components are not locked out. Every client can still change status, labels,
+/// annotations and finalizers, scale, evict, write EndpointSlices, and delete a whole namespace.
 ///
-/// If the API server has no such policies, a ResourceQuota in each namespace rejects the creation of more objects,
-/// and nothing else.
+/// If the API server does not support such policies, a ResourceQuota in each namespace rejects the creation of more objects. It
+/// does not reject other changes.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
@@ -74,17 +73,17 @@ struct MakeArgs {
     /// Reason of the deploy lock, shown to clients that are locked out
     #[arg(long, value_name = "TEXT", required = true)]
     reason: Option<String>,
-    /// End automatically after this time, as in `2h` or `1h30m`, even if netsurgeon is not running: the controller
-    /// manager ends a Job that the policy depends on. Needs a ValidatingAdmissionPolicy
+    /// End automatically after this time, for example `2h` or `1h30m`, even if netsurgeon is not running: the controller manager
+    /// ends a Job, and the policy depends on this Job. Needs a ValidatingAdmissionPolicy
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     seconds: Option<u32>,
-    /// The operation that the deploy lock is for, shown to clients that are locked out
+    /// The operation that needs the deploy lock, shown to clients that are locked out
     #[arg(long, value_name = "ID")]
     operation: Option<String>,
-    /// How to lock; `auto` uses a policy if the API serves it, else a quota
+    /// How to lock; `auto` uses a policy if the API serves it, otherwise a quota
     #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]
     with: With,
-    /// Print the objects for `kubectl apply`, and create none
+    /// Print the objects for `kubectl apply`, and do not create them
     #[arg(long)]
     dry_run: bool,
     /// Replace a deploy lock of another holder
@@ -96,7 +95,8 @@ struct MakeArgs {
 
 /// Remove the deploy lock, and wait until no API server enforces it
 ///
-/// Deletes all objects that `netsurgeon lock` created, and nothing else. The lock of another holder needs `--force`.
+/// Deletes all objects that `netsurgeon lock` created, and nothing else. To remove the deploy lock of another holder, use
+/// `--force`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -128,7 +128,7 @@ struct ReachArgs {
     #[arg(long, value_name = "SECONDS", default_value = "90")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     deadline: u64,
-    /// Check only the API server of the kubeconfig, not each one at its own address
+    /// Check only the API server of the kubeconfig, not every API server at its own address
     #[arg(long)]
     through_kubeconfig: bool,
     #[command(flatten)]
@@ -147,7 +147,7 @@ enum WhatArg {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum With {
-    /// A policy if the API serves it, else a quota
+    /// A policy if the API serves it, otherwise a quota
     Auto,
     /// A ValidatingAdmissionPolicy
     Policy,
@@ -155,7 +155,7 @@ enum With {
     Quota,
 }
 
-/// Minimum of `--for`, in seconds. The controller manager checks a Job's deadline only from time to time, so a shorter time
+/// Minimum of `--for`, in seconds. The controller manager checks the deadline of a Job only at intervals, so a shorter time
 /// cannot be guaranteed.
 const SHORTEST: u32 = 5;
 /// Maximum of `--for`, in seconds: a week.

@@ -1,11 +1,11 @@
 //! The command line: arguments and output.
 //!
-//! Each command has one file: its arguments, whose doc comments are the help, and a function `run` that passes them to the other
-//! modules. [`crate::session::failure`] gives every error a kind, and `Kind::code` returns the exit status of the kind. [`output`]
-//! is the only place that prints, [`source`] finds the store. Parsing reads no files and opens no connections: a command first
-//! resolves its arguments, then connects.
+//! Each command has one file. The file contains its arguments, with the help as doc comments, and a function `run` that passes
+//! them to the other modules. [`crate::session::failure`] gives every error a kind, and `Kind::code` returns the exit status of
+//! the kind. [`output`] is the only module that prints, and [`source`] finds the store. Parsing reads no files and opens no
+//! connections: a command first resolves its arguments, then connects.
 //!
-//! A new command needs a file, a variant of [`Command`] and a line in [`dispatch`], and an example in its long help.
+//! A new command needs a file, a variant of [`Command`], a line in [`dispatch`], and an example in its long help.
 
 pub mod output;
 pub mod report;
@@ -61,9 +61,9 @@ use crate::session::Voice;
 
 /// Change the network of a Kubernetes cluster that is serving traffic.
 ///
-/// netsurgeon works on the objects that the API server stores in etcd. It reads a live etcd or a snapshot
-/// file, shows and checks every Service address in it, and moves all of them to another range. Through the Kubernetes
-/// API and the name servers, it points DNS names to a mirror of the cluster.
+/// netsurgeon works on the objects that the API server stores in etcd. It reads a live etcd or a snapshot file, shows and checks
+/// every Service address, and moves all Services to another range. Through the Kubernetes API and the name servers, it points DNS
+/// names to a mirror of the cluster.
 #[derive(Debug, Parser)]
 #[command(name = "netsurgeon", version, about, long_about, max_term_width = 100)]
 #[command(propagate_version = false, subcommand_required = true, arg_required_else_help = true)]
@@ -145,7 +145,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Returns the voice that prints the messages of a session to this output.
+    /// Returns a printer that sends the messages of a session to this output.
     fn voice(&self) -> Voice {
         Voice::new(self.output.clone())
     }
@@ -181,8 +181,8 @@ pub fn main() -> ExitCode {
     outcome.unwrap_or_else(|_| ExitCode::from(Kind::Bug.code()))
 }
 
-/// Protects the credentials and Secrets in the memory of this process. No core is dumped to a file or to a program (core(5)), and
-/// only root can read the memory. A failure is ignored: nothing else depends on this protection.
+/// Protects the credentials and Secrets in the memory of this process. The kernel writes no core dump to a file or to a program
+/// (core(5)), and only root can read the memory. Ignores a failure: the rest of the program does not depend on this protection.
 fn leave_no_core() {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     let _ = setrlimit(Resource::Core, none);
@@ -206,7 +206,7 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
                 output::plain(log::Kind::Error, error.to_string().trim());
                 return ExitCode::from(Kind::Usage.code());
             }
-            // Help and version are "errors" to clap, with status 0. A closed pipe is ignored.
+            // For clap, help and version are "errors" with status 0. A closed pipe is ignored.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
@@ -216,7 +216,7 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
     output::start_tracing(cli.verbose);
     let finished = runtime().and_then(|runtime| {
         let finished = runtime.block_on(dispatch(&context, &cli.command));
-        // No task continues after its command, so there is nothing to wait for.
+        // No task runs longer than its command, so the runtime does not wait.
         runtime.shutdown_background();
         finished
     });
@@ -232,8 +232,8 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
 /// Minimum similarity of two words for a suggestion, from 0 to 1. clap itself requires 0.7.
 const ALIKE: f64 = 0.8;
 
-/// Suggests subcommands with the same or a similar name for an unknown subcommand. They can be at any level: `plan` is a
-/// subcommand of `renumber`.
+/// Suggests subcommands with the same or a similar name for an unknown subcommand. The suggestions can be at any level: `plan` is
+/// a subcommand of `renumber`.
 fn suggest(error: &mut clap::Error) {
     use clap::error::{ContextKind, ContextValue};
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return };
@@ -270,8 +270,8 @@ fn similar(command: &clap::Command, path: &str, typed: &str, found: &mut Vec<(f6
     }
 }
 
-/// Returns the command line with the name under which the program was called. For the kubectl plugin `kubectl-netsurgeon` the
-/// name is `kubectl netsurgeon`.
+/// Returns the command line with the name that the user called. For the kubectl plugin `kubectl-netsurgeon` the name is `kubectl
+/// netsurgeon`.
 fn command_named(program: Option<&OsString>) -> clap::Command {
     command(if is_called(program, "kubectl-netsurgeon") { "kubectl netsurgeon" } else { "netsurgeon" })
 }
@@ -313,7 +313,7 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
     }
 }
 
-/// Returns the suffix of files that keep old content: `.YYYYMMDDTHHMMSSZ.old`.
+/// Returns the suffix of files with old content: `.YYYYMMDDTHHMMSSZ.old`.
 fn file_suffix() -> String {
     format!(".{}.old", moment())
 }

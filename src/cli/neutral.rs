@@ -1,5 +1,5 @@
-//! Makes text from the cluster harmless for a terminal. Tenants choose names, messages and addresses. A terminal executes some
-//! characters as commands; other characters change the order of the text on the screen.
+//! Makes text from the cluster safe to print on a terminal. Tenants choose names, messages and addresses. A terminal interprets
+//! some characters as commands. Other characters change the order of the text on the screen.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -9,8 +9,8 @@ use std::io::{self, Write};
 const COLOURS: [&str; 6] =
     ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m", "\u{1b}[32m", "\u{1b}[33m", "\u{1b}[1;31m"];
 
-/// Returns the text with every harmful character escaped as in JSON (`\u001b`, RFC 8259, section 7), so that a JSON text keeps
-/// its value. Line ends and tabs stay. With `has_colours` the program's own colours stay, too.
+/// Returns the text with every harmful character escaped in JSON notation (`\u001b`, RFC 8259, section 7), so that a JSON text
+/// keeps its value. Keeps line ends and tabs. With `has_colours`, also keeps the program's own colours.
 pub(super) fn neutral(text: &str, has_colours: bool) -> Cow<'_, str> {
     let is_plain = |byte: u8| matches!(byte, b'\n' | b'\t' | b' '..=b'~');
     if text.bytes().all(is_plain) {
@@ -30,7 +30,7 @@ pub(super) fn neutral(text: &str, has_colours: bool) -> Cow<'_, str> {
     Cow::Owned(made)
 }
 
-/// Escapes harmful characters as [`neutral`] does, and also line ends and tabs. It is for text in one line or one table cell.
+/// Escapes harmful characters like [`neutral`], and also line ends and tabs. Used for one line of text or one table cell.
 pub(super) fn neutral_line(text: &str, has_colours: bool) -> Cow<'_, str> {
     match neutral(text, has_colours) {
         text if text.contains(['\n', '\t']) => Cow::Owned(text.replace('\n', "\\n").replace('\t', "\\t")),
@@ -38,10 +38,10 @@ pub(super) fn neutral_line(text: &str, has_colours: bool) -> Cow<'_, str> {
     }
 }
 
-/// Returns whether a character is harmful. Harmful are control characters, characters that change the direction of text (Unicode
-/// Standard Annex 9, table 4), other line separators, and invisible characters. Invisible are zero-width characters, tags, other
-/// characters that are ignored in display (`Default_Ignorable_Code_Point`, DerivedCoreProperties of Unicode 16), and the empty
-/// braille cell.
+/// Returns whether a character is harmful. Harmful characters are control characters, characters that change the direction of
+/// text (Unicode Standard Annex 9, table 4), other line separators, and invisible characters. Invisible characters are zero-width
+/// characters, tags, other characters that are ignored in display (`Default_Ignorable_Code_Point`, DerivedCoreProperties of
+/// Unicode 16), and the empty braille cell.
 fn is_harmful(character: char) -> bool {
     match character {
         '\n' | '\t' => false,

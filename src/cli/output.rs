@@ -1,7 +1,7 @@
 //! The only module that prints: data to stdout, everything else to stderr.
 //!
-//! Colour is never the only carrier of a meaning. It is off if stdout or stderr is not a terminal, if NO_COLOR is set
-//! (<https://no-color.org>), and with `--color never`.
+//! Colour never carries information that the text does not contain. Colour is off if stdout or stderr is not a terminal, if
+//! NO_COLOR is set (<https://no-color.org>), and with `--color never`.
 
 use std::io::{BufRead, BufWriter, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,8 @@ use super::neutral::{Neutral, neutral, neutral_line};
 pub use crate::session::counted;
 use crate::session::failure::{Failure, Kind as FailureKind};
 
-/// Size of the buffer for JSON, in bytes: the size of a pipe's buffer. JSON is written a few bytes at a time.
+/// Size of the buffer for JSON, in bytes: the size of a pipe's buffer. The buffer is needed because JSON is written a few bytes
+/// at a time.
 const JSON_BLOCK: usize = 64 * 1024;
 
 /// How data is printed.
@@ -78,7 +79,8 @@ pub struct Output {
     colour: bool,
 }
 
-/// Whether stderr is coloured, for the whole process. It is static because some code prints messages without an [`Output`].
+/// Whether stderr is coloured, for the whole process. The variable is static because some code prints messages without an
+/// [`Output`].
 static COLOURS_TALK: AtomicBool = AtomicBool::new(false);
 
 impl Output {
@@ -155,8 +157,7 @@ impl Output {
         self.text(text)
     }
 
-    /// Prints a value as YAML. For programs, harmful characters are not escaped: unlike JSON, YAML has no escapes outside of
-    /// quotes.
+    /// Prints a value as YAML. Output for programs keeps harmful characters: unlike JSON, YAML has no escapes outside of quotes.
     pub fn yaml<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         let text = serde_saphyr::to_string(value).map_err(|error| Failure::new(FailureKind::Bug, error))?;
         let is_for_people = self.format == Format::Table || std::io::stdout().is_terminal();
@@ -173,7 +174,7 @@ impl Output {
         print(&neutral_line(text, self.colour))
     }
 
-    /// Prints bytes to stdout unchanged. Fails on a terminal, which would execute some of them as commands.
+    /// Prints bytes to stdout unchanged. Fails on a terminal, because a terminal interprets some bytes as commands.
     pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = std::io::stdout().lock();
         if stdout.is_terminal() {
@@ -204,7 +205,7 @@ impl Output {
         say(kind, text, fields);
     }
 
-    /// Prints on stderr why the command failed, or where it paused. Prints nothing after a broken pipe.
+    /// Prints on stderr why the command failed or paused. Prints nothing after a broken pipe.
     pub fn failure(&self, failure: &Failure) {
         if failure.kind == FailureKind::BrokenPipe {
             return;
@@ -217,7 +218,7 @@ impl Output {
         }
     }
 
-    /// Asks on the terminal whether to continue. With `yes` the user is not asked.
+    /// Asks on the terminal whether to continue. With `yes`, does not ask.
     ///
     /// Fails if the answer is no, or if there is no terminal.
     pub fn ask(&self, question: &str, yes: bool) -> Result<(), Failure> {
@@ -259,7 +260,7 @@ fn say(kind: Kind, text: &str, fields: &[(&str, Value)]) {
         Kind::Warning => Tone::Careful,
         Kind::Paused | Kind::Note | Kind::Hint | Kind::Cause => Tone::Strong,
     };
-    // Continuation lines are indented, so that text from the cluster cannot imitate a message.
+    // Continuation lines are indented, so that text from the cluster cannot look like a message of this program.
     let text = text.replace('\n', "\n  ");
     talk(&format!("{} {text}", paint(colours_talk(), tone, &format!("{}:", kind.label()))));
 }
@@ -268,7 +269,7 @@ fn colours_talk() -> bool {
     COLOURS_TALK.load(Ordering::Relaxed)
 }
 
-/// A printer of single lines to stdout, without colours. It is for data that is printed while it is read.
+/// A printer of single lines to stdout, without colours. Used for data that is printed as soon as it is read.
 pub struct Lines(BufWriter<std::io::Stdout>);
 
 impl Lines {
@@ -294,16 +295,16 @@ impl Default for Lines {
     }
 }
 
-/// Returns a table in kubectl's style: a line of headings, columns separated by spaces.
+/// Returns a table in kubectl's style: a heading line, and columns separated by spaces.
 ///
-/// Cells are not wrapped, so that each row is one line.
+/// Cells are not wrapped, so each row is one line.
 pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let cells = |row: [String; N]| row.map(|cell| neutral_line(&cell, true).into_owned());
     let rows: Vec<[String; N]> = rows.into_iter().map(cells).collect();
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(headings.to_vec());
-    // Colour sequences have no width on the screen, but would count here.
+    // Colour sequences have no width on the screen, but the table library would count them.
     table.add_rows(rows.iter().map(|row| row.iter().map(|cell| colourless(cell)).collect::<Vec<_>>()));
     for column in table.column_iter_mut() {
         column.set_padding((0, 3));
@@ -311,7 +312,7 @@ pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item =
     coloured(&table.trim_fmt(), rows.iter().flatten())
 }
 
-/// Returns a text without the sequences of [`paint`].
+/// Returns a text without the colour sequences of [`paint`].
 fn colourless(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");
     let first = parts.next().unwrap_or_default().to_string();
@@ -347,7 +348,7 @@ pub fn speaks_utf8() -> bool {
     set.next().is_some_and(|value| value.to_lowercase().replace('-', "").contains("utf8"))
 }
 
-/// Returns whether a document has a version, as docs/json.md promises: `version`, or `apiVersion` in a document for `kubectl`.
+/// Returns whether a document has the version that docs/json.md promises: `version`, or `apiVersion` in a document for `kubectl`.
 /// Debug assertions check this.
 fn has_version(value: &impl Serialize) -> bool {
     let names =
@@ -363,8 +364,8 @@ pub(super) fn start_tracing(verbose: u8) {
         2 => tracing::Level::DEBUG,
         _ => tracing::Level::TRACE,
     };
-    // The API client logs its errors in full, including the output of an exec plugin: a token. netsurgeon logs requests and
-    // answers itself instead.
+    // The API client is excluded: it logs its errors in full, including the output of an exec plugin, which is a token.
+    // netsurgeon logs requests and responses itself.
     let filter = EnvFilter::new(format!("{level},kube_client=off"));
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     if log::is_json() {
@@ -401,13 +402,13 @@ pub(super) fn is_watched() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Prints a message without colour and without suspending a bar, for a process that is about to end.
+/// Prints a message without colour, and does not suspend the bar. Used if the process is about to end.
 pub(super) fn plain(kind: Kind, text: &str) {
     let line = if log::is_json() { log::line(kind, text, &[]) } else { format!("{}: {text}", kind.label()) };
     let _ = writeln!(std::io::stderr().lock(), "{}", neutral(&line, false));
 }
 
-/// Writes a line to stderr. A failure is ignored: there is no other place to report it.
+/// Writes a line to stderr. Ignores a failure, because there is no other place to report it.
 pub(super) fn talk(text: &str) {
     let text = neutral(text, colours_talk());
     let _ = aside(|| writeln!(std::io::stderr().lock(), "{text}"));

@@ -34,9 +34,9 @@ pub enum PreflightCommand {
 
 /// Check whether a live cluster is ready to be renumbered
 ///
-/// Checks etcd, every API server, the stored objects and admission concurrently, and writes nothing: etcd is only
-/// read, and changes are sent to the API server as dry runs. Exit status 3 if a check fails or is unknown, with
-/// `--strict` also for a warning; otherwise 0. docs/preflight.md describes every check.
+/// Checks etcd, every API server, the stored objects and admission concurrently. Changes nothing: etcd is only read, and the API
+/// server gets changes only as dry runs. Exit status 3 if a check fails or is unknown, with `--strict` also for a warning;
+/// otherwise 0. docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -53,7 +53,7 @@ pub struct RenumberArgs {
     target: TargetArgs,
     #[command(flatten)]
     tiers: TierArgs,
-    /// A snapshot of etcd, as from `etcdctl snapshot save`: it must be complete, recent, and from this cluster
+    /// A snapshot of etcd, created with `etcdctl snapshot save`: it must be complete, recent, and from this cluster
     #[arg(long, value_name = "FILE")]
     backup: Option<PathBuf>,
     #[command(flatten)]
@@ -95,10 +95,9 @@ pub struct DnsArgs {
 
 /// Check whether a live cluster is ready for another Pod network
 ///
-/// Checks what a change to any CNI needs: nodes that can be drained one by one, Pods that are recreated, network
-/// policies that stay in force, unused addresses, and a control plane that tolerates the loss of a host. Nothing is
-/// written. Exit status 3 if a check fails or is unknown, with `--strict` also for a warning; otherwise 0.
-/// docs/preflight.md describes every check.
+/// Checks the requirements for a change to any CNI: you can drain nodes one by one, Pods are recreated, network policies stay in
+/// force, addresses are unused, and the control plane tolerates the loss of a host. Nothing is written. Exit status 3 if a check
+/// fails or is unknown, with `--strict` also for a warning; otherwise 0. docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -128,10 +127,10 @@ pub struct CniArgs {
 
 /// Check whether a second cluster is ready to serve the same workloads as this one
 ///
-/// Checks two clusters before the resources of some namespaces are copied from one to the other, without their data:
-/// whether the mirror serves every kind, has the referenced classes and issuers, and has nodes with room for the
-/// running Pods. Only the APIs are queried, and nothing is written. Exit status 3 if a check fails or is unknown, with
-/// `--strict` also for a warning; otherwise 0. docs/preflight.md describes every check.
+/// Checks two clusters before the resources of some namespaces are copied from one cluster to the other, without their data.
+/// Checks whether the mirror serves every kind, has the referenced classes and issuers, and has nodes with capacity for the
+/// running Pods. Only queries the APIs, and writes nothing. Exit status 3 if a check fails or is unknown, with `--strict` also
+/// for a warning; otherwise 0. docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -143,8 +142,8 @@ Examples:
   netsurgeon preflight mirror --mirror-context green -o json \\
       | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
 pub struct MirrorArgs {
-    /// A namespace to mirror; can be repeated, or several separated by commas [default: all but kube-system,
-    /// kube-public and kube-node-lease]
+    /// A namespace to mirror; can be repeated, or a list separated by commas [default: all but kube-system, kube-public and
+    /// kube-node-lease]
     #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
     namespace: Vec<String>,
     #[command(flatten)]
@@ -203,7 +202,7 @@ pub async fn run(context: &Context, command: &PreflightCommand) -> Result<Outcom
     Ok(if is_bad { Outcome::Findings } else { Outcome::Done })
 }
 
-/// Connects to etcd and to the API, as far as each is available.
+/// Connects to etcd and to the API, if they are available.
 async fn reach(etcd: &EtcdArgs, kube: &KubeArgs) -> Reached {
     let (store, cluster) = tokio::join!(etcd.connect(), kube.connect());
     Reached { store, cluster, layout: etcd.layout() }
@@ -260,7 +259,7 @@ impl AskedArgs {
     }
 }
 
-/// Returns a table with a row for each check, and below it the remedies of the checks that did not pass.
+/// Returns a table with a row for each check, followed by the remedies of the checks that did not pass.
 fn text(output: &Output, checks: &[CheckResult]) -> String {
     let verdict = |check: &CheckResult| {
         let tone = match check.verdict {

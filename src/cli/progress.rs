@@ -1,4 +1,4 @@
-//! The progress of an operation, on stderr: a bar on a terminal, otherwise a line per batch with the same figures.
+//! Shows the progress of an operation on stderr: a bar on a terminal, otherwise one line per batch with the same figures.
 
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::operation::{Event, Observer};
 use crate::session::progress::{Progress as Figures, SharedProgress};
 use crate::session::{Countdown, in_words, titled};
 
-/// How often a bar is drawn, with or without events.
+/// How often a bar is redrawn, even if there are no events.
 const TICK: Duration = Duration::from_millis(250);
 /// How often a countdown prints a line if stderr is not a terminal.
 const COUNT: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ impl Drop for Shown {
     }
 }
 
-/// A display of the current stage and the number of completed steps, for operations whose other figures are unknown.
+/// A display of the current stage and the number of completed steps. Used if no other figures of the operation are known.
 pub struct Spinner(Option<Shown>);
 
 impl Spinner {
@@ -72,7 +72,7 @@ impl Observer for Spinner {
     }
 }
 
-/// Returns a display of a wait that ends at a known time. On a terminal one line is redrawn; otherwise a line is printed every ten
+/// Returns a display of a wait that ends at a known time. On a terminal, redraws one line. Otherwise prints a line every ten
 /// seconds.
 pub fn countdown(output: &Output) -> Countdown<'_> {
     let (mut bar, mut said) = (None, None::<Duration>);
@@ -118,7 +118,7 @@ pub struct Progress<'a> {
     counting: Option<JoinHandle<()>>,
     /// Number of subjects that were completed since the last line.
     unsaid: usize,
-    /// Number of completed subjects after which a line is printed, if there are no batches. `None` if there are batches.
+    /// Without batches, a line is printed each time after this number of completed subjects. `None` if there are batches.
     line_after: Option<usize>,
 }
 
@@ -129,7 +129,7 @@ impl<'a> Progress<'a> {
             let figures = lock(&figures);
             (figures.reached(), figures.line_after())
         };
-        // Drawing a bar locks the figures, so they must not be locked here.
+        // Drawing a bar locks the progress figures, so this code must not hold their lock.
         let bar = Shown::new(Some(all), || style(&figures));
         if let Some(Shown(bar)) = &bar {
             bar.set_position(reached as u64);
@@ -154,8 +154,7 @@ fn lock(figures: &SharedProgress) -> MutexGuard<'_, dyn Figures + 'static> {
     figures.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the style of the bar. The bar reads its texts from the figures whenever it is drawn, so a countdown continues without
-/// events.
+/// Returns the style of the bar. Each redraw reads the texts from the progress figures, so a countdown continues without events.
 fn style(shared: &SharedProgress) -> Option<ProgressStyle> {
     let style = ProgressStyle::with_template("{bar:24} {figures}  {elapsed}\n  {stage}").ok()?;
     let (figures, stage) = (shared.clone(), shared.clone());
@@ -176,7 +175,7 @@ fn lingering(figures: &dyn Figures) -> Option<(String, Duration)> {
     Some((format!("{what} for {} more", in_words(left)), left))
 }
 
-/// Prints the remaining time of a wait of known length every ten seconds.
+/// Prints the remaining time of the current wait every ten seconds, if the length of the wait is known.
 async fn count_down(output: Output, figures: SharedProgress) {
     loop {
         sleep(COUNT).await;

@@ -25,12 +25,12 @@ const SHOWN_MOVES: usize = 8;
 
 /// Rehearse the whole move on a snapshot: plan, apply, audit, retire, and a rollback from the middle
 ///
-/// Runs the steps of a live run on a copy in memory. It moves every Service batch by batch, retires the old
-/// addresses, and audits the result. Then it moves them once more up to the middle, rolls back, and compares
-/// every key byte for byte with the snapshot. The snapshot is only read.
+/// Runs the steps of a live run on a copy in memory. It moves every Service batch by batch, retires the old addresses, and audits
+/// the result. Then it starts the move again, stops in the middle, rolls back, and compares every key byte for byte with the
+/// snapshot. It only reads the snapshot.
 ///
-/// A snapshot cannot show API server flags, controllers, finalizers and nodes. They are not simulated: the
-/// output lists what you must do about them, in the order of a live run.
+/// A snapshot cannot show API server flags, controllers, finalizers and nodes. The rehearsal does not simulate them. The output
+/// lists what you must do about them, in the order of a live run.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -179,7 +179,7 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
         moves(work),
         String::new(),
         strong(
-            "What a rehearsal cannot do, in the order of a live run; do it yourself unless stated otherwise",
+            "Steps that a rehearsal cannot do, in the order of a live run; do them yourself unless stated otherwise",
         ),
     ]);
     for (index, outside) in rehearsal.external.iter().enumerate() {

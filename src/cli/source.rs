@@ -35,7 +35,7 @@ pub struct EtcdArgs {
         value_delimiter = ','
     )]
     pub etcd_endpoints: Vec<String>,
-    /// CA certificate that etcd's server certificates are verified against
+    /// CA certificate to verify etcd's server certificates
     #[arg(long, value_name = "FILE", env = "ETCDCTL_CACERT", hide_env_values = true)]
     pub etcd_cacert: Option<PathBuf>,
     /// Client certificate
@@ -55,11 +55,11 @@ pub struct EtcdArgs {
     pub stored: StoredArgs,
 }
 
-/// How the API server stores its objects: two of its own flags.
+/// How the API server stores its objects: the values of two API server flags.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "etcd")]
 pub struct StoredArgs {
-    /// Key prefix of the API server's objects, as in its own flag
+    /// Key prefix of the API server's objects: the value of the API server's flag with this name
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     pub etcd_prefix: String,
     /// The API server's `--encryption-provider-config` file, if it encrypts the objects that netsurgeon reads. Its keys
@@ -118,7 +118,7 @@ impl SourceArgs {
         self.survey_annotated(context, None).await
     }
 
-    /// Reads the survey as [`Self::survey`] does, and this annotation of every Service.
+    /// Reads the same survey as [`Self::survey`], and this annotation of every Service.
     pub async fn survey_annotated(
         &self,
         context: &Context,
@@ -131,7 +131,7 @@ impl SourceArgs {
         Ok((survey, store.describe()))
     }
 
-    /// Reads the survey as [`Self::survey`] does, and the list of objects that unfinished operations own.
+    /// Reads the same survey as [`Self::survey`], and the list of objects that unfinished operations own.
     pub async fn survey_beside(&self, context: &Context) -> Result<(Survey, Ours, String), Failure> {
         let layout = self.etcd.layout();
         let mut scope = layout.surveyed();
@@ -148,7 +148,7 @@ impl SourceArgs {
     /// Opens a store that is read once, from start to end.
     async fn open_ahead(&self, context: &Context, scope: &[KeyRange]) -> Result<Arc<dyn ReadStore>, Failure> {
         Ok(match &self.snapshot {
-            // The survey is not used before its last read has verified the checksum.
+            // The last read of the survey verifies the checksum, before the survey is used.
             Some(path) => {
                 let store = mention_checksum(context, SnapshotStore::open_ahead(path, scope)?);
                 Arc::new(Sealed::new(store, self.etcd.stored.seal()?))
@@ -254,8 +254,8 @@ impl EtcdArgs {
         Ok(options)
     }
 
-    /// Returns the name and the password of the etcd user, as etcdctl does. `NAME:PASSWORD` is split at the first colon; without
-    /// a colon the password is that of `ETCDCTL_PASSWORD`.
+    /// Returns the name and the password of the etcd user, with the rules of etcdctl. The first colon splits `NAME:PASSWORD`.
+    /// Without a colon, the password comes from `ETCDCTL_PASSWORD`.
     fn user(&self, password: Option<String>) -> Result<Option<(String, String)>, Failure> {
         let Some(user) = self.etcd_user.as_deref().filter(|user| !user.is_empty()) else { return Ok(None) };
         let split = match user.split_once(':') {

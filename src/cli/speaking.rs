@@ -60,7 +60,7 @@ async fn listen(output: Output, switch: StopSwitch) {
             std::process::exit(Kind::Paused.code().into());
         }
         asked = true;
-        output.note("stopping after the steps under way; repeat the signal to stop at once");
+        output.note("stopping after the current steps; send the signal again to stop at once");
         switch.ask();
     }
 }

@@ -22,7 +22,7 @@ pub struct TargetArgs {
     /// File of fixed new addresses for Services, one per line: `NAMESPACE/NAME ADDRESS`
     #[arg(long, value_name = "FILE")]
     pub pin: Option<PathBuf>,
-    /// Number of Services in a batch: they move together, between two waits for the data plane
+    /// Number of Services in a batch. The Services of a batch move together, between two waits for the data plane
     #[arg(long, value_name = "N", default_value = "50", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub batch_size: u32,
     /// How old addresses are held: `external-ip` refuses Services that need a shadow, `shadow` uses one for every
@@ -78,7 +78,7 @@ fn read_pins(path: &Path) -> Result<BTreeMap<String, IpAddr>, Failure> {
         let (subject, address) = parse_pin(line).ok_or_else(|| {
             let place = format!("line {} of `{}`", index.saturating_add(1), path.display());
             Failure::usage(format!("{place} is not a pin: `{line}`"))
-                .hint("write `NAMESPACE/NAME ADDRESS`, as in `shop/cart 10.200.0.42`")
+                .hint("write `NAMESPACE/NAME ADDRESS`, for example `shop/cart 10.200.0.42`")
         })?;
         if pins.insert(subject.clone(), address).is_some() {
             return Err(Failure::usage(format!("`{}` pins `{subject}` twice", path.display())));

@@ -25,15 +25,14 @@ use crate::survey::{ServiceRecord, Survey};
 
 /// Maximum number of programs that run concurrently.
 const AT_ONCE: usize = 8;
-/// Maximum number of bytes that are read of a program's output.
+/// Maximum number of bytes to read from a program's output.
 const LONGEST_WORDS: u64 = 4096;
 
 /// The order of Services by tier.
 #[derive(Debug, Args)]
 pub struct TierArgs {
-    /// Names of tiers, from least to most critical, as in `dev,batch,web,core`: no batch contains Services of two
-    /// tiers. Services behind webhooks and aggregated APIs move after these tiers, then the cluster's DNS and
-    /// `default/kubernetes`
+    /// Names of tiers, from least to most critical, for example `dev,batch,web,core`. No batch contains Services of two tiers.
+    /// Services behind webhooks and aggregated APIs move after these tiers, then the cluster's DNS and `default/kubernetes`
     #[arg(
         help_heading = "Tiers",
         long,
@@ -48,7 +47,7 @@ pub struct TierArgs {
     /// The tier of a Service is the value of this annotation
     #[arg(help_heading = "Tiers", long, value_name = "KEY", requires = "tiers", group = "tier-source")]
     tier_annotation: Option<String>,
-    /// File of tiers, one per line: `NAMESPACE/NAME TIER` or, for all others of a namespace, `NAMESPACE/* TIER`
+    /// File of tiers, one per line: `NAMESPACE/NAME TIER` or, for all other Services of a namespace, `NAMESPACE/* TIER`
     #[arg(help_heading = "Tiers", long, value_name = "FILE", requires = "tiers", group = "tier-source")]
     tier_file: Option<PathBuf>,
     /// Run this program for each Service, with namespace and name as its arguments: the first line of its output is
@@ -58,7 +57,7 @@ pub struct TierArgs {
     /// How long the program may take per Service, in seconds
     #[arg(help_heading = "Tiers", long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=600))]
     tier_command_timeout: u64,
-    /// The tier of Services that have none; without this option the plan fails if there is such a Service
+    /// The tier for Services that have no tier; without this option the plan fails if a Service has no tier
     #[arg(help_heading = "Tiers", long, value_name = "NAME", requires = "tiers")]
     default_tier: Option<String>,
 }
@@ -145,7 +144,7 @@ fn check_names(names: &[String]) -> Result<(), Failure> {
             () => continue,
         };
         return Err(Failure::usage(format!("`--tiers`: `{name}` {wrong}"))
-            .hint("give the tiers from least to most critical, as in `--tiers dev,batch,web,core`"));
+            .hint("give the tiers from least to most critical, for example `--tiers dev,batch,web,core`"));
     }
     Ok(())
 }
@@ -160,7 +159,7 @@ fn read_tiers(path: &Path, names: &[String]) -> Result<BTreeMap<String, String>,
         let place = format!("line {} of `{}`", index.saturating_add(1), path.display());
         let (subject, tier) = parse_line(line).ok_or_else(|| {
             Failure::usage(format!("{place} gives no tier: `{line}`"))
-                .hint("write `NAMESPACE/NAME TIER` or `NAMESPACE/* TIER`, as in `shop/cart web`")
+                .hint("write `NAMESPACE/NAME TIER` or `NAMESPACE/* TIER`, for example `shop/cart web`")
         })?;
         if !names.iter().any(|name| name == tier) {
             return Err(Failure::usage(format!("{place}: `{tier}` is not one of the tiers"))
@@ -190,8 +189,7 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Returns the answers by `namespace/name`. If the program fails for a Service, returns the failure of the first such
-    /// Service.
+    /// Returns the tier of each Service by `namespace/name`, or the failure of the first Service for which the program fails.
     fn ask_all(&self, services: &[&ServiceRecord]) -> Result<BTreeMap<String, String>, Failure> {
         let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         let answers = Mutex::new(BTreeMap::new());
@@ -237,8 +235,8 @@ impl Question<'_> {
         Ok(tier.to_string())
     }
 
-    /// Runs the program in its own process group. Its output goes to files, so that a child process that keeps a pipe
-    /// open does not delay the end.
+    /// Runs the program in its own process group. Its output goes to files: with pipes, a child process that keeps a pipe open
+    /// would delay the end.
     fn run(&self, service: &ServiceRecord) -> io::Result<Ran> {
         let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
         let mut child = Command::new(self.program)

@@ -16,21 +16,23 @@ pub(super) struct ZoneArgs {
     /// The zone whose names will point to the mirror
     #[arg(long, value_name = "ZONE")]
     zone: String,
-    /// A name in the zone; can be repeated [default: every host in it that an Ingress, Service or HTTPRoute names]
+    /// A name in the zone; can be repeated [default: every host name in the zone that an Ingress, Service or HTTPRoute contains]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     name: Vec<String>,
-    /// A file with names, one a line: `NAME`, or `NAME PROBE` with a probe as in `dns plan --probe`; `#` starts a comment
+    /// A file with one name per line: `NAME`, or `NAME PROBE` with a probe in the format of `dns plan --probe`; `#` starts a
+    /// comment
     #[arg(long, value_name = "FILE")]
     names_file: Option<PathBuf>,
-    /// The service that holds the zone. `rfc2136`: name servers that accept dynamic updates; `route53`: Amazon Route 53,
-    /// with the credentials and the profile that the AWS CLI uses; `external-dns`: any service that the ExternalDNS of the
-    /// cluster writes to, by annotations of its Ingresses and Services
+    /// The DNS provider that hosts the zone. `rfc2136`: name servers that accept dynamic updates; `route53`: Amazon Route 53,
+    /// with the credentials and the profile of the AWS CLI; `external-dns`: any provider that the cluster's ExternalDNS updates,
+    /// through annotations of its Ingresses and Services
     #[arg(long, value_name = "PROVIDER", default_value = "rfc2136", value_parser = ["rfc2136", "route53", "external-dns"])]
     provider: String,
     /// With `--provider route53`: id of the hosted zone [default: the only one of the account with this name]
     #[arg(long, value_name = "ID")]
     hosted_zone: Option<String>,
-    /// The server that accepts updates of the zone, or a server of the zone with `--provider external-dns`; with or without a port [default: the primary in its SOA]
+    /// The name server that accepts updates of the zone; with `--provider external-dns`, any name server of the zone. The port is
+    /// optional [default: the primary in the SOA of the zone]
     #[arg(long, value_name = "HOST[:PORT]")]
     server: Option<String>,
     /// The key that signs updates, as `tsig-keygen` writes it; it is never shown
@@ -41,7 +43,7 @@ pub(super) struct ZoneArgs {
     resolver: Option<String>,
 }
 
-/// The probes that a file gives for single names.
+/// The probes of single names, read from a file.
 pub(super) type Probes = BTreeMap<String, Probing>;
 
 impl ZoneArgs {
@@ -62,7 +64,7 @@ impl ZoneArgs {
         Ok((names, probes))
     }
 
-    /// Returns the provider, and refuses options of the other one.
+    /// Returns the provider, and refuses options of other providers.
     fn provider(&self) -> Result<Provider, Failure> {
         let is = |name: &str| self.provider == name;
         let others = [

@@ -11,8 +11,8 @@ use crate::kube_api::{ApiServer, Cluster, ClusterError};
 use crate::session::{Failure, counted};
 use crate::survey::Finding;
 
-/// Maximum time until a ready API server is an endpoint of `default/kubernetes`. This is twice the interval of 10 s in which an
-/// API server renews its endpoint, plus a margin (`DefaultEndpointReconcilerInterval`, `pkg/controlplane/instance.go`, v1.36.3).
+/// Maximum time until a ready API server is an endpoint of `default/kubernetes`. An API server renews its endpoint every 10 s;
+/// this is twice that interval plus a margin (`DefaultEndpointReconcilerInterval`, `pkg/controlplane/instance.go`, v1.36.3).
 const ENDPOINTS: Duration = Duration::from_secs(30);
 /// The pause between two checks.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -133,7 +133,7 @@ fn other_range(one: &Seen, range: &str) -> Option<Finding> {
 
 fn unseen(count: usize, expected: usize) -> Option<Finding> {
     let text = format!(
-        "flags read from {count} of {}; run `controlplane wait --host` on each host to check its own",
+        "flags read from {count} of {}; run `controlplane wait --host` on each host to check its API server",
         counted(expected, "API server", "API servers")
     );
     (count < expected).then(|| Finding::error("api-server-unseen", API_SERVER).says(text))

@@ -1,7 +1,7 @@
 //! Finds, creates and deletes the deploy lock of a cluster, and verifies each change on every API server.
 //!
-//! Of two concurrent `lock` commands, only one can create the first object of the deploy lock. The other command reads the holder
-//! from this object. To complete an interrupted `lock` or `unlock`, run the command again.
+//! If two `lock` commands run concurrently, only one can create the first object of the deploy lock. The other command reads the
+//! holder from this object. To complete an interrupted `lock` or `unlock`, run the command again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub enum FreezeError {
     #[error("locked already: {0}")]
     Held(String),
     /// The scope contains no existing namespace.
-    #[error("the deploy lock would cover nothing: {0}")]
+    #[error("the deploy lock would cover no namespace: {0}")]
     Nothing(String),
     /// Not every API server applied the change in time.
     #[error("{what}, but not every API server applied it within {seconds} s: {seen}")]
@@ -284,7 +284,7 @@ impl Freezer<'_> {
         Ok(clients)
     }
 
-    /// Returns the namespaces in which to send the probe. For quotas these are all locked namespaces; for a policy one locked
+    /// Returns the namespaces that receive the probe. For quotas these are all locked namespaces; for a policy one locked
     /// namespace is enough.
     async fn probed(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
         let mut namespaces = self.namespaces(freeze).await?;

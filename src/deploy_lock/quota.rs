@@ -31,8 +31,7 @@ pub fn not_covered(what: What) -> Vec<String> {
     let mut list = vec![
         format!("changes and deletions: a ResourceQuota refuses only the creation of {what}"),
         "namespaces created later".to_string(),
-        "exemptions: no user is exempt, netsurgeon included; a renumbering that needs shadow Services to hold \
-         addresses stops"
+        "exemptions: no user is exempt, not even netsurgeon; a renumbering that needs shadow Services to hold addresses stops"
             .to_string(),
         "the message: clients see `exceeded quota: netsurgeon-lock`, without the reason and the holder".to_string(),
     ];

@@ -1,4 +1,5 @@
-//! The plan of a cutover: every record set before, at each stage and afterwards. The steps are computed from it alone.
+//! The plan of a cutover: the record sets of every name before the cutover, at each stage and after the cutover. The steps depend
+//! only on this plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,7 +19,7 @@ use crate::operation::{Effect, Journal, Kind, Stage, State, StepId, WaitKind, Wo
 /// The kind of operation.
 pub const KIND: &str = "dns-cutover";
 
-/// The stage that lets time pass after a share.
+/// The stage that waits for the soak time after the change to a share.
 pub(super) const SOAK: &str = "soak";
 
 /// A cutover of DNS names, in stages.
@@ -26,7 +27,7 @@ pub(super) const SOAK: &str = "soak";
 pub struct Cutover {
     /// Zone of the names.
     pub zone: String,
-    /// The service that holds the zone.
+    /// The DNS provider that hosts the zone.
     pub service: Service,
     /// A resolver that clients use. It must return the new records before a stage ends.
     pub resolver: SocketAddr,
@@ -34,7 +35,7 @@ pub struct Cutover {
     pub ttl: u32,
     /// How long each stage lasts, in seconds.
     pub soak: u64,
-    /// How long a resolver caches that a record type does not exist, in seconds (RFC 2308).
+    /// How long a resolver caches the negative answer for a record type that does not exist, in seconds (RFC 2308).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub negative_ttl: u64,
     /// The requested share of the mirror at each stage, in percent. The last is 100.
@@ -45,11 +46,11 @@ pub struct Cutover {
     /// How long the ExternalDNS of the old cluster caches the owners of names, in seconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub owner_cache: u64,
-    /// The owner of the names after the cutover: the ExternalDNS of the mirror. `None` if it has none that owns names by TXT
-    /// records.
+    /// The owner of the names after the cutover: the ExternalDNS of the mirror. `None` if the mirror has no ExternalDNS with TXT
+    /// ownership records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heir: Option<String>,
-    /// How the mirror's metrics show its share, if they do.
+    /// The metrics query for the mirror's share, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<ShareQuery>,
     /// The names.
@@ -61,7 +62,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The service that holds a zone.
+/// The DNS provider that hosts a zone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "provider", rename_all = "kebab-case")]
 pub enum Service {
@@ -79,10 +80,10 @@ pub enum Service {
     Route53 {
         /// Id of the hosted zone.
         id: String,
-        /// Whether only the networks (VPCs) of the zone can resolve it.
+        /// Whether the zone is private: only its networks (VPCs) can resolve it.
         private: bool,
     },
-    /// The ExternalDNS of the cluster: netsurgeon changes the annotations of objects, and ExternalDNS the records.
+    /// The ExternalDNS of the cluster: netsurgeon changes the annotations of objects, and ExternalDNS changes the records.
     #[serde(rename = "external-dns")]
     ExternalDns {
         /// A name server of the zone.
@@ -101,7 +102,7 @@ impl Service {
         }
     }
 
-    /// Returns how the service splits clients.
+    /// Returns how the provider splits clients.
     pub(super) fn split(&self) -> Split {
         match self {
             Self::Rfc2136 { .. } | Self::ExternalDns { .. } => Split::Addresses,
@@ -110,7 +111,7 @@ impl Service {
     }
 }
 
-/// Formats the service: `192.0.2.53:53 (key `mover`)`, or `Route 53, hosted zone Z123 (private)`.
+/// Formats the provider: `192.0.2.53:53 (key `mover`)`, or `Route 53, hosted zone Z123 (private)`.
 impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -129,7 +130,7 @@ impl fmt::Display for Service {
 pub struct KeyFile {
     /// Name of the key.
     pub name: String,
-    /// Its file, on the machine that made the plan. Another machine gives its own file.
+    /// Path of the key file on the machine that created the plan. On another machine, the user gives the path of the file there.
     pub file: PathBuf,
 }
 
@@ -159,26 +160,26 @@ pub struct Name {
     pub probe: Probing,
 }
 
-/// The TXT records in which ExternalDNS records that it owns a name. While netsurgeon is the owner, no ExternalDNS changes or
-/// deletes the records of the name.
+/// The TXT ownership records of ExternalDNS for a name. While netsurgeon is the owner, no ExternalDNS changes or deletes the
+/// records of the name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ownership {
     /// The record sets before the cutover: the ExternalDNS of the old cluster is the owner.
     pub before: Vec<RecordSet>,
     /// The record sets during the cutover: netsurgeon is the owner.
     pub held: Vec<RecordSet>,
-    /// The record sets after the cutover: the ExternalDNS of the mirror is the owner, if it has one.
+    /// The record sets after the cutover: the ExternalDNS of the mirror is the owner, if the mirror has an ExternalDNS.
     pub after: Vec<RecordSet>,
 }
 
-/// The change of a name to its next record sets, in one update.
+/// One update that changes a name to its next record sets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// The name.
     pub name: String,
     /// The changes of its record sets.
     pub sets: Vec<SetChange>,
-    /// The change of annotations with which ExternalDNS makes these changes, if it makes them.
+    /// The annotation change that makes ExternalDNS write these changes, if ExternalDNS manages the records.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub annotating: Option<Annotating>,
     /// The probe of the mirror, if the change sends clients there.
@@ -224,7 +225,8 @@ pub enum Awaited {
     Restored,
     /// In a rollback: caches have dropped the records that point to the mirror.
     Drained,
-    /// In a rollback after the end: the same for records with the original TTLs, in addition to [`Self::Drained`].
+    /// In a rollback after the end of the cutover: caches have dropped the records with the original TTLs. This wait is in
+    /// addition to [`Self::Drained`].
     DrainedAfterEnd,
 }
 
@@ -250,12 +252,12 @@ impl Kind for Cutover {
     const VERSION: u32 = 1;
 }
 
-/// Returns the longest of some TTLs, in seconds.
+/// Returns the longest of these TTLs, in seconds.
 fn longest(ttls: impl Iterator<Item = u32>) -> Duration {
     Duration::from_secs(ttls.max().unwrap_or_default().into())
 }
 
-/// A point of a name on its way: each has its record sets.
+/// A point in the cutover of a name. Each point has its own record sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Point {
     /// netsurgeon is the owner, so that no ExternalDNS changes the name.
@@ -289,7 +291,7 @@ impl Name {
         self.sets(point, ttl).into_iter().chain(owned.cloned()).collect()
     }
 
-    /// Returns the change of the annotations of its object between two points; `None` if they stay the same.
+    /// Returns the annotation change of the name's object between two points; `None` if the annotations stay the same.
     fn annotating(&self, before: Option<Point>, point: Point, ttl: u32) -> Option<Annotating> {
         let published = self.published.as_ref()?;
         let at = |point: Option<Point>| match point {
@@ -300,7 +302,7 @@ impl Name {
         (from != to).then(|| Annotating { object: published.object.clone(), from, to })
     }
 
-    /// Returns the types of its records, before and after.
+    /// Returns the record types of the name before and after the cutover.
     pub fn kinds(&self) -> Vec<RecordKind> {
         let kinds: BTreeSet<RecordKind> = self.before.iter().chain(&self.after).map(|set| set.kind).collect();
         kinds.into_iter().collect()
@@ -326,7 +328,7 @@ impl Cutover {
         self.points().into_iter().take_while(|other| *other < point).last()
     }
 
-    /// Returns the name of a point in the ids of steps.
+    /// Returns the name of a point for step ids.
     fn tag(&self, point: Point) -> String {
         match point {
             Point::Held => "own".to_string(),
@@ -373,7 +375,7 @@ impl Cutover {
         has_begun.then(|| points.iter().take_while(|point| is_passed(point)).last().copied()).flatten()
     }
 
-    /// Returns the longest TTL that the cutover lowers: caches can keep a record for so long.
+    /// Returns the longest TTL that the cutover lowers. Caches can keep a record for this time.
     pub fn longest_ttl(&self) -> Duration {
         let is_lowered = |set: &&RecordSet| set.lowered(self.ttl) != **set;
         longest(self.names.iter().flat_map(|name| &name.before).filter(is_lowered).map(|set| set.ttl))
@@ -395,12 +397,13 @@ impl Cutover {
         if has_ended { self.stage_ttl().max(self.final_ttl()) } else { self.stage_ttl() }
     }
 
-    /// Returns whether a name has had its original TTLs again, by the records of its steps.
+    /// Returns whether the step that restores the original TTLs is recorded for any name.
     pub(super) fn has_ended(&self, is_recorded: impl Fn(&StepId) -> bool) -> bool {
         self.names.iter().any(|name| is_recorded(&self.step(name, Point::Final)))
     }
 
-    /// Returns how long the cutover takes, without gates: the old TTLs, then each stage, and the TTL until resolvers return it.
+    /// Returns how long the cutover takes without gates. First caches must drop the old TTLs. Then each stage takes its soak
+    /// time, plus the TTL until resolvers return the new records.
     pub fn duration(&self) -> Duration {
         let caches = if self.has_change(Point::Lowered) { self.longest_ttl() } else { Duration::ZERO };
         let stages = u32::try_from(self.shares.len()).unwrap_or(u32::MAX);
@@ -409,7 +412,7 @@ impl Cutover {
         caches.saturating_add(stage.saturating_mul(stages))
     }
 
-    /// Returns how long a wait lasts that only lets time pass.
+    /// Returns the duration of a wait with a fixed time; `None` for a wait on a condition.
     pub(super) fn lasts(&self, awaited: Awaited) -> Option<Duration> {
         match awaited {
             Awaited::Owners => Some(Duration::from_secs(self.owner_cache)),
@@ -425,12 +428,12 @@ impl Cutover {
         }
     }
 
-    /// Returns the id of a wait that belongs to a share, from 0.
+    /// Returns the id of a wait at the stage of a share. Shares count from 0.
     pub(super) fn wait_of(&self, name: &str, share: usize) -> StepId {
         StepId(format!("{name}/{}", self.shares.get(share).copied().unwrap_or_default()))
     }
 
-    /// Returns whether the stage of a share, from 0, is over: its soak is done, and not every name was skipped.
+    /// Returns whether the stage of a share (counted from 0) is over: its soak is done, and not every name was skipped.
     pub(super) fn is_over(&self, share: usize, journal: &Journal) -> bool {
         let point = Point::Stage(share);
         let mut changes = self.names.iter().filter(|name| self.change(name, point).is_some()).peekable();
@@ -440,13 +443,13 @@ impl Cutover {
         is_soaked && (is_empty || changes.any(is_done))
     }
 
-    /// Returns when the soak of a share, from 0, ended, in seconds since 1970.
+    /// Returns when the soak of a share (counted from 0) ended, in seconds since 1970.
     pub fn soaked_at(&self, share: usize, journal: &Journal) -> Option<i64> {
         let record = journal.find(&self.wait_of(SOAK, share))?;
         record.history.iter().rev().find(|(state, _)| *state == State::Done).map(|(_, time)| *time)
     }
 
-    /// Returns the share that the mirror's metrics showed at the end of the soak of a share, from 0.
+    /// Returns the share that the mirror's metrics showed at the end of a soak. `share`: index of the share, from 0.
     pub fn seen_at(&self, share: usize, journal: &Journal) -> Option<SeenShare> {
         let record = journal.find(&self.wait_of(SOAK, share))?;
         serde_json::from_value(*record.made.clone()?).ok()
@@ -458,7 +461,7 @@ impl Cutover {
         self.stages().into_iter().find(is_later).map(|stage| stage.index)
     }
 
-    /// Returns whether any name gets records of a type at a point that it did not have.
+    /// Returns whether any name gets a new record type at a point.
     pub(super) fn has_new_kind(&self, point: Point) -> bool {
         let before = self.before(point);
         self.names.iter().any(|name| {

@@ -27,7 +27,8 @@ pub(super) struct Live<'a> {
 }
 
 impl Live<'_> {
-    /// Waits until every name server and the resolver return these record sets. `cached`: how long the resolver can return other ones.
+    /// Waits until every name server and the resolver return these record sets. `cached`: how long the resolver can still return
+    /// other record sets.
     async fn confirm(&self, names: Vec<(&Name, Vec<RecordSet>)>, cached: Duration) -> Result<(), Fault> {
         let started = Instant::now();
         let limit = cached.saturating_add(GRACE).saturating_add(self.provider.delay());
@@ -73,8 +74,8 @@ impl Live<'_> {
         (name, sets, behind)
     }
 
-    /// Returns which server does not return these record sets yet; `None` if all do. Also `None` if another client changed the
-    /// records: the next change of the name finds that.
+    /// Returns a server that does not return these record sets yet; `None` if all servers return them. Also returns `None` if
+    /// another client changed the records: the next change of the name detects this.
     async fn behind(&self, name: &Name, sets: &[RecordSet]) -> Result<Option<String>, Fault> {
         let kinds = name.kinds();
         if !self.provider.is_unchanged(&name.name, &kinds, sets).await? {
@@ -93,7 +94,7 @@ impl Live<'_> {
         })
     }
 
-    /// Returns record sets with the present addresses of their aliases.
+    /// Returns the record sets with the current addresses of their aliases.
     async fn with_addresses(&self, sets: &[RecordSet]) -> Result<Vec<RecordSet>, Fault> {
         let mut found = Vec::with_capacity(sets.len());
         for set in sets {
@@ -109,7 +110,7 @@ impl Live<'_> {
         Ok(found)
     }
 
-    /// Returns the names whose step to a point is done, with their record sets there.
+    /// Returns the names whose step to this point is done, with their record sets at this point.
     fn moved(&self, point: Point, records: Records<'_>) -> Vec<(&Name, Vec<RecordSet>)> {
         let is_done = |name: &&Name| {
             records(&self.work.step(name, point)).is_some_and(|record| record.state == State::Done)
@@ -118,7 +119,7 @@ impl Live<'_> {
     }
 }
 
-/// Returns the change in the direction of the step.
+/// Returns the change for the direction of the step: reversed in a rollback.
 fn oriented(doing: &Doing<'_, Change>) -> Change {
     if doing.back { doing.effect.reversed() } else { doing.effect.clone() }
 }

@@ -1,14 +1,14 @@
 //! Splits the clients of a name between its old and its new targets.
 //!
-//! A service with weights has a set of each side, and returns the new one in the requested share of all queries. DNS without
-//! weights can only list addresses of both sides: a client picks one of them. So the reachable shares are the fractions of small
-//! numbers.
+//! A provider with weights has one record set for each side, and returns the new set for the requested share of queries. DNS
+//! without weights can only list addresses of both sides, and a client picks one of them. So only fractions of small numbers are
+//! possible as shares.
 
 use std::collections::BTreeSet;
 
 use crate::nameserver::{Kind, RecordSet, Weight};
 
-/// How a service splits clients.
+/// How a provider splits clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Split {
     /// By the weights of two sets.
@@ -20,10 +20,11 @@ pub(super) enum Split {
 /// The largest weight.
 const MOST_WEIGHT: usize = 255;
 
-/// Returns the record sets that send at most `percent` of clients to the new targets: the largest reachable share. All sets are
-/// new at 100 %.
+/// Returns the record sets that send the largest possible share of clients to the new targets, at most `percent`. At 100 % all
+/// sets are new.
 ///
-/// Only sets of one type can be split. A type that only one side has changes at 100 %. Without weights, so does a CNAME.
+/// Only sets of one type can be split. A type that only one side has changes at 100 %. Without weights, a CNAME also changes at
+/// 100 %.
 pub(super) fn mix(old: &[RecordSet], new: &[RecordSet], percent: u8, split: Split) -> Vec<RecordSet> {
     if percent >= 100 {
         return new.to_vec();
@@ -44,12 +45,12 @@ pub(super) fn mix(old: &[RecordSet], new: &[RecordSet], percent: u8, split: Spli
 /// side has a set for each of its records.
 fn weigh(old: &RecordSet, new: &RecordSet, percent: u8) -> Vec<RecordSet> {
     let count = |set: &RecordSet| set.data.len().max(1);
-    // All sets of a side together get its share.
+    // The sets of one side together get the share of this side.
     let (of_new, of_old) = weights(
         usize::from(percent).saturating_mul(count(old)),
         usize::from(100_u8.saturating_sub(percent)).saturating_mul(count(new)),
     );
-    // Caches keep both sides equally long: an alias has a fixed TTL.
+    // Both sides get the same TTL, so that caches keep them equally long. An alias has a fixed TTL.
     let ttl = [old, new].into_iter().find(|set| set.alias.is_some()).map_or(old.ttl, |set| set.ttl);
     let weighted = |set: &RecordSet, side: &str, weight: u8| {
         let one = |(number, data): (usize, &String)| RecordSet {
@@ -63,15 +64,15 @@ fn weigh(old: &RecordSet, new: &RecordSet, percent: u8) -> Vec<RecordSet> {
     [weighted(new, "mirror", of_new), weighted(old, "old", of_old)].concat()
 }
 
-/// Returns the weights of the new and the old sets with the ratio of two numbers. If weights cannot have it exactly, the new sets get
-/// less. A weight is at least 1.
+/// Returns weights for the new and the old sets in the ratio of two numbers. If the exact ratio is not possible, the new sets get
+/// less. Each weight is at least 1.
 fn weights(new: usize, old: usize) -> (u8, u8) {
     // A ratio such as 10 : 90 is kept: it is easier to read.
     let common = if new.max(old) > MOST_WEIGHT { common_divisor(new, old) } else { 1 };
     let (new, old) = (new.checked_div(common).unwrap_or(new), old.checked_div(common).unwrap_or(old));
     let largest = new.max(old).max(MOST_WEIGHT);
     let scaled = |number: usize| number.saturating_mul(MOST_WEIGHT).checked_div(largest).unwrap_or_default();
-    // The largest is not rounded.
+    // The largest weight is not rounded.
     let up = usize::from(old < new && largest > MOST_WEIGHT);
     let weight = |number: usize| u8::try_from(number.max(1)).unwrap_or(u8::MAX);
     (weight(scaled(new)), weight(scaled(old).saturating_add(up)))
@@ -84,8 +85,8 @@ fn common_divisor(one: usize, other: usize) -> usize {
     }
 }
 
-/// Mixes two sets of addresses. Of the combinations with the largest share that does not exceed `percent`, takes the one with
-/// most addresses, so that no target gets more clients than necessary.
+/// Mixes two sets of addresses. The new addresses get the largest share that does not exceed `percent`. If several combinations
+/// have this share, takes the combination with the most addresses, so that no target gets more clients than necessary.
 fn mix_addresses(old: &RecordSet, new: &RecordSet, percent: u8) -> RecordSet {
     let leaving: Vec<&String> = old.data.iter().filter(|data| !new.data.contains(data)).collect();
     let coming: Vec<&String> = new.data.iter().filter(|data| !old.data.contains(data)).collect();

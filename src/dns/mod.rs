@@ -1,4 +1,4 @@
-//! Cuts DNS names over from a cluster to its mirror in stages, and back.
+//! Cuts over DNS names from a cluster to its mirror in stages, and rolls them back.
 //!
 //! ```text
 //! names, records, targets ──► plan ──► Cutover (value, digest) ──► stages of changes ──► Live ──► Provider, probes, resolver
@@ -8,14 +8,15 @@
 //! rollback: final ─► share n ─► ... ─► share 1 ─► confirm ─► drain ─► ttl ─► own
 //! ```
 //!
-//! A stage changes each name by one update, whose prerequisites are the record sets of the previous stage. So a name that another
-//! client changed is skipped, and never overwritten. Before a name moves, the mirror is probed at its own address; the probe is
-//! part of the change.
+//! A stage changes each name with one update. The prerequisites of the update are the record sets of the previous stage. So a
+//! name that another client changed is skipped and never overwritten. Before a name moves, netsurgeon probes the mirror at its
+//! own address; the probe is part of the change.
 //!
-//! ExternalDNS changes only records whose TXT record names it as their owner. So the first stage makes netsurgeon the owner, and
-//! the last one the ExternalDNS of the mirror: no two instances ever change one name, and none has to be stopped.
+//! ExternalDNS changes a record only if a TXT record names it as the owner. The first stage makes netsurgeon the owner. The last
+//! stage makes the mirror's ExternalDNS the owner. So two instances never change the same name, and no instance has to be
+//! stopped.
 //!
-//! The operation is recorded in the cluster ([`ClusterSession`](crate::session::ClusterSession)). A provider of DNS is one file
+//! The operation is recorded in the cluster ([`ClusterSession`](crate::session::ClusterSession)). Each DNS provider is one file
 //! in [`provider`].
 
 mod cutover;

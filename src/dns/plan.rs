@@ -15,22 +15,23 @@ use crate::route53::{ALIAS_TTL, load_balancer_zone};
 use crate::store::Revision;
 use crate::words::all_of;
 
-/// What a plan is made from.
+/// The input of a plan.
 #[derive(Debug, Clone)]
 pub struct Facts {
     /// Identity of the cluster: uid of the namespace `kube-system`.
     pub cluster: String,
     /// The zone.
     pub zone: String,
-    /// The service that holds the zone.
+    /// The DNS provider that hosts the zone.
     pub service: Service,
     /// A resolver that clients use.
     pub resolver: SocketAddr,
-    /// The owner that the mirror's ExternalDNS records; `None` without one that records owners in TXT records.
+    /// The owner that the mirror's ExternalDNS writes to TXT records; `None` if the mirror has no ExternalDNS that writes TXT
+    /// ownership records.
     pub heir: Option<String>,
     /// How long the ExternalDNS of the cluster caches the owners of names, in seconds.
     pub owner_cache: u64,
-    /// How long a resolver caches that a record type does not exist, in seconds.
+    /// How long a resolver caches the negative answer for a record type that does not exist, in seconds.
     pub negative_ttl: u64,
     /// The names.
     pub names: Vec<Found>,
@@ -47,15 +48,15 @@ pub struct Found {
     pub sets: Vec<RecordSet>,
     /// Addresses of the mirror's objects with this name, or the names of their load balancers.
     pub targets: BTreeSet<String>,
-    /// The types of the addresses of these targets.
+    /// The address types of these targets.
     pub address_kinds: BTreeSet<Kind>,
-    /// The types of the other records of the name.
+    /// The other record types of the name.
     pub beside: BTreeSet<Kind>,
     /// Whether the name is served over TLS.
     pub has_tls: bool,
     /// The TXT record sets with an ownership record of ExternalDNS.
     pub owned: Vec<RecordSet>,
-    /// The object from which ExternalDNS publishes the name, if its annotations are to change.
+    /// The object from which ExternalDNS publishes the name, if the cutover changes its annotations.
     pub published: Option<Published>,
     /// The names at which the mirror's ExternalDNS records its ownership, by the type of the owned records.
     pub heir_names: BTreeMap<Kind, String>,
@@ -70,23 +71,23 @@ pub struct PlanOptions {
     pub ttl: u32,
     /// How long each stage lasts, in seconds.
     pub soak: u64,
-    /// How to probe every name; `None` chooses by the objects of the name: `https` if one declares TLS, otherwise `http`.
+    /// The probe for every name. With `None`, a name gets `https` if one of its objects declares TLS, otherwise `http`.
     pub probe: Option<Probing>,
     /// Probes of single names, which replace `probe`.
     pub probes: BTreeMap<String, Probing>,
     /// Further CA certificates that probes trust, as PEM.
     pub trusted: Vec<String>,
-    /// How the mirror's metrics show its share.
+    /// The metrics query for the mirror's share.
     pub seen: Option<ShareQuery>,
-    /// Whether a stage may end before every client has seen its share.
+    /// Whether a stage is allowed to end before its share is reached.
     pub short_soak: bool,
 }
 
 /// Why a cutover cannot be planned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// No name is to change.
-    #[error("no name is to change: {reason}")]
+    /// No name has to change.
+    #[error("no name has to change: {reason}")]
     Nothing {
         /// The reason.
         reason: String,
@@ -140,12 +141,12 @@ pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Plan<Cutover>, Refus
     let names: Vec<Name> = names.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
     if names.is_empty() {
         let reason = match facts.names.len() {
-            0 => "no object of the cluster names a host in the zone".to_string(),
+            0 => "no object of the cluster contains a host name in the zone".to_string(),
             count => all_of(count, "name points to the mirror already", "names point to the mirror already"),
         };
         return Err(Refusal::Nothing { reason });
     }
-    // A stage at which no name changes is left out: its share is not reachable.
+    // A stage that changes no name is omitted: its share is not possible.
     let changes = |stage: usize| {
         let before = stage.checked_sub(1);
         let differs = |name: &Name| match before {
@@ -249,12 +250,13 @@ fn ownership(found: &Found, after: &[RecordSet], heir: Option<&str>) -> Option<O
         let after = held.clone();
         return Some(Ownership { before, held, after });
     };
-    // Texts that are no ownership records stay, and the heir's records are added at its own names.
+    // TXT records that are not ownership records stay. The ownership records of the new owner (`heir`) are added at its own
+    // names.
     let rest = before.iter().map(|set| map_owners(set, |_| None)).filter(|set| !set.data.is_empty());
     let mut sets: BTreeMap<String, RecordSet> = rest.map(|set| (set.name.clone(), set)).collect();
     let mut names: BTreeSet<&String> =
         after.iter().filter_map(|set| found.heir_names.get(&set.kind)).collect();
-    // Before v0.19, ExternalDNS recorded the owner of an alias as that of a CNAME (issue 2903).
+    // Before v0.19, ExternalDNS recorded the owner of an alias like the owner of a CNAME (issue 2903).
     if after.iter().any(|set| set.alias.is_some()) {
         let of_cname = found.heir_names.get(&Kind::Cname);
         names.extend(of_cname.filter(|name| before.iter().any(|set| set.name == **name)));
@@ -268,7 +270,7 @@ fn ownership(found: &Found, after: &[RecordSet], heir: Option<&str>) -> Option<O
     Some(Ownership { before, held, after: sets.into_values().collect() })
 }
 
-/// Returns a TXT record set with other ownership records. Other texts stay.
+/// Returns a TXT record set with changed ownership records. Other texts stay.
 fn map_owners(set: &RecordSet, change: impl Fn(&String) -> Option<String>) -> RecordSet {
     let data = set
         .data
@@ -285,9 +287,9 @@ fn default_probe(has_tls: bool) -> Probing {
     Probing { scheme, port, path, status: None, body: None, at }
 }
 
-/// Returns the aliases that point to the mirror; `None` if the target is not a load balancer that Route 53 can be an alias of. An
-/// alias stays an alias, whether or not the target has addresses of its type: ExternalDNS creates both types for every load
-/// balancer. An address becomes an alias if the target has one of its type. A name that is a CNAME stays one.
+/// Returns the aliases that point to the mirror; `None` if the target is not a load balancer that Route 53 accepts as an alias
+/// target. An alias stays an alias, even if the target has no address of its type: ExternalDNS creates both types for every load
+/// balancer. An address record becomes an alias if the target has an address of this type. A CNAME stays a CNAME.
 fn aliases(facts: &Facts, found: &Found) -> Option<Vec<RecordSet>> {
     let Service::Route53 { .. } = facts.service else { return None };
     let (Some(target), 1) = (found.targets.first(), found.targets.len()) else { return None };
@@ -302,7 +304,8 @@ fn aliases(facts: &Facts, found: &Found) -> Option<Vec<RecordSet>> {
     (!sets.is_empty()).then_some(sets)
 }
 
-/// Returns the record sets that point to the mirror. Each has the TTL of the old set of its type, or `ttl`.
+/// Returns the record sets that point to the mirror. Each set has the TTL of the old set of its type, or `ttl` if there is no
+/// such set.
 fn targets(found: &Found, before: &[RecordSet], ttl: u32) -> Result<Vec<RecordSet>, Refusal> {
     let refused = |reason: &str| Refusal::Name { name: found.name.clone(), reason: reason.to_string() };
     let record = |data: &String| {
@@ -320,8 +323,10 @@ fn targets(found: &Found, before: &[RecordSet], ttl: u32) -> Result<Vec<RecordSe
         _ if records.is_empty() => Err(refused("no object of the mirror with this name has an address")),
         0 => Ok(RecordSet::group(&records)),
         1 if records.len() == 1 => Ok(RecordSet::group(&records)),
-        1 => Err(refused("the mirror has both addresses and the name of a load balancer for it")),
-        _ => Err(refused("the mirror has several load balancers for it, and a name has only one CNAME")),
+        1 => Err(refused("the mirror has both addresses and a load balancer host name for this name")),
+        _ => Err(refused(
+            "the mirror has several load balancers for this name, and a name can have only one CNAME",
+        )),
     }
 }
 

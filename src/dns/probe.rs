@@ -1,5 +1,5 @@
-//! Probes the mirror at its own address, as a client of a name would: TCP, HTTP or HTTPS, with the name as `Host` and SNI. DNS is
-//! not asked, because it still points to the old cluster.
+//! Probes the mirror at its own address, like a client of the name: with TCP, HTTP or HTTPS, and with the name as `Host` and SNI.
+//! The probe does not resolve the name, because DNS still points to the old cluster.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 const ATTEMPTS: u32 = 3;
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Longest body that is read.
+/// Maximum number of bytes to read from a body.
 const MOST: usize = 1 << 20;
 /// A certificate must be valid for at least this long.
 const LEAST_LEFT: time::Duration = time::Duration::days(1);
@@ -141,7 +141,7 @@ impl Prober {
     /// reason.
     pub async fn check(&self, name: &str, probing: &Probing, resolver: &Server) -> Result<(), String> {
         if probing.at.is_empty() {
-            return Err("the mirror has no address for it".to_string());
+            return Err("the mirror has no address for this name".to_string());
         }
         for at in &probing.at {
             let outcome = self.retried(name, probing, (at, resolver)).await;

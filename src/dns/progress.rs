@@ -15,13 +15,13 @@ use crate::session::titled;
 pub(super) struct Tally {
     operation: String,
     shares: Vec<Share>,
-    /// Names that the last stage with changes changes, and how many of them it has changed.
+    /// Number of names in the latest stage that changes names, and how many of them are changed.
     names: usize,
     changed: usize,
     skipped: usize,
     stage: String,
     title: String,
-    /// Stage of a share, from 1; 0 for other stages.
+    /// Number of the share's stage, from 1; 0 for other stages.
     batch: usize,
     back: bool,
     /// The share that the last stage has sent to the mirror, in percent.
@@ -46,13 +46,13 @@ impl Tally {
         }
     }
 
-    /// Counts a changed name. Returns whether it is one.
+    /// Counts a changed name. Returns whether the step changed a name.
     fn count(&mut self, is_name: bool) -> bool {
         self.changed = self.changed.saturating_add(usize::from(is_name));
         is_name
     }
 
-    /// Returns the share of clients on the mirror once a stage, from 1, is done; 0 before the first.
+    /// Returns the share of clients on the mirror after this stage, counted from 1; 0 before the first stage.
     fn share_of(&self, stage: usize) -> Share {
         stage.checked_sub(1).and_then(|stage| self.shares.get(stage).copied()).unwrap_or_default()
     }
@@ -81,7 +81,7 @@ impl Progress for Tally {
                 self.waits_until = None;
                 return self.count(!step.subject.is_empty());
             }
-            // It was changed by an earlier run, which has reported it.
+            // An earlier run changed the name and reported it.
             Event::StepSkipped { step } => {
                 self.count(!step.subject.is_empty());
             }

@@ -1,8 +1,9 @@
 //! Names that ExternalDNS publishes from an object of the cluster: the annotations of the object at each point of a cutover.
 //!
-//! ExternalDNS v0.23 takes the targets of an Ingress or a Service from its annotation `target`, and from its status if it has none
-//! (`source/ingress.go`, `source/service.go`). It changes the TTL of a record only to a TTL that is given (`plan/plan.go`,
-//! `shouldUpdateTTL`). So the present TTL is written first, and removed again only when it is served.
+//! ExternalDNS v0.23 reads the targets of an Ingress or a Service from the annotation `target`, or from the status if the
+//! annotation is missing (`source/ingress.go`, `source/service.go`). It changes the TTL of a record only if a TTL is given
+//! (`plan/plan.go`, `shouldUpdateTTL`). So netsurgeon first writes the present TTL as an annotation, and removes it again only
+//! when the name servers serve this TTL.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,7 +17,7 @@ use crate::nameserver::{RecordSet, have_same_data};
 const TARGET: &str = "target";
 const TTL: &str = "ttl";
 
-/// Annotations by their keys; `None` for one that the object does not have.
+/// Annotations by key; `None` if the object does not have the annotation.
 pub type Annotations = BTreeMap<String, Option<String>>;
 
 /// An Ingress or a Service.
@@ -35,7 +36,7 @@ pub struct Object {
 pub struct Published {
     /// The object.
     pub object: Object,
-    /// The annotations before the cutover, of every prefix that ExternalDNS may have.
+    /// The annotations before the cutover, for every prefix that ExternalDNS may use.
     pub before: Annotations,
 }
 
@@ -65,7 +66,8 @@ impl Object {
 }
 
 impl Published {
-    /// Returns an object with its present annotations. `prefixes`: those that ExternalDNS may have, with their slash.
+    /// Returns an object with its current annotations. `prefixes`: the annotation prefixes that ExternalDNS may use, each with
+    /// its slash.
     pub fn new<'p>(
         object: Object,
         prefixes: impl IntoIterator<Item = &'p str>,
@@ -77,8 +79,8 @@ impl Published {
         Self { object, before }
     }
 
-    /// Returns the annotations with which ExternalDNS publishes these record sets. `old`: the record sets before the cutover, whose
-    /// targets need no annotation.
+    /// Returns the annotations with which ExternalDNS publishes these record sets. `old`: the record sets before the cutover;
+    /// their targets need no annotation.
     pub(super) fn annotations(&self, sets: &[RecordSet], old: &[RecordSet]) -> Annotations {
         let targets: BTreeSet<&str> = sets.iter().flat_map(|set| &set.data).map(String::as_str).collect();
         let targets = targets.into_iter().collect::<Vec<_>>().join(",");

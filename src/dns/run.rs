@@ -42,19 +42,19 @@ impl Deref for CutoverSession {
 /// How far a forward run goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goal {
-    /// To the end of a stage, from 1.
+    /// To the end of this stage. Stages count from 1.
     Stage(usize),
-    /// To the end of the stage that is under way, or of the next one.
+    /// To the end of the current stage, or of the next stage.
     NextStage,
     /// To the end.
     All,
 }
 
-/// What a run has done.
+/// The result of a run.
 pub struct Ran {
     /// The cutover, with its journal.
     pub recorded: Recorded<Cutover>,
-    /// What the run has done.
+    /// The report of the run.
     pub report: Report,
 }
 
@@ -138,7 +138,7 @@ impl CutoverSession {
         Ok(Ran { recorded, report })
     }
 
-    /// Rolls a cutover back, also one that is done.
+    /// Rolls back a cutover, even after it is done.
     pub async fn roll_back(&self, operation: &str) -> Result<Ran, Failure> {
         let known: Recorded<Cutover> = self.read(operation).await?;
         let provider = self.provider(&known.plan.work).await?;
@@ -150,11 +150,11 @@ impl CutoverSession {
         Ok(Ran { recorded, report })
     }
 
-    /// Returns the provider of the zone, after it was checked.
+    /// Checks the provider of the zone, and returns it.
     async fn provider(&self, work: &Cutover) -> Result<Box<dyn Provider>, Failure> {
         if let (Some(planned), None) = (work.service.key(), &self.key) {
             let name = &planned.name;
-            return Err(Failure::refused(format!("the plan signs updates with the key `{name}`"))
+            return Err(Failure::refused(format!("the plan needs the key `{name}` to sign updates"))
                 .hint("give its file: `--tsig-key-file FILE`"));
         }
         // Boxed: the requests of an SDK are large.
@@ -228,14 +228,14 @@ impl CutoverSession {
         if let Some((status, _)) = status_after(&failure)
             && let Err(unnoted) = holding.set_status(recorded, status).await
         {
-            // The caller gets the reason of the stop: it is more useful than the failed write.
+            // The caller gets the reason for the stop, which is more useful than the write error.
             tracing::warn!(error = %unnoted.error, "the status could not be written to the journal");
         }
         Err(stopped(failure, &Situation::of(recorded, false)))
     }
 }
 
-/// Returns the names that another client has changed since their last step. No later step of the cutover would find that.
+/// Returns the names that another client changed after their last step. The cutover has no later step that detects this.
 async fn changed_since(work: &Cutover, provider: &dyn Provider) -> Vec<Stuck> {
     let mut asked = Vec::with_capacity(work.names.len());
     // After the last step, the ExternalDNS of the mirror changes its own names.
@@ -243,20 +243,20 @@ async fn changed_since(work: &Cutover, provider: &dyn Provider) -> Vec<Stuck> {
     for name in work.names.iter().filter(is_kept) {
         asked.push(async move {
             let (kinds, sets) = (name.kinds(), work.sets(name, Some(Point::Final)));
-            // An error is not a change.
+            // A failed read does not count as a change.
             (name, provider.is_unchanged(&name.name, &kinds, &sets).await.unwrap_or(true))
         });
     }
     let asked: Vec<(&Name, bool)> = stream::iter(asked).buffered(AT_ONCE).collect().await;
     let changed = asked.into_iter().filter(|(_, is_unchanged)| !is_unchanged).map(|(name, _)| Stuck {
         step: work.last_step(name),
-        reason: "another client has changed the name since".to_string(),
+        reason: "another client changed the records of the name after its last step".to_string(),
     });
     changed.collect()
 }
 
 fn purpose(work: &Cutover) -> String {
-    format!("cut the names of `{}` over", work.zone)
+    format!("cut over the names of `{}`", work.zone)
 }
 
 /// Returns the message of a cutover that stopped before its end: a pause, which is not an error, or a failure.
@@ -290,7 +290,7 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// What name servers return for a name now.
+/// The records that name servers return for a name now.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Seen {
     /// The records at the server that accepts updates, or the error.
@@ -335,7 +335,7 @@ async fn seen(
             let (present, expected) = (described_with_ttls(sets), described_with_ttls(expected));
             Some(format!("{present} instead of {expected}"))
         }
-        Err(_) => Some("the present records are not known".to_string()),
+        Err(_) => Some("the current records could not be read".to_string()),
     };
     let server = at_server.map_or_else(|error| error, |sets| described(&sets));
     let resolver = at_resolver.map_or_else(|error| error.to_string(), |sets| described(&sets));

@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Time limit of the queries for all names.
 const ALL: Duration = Duration::from_secs(15);
 
-/// The place of the name in the query.
+/// The placeholder for the name in the query.
 const NAME: &str = "{name}";
 
 /// A query of Prometheus for the share of one name.
@@ -27,7 +27,7 @@ pub struct ShareQuery {
     pub query: String,
 }
 
-/// The share that a stage has had at its end, for the record of the stage.
+/// The measured share at the end of a stage, for the record of the stage.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SeenShare {
     /// The mean of the names that have requests, in percent.
@@ -50,7 +50,7 @@ impl ShareQuery {
         let number = prometheus_number(&self.prometheus, &self.query.replace(NAME, name), LIMIT).await?;
         match number {
             number if number.is_nan() => Err("no requests".to_string()),
-            // A division can give slightly more than the whole.
+            // A division can return slightly more than 100.
             number if (0.0..=100.5).contains(&number) => Ok(number.min(100.0)),
             number => Err(format!("the query returned {number}, expected 0 to 100")),
         }

@@ -1,4 +1,5 @@
-//! Describes where a cutover is, and what the operator can do next. Every command in a hint is composed here, from the journal.
+//! Describes the state of a cutover, and what the operator can do next. This module builds every command of a hint from the
+//! journal.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,7 +33,7 @@ pub struct Situation {
 pub struct Standing {
     /// The name.
     pub name: String,
-    /// The record sets that the journal records for it.
+    /// The record sets of the name according to the journal.
     pub expected: Vec<RecordSet>,
     /// The share of clients that these sets send to the mirror, by record type, in percent.
     pub shares: BTreeMap<Kind, Share>,
@@ -48,7 +49,7 @@ impl Standing {
     fn of(work: &Cutover, journal: &Journal, name: &Name) -> Self {
         let reached = work.reached(name, journal);
         let expected = work.sets(name, reached);
-        // A type that only the mirror has gets its clients with the last stage.
+        // A record type that only the mirror has gets its clients at the last stage.
         let shares = name.shares_of(&expected);
         let error =
             |point: &Point| journal.find(&work.step(name, *point)).and_then(|record| record.error.clone());

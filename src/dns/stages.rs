@@ -1,4 +1,4 @@
-//! The stages of a cutover and their steps, computed from the plan alone.
+//! The stages of a cutover and their steps. They depend only on the plan.
 
 use super::cutover::{Awaited, Change, Cutover, Name, Point, SOAK};
 use crate::operation::{Action, Stage, Step, StepId, Wait, WaitKind as _, Work};
@@ -19,7 +19,7 @@ impl Cutover {
         Step { id, subject: String::new(), action, independent: false, back_of: Vec::new() }
     }
 
-    /// Returns the only wait of its kind, whose name is the id.
+    /// Returns a wait that exists only once. The name of its kind is its id.
     fn only_wait(kind: Awaited, until: &str) -> Step<Change> {
         Self::wait(StepId(kind.name().to_string()), kind, None, until)
     }
@@ -33,7 +33,7 @@ impl Cutover {
             back_of: back_of.clone(),
             ..Self::only_wait(kind, until)
         };
-        let dropped = "caches have dropped the mirror";
+        let dropped = "caches have dropped the records of the mirror";
         let mut waits = Vec::new();
         if self.final_ttl() > self.stage_ttl() {
             waits.push(wait(Awaited::DrainedAfterEnd, dropped, &at_end));
@@ -100,7 +100,11 @@ impl Work for Cutover {
         add(RETURN, None, "wait until clients have the old records again".to_string());
         for (batch, share) in self.shares.iter().enumerate() {
             add(SHARE, Some(batch), format!("send up to {share} % of clients to the mirror"));
-            add(CONFIRM, Some(batch), "wait until every name server and the resolver return it".to_string());
+            add(
+                CONFIRM,
+                Some(batch),
+                "wait until every name server and the resolver return the new records".to_string(),
+            );
             add(SOAK, Some(batch), format!("observe the share of {share} %"));
         }
         if self.has_change(Point::Final) {

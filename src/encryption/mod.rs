@@ -1,4 +1,4 @@
-//! Encryption at rest, as the API server does it. Values are decrypted, and encrypted again with the first provider for their
+//! Encryption at rest, compatible with the API server. Decrypts values, and encrypts them again with the first provider for their
 //! resource in the `EncryptionConfiguration`.
 //!
 //! This module has no side effects. The caller passes the source of nonces. Keys are wiped from memory when they are dropped, and
@@ -24,7 +24,7 @@ pub type Fill = fn(&mut [u8]);
 
 /// A provider of encryption for some resources.
 enum Provider {
-    /// Encryption with one of these named keys; the first key encrypts new values. The prefix of a stored value is as in
+    /// Encryption with one of these named keys; the first key encrypts new values. A stored value has a prefix such as
     /// `k8s:enc:aescbc:v1:`.
     Keys { prefix: &'static str, keys: Vec<(String, Cipher)> },
     /// No encryption.
@@ -107,8 +107,7 @@ impl Seal for Keyring {
             return match providers {
                 Some(providers) if !providers.iter().any(|one| matches!(one, Provider::Identity)) => {
                     Err(SealError(
-                        "it is not encrypted, and the encryption configuration has no `identity` provider for it: an API \
-                         server with this configuration cannot read it"
+                        "the value is not encrypted, and the encryption configuration has no `identity` provider for its resource: an API server with this configuration cannot read the value"
                             .to_string(),
                     ))
                 }

@@ -111,7 +111,7 @@ fn parse(line: &str) -> Option<Flow> {
     let mut words = line.split_ascii_whitespace();
     let protocol = words.by_ref().nth(2)?.to_string();
     let (mut state, mut sources, mut to, mut port, mut from) = ("", Vec::new(), None, None, None);
-    // Before these words come the protocol number and the remaining seconds.
+    // The protocol number and the remaining seconds come before these fields.
     for word in words.skip(1) {
         match word.split_once('=') {
             Some(("src", address)) => sources.push(address.parse().ok()?),

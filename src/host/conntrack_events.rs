@@ -74,12 +74,11 @@ impl Beginnings {
             }
         }
         Err(io::Error::other(format!(
-            "the kernel reports no event for a connection to {here}: `net.netfilter.nf_conntrack_events` is 0, or none are \
-             tracked in this network namespace"
+            "the kernel reports no event for a connection to {here}: `net.netfilter.nf_conntrack_events` is 0, or the kernel tracks no connections in this network namespace"
         )))
     }
 
-    /// Waits for the next events, at most the time `within`. Blocks the thread.
+    /// Waits for the next events, for at most the time `within`. Blocks the thread.
     pub fn next(&self, within: Duration) -> io::Result<Heard> {
         // A timeout of zero would wait for ever.
         set_socket_timeout(&self.0, Timeout::Recv, Some(within.max(Duration::from_millis(1))))?;

@@ -1,7 +1,7 @@
 //! Reads the local state of this machine, and replaces its files atomically.
 //!
-//! Own code, because `procfs` 0.18 reads no tracked connections and no IPv6 routes. It also drops empty arguments, fails on arguments that
-//! are not UTF-8, and reads environments without a limit.
+//! netsurgeon has its own code here, because `procfs` 0.18 reads no tracked connections and no IPv6 routes. The crate also drops
+//! empty arguments, fails on arguments that are not UTF-8, and reads environments without a limit.
 
 pub mod configuration;
 pub mod conntrack;

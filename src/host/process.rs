@@ -45,7 +45,7 @@ impl Process {
         its.is_none() || its == namespace("self")
     }
 
-    /// Returns the value of a flag. If the flag is repeated, the last value counts, as in the programs of Kubernetes
+    /// Returns the value of a flag. If the flag is repeated, the last value counts. Kubernetes programs do the same
     /// (`github.com/spf13/pflag`, v1.0).
     pub fn flag(&self, name: &str) -> Option<&str> {
         let (alone, with_value) = (format!("--{name}"), format!("--{name}="));

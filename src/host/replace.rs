@@ -38,7 +38,7 @@ const PERMISSIONS: u32 = 0o7777;
 #[derive(Debug, thiserror::Error)]
 pub enum ReplaceError {
     /// The files are in different folders.
-    #[error("`{0}` and `{1}` are in different folders: to replace both, they must be in the same one")]
+    #[error("`{0}` and `{1}` are in different folders: to replace both, put them in the same folder")]
     Apart(PathBuf, PathBuf),
     /// Another process is replacing files in the same folder.
     #[error("another process is replacing files in `{0}`")]

@@ -70,9 +70,9 @@ impl Root {
         let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         match openat2(&self.folder, path, flags, Mode::empty(), within) {
             Err(Errno::NOSYS) if self.is_own => Ok(openat(&self.folder, path, flags, Mode::empty())?),
-            Err(Errno::NOSYS) => {
-                Err(io::Error::other("this kernel cannot restrict links to a folder: that needs Linux 5.6"))
-            }
+            Err(Errno::NOSYS) => Err(io::Error::other(
+                "this kernel cannot restrict links to a folder: Linux 5.6 or later is required",
+            )),
             outcome => Ok(outcome?),
         }
     }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// v1.36.3).
 const IPV6_BITMAP_ADDRESSES: u128 = 65_536;
 
-/// Address family, with the names of `ipFamilies` of a Service.
+/// Address family, with the same names as in `ipFamilies` of a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Family {
     /// IPv4.
@@ -41,7 +41,7 @@ impl fmt::Display for Family {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CidrError {
     /// The text does not parse.
-    #[error("`{text}` is not a CIDR: write it as in `10.96.0.0/16` or `fd00:10:96::/112`")]
+    #[error("`{text}` is not a CIDR: write it like `10.96.0.0/16` or `fd00:10:96::/112`")]
     Syntax {
         /// The text.
         text: String,
@@ -58,7 +58,7 @@ pub enum CidrError {
 
 /// A range of Service addresses: a network address and a prefix length, without host bits.
 ///
-/// Prints as Go's `net.IPNet.String()` does, which is the form stored in a RangeAllocation.
+/// Prints in the format of Go's `net.IPNet.String()`, which is the format in a RangeAllocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceCidr(IpNetwork);
 

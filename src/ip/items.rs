@@ -1,4 +1,4 @@
-//! The items that the bits of a RangeAllocation stand for: addresses of a range, or node ports.
+//! The items that the bits of a RangeAllocation represent: addresses of a range, or node ports.
 
 use std::fmt;
 use std::net::IpAddr;

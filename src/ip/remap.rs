@@ -16,7 +16,7 @@ use std::net::IpAddr;
 
 use super::ServiceCidr;
 
-/// An address to replace by a new one.
+/// An old address that gets a new address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     /// The address to replace.

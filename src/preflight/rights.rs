@@ -25,7 +25,7 @@ pub const READER: &str = "can read, but cannot change anything";
 pub struct Granted {
     /// Permission, for example `create services`.
     pub permission: String,
-    /// Whether the user has the permission, as the API server reports.
+    /// Whether the user has the permission, according to the API server.
     pub is_granted: bool,
 }
 

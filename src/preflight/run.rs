@@ -44,13 +44,13 @@ pub struct CheckResult {
     pub remedy: String,
     /// Link to the documentation of the check.
     pub link: String,
-    /// Check whose failure prevents this check; omitted if this check was run.
+    /// The failed check that this check depends on; omitted if this check was run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depends_on: Option<&'static str>,
     /// The missing permission that the check needs.
     #[serde(skip)]
     denied: Option<String>,
-    /// Whether the data of the check could not be read.
+    /// True if the check could not read its data.
     #[serde(skip)]
     is_unread: bool,
 }
@@ -63,7 +63,7 @@ impl CheckResult {
         Self { name, verdict, observed, why, remedy, link, depends_on: None, denied, is_unread: false }
     }
 
-    /// Returns the check as not run, because the check `on` failed.
+    /// Returns the result of a check that was not run, because the check `on` failed.
     fn depending(self, on: &'static str) -> Self {
         let (observed, remedy) = (format!("not run: depends on `{on}`"), format!("repair `{on}` first"));
         Self { verdict: Verdict::Unknown, observed, remedy, depends_on: Some(on), ..self }
@@ -89,8 +89,8 @@ pub async fn run<C>(checks: &[Check<C>], input: &C, selection: &Selection) -> Ve
     once(denied_by_api(join_all(results).await))
 }
 
-/// If the user lacks permissions, the check `api` lists them, and the checks that need them depend on `api`. If `api` is not
-/// selected, each check keeps its own reason.
+/// If the user lacks permissions, the check `api` lists them. The checks that need these permissions depend on `api`. If `api` is
+/// not selected, each check keeps its own reason.
 fn denied_by_api(mut results: Vec<CheckResult>) -> Vec<CheckResult> {
     let denied: BTreeSet<String> = results.iter().filter_map(|result| result.denied.clone()).collect();
     let is_selected =
@@ -111,8 +111,8 @@ fn denied_by_api(mut results: Vec<CheckResult>) -> Vec<CheckResult> {
     results.into_iter().map(depending).collect()
 }
 
-/// Reports each reason only once: if several checks cannot read their data for the same reason, such as an unreachable etcd, only
-/// the first check shows it. A check that judged its data keeps its observation and its remedy.
+/// Reports each reason only once. If several checks cannot read their data for the same reason, such as an unreachable etcd, only
+/// the first check shows the reason. A check with a verdict about its data keeps its observation and its remedy.
 fn once(results: Vec<CheckResult>) -> Vec<CheckResult> {
     let mut reported: BTreeMap<String, &'static str> = BTreeMap::new();
     let is_open = |result: &CheckResult| matches!(result.verdict, Verdict::Fail | Verdict::Unknown);

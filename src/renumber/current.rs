@@ -28,7 +28,7 @@ pub enum Change {
     Addresses(Vec<IpAddr>),
     /// The planned new address is already in use. Contains this address.
     Taken(IpAddr),
-    /// A field changed that determines how the old address is held.
+    /// A field of the Service changed, and its old address needs another kind of hold.
     Kind,
 }
 

@@ -2,8 +2,8 @@
 //! repair an object if it was changed, or if its creation timestamp is no longer far enough in the future.
 //!
 //! The operation sets their creation timestamps to the future, so that repair loops do not delete them (`syncIPAddress`,
-//! `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3). As time passes, a timestamp may no longer be far
-//! enough in the future. An API server may also have changed an object before it observed the new timestamp.
+//! `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3). After some time, a timestamp may no longer be far
+//! enough in the future. An API server that has not yet observed the new timestamp may also change an object.
 
 use std::net::IpAddr;
 
@@ -114,9 +114,9 @@ struct Looking<'a> {
 impl Looking<'_> {
     /// Returns whether an address must be kept for its Service.
     ///
-    /// A deleted Service, or a Service without an address, needs no kept address. A hold refers to the Service by name. So a
-    /// recreated Service needs the old address, unless the old address is now its own address. A retired Service needs only the
-    /// address that it has, because no later step frees a kept address again.
+    /// No address is kept for a deleted Service, or for a Service without an address. A hold refers to the Service by name. So a
+    /// recreated Service needs the old address, unless the Service now has the old address itself. A retired Service needs only
+    /// the address that it has, because no later step frees a kept address again.
     fn is_needed(&self, candidate: &Move, address: IpAddr, is_retired: bool) -> bool {
         self.index.service(candidate).is_some_and(|service| {
             !service.addresses.is_empty()

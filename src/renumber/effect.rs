@@ -20,8 +20,8 @@ pub enum Effect {
     /// Adds items to a list in an object, removes other items, and keeps the rest. The undo does the reverse. An object that does
     /// not exist, or has no such list, needs no change.
     List(List),
-    /// In the bitmap era: sets the bits of a batch's new addresses. The undo frees these bits, except bits of addresses that
-    /// other Services have by then.
+    /// In the bitmap era: sets the bits of a batch's new addresses. The undo frees these bits, except the bits of addresses that
+    /// were allocated to other Services meanwhile.
     ReserveBits {
         /// The batch, from 0.
         batch: usize,
@@ -42,7 +42,8 @@ pub enum Effect {
     ReopenRange,
     /// Gives the new range to the API servers' own ServiceCIDR.
     ReplaceRange,
-    /// Deletes the ServiceCIDR that was created for the new range. The API servers' own ServiceCIDR has the new range by then.
+    /// Deletes the ServiceCIDR that was created for the new range. At this point the API servers' own ServiceCIDR has the new
+    /// range.
     RemoveTemporaryRange,
 }
 
@@ -73,7 +74,7 @@ pub enum Awaited {
     Barrier,
     /// Shadows have the endpoints of their Service.
     Endpoints,
-    /// A Service that was deleted no longer exists. A finalizer delayed its deletion.
+    /// The deletion of a Service, which a finalizer delayed, is complete.
     Released,
     /// Every API server is ready and has observed the addresses and Services.
     Seen,
@@ -133,8 +134,8 @@ impl fmt::Display for Effect {
 }
 
 impl Effect {
-    /// Returns the action that a rehearsal skips and assumes to be done, and its reason; `None` for an effect that a rehearsal
-    /// executes.
+    /// Returns the action that a rehearsal skips and assumes to be done, and the reason for the action. Returns `None` for an
+    /// effect that a rehearsal executes.
     pub(super) fn cannot_be_rehearsed(&self, work: &Renumbering) -> Option<[String; 2]> {
         let [what, why] = match self {
             Self::CloseRange => [
@@ -152,7 +153,7 @@ impl Effect {
                     "`renumber retire` deletes ServiceCIDR `{}` once `kubernetes` has the new range",
                     work.range_name()
                 ),
-                "it is only needed until the API servers' own ServiceCIDR has the range".to_string(),
+                "this ServiceCIDR is only needed until the API servers' own ServiceCIDR has the range".to_string(),
             ],
             _ => return None,
         };

@@ -14,8 +14,8 @@ const TRANSACTIONS: u32 = 5;
 /// Services takes seconds.
 const WAIT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// Shortest and longest time of a transaction while several transactions run concurrently. The shortest time was measured: 0.2 ms
-/// (docs/development.md). The longest time is for an etcd on a slow disk. This etcd needs 10 ms for each sync, and commits
-/// several transactions with one sync.
+/// (docs/development.md). The longest time assumes an etcd on a slow disk that needs 10 ms for each sync, and commits several
+/// transactions with one sync.
 const TRANSACTION: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(4));
 /// Shortest and longest time to create the two shadows of a Service through the API.
 const SHADOWS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::session::first_few;
 use crate::survey::Era;
 
-/// Returns how an API server with these feature gates allocates addresses (`pkg/registry/core/rest/storage_core.go`, v1.36.3).
-/// Returns `None` if the gates do not show this.
+/// Returns the era in which an API server with these feature gates allocates addresses (`pkg/registry/core/rest/storage_core.go`,
+/// v1.36.3). Returns `None` if the gates do not show the era.
 fn era_of(gates: &BTreeMap<String, bool>) -> Option<Era> {
     match (gates.get("MultiCIDRServiceAllocator")?, gates.get("DisableAllocatorDualWrite")) {
         (false, _) => Some(Era::Bitmap),
@@ -16,7 +16,7 @@ fn era_of(gates: &BTreeMap<String, bool>) -> Option<Era> {
     }
 }
 
-/// Returns a message that names the API servers that do not allocate addresses as etcd shows (`stored`), and a hint what to do.
+/// Returns a message that names the API servers that allocate addresses in another era than etcd shows (`stored`), and a hint.
 /// Returns `None` if there are no such API servers.
 pub fn not_as_stored(
     gates: &[(String, BTreeMap<String, bool>)],
@@ -24,10 +24,10 @@ pub fn not_as_stored(
 ) -> Option<(String, &'static str)> {
     let others = gates.iter().filter_map(|(at, own)| Some((at, era_of(own).filter(|era| *era != stored)?)));
     let words: Vec<String> =
-        others.map(|(at, era)| format!("API server {at} allocates as in the era {era}")).collect();
+        others.map(|(at, era)| format!("API server {at} allocates addresses in era {era}")).collect();
     (!words.is_empty()).then(|| {
         (
-            format!("the data in etcd shows the era {stored}, but {}", first_few(&words)),
+            format!("the data in etcd shows era {stored}, but {}", first_few(&words)),
             "create a Service and delete it again: etcd then shows how the API servers allocate addresses; \
              if that changes nothing, compare the range of RangeAllocation `serviceips` (`netsurgeon \
              ranges show`) with the API servers' `--service-cluster-ip-range`",

@@ -36,8 +36,8 @@ pub enum Choice {
     Refuse(&'static str),
 }
 
-/// Chooses the hold for a Service from its spec and the operator's request. This function cannot check whether the cluster's data
-/// plane supports the hold; that needs the live cluster.
+/// Chooses the hold for a Service from its spec and the operator's request. This function does not check whether the cluster's
+/// data plane supports the hold: that check needs the live cluster.
 ///
 /// `no_external_ip` is the reason why the cluster's data plane cannot hold addresses by external IPs; `None` if it can.
 pub fn choose(service: &ServiceRecord, asked: Option<Hold>, no_external_ip: Option<&'static str>) -> Choice {

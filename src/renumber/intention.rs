@@ -63,7 +63,7 @@ pub struct Renumbering {
     /// Why old addresses cannot be held everywhere; `None` if they can be held everywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<String>,
-    /// Whether the operator accepts this gap.
+    /// Whether the operator accepts that old addresses cannot be held everywhere.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gap_accepted: bool,
     /// Whether the data plane cannot hold addresses by external IPs.
@@ -82,8 +82,8 @@ pub struct Renumbering {
 }
 
 impl Renumbering {
-    /// Returns the moves of the cluster's DNS Services whose addresses kubelets may give to Pods. These are the Services with a
-    /// usual name (`kube-dns`, `coredns`). If an installer uses another name (`rke2-coredns-rke2-coredns`), these are all DNS
+    /// Returns the moves of the cluster's DNS Services with addresses that kubelets may give to Pods. These are the Services with
+    /// a usual name (`kube-dns`, `coredns`). If an installer uses another name (`rke2-coredns-rke2-coredns`), these are all DNS
     /// Services except `kube-dns-upstream`. A NodeLocal DNSCache reaches the DNS through `kube-dns-upstream`, which has the same
     /// label.
     pub fn dns(&self) -> impl Iterator<Item = &Move> {
@@ -272,8 +272,7 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// The place of a Service in the order of moves. The Services on which all other Services depend move last. Each of them has its
-/// own batch.
+/// The place of a Service in the order of moves. Services that all other Services depend on move last, each in its own batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Turn {
@@ -301,7 +300,7 @@ pub struct Shadow {
     pub hold_name: String,
     /// Name of the shadow that serves the new address in advance (warming).
     pub warm_name: String,
-    /// Temporary addresses of the new range, with which the two shadows are created.
+    /// Temporary addresses of the new range, for the creation of the two shadows.
     pub temporary: [IpAddr; 2],
     /// The part of the Service's spec that the shadows copy.
     pub spec: serde_json::Value,

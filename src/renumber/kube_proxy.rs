@@ -1,9 +1,9 @@
-//! The data plane that routes Services in the cluster, kube-proxy's mode, and the holds that they support. They are determined only
-//! from a survey, or from a configuration that the operator gives.
+//! The data plane that routes Services in the cluster, kube-proxy's mode, and the holds that they support. The source is a
+//! survey, or a configuration that the operator gives.
 //!
-//! A hold by external IP needs a kube-proxy that routes external IPs and detects local traffic of the address's family. This
-//! kube-proxy routes traffic of Pods and nodes to an external IP with `externalTrafficPolicy: Local` like traffic to a ClusterIP.
-//! Other kube-proxies do not.
+//! A hold by external IP needs a kube-proxy that routes external IPs and detects local traffic of the address's family. Such a
+//! kube-proxy treats an external IP with `externalTrafficPolicy: Local` like a ClusterIP for traffic of Pods and nodes. Other
+//! kube-proxies do not.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -87,7 +87,7 @@ pub fn judge(survey: &Survey, family: Family, given: Option<&str>) -> DataPlane 
     let windows = survey.nodes.iter().find(|node| node.operating_system == "windows");
     if let Some(node) = windows {
         return DataPlane::Unsupported(format!(
-            "node `{}` runs Windows, whose kube-proxy was not tested",
+            "node `{}` runs Windows: kube-proxy on Windows was not tested",
             node.name
         ));
     }
@@ -304,7 +304,7 @@ impl Proxy {
         let detector = match (self.detects(around), detects_by.as_str()) {
             (false, "") => "without a local-traffic detector".to_string(),
             (false, value) => {
-                format!("local traffic by {detector} {value}, without a detector for {}", around.family)
+                format!("local traffic by {detector} {value}, but no detector for {}", around.family)
             }
             (true, "") => format!("local traffic by {detector}"),
             (true, value) => format!("local traffic by {detector} {value}"),

@@ -143,8 +143,8 @@ fn outside(survey: &Survey, range: &ServiceCidr) -> usize {
     addresses.filter(|address| Items::Addresses(*range).bit(Item::Address(*address)).is_none()).count()
 }
 
-/// Returns the bits that the Services, and the IPAddress objects of the allocator, require. `found` is the current
-/// RangeAllocation, if its range does not change.
+/// Returns the bits that the Services and the allocator's IPAddress objects require. `found` is the current RangeAllocation, if
+/// its range does not change.
 ///
 /// An IPAddress that no Service lists requires a bit only if the bit is set in `found`. An API server allocates or releases the
 /// bit before it changes the IPAddress. So the bit is set if the Service is being created, and free if the Service was just
@@ -175,7 +175,7 @@ pub fn wanted_meanwhile(work: &Renumbering, survey: &Survey, back: bool) -> Vec<
     let index = Index::of(survey);
     let of_services = work.moves.iter().map(|candidate| {
         let address = if back { candidate.old_address } else { candidate.new_address };
-        // A Service that was deleted, or has another address or no address, needs no kept address.
+        // No address is kept for a Service that was deleted, or has another address or no address.
         let planned = index.service(candidate).filter(|service| is_the_planned(candidate, service));
         (address, planned.is_some() || index.is_listed(address))
     });

@@ -1,5 +1,5 @@
-//! The old and the new address of a Service, and which of them must answer in the Service's phase. This module opens no
-//! connections: the caller connects and reports the result.
+//! The old and the new address of a Service, and which of them must answer in the current phase of the Service. This module opens
+//! no connections: the caller connects and reports the result.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,7 +17,7 @@ pub struct Address {
     pub is_to_answer: bool,
 }
 
-/// A Service to whose addresses the caller connects.
+/// A Service with the addresses that the caller connects to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reach {
     /// `namespace/name`.

@@ -107,7 +107,7 @@ impl Rehearsal {
 }
 
 /// Returns the key ranges that a snapshot must index for a rehearsal: the ranges that a survey reads, and the range of the
-/// journal. Every step reads its record in the journal. Without the index, each step would read the whole file.
+/// journal. Every step reads its record in the journal, and would read the whole file without the index.
 pub fn scope(layout: &Layout) -> Vec<KeyRange> {
     let mut ranges = layout.surveyed();
     ranges.push(Journal::of_all_clusters());

@@ -116,7 +116,7 @@ impl Planner<'_> {
             }
         } else {
             self.old_address(candidate, address, &mut draft);
-            // A Service cannot move if `old_address` did not accept its current address.
+            // If `old_address` did not accept the current address of the Service, the Service cannot move.
             if address != draft.made.old_address {
                 return Ok(None);
             }

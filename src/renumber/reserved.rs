@@ -28,8 +28,8 @@ pub struct Taken {
     pub by: String,
 }
 
-/// Returns the Services of an operation whose new addresses are reserved only by a bit, according to the journal; `state`
-/// returns the state of a step.
+/// Returns the Services of an operation with new addresses that only a bit reserves, according to the journal; `state` returns
+/// the state of a step.
 pub fn reserved(work: &Renumbering, state: impl Fn(&StepId) -> Option<State>) -> Vec<&Move> {
     let was = |step: &StepId| state(step).is_some_and(State::is_in_force);
     let mut all = Vec::new();

@@ -15,7 +15,7 @@ use crate::operation::{
 
 /// A session of operations that are recorded in a cluster.
 pub struct ClusterSession {
-    /// Reports to the user, and asks the user.
+    /// Reports to the user and asks questions.
     pub voice: Voice,
     /// The API of the cluster.
     pub api: Cluster,
@@ -71,7 +71,7 @@ impl ClusterSession {
         Self { gates, ..self }
     }
 
-    /// Asks a question, unless every question is answered with yes.
+    /// Asks a question, unless the user has already answered every question with yes.
     pub fn ask(&self, question: &str) -> Result<(), Failure> {
         if self.settings.agreed { Ok(()) } else { self.voice.ask(question) }
     }
@@ -118,7 +118,7 @@ impl ClusterSession {
         Ok((recorded, Holding { lock, ledger }))
     }
 
-    /// Takes an operation over, to continue it or to roll it back. Waits for the lease of an ended process.
+    /// Takes over an operation, to continue it or to roll it back. Waits until the lease of an ended process expires.
     pub async fn take<W: Kind + Work>(&self, taking: &Taking<'_>) -> Result<(Recorded<W>, Holding), Failure> {
         let (claim, lock) = self.lock(taking).await?;
         let taken = async {
@@ -148,7 +148,8 @@ impl ClusterSession {
             .hint(format!("to go back: `netsurgeon operation rollback {id}`")))
     }
 
-    /// Runs the steps with the gates and limits of this session. First records the direction, for a process that is killed.
+    /// Runs the steps with the gates and limits of this session. Records the direction first, so that the journal has it if the
+    /// process is killed.
     pub async fn execute<W: Work>(
         &self,
         recorded: &mut Recorded<W>,

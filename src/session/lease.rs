@@ -30,7 +30,7 @@ pub struct LeaseTerms {
 }
 
 impl Session {
-    /// Acquires the operation lease of the cluster. In a session with API, also acquires the Kubernetes Lease of the cluster.
+    /// Acquires the operation lease of the cluster. If the session has an API, also acquires the Kubernetes Lease of the cluster.
     pub async fn lock(&self, taking: &Taking<'_>) -> Result<Lock, Failure> {
         let (voice, lease) = (&self.voice, self.settings.lease);
         match self.cluster() {
@@ -41,9 +41,9 @@ impl Session {
 }
 
 impl LeaseTerms {
-    /// Acquires the operation lease like [`Self::take`], and the Kubernetes Lease, which also excludes operations that do not use
-    /// etcd. If no API answers (`api` contains the reason) or the Lease cannot be written, warns that these operations are not
-    /// excluded.
+    /// Acquires the operation lease like [`Self::take`], and the Kubernetes Lease. The Kubernetes Lease also excludes operations
+    /// that do not use etcd. If no API answers (`api` contains the reason) or the Lease cannot be written, warns that these
+    /// operations are not excluded.
     pub async fn take_both(
         self,
         voice: &Voice,

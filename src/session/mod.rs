@@ -1,9 +1,9 @@
-//! Runs one operation from start to end, of any kind and without a terminal: connect, acquire the lease, ask, run, stop at gates,
-//! report progress, count metrics.
+//! Runs one operation of any kind from start to end, without a terminal: connects, acquires the lease, asks questions, runs the
+//! steps, stops at gates, reports progress, and counts metrics.
 //!
 //! [`Session::open`] verifies that an etcd and an API belong to the same cluster. [`Session::lock`] acquires the operation lease.
 //! [`Session::execute`] runs the steps of a [`Work`](crate::operation::Work) with gates and limits. Reports go to a [`Voice`],
-//! which the caller implements. This room never prints and never ends the process.
+//! which the caller implements. This module never prints and never ends the process.
 
 mod confirming;
 mod connection;

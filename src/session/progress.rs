@@ -17,7 +17,7 @@ pub trait Progress: Send {
     /// Returns how many subjects have reached their target state, and the total number of subjects.
     fn reached(&self) -> (usize, usize);
 
-    /// Returns the number of subjects after which to print a progress line; `None` to print a progress line for each batch.
+    /// Returns the number of subjects between two progress lines; `None` for one progress line per batch.
     fn line_after(&self) -> Option<usize>;
 
     /// Returns the figures as text: `150 of 600 Services moved (25 %), 12.5 a second, 36 s left`.
@@ -26,7 +26,7 @@ pub trait Progress: Send {
     /// Returns the figures as fields of a log line.
     fn fields(&self, now: Instant) -> Vec<(&'static str, Value)>;
 
-    /// Returns the current batch, from 1; 0 outside of batches.
+    /// Returns the number of the current batch, starting at 1; 0 outside of batches.
     fn batch(&self) -> usize;
 
     /// Returns a short name of the current stage: `batch 2 of 4, flip`.

@@ -11,9 +11,9 @@ pub enum Said {
     Cause,
     /// What to do next.
     Hint,
-    /// What the user should know before continuing.
+    /// Information that the user needs before continuing.
     Warning,
-    /// What the user may want to know.
+    /// Additional information for the user.
     Note,
     /// Which action is running, or has finished.
     Progress,

@@ -1,5 +1,5 @@
-//! Checks whether etcd answers while an operation waits. Requests are retried silently, so an operator would not notice that etcd
-//! does not answer.
+//! Checks whether etcd answers while an operation waits. Failed requests are retried silently, so without this check an operator
+//! would not notice that etcd does not answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::voice::Voice;
 use crate::store::{Key, ReadStore};
 
-/// Time without an answer after which the operator is warned. The warning is repeated at this interval.
+/// Time without an answer until the session warns the operator. The session repeats the warning at this interval.
 const SILENCE: Duration = Duration::from_secs(20);
 /// Interval of the checks.
 const LOOK: Duration = Duration::from_secs(4);
@@ -40,7 +40,7 @@ async fn watch<A: Future<Output = bool>>(name: &str, answers: impl Fn() -> A, re
         if periods > told {
             told = periods;
             report(&format!(
-                "etcd at {} does not answer ({} s so far); the operation waits for it, and the journal has every completed step",
+                "etcd at {} does not answer ({} s so far); the operation waits for etcd, and the journal has every completed step",
                 name.trim_start_matches("etcd at "),
                 silent.as_secs()
             ));

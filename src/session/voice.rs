@@ -59,7 +59,7 @@ impl Voice {
         self.say(Said::Note, text, &[]);
     }
 
-    /// Reports what the user should know before continuing.
+    /// Reports a warning that the user needs before continuing.
     pub fn warn(&self, text: &str) {
         self.say(Said::Warning, text, &[]);
     }

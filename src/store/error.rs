@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use super::{Expected, Key, KeyRange, Revision};
 
-/// The access for which a user of etcd needs a permission.
+/// Access that requires a permission of the etcd user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// Permission to read these keys.
     Read(Vec<KeyRange>),
-    /// Permission to write these keys, and to read them, because a transaction compares them.
+    /// Permission to read and write these keys. A write also needs the read permission, because its transaction compares the
+    /// keys.
     Write(Vec<Key>),
     /// Permission of the role `root`, needed for members, alarms and snapshots.
     Administer(&'static str),
@@ -188,7 +189,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Sets the refused access of a [`Self::PermissionDenied`]. Returns any other error unchanged.
+    /// Sets the access that a [`Self::PermissionDenied`] reports as denied. Returns any other error unchanged.
     #[must_use]
     pub fn denied(self, access: impl FnOnce() -> Access) -> Self {
         match self {
@@ -210,11 +211,11 @@ pub enum CommitError {
         key: Key,
         /// The expected state.
         expected: Expected,
-        /// Current revision of the key's last change, or of its creation for [`super::Guard::SameCreation`]. `None` if the key
-        /// does not exist.
+        /// Revision of the key's last change. For [`super::Guard::SameCreation`], revision of the key's creation. `None` if the
+        /// key does not exist.
         found: Option<Revision>,
     },
-    /// The whole transaction was refused, for example because it is too large or has a key twice. Nothing was written.
+    /// The whole transaction was refused, for example because it is too large or contains a key twice. Nothing was written.
     #[error("the transaction was refused: {reason}")]
     Refused {
         /// The reason.

@@ -11,7 +11,7 @@ use super::{CommitError, Entry, Key, KeyRange, Revision, Transaction};
 pub(super) struct Version {
     /// Revision of this version.
     pub revision: Revision,
-    /// Content of the key at this revision; `None` for a deletion. It is shared, so that a visitor needs no lock.
+    /// Content of the key at this revision; `None` for a deletion. The content is shared, so a visitor needs no lock.
     pub entry: Option<Arc<Entry>>,
 }
 
@@ -27,8 +27,9 @@ impl History {
         self.keys.entry(key).or_default().push(Version { revision, entry: entry.map(Arc::new) });
     }
 
-    /// Executes a transaction at the revision after `newest`, and returns this revision. Fails before any change if a condition
-    /// does not hold. `base` returns the entry of a key that has no version here. A created key gets the lease (0 for none).
+    /// Executes a transaction at the revision after `newest`, and returns this revision. If a condition does not hold, fails and
+    /// changes nothing. `base` returns the entry of a key that has no version in this history. A created key gets the lease (0
+    /// for none).
     pub(super) fn commit<'b>(
         &mut self,
         transaction: &Transaction,
@@ -79,7 +80,7 @@ impl History {
             .filter_map(move |(key, versions)| newest_until(versions, at).map(|version| (key, version)))
     }
 
-    /// Drops the versions that are not visible at a revision or later.
+    /// Drops the versions that no read at this revision or a later revision can return.
     pub(super) fn compact(&mut self, at: Revision) {
         self.keys.retain(|_, versions| {
             let superseded = versions.partition_point(|version| version.revision <= at).saturating_sub(1);

@@ -32,13 +32,13 @@ pub trait LeaseStore: WriteStore {
     /// Creates a key that is deleted when the lease ends. Returns the revision of the creation.
     ///
     /// Fails like [`WriteStore::commit`]: with [`CommitError::Conflict`] if the key exists, with [`CommitError::Refused`] if the
-    /// lease does not exist, and with [`CommitError::OutcomeUnknown`] if the response was lost. After a lost response, the lease
-    /// of the key shows which client created it.
+    /// lease does not exist, and with [`CommitError::OutcomeUnknown`] if the response was lost. After a lost response, the caller
+    /// can check the lease of the key to see which client created the key.
     async fn create(&self, key: &Key, value: &[u8], lease: LeaseId) -> Result<Revision, CommitError>;
 
     /// Renews the lease for its whole TTL. Returns `false` if the lease has expired.
     ///
-    /// Ends within the time `within`, plus the time to connect. Tries each endpoint in this time.
+    /// Returns within the time `within`, plus the time to connect. Tries each endpoint in this time.
     async fn keep_alive(&self, lease: LeaseId, within: Duration) -> Result<bool, StoreError>;
 
     /// Returns the remaining time of the lease in whole seconds; `None` if the lease has expired.

@@ -1,7 +1,7 @@
-//! Encryption at rest as a layer above any store. Values are decrypted when they are read, and encrypted when they are written.
+//! Encryption at rest as a layer above any store. The layer decrypts values on reads and encrypts values on writes.
 //!
 //! Reads from a [`Sealed`] store return decrypted values with their keys and revisions. Without a [`Seal`] the layer changes
-//! nothing. A value whose encryption key is not known is returned as it is stored.
+//! nothing. If the encryption key of a value is not configured, the layer returns the value as it is stored.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;

@@ -1,7 +1,7 @@
 //! The rules of a transaction, independent of the store that executes it.
 //!
 //! The memory store and the overlay execute transactions themselves. The live store sends transactions to etcd and only
-//! interprets the response. All stores share these rules. So etcd accepts every transaction that a rehearsal accepts, and a
+//! interprets the response. Because all stores share these rules, etcd accepts every transaction that a rehearsal accepts, and a
 //! conflict has the same message in every store.
 
 use std::collections::HashSet;
@@ -49,10 +49,9 @@ impl Guard {
 }
 
 impl Transaction {
-    /// Rejects a transaction that no store can execute. This is a transaction with no changes, with a key in two changes (etcd:
-    /// `duplicate key given in txn request`), or with an empty key (etcd: `key is not provided`). It is also a transaction with
-    /// an expected revision below 1 (which means "the key is absent" to etcd), or with the deletion of a key that is expected to
-    /// be absent.
+    /// Rejects a transaction that no store can execute: with no changes, with a key in two changes (etcd: `duplicate key given in
+    /// txn request`), or with an empty key (etcd: `key is not provided`). Also rejects an expected revision below 1 (which means
+    /// "the key is absent" to etcd), and the deletion of a key that is expected to be absent.
     pub(super) fn validate(&self) -> Result<(), CommitError> {
         let refuse = |reason: String| Err(CommitError::Refused { reason });
         if self.changes.is_empty() {
@@ -61,10 +60,10 @@ impl Transaction {
         let mut seen = HashSet::with_capacity(self.changes.len());
         for change in &self.changes {
             if !seen.insert(&change.key) {
-                return refuse(format!("`{}` is in two of its changes", change.key));
+                return refuse(format!("two of its changes have the key `{}`", change.key));
             }
             if change.action == Action::Delete && change.expected == Expected::Absent {
-                return refuse(format!("it removes `{}` and expects it to be absent", change.key));
+                return refuse(format!("it deletes `{}`, but expects the key to be absent", change.key));
             }
         }
         for (key, expected) in self.conditions().map(|(key, expected, _)| (key, expected)) {
@@ -78,8 +77,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Returns every condition: its key, the expected state, and the precondition, if the condition is a precondition.
-    /// Preconditions come first.
+    /// Returns every condition with its key, its expected state, and the precondition, if the condition comes from a
+    /// precondition. Preconditions come first.
     fn conditions(&self) -> impl Iterator<Item = (&Key, Expected, Option<&Guard>)> {
         let guards = self.guards.iter().map(|guard| (guard.key(), guard.expected(), Some(guard)));
         guards.chain(self.changes.iter().map(|change| (&change.key, change.expected, None)))

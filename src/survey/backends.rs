@@ -1,6 +1,6 @@
-//! The Services behind the API itself: those of admission webhooks, of conversion webhooks and of aggregated APIs. If the API
-//! servers cannot reach such a Service, they reject writes or a part of the API is missing. This would affect an operation that
-//! uses the API.
+//! The Services that the API servers need themselves: Services of admission webhooks, conversion webhooks and aggregated APIs. If
+//! the API servers cannot reach such a Service, they reject writes or a part of the API is missing. This would affect an
+//! operation that uses the API.
 //!
 //! The API servers connect to the Service's ClusterIP (`staging/src/k8s.io/apiserver/pkg/util/proxy/proxy.go` and
 //! `kube-aggregator/pkg/apiserver/resolvers.go`, v1.36.3). A webhook with a URL refers to no Service.

@@ -1,8 +1,8 @@
 //! Where a cluster stores its Service allocations: three eras, detected from the existing keys.
 //!
-//! The feature gates `MultiCIDRServiceAllocator` and `DisableAllocatorDualWrite` select the era. etcd does not contain the gates,
-//! but shows their effect (`pkg/registry/core/rest/storage_core.go`, v1.36.3). The version of the API server does not select the
-//! era: gates can be switched, and `--emulated-version` changes their defaults.
+//! The feature gates `MultiCIDRServiceAllocator` and `DisableAllocatorDualWrite` select the era. etcd does not store the gates,
+//! but the stored objects show their effect (`pkg/registry/core/rest/storage_core.go`, v1.36.3). The version of the API server
+//! does not select the era: gates can be switched, and `--emulated-version` changes their defaults.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -40,7 +40,7 @@ pub struct EraEvidence {
     pub era: Era,
     /// The evidence, in a sentence.
     pub because: String,
-    /// Whether there is a RangeAllocation of addresses that no API server updates any more.
+    /// Whether a RangeAllocation of addresses is a leftover: no API server updates it any more.
     pub bitmap_is_leftover: bool,
 }
 
@@ -77,7 +77,7 @@ pub fn detect(
     }
 }
 
-/// Returns whether a Service has an address that was allocated without the bitmap, after the last change of the bitmap.
+/// Returns whether a Service has an address that was allocated after the last change of the bitmap, and without the bitmap.
 ///
 /// Under dual write an API server sets the bit, then creates the IPAddress, then the Service (`AllocateService`,
 /// `pkg/registry/core/service/ipallocator/cidrallocator.go`, v1.36.3). Every allocation or release changes the bitmap. A missing

@@ -116,7 +116,7 @@ places! {
     service_cidrs -> String = "/servicecidrs/";
     /// Returns the key prefix of all RangeAllocation objects.
     ranges -> String = "/ranges/";
-    /// Returns the key prefix of all Nodes. It has their former name, minions.
+    /// Returns the key prefix of all Nodes. The prefix contains minions, the former name of Nodes.
     nodes -> String = "/minions/";
     /// Returns the key prefix of all Pods.
     pods -> String = "/pods/";

@@ -19,8 +19,8 @@ use crate::wire::tree;
 use crate::wire::yaml::Yaml;
 use crate::wire::{StoredAddress, StoredService, Text, WireError};
 
-/// Maximum number of reads of a survey whose revision is compacted. API servers compact every five minutes
-/// (`--etcd-compaction-interval`), so even a second read is rare.
+/// Maximum number of reads of one survey. A survey is read again if its revision is compacted during the read. API servers
+/// compact every five minutes (`--etcd-compaction-interval`), so even a second read is rare.
 const MOST_READS: u32 = 4;
 
 impl Survey {
@@ -38,8 +38,8 @@ impl Survey {
 
     /// Reads the same objects as [`Self::read`], and the value of an annotation of each Service.
     ///
-    /// A compaction can remove the revision during the read. Then everything is read again at a new revision, unless a revision
-    /// was requested.
+    /// A compaction can remove the revision during the read. The reader then reads everything again at a new revision, unless the
+    /// caller requested a revision.
     pub async fn read_annotated(
         store: &dyn ReadStore,
         layout: &Layout,
@@ -193,7 +193,7 @@ impl Reader {
 
     fn take_service(&mut self, record: Record<'_>) -> Result<(), WireError> {
         let service = StoredService::decode(record.value)?;
-        // The API server's own Service shows the present encoding. Other Services can be older than a change of the encoding.
+        // The API server's own Service has the current encoding. Other Services can still have an earlier encoding.
         let is_own = record.key == self.kubernetes.as_bytes();
         if is_own && !record.value.starts_with(PROTOBUF_MAGIC) {
             self.survey.encoding = Encoding::Json;

@@ -33,7 +33,7 @@ pub struct Survey {
     pub bitmaps: Vec<BitmapRecord>,
     /// All Nodes.
     pub nodes: Vec<NodeRecord>,
-    /// Addresses of Pods that do not use the network of their node.
+    /// Addresses of Pods that do not use the host network.
     pub pods: Vec<IpAddr>,
     /// kubeadm's own configuration of the ranges, if there is one.
     pub kubeadm: Option<KubeadmConfig>,
@@ -74,7 +74,7 @@ pub struct ServiceRecord {
     pub is_being_deleted: bool,
     /// Its finalizers.
     pub finalizers: Vec<Text>,
-    /// Spec of the Service, as far as `proto/` defines it.
+    /// Spec of the Service: the fields that `proto/` defines.
     pub spec: ServiceSpec,
     /// Valid addresses of `clusterIPs`.
     pub addresses: Vec<IpAddr>,
@@ -117,7 +117,7 @@ impl ServiceRecord {
         self.spec.external_ips.iter().any(|text| text.parse() == Ok(address))
     }
 
-    /// Returns the Service's addresses as they are written. If there is no list, returns only `clusterIP`.
+    /// Returns the Service's addresses as stored text. If there is no list, returns only `clusterIP`.
     pub fn listed(&self) -> Vec<Text> {
         match self.spec.cluster_ips.as_slice() {
             [] => self.spec.cluster_ip.iter().cloned().collect(),
@@ -136,13 +136,13 @@ impl ServiceRecord {
         self.labels.get("app.kubernetes.io/managed-by").is_some_and(|who| who == NETSURGEON)
     }
 
-    /// Returns whether a renumbering keeps the Service (by a finalizer) while a shadow has the same address.
+    /// Returns whether a renumbering keeps the Service with a finalizer while a shadow has the same address.
     pub fn is_moving(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == MOVING)
     }
 
-    /// Returns whether the Service was deleted, and only netsurgeon and the garbage collector keep it. A Service that waits for
-    /// the removal of its load balancer is excluded: it can serve for weeks.
+    /// Returns whether the Service was deleted, and only finalizers of netsurgeon and the garbage collector keep it. A Service
+    /// that waits for the removal of its load balancer is excluded: it can serve for weeks.
     pub fn is_going(&self) -> bool {
         let is_passing = |finalizer: &Text| [MOVING, "foregroundDeletion", "orphan"].contains(&&**finalizer);
         self.is_being_deleted && self.finalizers.iter().all(is_passing)

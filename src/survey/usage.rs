@@ -49,7 +49,7 @@ impl Usage {
 
 impl Survey {
     /// Returns the networks and addresses that overlap a Service range, as text: Pod ranges, addresses of Nodes, and addresses of
-    /// Pods. For Pods, only the first address and the number are named.
+    /// Pods. For Pods, the text has only the first address and the number of addresses.
     pub fn conflicts_with(&self, range: &ServiceCidr) -> Vec<String> {
         let mut conflicts = BTreeSet::new();
         for node in &self.nodes {

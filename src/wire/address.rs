@@ -1,8 +1,9 @@
 //! The parts of an IPAddress object that a survey needs, read without copying.
 //!
-//! A cluster has an IPAddress for every address of every Service. A survey needs only four texts and a time from each, so only
-//! these fields are read from the stored message. Field numbers: `k8s.io/api/networking/v1/generated.proto` and
-//! `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`, v0.36.3. A test compares the result with that of the generated reader.
+//! A cluster has an IPAddress for every address of every Service. A survey needs only four texts and a time from each object, so
+//! only these fields are read from the stored message. Field numbers: `k8s.io/api/networking/v1/generated.proto` and
+//! `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`, v0.36.3. A test compares the result with the result of the generated
+//! reader.
 
 use std::borrow::Cow;
 

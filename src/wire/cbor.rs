@@ -18,7 +18,7 @@ use super::json::encode_base64;
 const SELF_DESCRIBED: Tag = Tag::new(55_799);
 /// Tag of bytes that become base64 in JSON.
 const BASE64: Tag = Tag::new(22);
-/// Deepest nesting of values that is read. Go's decoder, as the API server configures it, accepts 64 levels.
+/// Maximum nesting depth of values. Go's decoder, as configured in the API server, accepts 64 levels.
 const DEEPEST: usize = 64;
 
 /// Converts a stored CBOR value to JSON text.
@@ -26,7 +26,7 @@ pub(super) fn to_json(value: &[u8]) -> Result<String, WireError> {
     let mut decoder = Decoder::new(value);
     let read = item(&mut decoder, DEEPEST).map_err(|error| WireError::Cbor { reason: error.to_string() })?;
     if decoder.position() < value.len() {
-        let reason = format!("more bytes follow the object, from byte {}", decoder.position());
+        let reason = format!("extra bytes follow the object, from byte {}", decoder.position());
         return Err(WireError::Cbor { reason });
     }
     Ok(read.to_string())
@@ -80,7 +80,7 @@ fn text(decoder: &mut Decoder<'_>) -> Result<String, Error> {
 }
 
 fn definite(length: Option<u64>) -> Result<u64, Error> {
-    length.ok_or_else(|| Error::message("a list or map has no length"))
+    length.ok_or_else(|| Error::message("a list or map has an indefinite length"))
 }
 
 #[cfg(test)]

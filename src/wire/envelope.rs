@@ -1,6 +1,6 @@
 //! The envelope of a stored object: its encoding and its kind.
 //!
-//! Protobuf values are the magic `k8s\0` and a `runtime.Unknown`
+//! A protobuf value is the magic `k8s\0` followed by a `runtime.Unknown`
 //! (`k8s.io/apimachinery/pkg/runtime/serializer/protobuf/protobuf.go`, v0.36.3). JSON values are text that starts with `{`. CBOR
 //! values start with the self-described tag `d9 d9 f7` (RFC 8949, section 3.4.6). Encrypted values start with
 //! `k8s:enc:PROVIDER:VERSION:KEY:` (`k8s.io/apiserver/pkg/server/options/encryptionconfig/config.go`, v0.36.3).
@@ -30,7 +30,7 @@ pub struct TypeMeta<'a> {
     pub kind: Cow<'a, str>,
 }
 
-/// A stored value whose encoding is recognized. The object in it is not read yet.
+/// A stored value whose encoding is recognized. The object inside is not parsed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Envelope<'a> {
     /// A protobuf object.

@@ -49,7 +49,7 @@ pub enum FieldKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Value {
-    /// The field does not occur. For a list: it has no element.
+    /// The field is missing, or it is a list without elements.
     Absent,
     /// A text.
     Text(String),

@@ -76,8 +76,8 @@ pub(super) fn get<'t>(text: &'t str, path: &[&str]) -> Result<Option<&'t str>, W
     Ok(Some(here))
 }
 
-/// Returns the text with the value at a path replaced, or added as the last member of its object. `None` removes the member.
-/// Missing objects of the path are added.
+/// Returns the text with the value at a path replaced, or added as the last member of its object. `None` removes the member. Adds
+/// missing objects of the path.
 pub(super) fn set(text: &str, path: &[&str], value: Option<&str>) -> Result<String, WireError> {
     let Some((name, rest)) = path.split_first() else {
         return Ok(value.unwrap_or("null").to_string());
@@ -112,7 +112,7 @@ fn insert(text: &str, all: &[Member<'_>], name: &str, value: &str) -> String {
     splice(text, open..open, &member)
 }
 
-/// Removes every member with this name. If only the last one were removed, an earlier one would count.
+/// Removes every member with this name. If only the last member were removed, an earlier member would count.
 fn remove_all(text: &str, name: &str) -> Result<String, WireError> {
     let mut text = text.to_string();
     loop {

@@ -1,9 +1,9 @@
 //! The stored form of Kubernetes objects: bytes in, bytes out, no I/O.
 //!
-//! An API server stores an [`envelope`] around protobuf, JSON text, or CBOR in etcd. Each of them can be encrypted. This module
-//! recognizes all of these. It reads the kinds that netsurgeon works on ([`objects`]), shows any other kind as a tree ([`tree`]),
+//! An API server stores an [`envelope`] around protobuf, JSON text, or CBOR in etcd. Each format can be encrypted. This module
+//! recognizes all of them. It reads the kinds that netsurgeon works on ([`objects`]), shows any other kind as a tree ([`tree`]),
 //! and changes single fields ([`edit`]) in place: every other byte is copied, including fields that this program does not know.
-//! An object of the API server is never decoded and encoded again.
+//! It never decodes an object of the API server to encode it again.
 //!
 //! Only this module uses `prost`.
 

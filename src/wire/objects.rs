@@ -18,7 +18,7 @@ pub use generated::{
     ValidatingWebhookConfiguration, Webhook, WebhookClientConfig,
 };
 
-/// Label by which the API server's allocator and repair loop recognize their own IPAddress objects
+/// Label that the API server's allocator and repair loop use to recognize their own IPAddress objects
 /// (`k8s.io/api/networking/v1/well_known_labels.go`, v0.36.3).
 pub const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
 /// Label with the address family (same file).

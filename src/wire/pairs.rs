@@ -1,4 +1,4 @@
-//! Labels and selectors: a few texts by key. They are stored in a list, which needs a fraction of the memory of a map.
+//! Labels and selectors: a few texts with their keys. They are stored in a list, which needs much less memory than a map.
 
 use serde::{Serialize, Serializer};
 

@@ -180,7 +180,7 @@ impl<'a> Fields<'a> {
                 self.position = self.position.saturating_add(length);
                 Ok(bytes)
             }
-            None => Err(self.error(self.position, "field reaches beyond its message")),
+            None => Err(self.error(self.position, "field extends past the end of its message")),
         }
     }
 

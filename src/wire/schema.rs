@@ -4,7 +4,7 @@ pub use super::generated::SCHEMA;
 
 use super::TypeMeta;
 
-/// Type of a field, as far as this is needed to show the field.
+/// Type of a field, with the details that are needed to show the field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldType {
     /// A text.

@@ -2,8 +2,8 @@
 //!
 //! A cluster has tens of thousands of Services. A plan needs a third of their fields, most of them short texts. So this reader is
 //! written by hand and its result is compact. Field numbers: `k8s.io/api/core/v1/generated.proto` and
-//! `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`, v0.36.3. A test compares the result with that of the generated reader,
-//! which also reads JSON.
+//! `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`, v0.36.3. A test compares the result with the result of the generated
+//! reader, which also reads JSON.
 
 use std::net::IpAddr;
 

@@ -13,10 +13,10 @@ use super::protobuf::{self, Content, RawField};
 use super::schema::{self, FieldType, Fields};
 use super::{TypeMeta, WireError, cbor, json};
 
-/// Deepest nesting that is parsed. Deeper values are visited as bytes. Kubernetes objects have about a dozen levels.
+/// Maximum nesting depth to parse. Deeper values are visited as bytes. Kubernetes objects have about a dozen levels.
 const DEEPEST: usize = 40;
 
-/// Path from an object's root to a text: a chain on the stack, formatted only on demand.
+/// Path from an object's root to a text: a linked list on the stack, formatted only on demand.
 #[derive(Debug, Clone, Copy)]
 pub struct FieldPath<'a> {
     before: Option<&'a FieldPath<'a>>,
@@ -229,7 +229,7 @@ fn object(tree: &Json, seen: &mut Seen<'_>) {
     }
 }
 
-/// Visits every text in a JSON value, including names of members. `way`: path of the value.
+/// Visits every text in a JSON value, including names of members. `way` is the path of the value.
 pub fn texts(tree: &Json, way: &FieldPath<'_>, seen: &mut Seen<'_>) {
     match tree {
         Json::String(text) => seen(way, text.as_bytes()),

@@ -1,4 +1,4 @@
-//! Shows any stored object as a readable tree: names of known fields, numbers of others.
+//! Shows any stored object as a readable tree: known fields have names, other fields have numbers.
 //!
 //! Secret data is replaced by its size before it enters the tree. All annotations of Secrets are replaced, too, because tools
 //! keep copies of the data in them.
@@ -10,13 +10,13 @@ use super::protobuf::{self, Content};
 use super::schema::{self, FieldType, Fields};
 use super::{WireError, cbor, json};
 
-/// Deepest nesting that is parsed. Deeper values are shown as bytes. Kubernetes objects have about a dozen levels.
+/// Maximum nesting depth to parse. Deeper values are shown as bytes. Kubernetes objects have about a dozen levels.
 const DEEPEST: usize = 40;
 
 /// Returns the object as a JSON value, with members in stored order.
 ///
-/// A kind without a message in `proto/` still has a named `metadata`. Its other fields have numbers as names, and are shown as
-/// text, message or bytes, as far as can be guessed.
+/// A kind without a message in `proto/` still has a named `metadata`. Its other fields have numbers as names. Their types are
+/// guessed, so they are shown as text, message or bytes.
 pub fn of(value: &[u8]) -> Result<Json, WireError> {
     match Envelope::of(value)? {
         Envelope::Protobuf { type_meta, raw } => {

@@ -1,4 +1,4 @@
-//! YAML text with the position of each value. One value is replaced, and every other byte stays: comments, order, quotes,
+//! YAML text with the position of each value. A change replaces one value and keeps every other byte: comments, order, quotes,
 //! anchors.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use granit_parser::{Event, Parser};
 
-/// Deepest nesting of values that is read. Files written by hand have about a dozen levels.
+/// Maximum nesting depth of values. Files written by hand have about a dozen levels.
 const DEEPEST: usize = 64;
 
 /// Reason why a text cannot be read or changed.
@@ -162,8 +162,8 @@ impl<'a> Yaml<'a> {
         Ok(if is_there { Part::There } else { Part::Other(found) })
     }
 
-    /// Replaces a part of a scalar, and nothing else. Returns the new text. The result is parsed again and compared. A value that
-    /// now needs quotes gets them.
+    /// Replaces a part of a scalar, and nothing else. Returns the new text. Parses the result again and compares the values. Adds
+    /// quotes if the new value needs them.
     pub fn replaced(&self, node: Node, old: &str, new: &str) -> Result<String, YamlError> {
         let written = || YamlError::Written(old.to_string());
         let Some(Content::Scalar { value, place }) = self.nodes.get(node) else { return Err(written()) };
@@ -182,7 +182,7 @@ impl<'a> Yaml<'a> {
         texts.find(|text| self.differs_only_in(text, node, &wanted)).ok_or_else(written)
     }
 
-    /// Returns whether another text has the same values except one.
+    /// Returns whether another text has the same values, except for the one changed value.
     fn differs_only_in(&self, text: &str, node: Node, wanted: &str) -> bool {
         let Ok(other) = Yaml::parse(text) else { return false };
         let as_meant = |(number, pair): (Node, (&Content, &Content))| match pair {

@@ -46,12 +46,12 @@ pub struct Audit<'a> {
     pub objects: usize,
     /// Number of skipped objects: Events, Leases and the API servers' own leases.
     pub skipped: usize,
-    /// Number of places that belong to an unfinished operation. They are no findings.
+    /// Number of places that belong to an unfinished operation. They are not reported as findings.
     pub held: usize,
     /// Objects that cannot be read, by reason.
     pub unread: BTreeMap<&'static str, Counted>,
     last_unread: Vec<u8>,
-    /// Places that are not listed as findings, because the limit for one object and kind of place is reached.
+    /// Places that are not listed: the object has more findings for this kind of place than the limit allows.
     pub not_listed: Counted,
     /// The findings, in the order of the objects' keys.
     pub findings: Vec<Finding>,
@@ -84,7 +84,7 @@ impl<'a> Audit<'a> {
             return;
         }
         self.objects = self.objects.saturating_add(1);
-        // Addresses in base64 are not found in the raw value.
+        // A search of the raw value does not find addresses in base64.
         let hides = self.secrets.iter().any(under) && !record.value.starts_with(PROTOBUF_MAGIC);
         if (hides || is_closed(record.value) || self.old.may_say(record.value))
             && let Err(error) = self.look(record)
@@ -104,7 +104,7 @@ impl<'a> Audit<'a> {
             WireError::Encrypted { .. } => "encrypted",
             _ => "broken",
         };
-        // A Pod is scanned twice: as any object, and as a Pod. An unreadable Pod counts once.
+        // A Pod is scanned twice: by the scan of all objects, and by the scan of Pods. An unreadable Pod counts once.
         if self.last_unread != key {
             self.last_unread = key.to_vec();
             self.unread
@@ -126,7 +126,7 @@ impl<'a> Audit<'a> {
     }
 }
 
-/// Returns whether a value is encrypted or cannot be parsed, so that nothing can be found in it.
+/// Returns whether a value cannot be searched, because it is encrypted or cannot be parsed.
 fn is_closed(value: &[u8]) -> bool {
     let first = value.iter().find(|byte| !byte.is_ascii_whitespace());
     !value.starts_with(PROTOBUF_MAGIC) && first != Some(&b'{') || Envelope::of(value).is_err()

@@ -1,5 +1,5 @@
-//! The kinds of places in which an address of the old range can be, with their meaning and remedy. Places of Kubernetes and of
-//! well-known programs are identified by kind, name and path; any other place only by its kind.
+//! The kinds of places that can contain an address of the old range, with meaning and remedy. Places of Kubernetes and of
+//! well-known programs are identified by kind, name and path. Other places are identified only by kind.
 
 mod table;
 
@@ -14,9 +14,9 @@ pub(super) use table::{STARTED_ENVIRONMENT, STARTED_RESOLVER};
 pub struct Place {
     /// Stable code of the kind of place.
     pub code: &'static str,
-    /// When an old address in such a place causes a failure.
+    /// When an old address in this place causes a failure.
     pub severity: Severity,
-    /// The meaning of an old address in such a place.
+    /// The meaning of an old address in this place.
     pub meaning: &'static str,
     /// The remedy: what to do.
     pub remedy: &'static str,
@@ -39,7 +39,7 @@ pub struct Site<'a> {
     pub form: Form,
     /// The text around the hit.
     pub text: &'a [u8],
-    /// Whether the object is stored as JSON and its API group is not one of Kubernetes' own.
+    /// Whether the object is stored as JSON, and its API group does not belong to Kubernetes itself.
     pub is_custom: bool,
 }
 
@@ -118,7 +118,7 @@ fn of_config_map(site: &Site<'_>) -> &'static Place {
     }
 }
 
-/// Words in the names of ConfigMaps and Pods that belong to network plugins.
+/// Words in the names of ConfigMaps and Pods that identify network plugins.
 const NETWORKS: [&str; 11] = [
     "cilium",
     "calico",

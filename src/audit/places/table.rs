@@ -1,4 +1,5 @@
-//! The kinds of places: when each breaks, its meaning and its remedy. docs/audit.md has the same table.
+//! The kinds of places: when an old address there causes a failure, what it means, and what to do. docs/audit.md has the same
+//! table.
 //!
 //! Sources: Kubernetes v1.36.3 where a file is named, otherwise the documentation of the program.
 
@@ -18,10 +19,10 @@ macro_rules! places {
 places! {
     SERVICE_ADDRESS = "service-address", BreaksAtRetirement,
         "the Service itself has an address of the old range",
-        "move it: `netsurgeon renumber plan --to CIDR`, or `netsurgeon operation resume ID` if it was created meanwhile";
+        "move it: `netsurgeon renumber plan --to CIDR`, or `netsurgeon operation resume ID` if the Service was created during that operation";
     EXTERNAL_IP = "service-external-ip", BreaksAtRetirement,
         "an external IP in the old range: it holds an old address, or was set by hand",
-        "if `netsurgeon renumber verify` does not recognize it, remove it from the Service once it is unused";
+        "if `netsurgeon renumber verify` does not recognize it, remove the external IP from the Service once no client uses it";
     EXTERNAL_NAME = "service-external-name", BreaksAtRetirement,
         "`spec.externalName` of the Service points to an old address",
         "set `spec.externalName` to the name of the other Service";
@@ -92,10 +93,10 @@ places! {
         "the service mesh routes traffic by the old range; traffic to the new one takes another path",
         "add the new range next to the old one, and recreate the Pods";
     LAST_APPLIED_ADDRESS = "last-applied-address", BreaksAtNextRestart,
-        "the manifest of this Service requests the old address: the API server rejects it when it is applied again, because the address of a Service cannot change",
+        "the manifest of this Service requests the old address: the API server rejects the manifest when you apply it again, because the address of a Service is immutable",
         "remove `clusterIP` and `clusterIPs` from the manifest, or change them to the new address";
     LAST_APPLIED = "last-applied", BreaksAtNextRestart,
-        "the manifest of this object contains it, and restores it when it is applied again",
+        "the manifest of this object contains it, and restores it when you apply the manifest again",
         "change the manifest at its source";
     MANAGED_FIELDS = "managed-fields", Cosmetic,
         "the record of field managers contains it; no component acts on it",

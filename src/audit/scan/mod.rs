@@ -1,8 +1,8 @@
-//! Finds addresses of a range, and the range itself, in bytes: in the notations that people, programs and name servers use.
+//! Finds addresses of a range, and the range itself, in bytes. Knows the notations that people, programs and name servers use.
 //!
-//! An address does not count as a part of a longer number (`110.96.0.1`, `1.10.96.0.1`) or after a letter (`v10.96.0.1`). A range
-//! counts if it is the old range or a part of it. A larger range that contains the old range (`10.0.0.0/8`, `0.0.0.0/0`) does not
-//! count.
+//! An address does not count if it is part of a longer number (`110.96.0.1`, `1.10.96.0.1`) or follows a letter (`v10.96.0.1`). A
+//! range counts if it is the old range or a part of the old range. A larger range that contains the old range (`10.0.0.0/8`,
+//! `0.0.0.0/0`) does not count.
 
 mod reverse;
 
@@ -83,8 +83,8 @@ impl Old {
         self.ranges.iter().any(|range| prefix >= range.prefix_len() && range.contains(network))
     }
 
-    /// Returns `false` only if [`Self::hits`] finds no hit in these bytes or in any part of them. This test is faster than a
-    /// search.
+    /// Returns `false` only if [`Self::hits`] finds no hit in these bytes or in any part of them. This check is faster than
+    /// [`Self::hits`].
     pub fn may_say(&self, bytes: &[u8]) -> bool {
         bytes.iter().enumerate().any(|(at, byte)| match byte {
             b'.' | b'-' => self.may_be_dotted(bytes, at),
@@ -189,7 +189,7 @@ impl Old {
         let previous = before(bytes, at);
         let mut text = std::str::from_utf8(bytes.get(at..end)?).ok()?;
         if previous.is_ascii_alphanumeric() && !escaped(bytes, at) {
-            // The text starts with the end of a word, as in `bind:fd00::1`.
+            // The text starts with the end of a word, for example in `bind:fd00::1`.
             let word = text.find(':')?.saturating_add(1);
             (text, start) = (text.get(word..)?, start.saturating_add(word));
         }
@@ -207,7 +207,7 @@ impl Old {
         self.judged(bytes, address.into(), (start, start.saturating_add(text.len())))
     }
 
-    /// Returns the hit if an address, or the range that starts with it, is in the searched ranges.
+    /// Returns the hit, if the address or the range that starts with it is in the searched ranges.
     fn judged(&self, bytes: &[u8], address: IpAddr, (start, end): (usize, usize)) -> Option<(Hit, usize)> {
         if let Some((prefix, whole)) = prefix(bytes, end, address) {
             let range = format!("{address}/{prefix}").parse::<ServiceCidr>();
@@ -221,8 +221,8 @@ impl Old {
     }
 }
 
-/// Reads a prefix length, such as `/16`, after an address. The slash can be escaped as in JSON and URLs. Returns the number and
-/// the offset of its end.
+/// Reads a prefix length, such as `/16`, after an address. The slash can be escaped, for example in JSON and URLs. Returns the
+/// number and the offset of its end.
 fn prefix(bytes: &[u8], end: usize, address: IpAddr) -> Option<(u8, usize)> {
     let rest = bytes.get(end..)?;
     let slashes: [&[u8]; 4] = [b"/", b"\\/", b"%2F", b"%2f"];
@@ -234,7 +234,7 @@ fn prefix(bytes: &[u8], end: usize, address: IpAddr) -> Option<(u8, usize)> {
     (number <= most && !is_more).then_some((number, end))
 }
 
-/// Returns whether a word can start at `start`: the preceding bytes do not belong to the same word.
+/// Returns whether a word can start at `start`: the bytes before it do not belong to the same word.
 fn is_alone(bytes: &[u8], start: usize) -> bool {
     match before(bytes, start) {
         b'.' => !start.checked_sub(1).is_some_and(|dot| before(bytes, dot).is_ascii_digit()),
@@ -254,7 +254,7 @@ fn escaped(bytes: &[u8], start: usize) -> bool {
     }
 }
 
-/// Reads a number from 0 to 255 with up to three digits. Leading zeros are allowed, as the API server allows them in addresses
+/// Reads a number from 0 to 255 with up to three digits. Accepts leading zeros, because the API server accepts them in addresses
 /// (`ParseIPSloppy`, `k8s.io/utils/net`). Returns the number and the offset of its end.
 pub(super) fn octet(bytes: &[u8], from: usize) -> Option<(u8, usize)> {
     let rest = bytes.get(from..)?;

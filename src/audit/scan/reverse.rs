@@ -6,7 +6,8 @@ use super::{Form, Hit, Old, before, byte, octet};
 
 const V4: &[u8] = b"in-addr.arpa";
 const V6: &[u8] = b"ip6.arpa";
-/// Minimum number of labels of an IPv4 zone that is larger than the old range. A zone with fewer labels is too general to count.
+/// Minimum number of labels of an IPv4 zone that is larger than the old range. A zone with fewer labels does not count, because
+/// it is too general.
 const FEWEST: usize = 2;
 
 /// Returns whether the suffix of a reverse zone starts at `at`.
@@ -22,7 +23,7 @@ fn suffix(bytes: &[u8], at: usize) -> Option<&'static [u8]> {
     [V4, V6].into_iter().find(starts)
 }
 
-/// Reads the zone whose suffix starts at `at`. `in-addr.arpa` without further labels is no hit.
+/// Reads the zone that ends with the suffix at `at`. `in-addr.arpa` without further labels is not a hit.
 pub(super) fn zone(old: &Old, bytes: &[u8], at: usize) -> Option<(Hit, usize)> {
     if !matches!(byte(bytes, at), b'i' | b'I') || before(bytes, at) != b'.' {
         return None;
@@ -42,8 +43,8 @@ pub(super) fn zone(old: &Old, bytes: &[u8], at: usize) -> Option<(Hit, usize)> {
     is_old.then_some((Hit { start, form: Form::ReverseZone, found }, end))
 }
 
-/// Returns whether the zone is the smallest zone that contains an old range. The range can be smaller than the zone if its prefix
-/// length is not a multiple of eight.
+/// Returns whether the zone is the smallest zone that contains an old range. The zone can be larger than the range if the prefix
+/// length of the range is not a multiple of eight.
 fn covers(old: &Old, network: IpAddr, prefix: u8) -> bool {
     let octets = usize::from(prefix).checked_div(8).unwrap_or_default();
     octets >= FEWEST

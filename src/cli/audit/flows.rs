@@ -1,5 +1,4 @@
-//! Clients that use old addresses from this host: the connections that its kernel tracks and, with `--for`, each new
-//! connection.
+//! Clients that use old addresses from this host: the connections that the kernel tracks and, with `--for`, each new connection.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -20,7 +19,7 @@ use crate::host::conntrack_events::{Beginnings, Heard};
 use crate::ip::ServiceCidr;
 use crate::session::{Failure, Kind};
 
-/// Maximum duration of one wait for events. It limits the delay at the end of the command.
+/// Maximum duration of one wait for events. It limits how late the command ends.
 const EAR: Duration = Duration::from_millis(500);
 
 /// Whether to check connections, and for how long.
@@ -35,8 +34,8 @@ pub(super) struct FlowArgs {
     /// With --flows: the Node's name, as in `kubectl get nodes` [default: this host's name]
     #[arg(long, value_name = "NAME", env = "NODE_NAME", hide_env_values = true)]
     node: Option<String>,
-    /// Also write the result to a ConfigMap with the Node's name: at once, every --publish-every seconds, and at the
-    /// end. The exit status then does not depend on the result
+    /// Also write the result to a ConfigMap with the Node's name: at the start, every --publish-every seconds, and at the end.
+    /// The exit status then does not depend on the result
     #[arg(long, requires = "flows")]
     publish: bool,
     /// How often to publish, in seconds
@@ -103,9 +102,9 @@ fn evidence(args: &AuditArgs, node: &str, looked: Looked) -> Evidence {
     Evidence { version: VERSION, node, old, began, ended, complete, used, left_out }
 }
 
-/// Observes connections, and sends the result at the end. Listens for events before it reads the connection table, so that no
-/// connection is missed in between. With `every`, also sends the result at the start and at this interval, until the receiver is
-/// closed. With `every`, also restarts the observation after lost events.
+/// Observes connections, and sends the result at the end. Starts to listen for events before it reads the connection table, so
+/// that it misses no connection. With `every`, also sends the result at the start and at this interval, until the receiver is
+/// closed. With `every`, also restarts the observation if events were lost.
 fn look(
     old: &Old,
     listen: Duration,
@@ -121,7 +120,7 @@ fn look(
     while !tell.is_closed() {
         let left = listen.saturating_sub(start.elapsed());
         if left.is_zero() || due.is_some_and(|due| due <= Instant::now()) {
-            // The duration comes from the monotonic clock: the wall clock can change meanwhile.
+            // The monotonic clock measures the duration, because the wall clock can change during the observation.
             let ended = OffsetDateTime::now_utc();
             let began = ended.checked_sub(since.elapsed().try_into()?).unwrap_or(ended);
             seen.open(&flows_to(&|address| old.contains(address))?, ended);
@@ -138,7 +137,7 @@ fn look(
                 new.into_iter().filter(|one| old.contains(one.to)).for_each(|one| seen.begun(one, now));
             }
             Heard::Silence => {}
-            // A socket that lost events loses more until its buffer is empty: open another socket.
+            // A socket that lost events loses more events until its buffer is empty, so open another socket.
             Heard::Lost if every.is_some() => {
                 ears = Some(Beginnings::listen(&here)?);
                 since = Instant::now();

@@ -1,5 +1,5 @@
-//! `netsurgeon audit --gather`: prints the nodes' evidence about clients of old addresses. The evidence is in ConfigMaps, one for
-//! each Node, with the Node's name.
+//! `netsurgeon audit --gather`: prints the nodes' evidence about clients of old addresses. Each Node's evidence is in a ConfigMap
+//! with the name of the Node.
 
 use clap::Args;
 
@@ -14,7 +14,7 @@ use crate::session::Failure;
 /// Whether to read the evidence that the nodes published.
 #[derive(Debug, Clone, Args)]
 pub(super) struct GatherArgs {
-    /// Print the connections that the nodes published (`deploy/evidence.yaml`), instead of searching
+    /// Print the connections that the nodes published (`deploy/evidence.yaml`) instead of a search
     #[arg(long, conflicts_with_all = ["host", "snapshot", "at_revision"])]
     pub(super) gather: bool,
     /// With --gather or --publish: the namespace of the nodes' ConfigMaps

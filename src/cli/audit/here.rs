@@ -91,7 +91,7 @@ fn say(context: &Context, looked: &Looked, findings: &[Finding]) {
 }
 
 impl Found {
-    /// Adds findings for old addresses in an item, without the text around the addresses.
+    /// Adds findings for old addresses in an item. The findings do not contain the text around the addresses.
     fn judge(&mut self, old: &Old, item: Item<'_>) {
         let by_pid = |process: &Running| Subject::Process { pid: process.pid, process: process.name.clone() };
         match item {
@@ -121,7 +121,7 @@ impl Found {
         if !old.may_say(content) {
             return;
         }
-        // One process has many variables: their findings share one subject.
+        // One process has many variables, so their findings share one subject.
         let (subject, kept) = match self.within.take() {
             Some((last, kept)) if *last == subject => (last, kept),
             _ => (Arc::new(subject), BTreeMap::new()),

@@ -19,19 +19,19 @@ use crate::audit::{Counted, Finding, KEPT, Old, Severity};
 use crate::ip::ServiceCidr;
 use crate::session::Failure;
 
-/// Maximum number of findings that are listed per kind of place. Before a move every Service has an address of the range.
+/// Maximum number of findings that are listed per kind of place. Before a renumbering, every Service has an address of the range.
 const SHOWN: usize = 20;
 
 /// Find references to an old Service range: its addresses, or the range itself
 ///
-/// Searches all stored objects of any kind, custom resources included: plain text, JSON and YAML inside text,
-/// arguments, environment variables, annotations. For a Secret it prints the key and no content. During a renumbering,
-/// the objects that hold old addresses are counted but not listed, and Pods that started before their Services moved
-/// are reported. With `--host` it searches this machine instead: its configuration, the environments of its processes,
-/// and the resolv.conf that each process uses. Nothing is written, except ConfigMaps with `--publish`. For every
-/// place, docs/audit.md describes what it means and what to do.
+/// Searches all stored objects of any kind, including custom resources. Searches plain text, JSON and YAML inside text,
+/// arguments, environment variables, and annotations. For a Secret, it prints only the key. During a renumbering, it counts the
+/// objects that hold old addresses but does not list them, and reports Pods that started before their Services moved. With
+/// `--host` it searches this machine instead: its configuration, the environments of its processes, and the resolv.conf that each
+/// process uses. It writes nothing, except ConfigMaps with `--publish`. For every place, docs/audit.md describes what it means
+/// and what to do.
 ///
-/// Exit status 3 if something is found or cannot be read; otherwise 0.
+/// Exit status 3 if an address or range is found, or if an object or file cannot be read; otherwise 0.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -82,7 +82,7 @@ pub async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, Failure
     if args.host { here::run(context, args, old).await } else { stored::run(context, args, &old).await }
 }
 
-/// Returns the findings as one table per severity, each followed by the meaning of its kinds of places.
+/// Returns the findings as one table per severity. The meaning of the kinds of places follows each table.
 fn text(output: &Output, findings: &[Finding]) -> String {
     let mut parts = Vec::new();
     for severity in Severity::ALL {
@@ -149,7 +149,7 @@ fn meanings(findings: &[&Finding]) -> String {
 fn say_not_listed(context: &Context, more: &Counted) {
     let Some(first) = more.keys.first() else { return };
     context.output.warn(&format!(
-        "{} not listed: the limit is {KEPT} per kind in one object or file; the first to exceed it is `{first}`",
+        "{} not listed: the limit is {KEPT} per kind in one object or file; the first one over the limit is `{first}`",
         counted(more.count, "more place is", "more places are"),
     ));
 }

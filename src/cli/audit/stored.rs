@@ -90,14 +90,16 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: &Old) -> Resul
     Ok(if is_clean { Outcome::Done } else { Outcome::Findings })
 }
 
-/// Returns the failure of a read. If etcd compacts the revision during the read, a retry fails the same way: API servers request
-/// a compaction every 5 minutes (`--etcd-compaction-interval`, `DefaultCompactInterval` of
+/// Returns the failure of a read. If etcd compacts the revision during the read, a retry fails in the same way, because API
+/// servers request a compaction every 5 minutes (`--etcd-compaction-interval`, `DefaultCompactInterval` of
 /// `k8s.io/apiserver/pkg/storage/storagebackend`, v1.36.3).
 fn not_read(error: StoreError, at: Option<Revision>) -> Failure {
     if at.is_none() && matches!(error, StoreError::Compacted { .. }) {
         return Failure::new(failure::Kind::Refused, error)
             .context("etcd compacted the revision before the audit had read all objects")
-            .hint("read a snapshot: `etcdctl snapshot save FILE`, then this command with `--snapshot FILE`");
+            .hint(
+                "read a snapshot: `etcdctl snapshot save FILE`, then run this command with `--snapshot FILE`",
+            );
     }
     error.into()
 }

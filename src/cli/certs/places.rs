@@ -5,25 +5,26 @@ use std::path::{Path, PathBuf};
 use crate::cli::file::at;
 use crate::session::Failure;
 
-/// Folders in which distributions keep the certificates of a control plane: kubeadm (`cmd/kubeadm/app/constants/constants.go`,
-/// `KubernetesDir`, v1.36.3), K3s and RKE2 (`server/tls` below their data folder), kOps (the API server's `/srv/kubernetes`).
+/// Certificate folders of distributions on a control-plane host: kubeadm (`cmd/kubeadm/app/constants/constants.go`,
+/// `KubernetesDir`, v1.36.3), K3s and RKE2 (`server/tls` in their data folder), kOps (the API server's `/srv/kubernetes`).
 const PLACES: [&str; 4] = [
     "/etc/kubernetes/pki",
     "/var/lib/rancher/k3s/server/tls",
     "/var/lib/rancher/rke2/server/tls",
     "/srv/kubernetes",
 ];
-/// Files in the folder of a distribution: the API server's serving certificate and key, the CA's certificate and key. One row
-/// each for kubeadm, for K3s and RKE2, for kOps since 1.22, and for kOps before 1.22 (`nodeup/pkg/model/kube_apiserver.go`).
+/// Files in the certificate folder of a distribution: the API server's serving certificate and key, and the CA's certificate and
+/// key. There is one row each for kubeadm, for K3s and RKE2, for kOps since 1.22, and for kOps before 1.22
+/// (`nodeup/pkg/model/kube_apiserver.go`).
 const LAYOUTS: [[&str; 4]; 4] = [
     ["apiserver.crt", "apiserver.key", "ca.crt", "ca.key"],
     ["serving-kube-apiserver.crt", "serving-kube-apiserver.key", "server-ca.crt", "server-ca.key"],
     ["kube-apiserver/server.crt", "kube-apiserver/server.key", "ca.crt", "kube-controller-manager/ca.key"],
     ["server.crt", "server.key", "ca.crt", "ca.key"],
 ];
-/// Extensions of certificate files; keys are never opened.
+/// Extensions of certificate files. Key files are never opened.
 const ENDINGS: [&str; 3] = ["crt", "pem", "cert"];
-/// Maximum depth of folders: kubeadm has one subfolder (`etcd`), kOps one for each component.
+/// Maximum depth of folders: kubeadm has one subfolder (`etcd`), and kOps has one for each component.
 const DEPTH: usize = 3;
 
 /// The files of an API server's certificate and its CA, with their keys.
@@ -51,8 +52,8 @@ impl Serving {
     }
 }
 
-/// Returns the files to check: the given files, and the files in given folders. If none are given, returns the files in the first
-/// folder of a distribution that exists on this host.
+/// Returns the files to check: the given files, and the files in given folders. If no paths are given, returns the files in the
+/// first distribution folder that exists on this host.
 pub(super) fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut found = Vec::new();
     if named.is_empty() {
@@ -84,7 +85,7 @@ fn below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Fa
         entries.push(entry.map_err(at(folder))?.path());
     }
     entries.sort();
-    // A read from a FIFO could block forever: only regular files and folders are read.
+    // Only regular files and folders are read, because a read from a FIFO could block forever.
     entries.retain(|path| path.metadata().map_or(true, |about| about.is_file() || about.is_dir()));
     for path in entries {
         if path.is_dir() {

@@ -21,10 +21,10 @@ use crate::survey::Finding;
 
 /// Show certificates, and check their validity and addresses
 ///
-/// Reads files, all files in a folder, or the certificates that a server serves; without any of these, the folder
-/// where kubeadm, K3s, RKE2 or kOps keeps them on this host. Private keys are not opened. Exit status 3 if a
-/// certificate is not valid or expires soon, or if an API server's certificate does not cover a required address;
-/// docs/findings.md describes what to do about each finding.
+/// Reads files, all files in a folder, or the certificates that a server serves. Without any of these, reads the certificate
+/// folder of kubeadm, K3s, RKE2 or kOps on this host. Private keys are not opened. Exit status 3 if a certificate is not valid or
+/// expires soon, or if an API server's certificate does not cover a required address; docs/findings.md describes what to do about
+/// each finding.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -42,8 +42,8 @@ pub struct ShowArgs {
     /// Read the certificates of this server, as `HOST:PORT`; can be repeated
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     server: Vec<String>,
-    /// A Service range: every API server's certificate must cover its first address, that of `default/kubernetes`;
-    /// can be repeated
+    /// A Service range: every API server's certificate must cover its first address, the address of `default/kubernetes`; can be
+    /// repeated
     #[arg(long, value_name = "CIDR")]
     cidr: Vec<ServiceCidr>,
     /// Report a certificate that expires within this many days
@@ -93,7 +93,7 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, F
     Ok(findings::outcome(&shown.findings))
 }
 
-/// Returns a finding if ranges are given, but none of the certificates is that of an API server.
+/// Returns a finding if ranges are given, but none of the certificates belongs to an API server.
 fn nobody_serves(shown: &Shown, args: &ShowArgs) -> Option<Finding> {
     let there_is = shown.certificates.iter().any(|one| one.certificate.is_of_an_api_server());
     (!args.cidr.is_empty() && !there_is).then(|| {

@@ -28,9 +28,9 @@ const NAME: &str = "kubernetes.default.svc";
 
 /// Verify the certificate that every API server serves
 ///
-/// Connects to each API server, by its address and by the name `kubernetes.default.svc`, and checks the served
-/// certificate, not the files: API servers load a new certificate within a minute, without a restart. Exit status 3 if
-/// an API server does not answer, or serves a certificate that clients reject.
+/// Connects to each API server, by its address and by the name `kubernetes.default.svc`. Checks the served certificate, not the
+/// files, because an API server loads a new certificate within a minute, without a restart. Exit status 3 if an API server does
+/// not answer, or serves a certificate that clients reject.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -44,10 +44,10 @@ pub struct VerifyArgs {
     /// An API server, as `HOST:PORT`; can be repeated [default: the endpoints of `default/kubernetes`]
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     server: Vec<String>,
-    /// A Service range whose first address the certificate must cover; can be repeated
+    /// A Service range: the certificate must cover its first address; can be repeated
     #[arg(long, value_name = "CIDR")]
     cidr: Vec<ServiceCidr>,
-    /// A Service range whose first address the certificate must no longer cover
+    /// A Service range: the certificate must no longer cover its first address
     #[arg(long, value_name = "CIDR")]
     without_cidr: Vec<ServiceCidr>,
     /// A name or address that the certificate must cover
@@ -82,7 +82,8 @@ struct Verified {
     findings: Vec<Finding>,
 }
 
-/// A certificate that a server serves. If the server has another certificate for the name [`NAME`], it is listed, too.
+/// A certificate that a server serves. If the server has a different certificate for the name [`NAME`], that certificate is also
+/// listed.
 #[derive(Serialize)]
 struct Presented {
     server: String,

@@ -32,7 +32,7 @@ pub(super) fn wrong_time(
     found
 }
 
-/// Returns a finding for each range whose first address the certificate does not cover. `default/kubernetes` has this address.
+/// Returns a finding for each range if the certificate does not cover its first address, the address of `default/kubernetes`.
 pub(super) fn lacking(certificate: &Certificate, subject: &str, ranges: &[ServiceCidr]) -> Vec<Finding> {
     let mut found = Vec::new();
     for range in ranges {

@@ -1,5 +1,4 @@
-//! Changes files on this host: shows the difference, asks for confirmation, replaces the files one by one, and keeps the old
-//! files.
+//! Changes files on this host: shows the difference, asks for confirmation, replaces one file at a time, and keeps the old files.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +22,7 @@ pub struct ConsentArgs {
     yes: bool,
 }
 
-/// A file in which one value changes.
+/// A file with one changed value.
 #[derive(Serialize)]
 pub(super) struct ChangedFile {
     pub(super) file: PathBuf,
@@ -31,7 +30,7 @@ pub(super) struct ChangedFile {
     pub(super) component: &'static str,
     pub(super) before: String,
     pub(super) after: String,
-    /// The file that keeps the old content.
+    /// The file with the old content.
     pub(super) kept: Option<PathBuf>,
     #[serde(skip)]
     pub(super) old: String,
@@ -59,7 +58,7 @@ pub(super) struct Words {
 }
 
 /// Changes the files in the given order. Each change is valid without the others. The old files are kept in `folder`, which is
-/// created if necessary. Without `folder` they are kept beside the new files.
+/// created if it does not exist. Without `folder` they are kept next to the new files.
 pub(super) fn change(
     context: &Context,
     consent: &ConsentArgs,

@@ -50,7 +50,7 @@ impl ManifestArgs {
     }
 }
 
-/// Parses one range, or one range of each address family. Returns them as in the flag.
+/// Parses one range, or one range per address family. Returns the ranges in the format of the flag.
 fn ranges(text: &str) -> Result<String, String> {
     let ranges = text.split(',').map(|range| range.trim().parse::<ServiceCidr>());
     let ranges: Vec<ServiceCidr> = ranges.collect::<Result<_, _>>().map_err(|error| error.to_string())?;

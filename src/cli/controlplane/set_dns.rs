@@ -19,10 +19,9 @@ const KEY: [&str; 1] = ["clusterDNS"];
 
 /// Change the address of the cluster DNS in this host's kubelet configuration
 ///
-/// Changes `clusterDNS`; every other byte of the file stays the same, and the old file is kept beside it. The change
-/// takes effect when the kubelet restarts, and a Pod gets the address when it is created: run this on every node,
-/// while both the old and the new address answer. If kubelets are configured elsewhere (K3s, RKE2, kOps), prints what
-/// to change there.
+/// Changes `clusterDNS`. All other bytes of the file stay the same, and the old file is kept next to it. The change takes effect
+/// when the kubelet restarts, and a Pod gets the address when it is created. Run this on every node while both the old and the
+/// new address answer. If kubelets are configured elsewhere (K3s, RKE2, kOps), prints what to change there.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -35,7 +34,7 @@ pub struct SetDnsArgs {
     /// The new address
     #[arg(long, value_name = "ADDRESS")]
     to: IpAddr,
-    /// The old address [default: the only one of the same family]
+    /// The old address [default: the only address of the same family]
     #[arg(long, value_name = "ADDRESS")]
     from: Option<IpAddr>,
     /// The kubelet's configuration file
@@ -78,7 +77,7 @@ impl SetDnsArgs {
         }
     }
 
-    /// Returns the address to replace, as it is written in the file; `None` if the file already has the new address.
+    /// Returns the address to replace, in the notation of the file; `None` if the file already has the new address.
     fn before(&self, yaml: &Yaml<'_>) -> Result<Option<String>, Failure> {
         let path = Path::display(&self.config);
         let parts = yaml.at(&KEY).map(|node| yaml.parts(node)).unwrap_or_default();
@@ -100,8 +99,8 @@ impl SetDnsArgs {
         }
     }
 
-    /// Returns whether to replace an address. A link-local address belongs to a cache on the node (NodeLocal DNSCache), and is
-    /// replaced only if `--from` gives it.
+    /// Returns whether to replace an address. A link-local address belongs to a DNS cache on the node (NodeLocal DNSCache), and
+    /// is replaced only if `--from` selects it.
     fn is_old(&self, address: IpAddr) -> bool {
         match self.from {
             Some(from) => address == from,

@@ -14,10 +14,10 @@ use crate::wire::manifest::{flag, with_flag};
 
 /// Change the Service range in this host's static Pod manifests
 ///
-/// Changes the flag `--service-cluster-ip-range` of the API server, and of the controller manager if it has one; every
-/// other byte of the files stays the same. The old files are kept in a separate folder next to the manifests, which the
-/// kubelet does not read. The kubelet then restarts the API server: change one host at a time, and wait for it
-/// (`controlplane wait`). If the range is configured elsewhere (K3s, RKE2, kOps, systemd), prints what to change there.
+/// Changes the flag `--service-cluster-ip-range` of the API server, and of the controller manager if it has the flag. All other
+/// bytes of the files stay the same. The old files are kept in a separate folder next to the manifests, which the kubelet does
+/// not read. The kubelet then restarts the API server: change one host at a time, and wait for the API server (`controlplane
+/// wait`). If the range is configured elsewhere (K3s, RKE2, kOps, systemd), prints what to change there.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -41,7 +41,7 @@ pub(super) fn run(context: &Context, args: &SetRangeArgs) -> Result<Outcome, Fai
     let to = &args.to;
     let folder = args.manifests.folder().ok_or_else(|| nowhere(to))?;
     let mut files = changes(context, &folder, to)?;
-    // The API server's manifest is changed last: other components do not work while the API server restarts.
+    // The API server's manifest is changed last, because other components do not work while the API server restarts.
     files.sort_by_key(|file| file.component == API_SERVER);
     let before = files.last().map(|file| file.before.clone()).unwrap_or_default();
     let words = Words {

@@ -19,9 +19,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Wait until every API server is healthy and has a Service range
 ///
-/// Every endpoint of `default/kubernetes` must report that it is ready. The flag of every
-/// API server must be found, in a Pod or in a process on this host, with that range. Exit status 3 if this does not
-/// happen in time.
+/// Waits until every endpoint of `default/kubernetes` reports that it is ready. Also, every API server must have a flag with this
+/// range, found in a Pod or in a process on this host. Exit status 3 if this does not happen in time.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -16,17 +16,16 @@ use crate::session::{ClusterSession, Failure, counted};
 
 /// Run a stage of a cutover, or all of them
 ///
-/// Starts the cutover of a saved plan, or continues it. Lowers the TTLs and waits until caches have dropped the old
-/// ones. Then each stage changes the names: probes the mirror, sends the update, waits until every name server and the
-/// resolver return it, and lasts as long as the plan says. The operation is recorded in the cluster, so another machine
-/// or a restarted Job continues where it was.
+/// Starts the cutover of a saved plan, or continues it. Lowers the TTLs, and waits until caches have dropped the records with the
+/// old TTLs. Each stage then probes the mirror, sends the updates, and waits until every name server and the resolver return the
+/// new records. A stage lasts as long as the plan defines. The operation is recorded in the cluster, so another machine or a
+/// restarted Job can continue it.
 ///
-/// A name is skipped, and stays as it is, if the mirror does not serve it or another client changed its records; the
-/// other names continue. Exit status 3 if names were skipped. The same command retries them.
+/// A name is skipped, and its records stay unchanged, if the mirror does not serve it or another client changed its records. The
+/// other names continue. Exit status 3 if names were skipped. Run the same command again to retry them.
 ///
-/// Between two stages the cutover can check gates: a program, a URL, a Prometheus, the clock. At a closed gate it
-/// pauses, or first rolls back the stage before the gate (both exit status 6), or rolls back everything (exit status
-/// 4).
+/// Between two stages the cutover can check gates: a program, a URL, Prometheus, or the time. If a gate is closed, it pauses, or
+/// first rolls back the stage before the gate (both exit status 6), or rolls back everything (exit status 4).
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -36,7 +35,7 @@ Examples:
       --gate-http http://127.0.0.1:8080/healthy --on-gate-failure rollback-all
   netsurgeon dns cutover dns-cutover-20261121T083915Z-3f2a --all --yes")]
 pub struct CutoverArgs {
-    /// Id of the cutover [default: the one under way, or the one of `--plan`]
+    /// Id of the cutover [default: the cutover under way, or the cutover of `--plan`]
     #[arg(value_name = "ID", conflicts_with = "plan")]
     operation: Option<String>,
     /// The saved plan
@@ -62,16 +61,17 @@ pub struct CutoverArgs {
 
 /// Point the names back to the old cluster
 ///
-/// Undoes every stage, in the reverse order, without waiting at each. Waits until every name server and the resolver
-/// return the old records, and until caches have dropped the mirror; until then the mirror must keep serving. Possible
-/// at any time, also after the end. A name whose records another client has changed stays as it is, and is reported.
+/// Undoes all stages in reverse order, without a wait at each stage. Waits until every name server and the resolver return the
+/// old records, and until caches have dropped the mirror's records. Until then the mirror must keep serving. You can roll back at
+/// any time, also after the cutover has ended. If another client changed the records of a name, the name is reported and stays
+/// unchanged.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon dns rollback                               # the one under way
   netsurgeon dns rollback dns-cutover-20261121T083915Z-3f2a --yes")]
 pub struct RollbackArgs {
-    /// Id of the cutover [default: the one under way]
+    /// Id of the cutover [default: the cutover under way]
     #[arg(value_name = "ID")]
     operation: Option<String>,
     #[command(flatten)]
@@ -85,7 +85,7 @@ struct Shown<'a> {
     operation: &'a str,
     digest: &'a str,
     status: Status,
-    /// The next stage that is not complete, from 1.
+    /// The next stage that is not complete, counted from 1.
     next_stage: Option<usize>,
     /// The command that continues the cutover.
     next: Option<String>,
@@ -155,7 +155,7 @@ fn rolled_back_before(operation: &str) -> Failure {
         .hint(format!("to run the plan again: `netsurgeon operation forget {operation}`, then this command"))
 }
 
-/// Returns the id of a cutover: the given one, or the only one under way.
+/// Returns the id of the cutover: the given id, or the only cutover under way.
 pub(super) async fn chosen(session: &ClusterSession, given: Option<&str>) -> Result<String, Failure> {
     if let Some(id) = given {
         return Ok(id.to_string());
@@ -243,7 +243,7 @@ async fn undo(
     let session = key.session(session, work)?;
     let situation = Situation::of(&known, false);
     context.output.progress(&format!(
-        "{}; the rollback waits {} s until caches have dropped the mirror",
+        "{}; the rollback waits {} s until caches have dropped the records of the mirror",
         situation.progress(),
         situation.mirror_ttl.as_secs()
     ));
@@ -284,7 +284,7 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
             "caches have dropped the old records; some resolvers ignore TTLs, so keep the old load balancers until they get no \
              more requests",
         ),
-        Status::RolledBack => context.output.note("caches have dropped the mirror: it gets no more clients"),
+        Status::RolledBack => context.output.note("caches have dropped the records of the mirror: it gets no more clients"),
         _ => {}
     }
     if let Some(back) = situation.rollback() {

@@ -1,4 +1,4 @@
-//! `netsurgeon dns`: point DNS names from a cluster to its mirror in stages, and back.
+//! `netsurgeon dns`: points DNS names from a cluster to its mirror in stages, and back.
 
 mod cutover;
 mod plan;
@@ -36,8 +36,8 @@ pub struct RunArgs {
     /// How many names are changed at the same time
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u8).range(1..=64))]
     parallel: u8,
-    /// How many names may be skipped because the mirror does not serve them or another client changed them; one more
-    /// stops the cutover [default: all]
+    /// How many names can be skipped because the mirror does not serve them or another client changed them; one more stops the
+    /// cutover [default: all]
     #[arg(long, value_name = "N")]
     max_failures: Option<usize>,
     /// Do not ask for confirmation before the start
@@ -57,7 +57,8 @@ pub struct RunArgs {
 /// The key that signs updates.
 #[derive(Debug, Clone, Args)]
 pub struct KeyArgs {
-    /// The key that signs updates, as `tsig-keygen` writes it; it is never shown [default: the file in the plan]
+    /// File with the key that signs updates, in the format of `tsig-keygen`; the key is never shown [default: the file in the
+    /// plan]
     #[arg(long, value_name = "FILE")]
     tsig_key_file: Option<PathBuf>,
 }
@@ -191,8 +192,10 @@ fn summary(plan: &Plan<Cutover>) -> String {
     if owned > 0 {
         let after = match &work.heir {
             Some(heir) => format!("then `{heir}`, the mirror's ExternalDNS"),
-            None => "and stays it: the mirror has no ExternalDNS with TXT records that could manage them"
-                .to_string(),
+            None => {
+                "and stays the owner: the mirror has no ExternalDNS with TXT records that could manage them"
+                    .to_string()
+            }
         };
         let names = counted(owned, "name belongs", "names belong");
         lines.push(format!(
@@ -208,7 +211,7 @@ fn summary(plan: &Plan<Cutover>) -> String {
     }
     if work.shares.iter().any(|share| *share < 100) && !matches!(work.service, Service::Route53 { .. }) {
         lines.push(
-            "a share is the share of addresses in the answer: it is exact only for clients that choose one at random".to_string(),
+            "a share is the share of addresses in the answer: it is exact only for clients that choose an address at random".to_string(),
         );
     }
     lines.join("\n")

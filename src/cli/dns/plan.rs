@@ -20,24 +20,24 @@ use crate::session::{Failure, Kind, counted};
 /// Time limit of one check.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// The name of the refusal of a soak that is shorter than the TTL.
+/// Name of the option value that allows a soak shorter than the TTL.
 const SHORT_SOAK: &str = "short-soak";
 
-/// Checks without which no plan is possible: they cannot be forced.
+/// Checks that a plan always needs. They cannot be forced.
 const NEEDED: [&str; 4] = ["zone-servers", "zone-updates", "names", "targets"];
 
-/// Checks whose warning also refuses a plan: the change of too many names, and an ExternalDNS that would revert it.
+/// Checks that refuse a plan even for a warning: too many names would change, or an ExternalDNS would revert the change.
 const STRICT: [&str; 2] = ["zone-share", "external-dns"];
 
 /// Plan a cutover: which records of which names change, and in which stages
 ///
-/// Finds the names of the zone in Ingresses, Services and HTTPRoutes of the cluster, their records, and the addresses
-/// of the same names on the mirror. Runs the checks of `preflight dns`, and refuses to plan if one fails. Nothing is
-/// written.
+/// Finds the names of the zone in Ingresses, Services and HTTPRoutes of the cluster. Reads their records, and the addresses of
+/// the same names on the mirror. Runs the checks of `preflight dns`, and creates no plan if a check fails. Writes nothing to the
+/// cluster or the zone.
 ///
-/// Route 53 has weights. A name server has none: with one old and one new address in the answer, half of the clients
-/// use the new one. There the plan takes the largest share that the addresses allow and that does not exceed the
-/// requested one, and a name that is a CNAME changes with the last stage.
+/// Route 53 supports weights. A name server does not: with one old and one new address in the answer, half of the clients use the
+/// new address. For a name server, the plan uses the largest share that the addresses allow, up to the requested share. A CNAME
+/// changes in the last stage.
 ///
 /// With `--save`, or `-o json`, the plan is a file with a digest: review it, keep it, approve it.
 #[derive(Debug, Args)]
@@ -63,27 +63,27 @@ pub struct PlanArgs {
     /// How long each stage lasts, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = clap::value_parser!(u64).range(1..=2_592_000))]
     soak: u64,
-    /// How to check that the mirror serves a name, before it moves: `tcp:PORT`, `http[:PORT][/PATH]` or
+    /// How to check that the mirror serves a name, before the name changes: `tcp:PORT`, `http[:PORT][/PATH]` or
     /// `https[:PORT][/PATH]` [default: `https` if an object declares TLS for the name, otherwise `http`]
     #[arg(long, value_name = "HOW")]
     probe: Option<Probing>,
     /// The only HTTP status that a probe accepts [default: 200 to 399]
     #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(100..=599))]
     probe_status: Option<u16>,
-    /// A text that the body of the answer must contain
+    /// A text that the body of the response must contain
     #[arg(long, value_name = "TEXT")]
     probe_body: Option<String>,
-    /// CA certificates that probes trust, in addition to those of the system
+    /// CA certificates that probes trust, in addition to the system's CA certificates
     #[arg(long, value_name = "FILE")]
     probe_ca: Option<PathBuf>,
-    /// The Prometheus that knows how many requests the mirror serves: `dns status` and the report then show the share that
-    /// it has
+    /// A Prometheus with the request metrics of the mirror: `dns status` and the report then show the mirror's share of the
+    /// requests
     #[arg(long, value_name = "URL", requires = "share_query")]
     share_prometheus: Option<String>,
     /// An instant query that returns the mirror's share of the requests for `{name}`, from 0 to 100
     #[arg(long, value_name = "PROMQL", requires = "share_prometheus")]
     share_query: Option<String>,
-    /// Plan although this check fails, or `short-soak`: although the stages are shorter than the TTL
+    /// Plan even if this check fails; `short-soak`: plan even if the stages are shorter than the TTL
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     force: Vec<String>,
     /// Also write the plan to this file
@@ -126,8 +126,8 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
     Ok(Outcome::Done)
 }
 
-/// Warns if a cutover has not ended: the plan takes its intermediate records for the old ones. A user who is not allowed to list
-/// operations gets no warning.
+/// Warns if a cutover has not ended: the plan would treat its intermediate records as the old records. A user who is not allowed
+/// to list operations gets no warning.
 async fn warn_of_another(context: &Context, cluster: &Cluster) {
     let listed = ClusterRecord::list(cluster).await.unwrap_or_default();
     let is_open = |one: &&Listed| one.summary.kind == KIND && !one.summary.status.has_ended();
@@ -139,7 +139,7 @@ async fn warn_of_another(context: &Context, cluster: &Cluster) {
 }
 
 impl PlanArgs {
-    /// Returns how the mirror's metrics show its share, if the options say it.
+    /// Returns the query for the mirror's share of requests, if the options contain one.
     fn seen(&self) -> Result<Option<ShareQuery>, Failure> {
         let (Some(prometheus), Some(query)) = (&self.share_prometheus, &self.share_query) else {
             return Ok(None);
@@ -161,7 +161,7 @@ impl PlanArgs {
         }
         let probe = match &self.probe {
             Some(probe) => Some(probe.clone()),
-            // Other options of the probe need a scheme: names without TLS are probed with another one.
+            // The other probe options need an explicit scheme, because the default scheme depends on the name.
             None if self.probe_status.is_some() || self.probe_body.is_some() => {
                 return Err(Failure::usage("`--probe-status` and `--probe-body` need `--probe`")
                     .hint("for example `--probe https/healthz`"));
@@ -200,7 +200,7 @@ fn forcible() -> impl Iterator<Item = &'static str> {
     dns::CHECKS.iter().map(|check| check.name).filter(|name| !NEEDED.contains(name))
 }
 
-/// Runs the checks of `preflight dns`. Fails if one does not allow the cutover, unless the user forces it by name.
+/// Runs the checks of `preflight dns`. Fails if a check does not allow the cutover, unless the user forces the check by name.
 async fn refuse_unready(context: &Context, args: &PlanArgs, input: &Dns) -> Result<(), Failure> {
     let selection = Selection { only: Vec::new(), skip: Vec::new(), within: WITHIN };
     let results = preflight::run(dns::CHECKS, input, &selection).await;
@@ -211,7 +211,7 @@ async fn refuse_unready(context: &Context, args: &PlanArgs, input: &Dns) -> Resu
     };
     let (forced, bad): (Vec<&CheckResult>, Vec<&CheckResult>) =
         results.iter().filter(is_bad).partition(|result| args.force.iter().any(|name| name == result.name));
-    // For the others, the check that they depend on is listed.
+    // Checks that did not run are omitted, because the check that they depend on is listed.
     let is_run = |result: &&&CheckResult| result.depends_on.is_none();
     for result in forced.iter().filter(is_run) {
         context.output.warn(&format!("{} (`--force {}`)", result.observed, result.name));
@@ -233,5 +233,5 @@ async fn refuse_unready(context: &Context, args: &PlanArgs, input: &Dns) -> Resu
     if names.iter().any(|name| NEEDED.contains(name)) {
         return Err(failure);
     }
-    Err(failure.hint(format!("to plan it all the same: `--force {}`", names.join(","))))
+    Err(failure.hint(format!("to create the plan anyway: `--force {}`", names.join(","))))
 }

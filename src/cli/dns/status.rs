@@ -15,10 +15,9 @@ use crate::session::{ClusterSession, Failure, Settings, is_leased};
 
 /// Show the stage of a cutover, and what the name server and the resolver return now
 ///
-/// Reads the operation from the cluster, and queries each name. Shows the share that the mirror's metrics show, if the plan
-/// has a query for it. Needs no key, but credentials for Route 53 if the zone is
-/// there. Changes nothing. Exit status 3 if a
-/// name does not have the records that the operation gave it.
+/// Reads the operation from the cluster, and queries each name. If the plan has a query for the mirror's share, shows this share.
+/// Needs no TSIG key, but credentials if the zone is in Route 53. Changes nothing. Exit status 3 if a name does not have the
+/// records that the operation set.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -39,7 +38,7 @@ struct Shown<'a> {
     version: u8,
     operation: &'a str,
     status: Status,
-    /// The next stage that is not complete, from 1.
+    /// The next stage that is not complete, counted from 1.
     next_stage: Option<usize>,
     /// The command that continues the cutover.
     next: Option<String>,

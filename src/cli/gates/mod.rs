@@ -16,16 +16,16 @@ pub struct GateArgs {
     /// Seconds to wait between two batches
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
     pause: Option<u64>,
-    /// Pause at this time, before the next batch: RFC 3339, `HH:MM` (its next occurrence in UTC), or relative to now,
-    /// as in `+90m`, `+1h30m`
+    /// Pause at this time, before the next batch: RFC 3339, `HH:MM` (its next occurrence in UTC), or relative to now, for example
+    /// `+90m` or `+1h30m`
     #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true)]
     until: Option<OffsetDateTime>,
-    /// Between batches run this program: an exit status other than 0 closes the gate, with the last line of its stderr
-    /// as the reason. Its environment contains NETSURGEON_OPERATION and NETSURGEON_BATCH: the number of the next
-    /// batch, counted from 1, or empty after the last
+    /// Run this program between batches. An exit status other than 0 closes the gate, and the last line of stderr is the reason.
+    /// The program gets the environment variables NETSURGEON_OPERATION and NETSURGEON_BATCH: the number of the next batch,
+    /// counted from 1, or empty after the last batch
     #[arg(long, value_name = "PROGRAM")]
     gate_command: Option<PathBuf>,
-    /// An argument for that program, passed without a shell. It is recorded in the journal: do not pass a secret
+    /// An argument for that program, passed without a shell. The journal records it: do not pass a secret
     #[arg(long, value_name = "ARG", requires = "gate_command", allow_hyphen_values = true)]
     gate_arg: Vec<String>,
     /// Between batches request this URL: a status other than 2xx closes the gate. Redirects are not followed
@@ -48,9 +48,8 @@ pub struct GateArgs {
     /// How long each gate may take, in seconds; a gate that takes longer is closed [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     gate_timeout: Option<u64>,
-    /// At a closed gate: pause before the next batch; or roll back the batch before the gate, and pause before that
-    /// batch; or roll back everything. Exit status 6 for the first two, 4 for the last. `--until` always pauses
-    /// [default: pause]
+    /// What to do at a closed gate: pause before the next batch; or roll back the batch before the gate, and pause before that
+    /// batch; or roll back everything. Exit status 6 for the first two, 4 for the last. `--until` always pauses [default: pause]
     #[arg(long, value_name = "WHAT", value_parser = on_failure())]
     on_gate_failure: Option<OnFailure>,
 }

@@ -1,6 +1,6 @@
 //! `netsurgeon inspect diff`: compares two stores, or two revisions of one store, key by key and field by field.
 //!
-//! Both sides are read at the same time, each by its own thread. A thread waits if the other one is behind. So memory holds the
+//! Two threads read both sides at the same time. The thread that is ahead waits for the other thread. Memory contains only the
 //! differences, not the stores.
 
 use std::cmp::Ordering;
@@ -23,10 +23,10 @@ use crate::wire::{WireError, objects};
 
 /// Compare two stores, or two revisions of one store
 ///
-/// Compares two snapshot files; one file and the live etcd; or one of them at two revisions. Values are compared, not
-/// revisions. For a Secret it shows only that it differs.
+/// Compares two snapshot files, a snapshot file and the live etcd, or two revisions of one of them. Values are compared, not
+/// revisions. For a Secret, shows only that it differs.
 ///
-/// Exit status 3 if anything differs; otherwise 0.
+/// Exit status 3 if the sides differ; otherwise 0.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -178,7 +178,7 @@ impl Differences {
                 (None, Some(_)) => Ordering::Greater,
                 (Some(before), Some(after)) => before.key.cmp(&after.key),
             };
-            // The side with the smaller key advances. If the keys are equal, both sides advance.
+            // The side with the smaller key advances. If both keys are equal, both sides advance.
             let before = order.is_le().then(|| left.take()).flatten();
             let after = order.is_ge().then(|| right.take()).flatten();
             if order.is_le() {

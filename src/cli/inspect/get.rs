@@ -15,11 +15,11 @@ use crate::wire::objects;
 
 /// Show one stored object as YAML or JSON
 ///
-/// Name the object as kubectl does, or by its key. Known fields are shown by name, others by protobuf number. A
+/// Name the object in kubectl's format, or by its key. Known fields are shown by name, other fields by protobuf number. A
 /// RangeAllocation is shown with the addresses or ports of its bits. The content of a Secret is never shown.
 ///
-/// The record's own data (revisions, encoding, size, lease) goes to stderr; with `-o json` and `-o yaml` it is printed
-/// beside the object.
+/// The store's data about the record (revisions, encoding, size, lease) goes to stderr. With `-o json` and `-o yaml` the output
+/// contains it together with the object.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -128,7 +128,7 @@ fn refuse_secret(opened: &Opened, entry: &Entry) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the failure for a missing key, with a hint about similar keys that exist.
+/// Returns the failure for a missing key, with a hint about similar existing keys.
 async fn not_there(opened: &Opened, args: &GetArgs, key: &Key) -> Result<Failure, Failure> {
     let failure = Failure::refused(format!("`{key}` does not exist in {}", opened.store.describe()));
     let prefix = opened.layout.prefix();

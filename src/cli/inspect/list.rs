@@ -16,7 +16,7 @@ use crate::wire::objects;
 
 /// List the stored objects: kind, encoding, size, revision of the last change, key
 ///
-/// Each key is printed when it is read, so that the list of a large cluster starts at once.
+/// Each key is printed as soon as it is read, so the list of a large cluster starts immediately.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -33,7 +33,7 @@ pub struct ListArgs {
     /// Stop after this many objects
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Print counts by kind and encoding instead
+    /// Print the number of objects by kind and encoding instead
     #[arg(long)]
     summary: bool,
     #[command(flatten)]
@@ -144,7 +144,7 @@ impl List<'_> {
     }
 }
 
-/// A printer of records. Each record becomes one line, or one element of a JSON or YAML document.
+/// A printer of records. Prints each record as one line, or as one element of a JSON or YAML document.
 struct Printer {
     lines: Lines,
     format: Format,

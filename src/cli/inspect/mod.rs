@@ -1,6 +1,6 @@
-//! `netsurgeon inspect`: shows any stored object in readable form, whatever its encoding.
+//! `netsurgeon inspect`: shows any stored object in readable form, in any encoding.
 //!
-//! The content of a Secret is never shown: not decoded, not raw, not as a difference.
+//! The content of a Secret is never shown: not decoded, not as raw bytes, and not in a difference.
 
 mod decode;
 mod diff;

@@ -1,13 +1,12 @@
-//! Converts the name of an object to the key under which the API server stores the object.
+//! Converts the name of an object to its key in etcd.
 //!
-//! Most resources are stored under their plural name. The exceptions are in
-//! `pkg/kubeapiserver/default_storage_factory_builder.go` `specialDefaultResourcePrefixes` and the resources' own `storage.go`,
-//! v1.36.3.
+//! Most resources are stored under their plural name. For exceptions, see `specialDefaultResourcePrefixes` in
+//! `pkg/kubeapiserver/default_storage_factory_builder.go` and the `storage.go` file of each resource, v1.36.3.
 
 use crate::store::Key;
 use crate::survey::Layout;
 
-/// Names of common resources, kubectl's short names included, and the folder where each is stored.
+/// Names of common resources, including kubectl's short names, each with the folder that stores it.
 const RESOURCES: &[(&[&str], &str)] = &[
     (&["service", "services", "svc"], "services/specs"),
     (&["endpoints", "endpoint", "ep"], "services/endpoints"),
@@ -37,14 +36,14 @@ const RESOURCES: &[(&[&str], &str)] = &[
     (&["apiservice", "apiservices"], "apiregistration.k8s.io/apiservices"),
 ];
 
-/// Returns the folder of a resource, with a trailing slash. The folder of an unknown resource has the resource's name.
+/// Returns the folder of a resource, with a trailing slash. For an unknown resource, the folder is the resource's name.
 pub(super) fn folder(layout: &Layout, resource: &str) -> String {
     let lower = resource.to_lowercase();
     let known = RESOURCES.iter().find(|(names, _)| names.contains(&lower.as_str()));
     format!("{}/{}/", layout.prefix(), known.map_or(resource, |(_, folder)| folder).trim_matches('/'))
 }
 
-/// Returns the key of `RESOURCE [NAMESPACE/]NAME`. A `resource` that starts with a slash is already a key.
+/// Returns the key of `RESOURCE [NAMESPACE/]NAME`. If `resource` starts with a slash, it is already a key.
 pub(super) fn key(layout: &Layout, resource: &str, name: Option<&str>) -> Option<Key> {
     match name {
         None if resource.starts_with('/') => Some(Key::from(resource)),
@@ -53,7 +52,7 @@ pub(super) fn key(layout: &Layout, resource: &str, name: Option<&str>) -> Option
     }
 }
 
-/// Returns whether a key is that of a Secret. The value is not read.
+/// Returns whether a key belongs to a Secret. Does not read the value.
 pub(super) fn is_secret(layout: &Layout, key: &[u8]) -> bool {
     key.starts_with(folder(layout, "secrets").as_bytes())
 }

@@ -3,10 +3,10 @@
 use serde::Serialize;
 use serde_json::Value as Json;
 
-/// The difference of one field. A side without the field has no value.
+/// The difference of one field. If one side has no such field, its value is absent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct FieldChange {
-    /// Path of the field, as in `.spec.ports[0].port` or `.metadata.labels["k8s-app"]`.
+    /// Path of the field, for example `.spec.ports[0].port` or `.metadata.labels["k8s-app"]`.
     pub(super) path: String,
     /// The old value.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -16,11 +16,11 @@ pub(super) struct FieldChange {
     pub(super) new: Option<Json>,
 }
 
-/// Paths of the API server's record of field managers. The record changes with every write and would fill the screen, so it is
-/// shown as one difference without values. In protobuf the record is field 17 of ObjectMeta, which `proto/` omits.
+/// Paths of the API server's record of field managers. The record changes with every write and is long, so it is shown as one
+/// difference without values. In protobuf the record is field 17 of ObjectMeta, which `proto/` omits.
 const BOOK_KEEPING: [&str; 2] = [".metadata.managedFields", ".metadata.17"];
 
-/// Returns the differences in the order of the old tree, then the fields that only the new tree has.
+/// Returns the differences in the order of the old tree, followed by the fields that only the new tree has.
 pub(super) fn compare(old: &Json, new: &Json) -> Vec<FieldChange> {
     let mut changes = Vec::new();
     walk(String::new(), Some(old), Some(new), &mut changes);

@@ -1,4 +1,4 @@
-//! `netsurgeon operation` on a cutover of DNS names.
+//! `netsurgeon operation` for a cutover of DNS names.
 
 use async_trait::async_trait;
 

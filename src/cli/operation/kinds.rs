@@ -1,5 +1,5 @@
-//! The kinds of operation: each is resumed, rolled back and reported in its own way. Only this file distinguishes kinds; a new
-//! kind needs one more entry here.
+//! The kinds of operation. Each kind has its own code to resume, roll back and report it. Only this file distinguishes kinds: a
+//! new kind needs one more entry here.
 
 use super::cutting_over::Cutovers;
 use super::of_kind::OfKind;
@@ -11,7 +11,7 @@ use crate::renumber::{plan, ranges};
 use crate::session::Failure;
 use crate::session::refuse_ended;
 
-/// Returns the implementation of the commands for a kind.
+/// Returns the implementation of the commands for one kind of operation.
 fn of_kind(kind: &str) -> Option<&'static dyn OfKind> {
     match kind {
         plan::KIND => Some(&Renumberings),
@@ -31,7 +31,7 @@ pub(super) fn to_resume(listed: &Listed) -> Result<&'static dyn OfKind, Failure>
 pub(super) fn of(listed: &Listed) -> Result<&'static dyn OfKind, Failure> {
     let (id, kind) = (&listed.operation, &listed.summary.kind);
     of_kind(kind).ok_or_else(|| {
-        Failure::refused(format!("operation `{id}` is of kind `{kind}`, which this version does not know"))
+        Failure::refused(format!("operation `{id}` is of kind `{kind}`, which this version does not support"))
             .hint("use the version of netsurgeon that started it")
     })
 }

@@ -29,7 +29,7 @@ use crate::session::Failure;
 use crate::session::homes::{Found, Home};
 use crate::session::{in_words, lock_cluster, release};
 
-/// How long the operation lease of `forget` outlives a killed process.
+/// How long the operation lease of `forget` lasts after its process is killed.
 const LEASE: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Subcommand)]
@@ -54,7 +54,7 @@ pub struct ListArgs {
     homes: HomeArgs,
 }
 
-/// Show the started steps of an operation, and the state of each
+/// Show the started steps of an operation, and the state of each step
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -62,7 +62,7 @@ Examples:
   netsurgeon operation show renumber-20261121T083915Z-3f2a -o json \\
       | jq '.steps[] | select(.error)'")]
 pub struct ShowArgs {
-    /// Id of the operation [default: the one under way]
+    /// Id of the operation [default: the operation under way]
     #[arg(value_name = "ID")]
     operation: Option<String>,
     #[command(flatten)]
@@ -71,11 +71,12 @@ pub struct ShowArgs {
 
 /// Resume an operation from its journal
 ///
-/// Works from any machine and folder. Continues the rollback of an operation that was being rolled back, and refuses
-/// one that has ended. The operation lease of a killed process ends within a minute: this command waits for it, with
-/// a countdown, and is refused if that process is alive and renews its lease. `--take-over` does not wait.
+/// Works from any machine and folder. If a rollback was started, continues the rollback. Refuses an operation that has ended. The
+/// operation lease of a killed process expires within a minute: this command waits for that, with a countdown. It fails if that
+/// process is alive and renews its lease. `--take-over` does not wait.
 ///
-/// Gates between batches are recorded with the operation, and checked again. Gates that you give here replace them.
+/// The operation records its gates between batches, and checks them again after a resume. Gates that you give here replace the
+/// recorded gates.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -89,7 +90,7 @@ pub struct ResumeArgs {
     /// Id of the operation [default: the one under way]
     #[arg(value_name = "ID")]
     operation: Option<String>,
-    /// Keep the journal in etcd, if the operation was retiring old addresses
+    /// If the operation was retiring old addresses, keep its journal in etcd
     #[arg(long)]
     keep_journal: bool,
     #[command(flatten)]
@@ -103,7 +104,7 @@ pub struct ResumeArgs {
 
 /// Roll back an operation
 ///
-/// Not possible after its point of no return. An operation that is already rolled back stays unchanged.
+/// Not possible after the operation's point of no return. If the operation is already rolled back, it stays unchanged.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -122,7 +123,7 @@ pub struct UndoArgs {
 
 /// Remove the journal of an operation that has ended
 ///
-/// A renumbering that is retired removes its own journal. An operation that is rolled back keeps it, so that you can
+/// A renumbering removes its own journal when it is retired. An operation that is rolled back keeps its journal, so that you can
 /// inspect it. This command refuses an operation that has not ended.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -240,12 +241,12 @@ struct Shown<'a> {
 struct ShownStep {
     step: StepId,
     state: State,
-    /// All states of the step, each with its time in seconds since 1970.
+    /// All states that the step had, each with its time in seconds since 1970.
     history: Vec<(State, i64)>,
     error: Option<String>,
 }
 
-/// Shows an operation. Reads only the records of the journal, which all kinds of operation have.
+/// Shows an operation. Reads only the records of the journal: all kinds of operation have them.
 async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
     let found = args.homes.find(context, args.operation.as_deref()).await?;
     let (journal, summary) = found.journal().await?;
@@ -296,7 +297,7 @@ async fn forget(context: &Context, args: &ForgetArgs) -> Result<Outcome, Failure
         Home::Etcd(store) => {
             let lock = Lock::acquire(store.clone(), &found.listed.cluster, &claim, LEASE).await?;
             let removed = async {
-                // Another process may have resumed the operation before the lease was taken.
+                // Another process could have resumed the operation before this process took the lease.
                 let Listed { cluster, operation, .. } = ended(context, args).await?.listed;
                 Ok(Journal::remove_all(store.as_ref(), &cluster, &operation, &[lock.guard()]).await?)
             };

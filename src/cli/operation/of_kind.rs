@@ -1,4 +1,4 @@
-//! The commands that differ between the kinds of operation.
+//! The commands that are different for each kind of operation.
 
 use async_trait::async_trait;
 
@@ -12,16 +12,16 @@ use crate::session::homes::Found;
 /// How an operation continues.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Next {
-    /// The command that continues it; `None` while a process runs it, and when it has ended.
+    /// The command that continues the operation. `None` while a process runs the operation, and after it has ended.
     pub command: Option<String>,
-    /// The manual step for which it waits.
+    /// The manual step that the operation waits for.
     pub manual_step: Option<String>,
 }
 
 /// The commands of one kind of operation.
 #[async_trait(?Send)]
 pub(super) trait OfKind {
-    /// Returns how an operation with this status continues. Empty if this version cannot compile its plan.
+    /// Returns how to continue an operation with this status. Empty if this version cannot compile the plan of the operation.
     async fn next(&self, found: &Found, status: Status) -> Next {
         let is_open = !status.is_at_work() && !status.has_ended();
         let command = is_open.then(|| format!("netsurgeon operation resume {}", found.listed.operation));

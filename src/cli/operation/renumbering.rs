@@ -1,4 +1,4 @@
-//! `netsurgeon operation` on a renumbering.
+//! `netsurgeon operation` for a renumbering.
 
 use async_trait::async_trait;
 
@@ -43,7 +43,7 @@ impl OfKind for Renumberings {
 }
 
 async fn resume(context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
-    // Arguments are checked before any connection.
+    // Checks arguments before any connection.
     let given = args.gates.settings();
     given.resolve()?;
     let session = args.live.open(context).await?;
@@ -99,7 +99,7 @@ fn conclude(context: &Context, args: &ResumeArgs, ongoing: &Ongoing, report: &Re
     Outcome::Done
 }
 
-/// Returns the manual steps that the user confirmed, but that `operation resume` does not reach.
+/// Returns the manual steps that the user confirmed although `operation resume` does not reach them.
 fn confirmed_too_early(ongoing: &Ongoing, live: &LiveArgs) -> Vec<String> {
     let (work, journal) = (&ongoing.plan.work, &ongoing.journal);
     let open = steps_of_the_end(work).filter(|step| journal.state(&step.id) != Some(State::Done));

@@ -1,4 +1,4 @@
-//! `netsurgeon operation` on a rewrite of a RangeAllocation.
+//! `netsurgeon operation` for a rewrite of a RangeAllocation.
 
 use async_trait::async_trait;
 

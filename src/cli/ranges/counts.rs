@@ -21,7 +21,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Returns the cells of a range and its source.
+    /// Returns the table cells for a range and its source.
     pub(super) fn cells(&self, range: String, source: String) -> [String; 6] {
         [
             range,

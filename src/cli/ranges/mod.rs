@@ -29,9 +29,9 @@ pub enum RangesCommand {
 
 /// Check that all records of every Service address agree
 ///
-/// Compares Services with each other, with the ranges, the IPAddress objects and the RangeAllocation bitmaps;
-/// compares node ports in the same way, and the ranges with Pods and Nodes. docs/findings.md explains every code and
-/// what to do.
+/// Compares the Services with each other, with the Service ranges, with the IPAddress objects and with the RangeAllocation
+/// bitmaps. Compares node ports in the same way. Compares the ranges with Pods and Nodes. docs/findings.md explains every code
+/// and what to do.
 ///
 /// Exit status 3 if there is an error or a warning; otherwise 0.
 #[derive(Debug, Args)]

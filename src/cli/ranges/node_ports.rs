@@ -12,7 +12,7 @@ use crate::survey::{ServiceRecord, Survey};
 /// The allocation of node ports.
 #[derive(Serialize)]
 pub(super) struct NodePorts {
-    /// The range, as in `30000-32767`.
+    /// The range, for example `30000-32767`.
     range: String,
     #[serde(flatten)]
     counts: Counts,

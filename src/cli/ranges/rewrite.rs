@@ -21,16 +21,16 @@ use crate::survey::Survey;
 
 /// Rewrite the bits of a RangeAllocation from the Services, for its current or another range
 ///
-/// For clusters with an allocation bitmap (Kubernetes 1.33 and earlier). Shows the difference, asks for confirmation,
-/// checks again, and writes by compare-and-swap: if the bitmap or the allocations of Services changed meanwhile,
-/// nothing is written. The journal keeps the old value: `netsurgeon operation rollback` (or `--undo`) restores it.
+/// For clusters with an allocation bitmap (Kubernetes 1.33 and earlier). Shows the difference, asks for confirmation, checks
+/// again, and writes by compare-and-swap. If the bitmap or the allocations of Services change concurrently, it writes nothing.
+/// The journal keeps the old value: `netsurgeon operation rollback` (or `--undo`) restores it.
 ///
-/// It is an operation like any other: it takes the operation lease, and is refused while another operation has not
-/// ended. It needs only etcd; if an API server answers, it also takes the Lease that excludes operations of other
-/// kinds. `netsurgeon operation` lists, shows, resumes, rolls back, reports and forgets it.
+/// Like any other operation, the rewrite takes the operation lease, and is refused while another operation has not ended. It
+/// needs only etcd. If an API server answers, it also takes the Lease that excludes operations of other kinds. `netsurgeon
+/// operation` lists, shows, resumes, rolls back, reports and forgets the rewrite.
 ///
-/// The API server allocates an address a moment before it stores the Service. Bits are freed only if no
-/// Service had them in two checks some seconds apart. Still, make sure that no client creates Services meanwhile.
+/// The API server allocates an address shortly before it stores the Service. The rewrite frees a bit only if two checks, some
+/// seconds apart, find no Service that has it. Still, make sure that no client creates Services during the rewrite.
 ///
 /// API servers read the new value at their next allocation, without a restart. On 1.32 and earlier they also
 /// rewrite it themselves every three minutes, from their own `--service-cluster-ip-range`.

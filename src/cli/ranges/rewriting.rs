@@ -24,11 +24,11 @@ use crate::session::{Taking, refuse_ended, refuse_removing, release};
 use crate::store::ReadStore as _;
 use crate::survey::{Layout, Survey};
 
-/// Maximum time between the allocation of an address and the write of its Service. Admission comes before the allocation, so only
-/// the write to etcd is in between.
+/// Maximum time between the allocation of an address and the write of its Service. Admission runs before the allocation, so only
+/// the write to etcd comes after it.
 const ALLOCATION: Duration = Duration::from_secs(3);
 
-/// The rewrites of a cluster, with the connection to its etcd.
+/// Runs the rewrites of a cluster, with a connection to its etcd.
 pub(in crate::cli) struct Rewrites<'a> {
     context: &'a Context,
     pub(super) store: Arc<LiveEtcd>,
@@ -137,15 +137,13 @@ impl<'a> Rewrites<'a> {
         if let Some(stuck) = report.stuck.first() {
             let text = format!("the old value cannot be restored: {}", stuck.reason);
             return Err(Failure::of(Kind::Stuck, text)
-                .hint("addresses were allocated since the rewrite, so it stays in effect; `netsurgeon ranges rewrite` creates \
-                       a new plan")
+                .hint("addresses were allocated since the rewrite, so the rewrite stays in effect; `netsurgeon ranges rewrite` creates a new plan")
                 .hint(format!("to remove this journal: `netsurgeon operation forget {operation}`")));
         }
         if self.context.output.is_structured() {
             show(self.context, &plan.work.inverse(), "undone", Some(operation))?;
         }
-        let text =
-            if was_written { "the old value is restored" } else { "rolled back: nothing had been written" };
+        let text = if was_written { "the old value is restored" } else { "rolled back: nothing was written" };
         self.context.output.progress(text);
         Ok(Outcome::Done)
     }
@@ -192,7 +190,7 @@ impl<'a> Rewrites<'a> {
         Rewriting { store: self.store.as_ref(), ambient: &SystemAmbient, guards: vec![lock.guard()] }
     }
 
-    /// Plans again, and returns whether the result is the same. If bits are freed, waits before the new plan.
+    /// Plans again, and returns whether the result is the same. If the rewrite frees bits, waits before it plans again.
     async fn is_still_right(&self, work: &RangeRewrite) -> Result<bool, Failure> {
         if work.frees() {
             tokio::time::sleep(ALLOCATION).await;
@@ -211,6 +209,6 @@ impl<'a> Rewrites<'a> {
 
 fn left_open(failure: Failure, operation: &str, verb: &str) -> Failure {
     failure.kind(Kind::Stuck).hint(format!(
-        "its journal records whether it was written. To continue: `netsurgeon operation {verb} {operation}`"
+        "the journal records whether the RangeAllocation was written; to continue: `netsurgeon operation {verb} {operation}`"
     ))
 }

@@ -82,7 +82,7 @@ impl Row {
     }
 }
 
-/// Returns the names of the objects that define a range, as in `ServiceCIDR kubernetes`.
+/// Returns the names of the objects that define a range, for example `ServiceCIDR kubernetes`.
 fn sources(survey: &Survey, range: &ServiceCidr) -> Vec<String> {
     let cidrs = survey.service_cidrs.iter().filter(|cidr| cidr.ranges.contains(range));
     let mut sources: Vec<String> = cidrs

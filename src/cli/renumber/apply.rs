@@ -22,17 +22,17 @@ use crate::survey::Survey;
 
 /// Move every Service of a live cluster to another range, and hold the old addresses
 ///
-/// Plans, or uses a saved plan that still matches the cluster; shows it and asks for confirmation; takes the
-/// operation lease; takes a snapshot of etcd; then moves the Services batch by batch. Each old address answers until
-/// `renumber retire`. A signal stops it between two steps. However the process ends, `operation resume` continues the
+/// Creates a plan, or uses a saved plan that still matches the cluster. Shows the plan and asks for confirmation. Takes the
+/// operation lease and a snapshot of etcd, then moves the Services batch by batch. Each old address answers until `renumber
+/// retire`. A signal stops the operation between two steps. Even if the process is killed, `operation resume` continues the
 /// operation and `operation rollback` undoes it, from any machine.
 ///
 /// At a manual step (certificates, the API servers' flag) the operation asks you to do it. Without a terminal it
 /// pauses there, with exit status 6: do the step, then resume with `--confirm`.
 ///
-/// Between two batches the operation can check gates: a program, a URL, a Prometheus, the clock. At a closed gate it
-/// pauses, or first rolls back the batch before the gate (both exit status 6), or rolls back everything (exit status
-/// 4). Gates are recorded with the operation, and checked again when it is resumed.
+/// Between two batches the operation can check gates: a program, a URL, a Prometheus query, the clock. If a gate is closed, the
+/// operation pauses, or rolls back the batch before the gate and pauses (exit status 6 in both cases), or rolls back everything
+/// (exit status 4). The operation records its gates, and checks them again after a resume.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -176,8 +176,7 @@ async fn conclude(
     }
     if let Some(first) = applied.newcomers.first() {
         context.output.warn(&format!(
-            "{} in the old range meanwhile and not moved; the first is `{first}`{}: `netsurgeon operation resume {}` \
-             retries",
+            "{} in the old range during the operation and not moved; the first is `{first}`{}: `netsurgeon operation resume {}` retries",
             counted(applied.newcomers.len(), "Service was created", "Services were created"),
             and_more(applied.newcomers.len().saturating_sub(1)),
             ongoing.operation,

@@ -1,4 +1,4 @@
-//! `netsurgeon renumber retire` and `rollback`: the two ways in which a renumbering ends.
+//! `netsurgeon renumber retire` and `rollback`: the two commands that end a renumbering.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::session::{refuse_done, refuse_ended};
 
 /// Retire the old addresses: the last step of a renumbering
 ///
-/// Refuses while `renumber verify` finds a problem, a Service has an address of the old range, or a client may still
-/// use an old address. Every node must have recent evidence, over a long enough time, that no client used an old
-/// address (deploy/evidence.yaml, docs/audit.md), and this host must not track a connection to one. After its first
-/// step no rollback is possible. Afterwards nothing managed by netsurgeon is left in the cluster.
+/// Refuses while `renumber verify` finds a problem, a Service has an address of the old range, or a client may still use an old
+/// address. Every node must have recent evidence that no client used an old address for a long enough time (deploy/evidence.yaml,
+/// docs/audit.md). This host must not track a connection to an old address. After the first step of `retire` no rollback is
+/// possible. At the end, nothing managed by netsurgeon is left in the cluster.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -47,9 +47,8 @@ pub struct RetireArgs {
 
 /// Roll back a renumbering: every Service gets its old address back
 ///
-/// Possible at any time before the old addresses are retired. Works on the objects as they are now and keeps
-/// concurrent changes. A Service whose address another client changed is skipped and listed, and the exit status
-/// is 5.
+/// Possible at any time before the old addresses are retired. Uses the current objects and keeps concurrent changes. If another
+/// client changed the address of a Service, the rollback skips and lists this Service, and the exit status is 5.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -71,8 +70,8 @@ pub struct RollbackArgs {
 /// Rollback in etcd only.
 #[derive(Debug, Clone, Args)]
 pub struct ApiLessArgs {
-    /// While no API server answers: give every Service its old address in etcd only, with a pause of this many seconds
-    /// instead of each wait. The rest of the rollback needs the API, and a second run of this command
+    /// Use this while no API server answers: restores the old address of every Service in etcd only, and pauses this many seconds
+    /// instead of each wait. The rest of the rollback needs the API: run this command again when an API server answers
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(..=3600))]
     without_api: Option<u16>,
 }
@@ -148,8 +147,7 @@ fn afterlife(work: &Renumbering) -> String {
     let end = |range: &ServiceCidr| format!("`conntrack -D -p udp -f {family} -d {range}`");
     let ends = work.from.iter().map(end).collect::<Vec<_>>().join(" and ");
     format!(
-        "open connections to old addresses continue until they end, and a UDP client that keeps its port may continue \
-         forever; {ends} on each node ends the UDP connections"
+        "open connections to old addresses continue until they close, and a UDP client that keeps its port may continue forever; run {ends} on each node to end the UDP connections"
     )
 }
 
@@ -180,8 +178,7 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
     }
     if session.cluster().is_none() {
         let text = format!(
-            "every Service has its old address again in etcd, and the rest of the rollback needs the API; when an API server \
-             answers: `netsurgeon operation rollback {}`",
+            "in etcd every Service has its old address again; the rest of the rollback needs the API; when an API server answers: `netsurgeon operation rollback {}`",
             ongoing.operation
         );
         return Err(Failure::of(Kind::Paused, text));

@@ -25,10 +25,10 @@ pub struct EvidenceArgs {
     /// Namespace in which the nodes publish evidence
     #[arg(long, value_name = "NAMESPACE", default_value = NAMESPACE)]
     evidence_namespace: String,
-    /// Maximum age of the evidence of a node, in seconds since it ended
+    /// Maximum age of a node's evidence: seconds since the evidence ended
     #[arg(long, value_name = "SECONDS", default_value_t = AGE)]
     evidence_age: u64,
-    /// Number of seconds before the end of the evidence in which no client may have used an old address
+    /// Require that no client used an old address in this many seconds before the end of the evidence
     #[arg(long, value_name = "SECONDS", default_value_t = QUIET)]
     quiet_for: u64,
 }

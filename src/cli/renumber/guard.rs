@@ -1,4 +1,4 @@
-//! `netsurgeon renumber guard`: keeps the old addresses held during the soak, whatever clients do to their Services.
+//! `netsurgeon renumber guard`: keeps the old addresses held during the soak, even if clients change their Services.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +17,16 @@ use crate::session::Failure;
 
 /// Keep the old addresses held during the soak, even if clients change their Services
 ///
-/// If a client replaces a Service, the Service no longer holds its old address. If a client deletes it, the address
-/// stays reserved without a Service. The guard checks every few seconds and repairs what it can, each in one
-/// transaction with its record in the journal. It reports the objects that you must check. It takes no operation
-/// lease, and repairs nothing while another process runs an operation. Several guards can run at the same time; with
-/// `--lease` one of them repairs and the others watch. Without `--lease` the guard needs the API only where a shadow
-/// must follow its Service: the selector or ports, or the endpoints of a Service without a selector. It copies
-/// endpoints also while an operation runs.
+/// If a client replaces a Service, the Service no longer holds its old address. If a client deletes a Service, its old address
+/// stays reserved without a Service. The guard checks every few seconds and repairs what it can. Each repair and its journal
+/// record are one transaction. The guard reports the objects that you must check. It takes no operation lease, and repairs
+/// nothing while another process runs an operation. Several guards can run at the same time; with `--lease` one of them repairs
+/// and the others watch. Without `--lease` the guard needs the API only if a shadow must follow its Service: the selector or
+/// ports, or the endpoints of a Service without a selector. The guard copies endpoints even while an operation runs.
 ///
-/// Ends with the renumbering, or on SIGINT or SIGTERM. With `--once` the exit status is 3 if findings remain that you
-/// must check, and 6 if another process runs an operation. For a soak of days run it in the cluster: deploy/guard.yaml
-/// and docs/guard.md.
+/// Ends with the renumbering, or on SIGINT or SIGTERM. With `--once` the exit status is 3 if findings remain that you must check,
+/// and 6 if another process runs an operation. For a soak of several days, run the guard in the cluster: deploy/guard.yaml and
+/// docs/guard.md.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -73,7 +72,7 @@ pub struct LeaseArgs {
     /// Repair only while holding the Lease `kube-system/netsurgeon-guard`; watch while another guard holds it
     #[arg(long, conflicts_with_all = ["once", "dry_run"])]
     lease: bool,
-    /// Seconds without a renewal after which another guard acquires the Lease
+    /// If the Lease is not renewed for this many seconds, another guard acquires it
     #[arg(long, value_name = "SECONDS", default_value = "15", requires = "lease")]
     #[arg(value_parser = clap::value_parser!(u64).range(4..=3600))]
     lease_duration: u64,

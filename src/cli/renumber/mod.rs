@@ -43,11 +43,11 @@ pub enum RenumberCommand {
 
 /// Plan the move: which Service gets which address, and how its old one is held
 ///
-/// Reads a snapshot or a live etcd, and cannot change it. An address keeps its offset where the new range has
-/// that offset; `default/kubernetes` gets the first address; the other addresses are packed. Each old address
-/// answers until it is retired. The column HOLD names how it is held (docs/renumber.md).
+/// Reads a snapshot or a live etcd, and never writes. An address keeps its offset if the new range has this offset.
+/// `default/kubernetes` gets the first address. The other addresses are packed. Each old address answers until it is retired; the
+/// column HOLD shows how it is held (docs/renumber.md).
 ///
-/// With `--save`, or `-o json`, the plan is a file with a digest: review it, keep it, approve it.
+/// `--save` or `-o json` writes the plan with a digest, so that you can review, keep and approve the plan.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -160,9 +160,8 @@ pub(super) fn remarks(work: &Renumbering) -> Vec<String> {
     let copied = work.moves.iter().filter(|candidate| candidate.has_copies()).count();
     if copied > 0 {
         lines.push(format!(
-            "{} no selector: the shadows get copies of the endpoints, which `netsurgeon renumber guard` keeps current; run the \
-             guard from now on until the old addresses are retired",
-            counted(copied, "Service that is held by a shadow has", "Services that are held by shadows have"),
+            "{} no selector: each shadow gets a copy of the endpoints, and `netsurgeon renumber guard` keeps the copy current; run the guard from now on until the old addresses are retired",
+            counted(copied, "Service with a shadow has", "Services with shadows have"),
         ));
     }
     lines.extend(work.gap.iter().map(|gap| {

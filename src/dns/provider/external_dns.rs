@@ -1,5 +1,5 @@
-//! The ExternalDNS of the cluster: it writes the records of objects to any DNS service that it supports. netsurgeon changes the
-//! annotations of the objects, and waits until every name server of the zone returns what they say.
+//! The ExternalDNS of the cluster. It writes the records of objects to any DNS provider that it supports. netsurgeon changes the
+//! annotations of the objects, and waits until every name server of the zone returns the annotated records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl ByExternalDns {
     /// Reads an object; fails with [`Fault::Skip`] if it does not exist.
     async fn get(&self, object: &Object) -> Result<Value, Fault> {
         let found = self.cluster.get(&object.reference()).await.map_err(|error| fault(&error))?;
-        found.ok_or_else(|| Fault::Skip(format!("{object} does not exist any more")))
+        found.ok_or_else(|| Fault::Skip(format!("{object} no longer exists")))
     }
 }
 
@@ -48,7 +48,7 @@ fn fault(error: &ClusterError) -> Fault {
     }
 }
 
-/// Compares the present annotations of an object with their change.
+/// Compares the current annotations of an object with a change.
 fn compared(object: &Value, change: &Annotating) -> Compared {
     let present = present(&change.from, object);
     match () {
@@ -89,7 +89,7 @@ impl Provider for ByExternalDns {
         Ok(compared(&self.get(&annotating.object).await?, annotating))
     }
 
-    /// Changes the annotations of the version of the object that was read just before.
+    /// Changes the annotations only if the object still has the version that was just read.
     async fn replace(&self, change: &Change) -> Result<Value, Fault> {
         let Some(annotating) = &change.annotating else { return Ok(Value::Null) };
         let object = self.get(&annotating.object).await?;

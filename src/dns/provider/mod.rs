@@ -1,5 +1,5 @@
-//! The service that holds the records of a zone, as far as a cutover needs it. Each provider is one file. To add one, implement
-//! [`Provider`], and add it to [`Service`] and to [`open`].
+//! The DNS provider that hosts a zone, with only the functions that a cutover needs. Each provider is one file. To add a
+//! provider, implement [`Provider`], and add it to [`Service`] and to [`open`].
 
 mod external_dns;
 mod rfc2136;
@@ -26,10 +26,10 @@ pub(super) trait Provider: Send + Sync {
     /// Checks that the zone can be changed. Changes nothing.
     async fn check(&self, work: &Cutover) -> Result<(), Failure>;
 
-    /// Returns the present record sets of a name, of these types, sorted.
+    /// Returns the current record sets of a name with these types, sorted.
     async fn read(&self, name: &str, kinds: &[Kind]) -> Result<Vec<RecordSet>, Fault>;
 
-    /// Compares the present record sets, with their TTLs, with a change.
+    /// Compares a change with the current record sets and their TTLs.
     async fn compare(&self, change: &Change) -> Result<Compared, Fault> {
         let mut kinds: BTreeMap<&str, Vec<Kind>> = BTreeMap::new();
         for (name, kind) in change.sets.iter().filter_map(SetChange::of) {
@@ -42,41 +42,41 @@ pub(super) trait Provider: Send + Sync {
         Ok(Compared::of(&present, &change.sets))
     }
 
-    /// Makes a change: all of it, or nothing. Fails with [`Fault::Skip`] if a present state differs from that in the change, and
-    /// with [`Fault::InDoubt`] if the answer was lost. Returns what [`Self::recall`] needs.
+    /// Executes a change completely or not at all. Fails with [`Fault::Skip`] if a current state differs from the state in the
+    /// change, and with [`Fault::InDoubt`] if the answer was lost. Returns the value that [`Self::recall`] needs.
     async fn replace(&self, change: &Change) -> Result<Value, Fault>;
 
-    /// Returns whether a name still is as this operation left it, with these record sets.
+    /// Returns whether a name still has these record sets, which this operation wrote.
     async fn is_unchanged(&self, name: &str, kinds: &[Kind], sets: &[RecordSet]) -> Result<bool, Fault> {
         Ok(are_same(&self.read(name, kinds).await?, sets))
     }
 
-    /// Returns how long a change may take until the service executes it.
+    /// Returns the maximum time until the provider executes a change.
     fn delay(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Tells the provider, before [`Self::behind`], which changes an earlier process may have made, by what [`Self::replace`]
-    /// returned. `None` if the answer was lost; an empty list if nothing is known about them.
+    /// Passes the results of [`Self::replace`] to the provider, before [`Self::behind`]: an earlier process may have made these
+    /// changes. `None` if the answer was lost; an empty list if nothing is known about the changes.
     fn recall(&self, _made: &[Option<Box<Value>>]) {}
 
-    /// Returns which authoritative server does not serve these record sets of a name yet, and what it serves; `None` if all of
-    /// them do. `kinds`: the types to compare; a type without a set must not exist.
+    /// Returns an authoritative server that does not serve these record sets of a name yet, and the records that it serves;
+    /// `None` if all servers serve them. `kinds`: the types to compare; a type without a set must not exist.
     async fn behind(&self, name: &str, kinds: &[Kind], sets: &[RecordSet]) -> Result<Option<String>, Fault>;
 }
 
-/// The present state, compared with a change.
+/// The current state, compared with a change.
 pub(super) enum Compared {
     /// Everything is as before the change.
     Before,
     /// Everything is as after the change.
     After,
-    /// Another client changed something. Contains the message, with the present state.
+    /// Another client made a change. Contains the message, with the current state.
     Neither(String),
 }
 
 impl Compared {
-    /// Compares the present record sets of the names and types of a change, with their TTLs.
+    /// Compares a change with the current record sets of its names and types, including their TTLs.
     pub(super) fn of(present: &[RecordSet], changes: &[SetChange]) -> Self {
         let is =
             |side: fn(&SetChange) -> Option<&RecordSet>| are_same(present, changes.iter().filter_map(side));
@@ -93,8 +93,8 @@ impl Compared {
     }
 }
 
-/// Returns the provider of a zone for changes. `key` signs updates. `cluster`: its annotations change if ExternalDNS changes the
-/// records.
+/// Returns the provider of a zone, to change records. `key` signs updates. With ExternalDNS, netsurgeon changes annotations in
+/// `cluster`.
 pub(super) async fn open(
     work: &Cutover,
     key: Option<Key>,
@@ -114,8 +114,8 @@ pub(super) async fn open(
     Ok(provider)
 }
 
-/// Returns the provider of a zone, to read from. Sends no request to it, but may look for credentials. `key` selects the view of
-/// a server that has several.
+/// Returns the provider of a zone, to read records. Sends no request to the provider, but may search for credentials. If a server
+/// has several views, `key` selects one.
 pub(super) async fn reader(work: &Cutover, key: Option<Key>) -> Result<Box<dyn Provider>, Failure> {
     Ok(match &work.service {
         Service::Rfc2136 { server, .. } | Service::ExternalDns { server, .. } => {

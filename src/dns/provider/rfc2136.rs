@@ -1,5 +1,5 @@
-//! Name servers with dynamic updates (RFC 2136), signed with TSIG (RFC 8945). An update names the present record sets as its
-//! prerequisites, so that the server rejects it if another client has changed one.
+//! Name servers with dynamic updates (RFC 2136), signed with TSIG (RFC 8945). The prerequisites of an update are the current
+//! record sets, so the server rejects the update if another client changed one of them.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use crate::nameserver::{
 use crate::operation::Fault;
 use crate::session::{Failure, first_few};
 
-/// How long a change may take to reach every server (NOTIFY, RFC 1996) before they count as different.
+/// Maximum time for a change to reach every server (NOTIFY, RFC 1996). Servers that still differ after this time are an error.
 const SPREAD: Duration = Duration::from_secs(30);
 /// Pause between two checks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -45,13 +45,13 @@ impl Rfc2136 {
         Ok(Self { zone: zone.to_string(), primary, servers })
     }
 
-    /// Returns a zone of which only the primary is known.
+    /// Returns a zone with only the primary server.
     pub fn reader(zone: &str, primary: Server) -> Self {
         Self { zone: zone.to_string(), primary, servers: Vec::new() }
     }
 
-    /// Fails if the servers serve different versions of the zone: a change would not reach all of them. Waits for a change that
-    /// was made just before.
+    /// Fails if the servers serve different versions of the zone: a change would not reach all servers. First waits until a
+    /// recent change has reached every server.
     pub async fn refuse_behind(&self) -> Result<(), Failure> {
         let started = Instant::now();
         loop {
@@ -78,7 +78,7 @@ impl Rfc2136 {
     }
 }
 
-/// Returns the port of a server: another port than 53 is only used for the primary, if the plan names it.
+/// Returns the port of a server. Only the primary can have a port other than 53, if the plan gives one.
 fn primary_port(primary: &Server, address: IpAddr) -> u16 {
     if primary.at().ip() == address { primary.at().port() } else { PORT }
 }
@@ -103,7 +103,8 @@ fn refused(error: &NameserverError) -> Failure {
     Failure::refused(error.to_string()).hints(hint)
 }
 
-/// Converts an error to a fault. After a lost answer of an update, the caller must observe whether the server executed it.
+/// Converts an error to a fault. If the answer to an update was lost, the caller must check whether the server executed the
+/// update.
 fn fault(error: &NameserverError) -> Fault {
     let words = match error.hint() {
         Some(hint) => format!("{error}; {hint}"),

@@ -1,5 +1,5 @@
-//! A hosted zone in Amazon Route 53. Names that change at the same time share a request, because Route 53 allows five requests a
-//! second for an account.
+//! A hosted zone in Amazon Route 53. Concurrent changes of several names share one request, because Route 53 allows only five
+//! requests per second for an account.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -17,27 +17,27 @@ use crate::operation::Fault;
 use crate::route53::{Listed, MOST_RECORDS, Route53, Route53Error};
 use crate::session::Failure;
 
-/// How long the list of record sets is used. Own changes are added to it, and a change of another client is found when Route 53
-/// rejects the request.
+/// How long the cached list of record sets is used. netsurgeon adds its own changes to the list. If another client changed a
+/// record, Route 53 rejects the request.
 const FRESH: Duration = Duration::from_secs(10);
 /// Pause between two rounds of questions whether changes have reached every server.
 const LOOK: Duration = Duration::from_secs(2);
 /// How many changes that have not reached every server are asked for between two pauses.
 const MOST_PENDING: usize = 5;
 
-/// How long Route 53 may take until every server has a change whose id is not known (Route 53 Developer Guide: usually 60 s).
+/// Maximum time until every Route 53 server has a change with an unknown id (Route 53 Developer Guide: usually 60 s).
 const SPREAD: Duration = Duration::from_mins(1);
-/// Most characters of the values in one request; half of what Route 53 accepts.
+/// Maximum number of characters in the values of one request: half of the limit of Route 53.
 const MOST_CHARACTERS: usize = 16_000;
 
 /// The record sets of a zone, by name.
 type Sets = BTreeMap<String, Vec<RecordSet>>;
 type Outcome = Result<Value, Fault>;
 
-/// The record sets of the zone, as they were listed, or why they could not be.
+/// The listed record sets of the zone, or the error of the list request.
 struct Known {
     at: Instant,
-    /// How long they are used.
+    /// How long the list is used.
     fresh: Duration,
     sets: Result<Sets, Route53Error>,
 }
@@ -48,14 +48,14 @@ struct Waiting {
     tell: oneshot::Sender<Outcome>,
 }
 
-/// Changes of this operation that have not reached every server, as far as is known.
+/// Tracks which changes of this operation have reached every server.
 #[derive(Default)]
 struct Spreading {
-    /// Ids of the changes, and whether they have.
+    /// Ids of the changes, and whether each change has reached every server.
     changes: BTreeMap<String, bool>,
     /// When Route 53 was last asked for changes and not all had.
     asked: Option<Instant>,
-    /// When this process last learned of a change without an id.
+    /// Time at which this process last found a change without an id.
     without_id: Option<Instant>,
 }
 
@@ -63,11 +63,11 @@ struct Spreading {
 pub(super) struct Route53Zone {
     api: Route53,
     id: String,
-    /// Also the turn to list the zone or to change it.
+    /// This mutex also serializes the requests that list or change the zone.
     known: Turn<Option<Known>>,
     waiting: Mutex<Vec<Waiting>>,
     spreading: Mutex<Spreading>,
-    /// The turn to ask whether changes have reached every server.
+    /// Serializes the checks whether changes have reached every server.
     asking: Turn<()>,
 }
 
@@ -88,12 +88,12 @@ impl Route53Zone {
         })
     }
 
-    /// Sends changes that wait, as many as one request can have. The names of a request that Route 53 rejects are sent again, each
-    /// in its own request.
+    /// Sends as many waiting changes as one request can contain. If Route 53 rejects the request, sends the change of each name
+    /// again in its own request.
     async fn send(&self, known: &mut Option<Known>) {
         let batch = {
             let mut waiting = lock(&self.waiting);
-            // The step of such a change was dropped.
+            // A closed channel means that the step of the change was dropped.
             waiting.retain(|one| !one.tell.is_closed());
             let (mut records, mut characters) = (0_usize, 0_usize);
             let fits = |one: &&Waiting| {
@@ -127,7 +127,7 @@ impl Route53Zone {
                     self.why(error, &changes).await
                 }
             };
-            // The receiver is gone if its step was dropped.
+            // The receiver no longer exists if its step was dropped.
             let _ = tell.send(outcome);
         }
     }
@@ -184,13 +184,13 @@ fn refused(error: &Route53Error) -> Failure {
 
 #[async_trait]
 impl Provider for Route53Zone {
-    /// Checks that the hosted zone is the planned one, and that the credentials allow to change every name.
+    /// Checks that the hosted zone is the planned zone, and that the credentials allow changes of every name.
     async fn check(&self, work: &Cutover) -> Result<(), Failure> {
         let zone = self.api.zone(&self.id).await.map_err(|error| refused(&error))?;
         if zone.name != work.zone {
             let (planned, found) = (&work.zone, &zone.name);
             return Err(Failure::refused(format!("the hosted zone {zone} is `{found}`, not `{planned}`"))
-                .hint("make a new plan: `netsurgeon dns plan`"));
+                .hint("create a new plan: `netsurgeon dns plan`"));
         }
         let owned = |name: &'_ Name| {
             let owned = name.ownership.iter();

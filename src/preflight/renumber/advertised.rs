@@ -34,8 +34,8 @@ async fn read(input: &Renumber) -> Read<Judged> {
     Ok(judge(calico, &others))
 }
 
-/// Checks for components that announce ClusterIPs to external routers. `calico`: number of Calico's lists to which the
-/// renumbering adds the new range. `others`: other components, as text.
+/// Checks for components that announce ClusterIPs to external routers. `calico`: number of Calico lists that get the new range.
+/// `others`: other components, as text.
 fn judge(calico: usize, others: &[String]) -> Judged {
     if !others.is_empty() {
         return Judged::warn(
@@ -45,7 +45,7 @@ fn judge(calico: usize, others: &[String]) -> Judged {
     }
     if calico > 0 {
         return Judged::pass(format!(
-            "Calico announces ClusterIPs; number of its lists to which the renumbering adds the new range: {calico}"
+            "Calico announces ClusterIPs; number of its lists that get the new range: {calico}"
         ));
     }
     Judged::pass("no known component announces ClusterIPs to routers")

@@ -1,4 +1,4 @@
-//! `allocations`: whether Services and the records of their addresses agree.
+//! `allocations`: whether Services match the records of their addresses.
 
 use super::Renumber;
 use crate::preflight::{Check, Judged};

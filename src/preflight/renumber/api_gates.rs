@@ -1,4 +1,4 @@
-//! `api-gates`: whether all API servers have the same feature gates, and allocate addresses as etcd shows.
+//! `api-gates`: whether all API servers have the same feature gates, and allocate addresses in the era that etcd shows.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -57,10 +57,10 @@ fn age(path: &Path) -> std::io::Result<u64> {
     Ok(SystemTime::now().duration_since(written).unwrap_or_default().as_secs())
 }
 
-/// Checks a snapshot: it must be of this cluster, complete, and at most a day old. `is_its`: whether the snapshot is of this
-/// cluster; `None` if the file or the cluster does not show its identity. `revision` and `newest`: the newest revisions of the
-/// file and of the cluster. `age`: age of the file in seconds, by its modification time. `has_checksum`: whether the file has a
-/// checksum, and the checksum is correct.
+/// Checks a snapshot: it must belong to this cluster, be complete, and be at most a day old. `is_its`: whether the snapshot
+/// belongs to this cluster; `None` if the identity of the file or of the cluster is unknown. `revision`: newest revision of the
+/// file. `newest`: newest revision of the cluster. `age`: age of the file in seconds, by its modification time. `has_checksum`:
+/// whether the file has a correct checksum.
 fn judge(is_its: Option<bool>, revision: i64, newest: i64, age: u64, has_checksum: bool) -> Judged {
     let behind = newest.saturating_sub(revision);
     let hours = age.checked_div(HOUR).unwrap_or_default();

@@ -48,14 +48,14 @@ struct Forms(BTreeMap<Form, BTreeMap<&'static str, usize>>);
 enum Form {
     /// Not readable: the key does not decrypt the value, or the configuration does not allow unencrypted values.
     Shut(String),
-    /// Encrypted, and no key for the value was given: provider and key.
+    /// Encrypted with a key that was not given. Contains the provider and the key.
     Encrypted(String, String),
     Cbor,
-    /// Unknown format: no API server writes a value that starts like this.
+    /// Unknown format: no API server writes values with this prefix.
     Foreign(String),
     Json,
     Protobuf,
-    /// Encrypted, and decrypted with a given key: provider and key.
+    /// Encrypted, and a given key decrypts the value. Contains the provider and the key.
     Opened(String, String),
 }
 
@@ -77,8 +77,7 @@ impl Form {
         match self {
             Self::Protobuf | Self::Json | Self::Opened(..) => None,
             Self::Encrypted(provider, _) if provider == "kms" => Some(
-                "only the KMS plug-in can decrypt them: during the renumbering, encrypt them with a key of the \
-                 configuration file: docs/encryption.md, \"A KMS\"",
+                "only the KMS plug-in can decrypt them; encrypt them with a key of the configuration file during the renumbering: docs/encryption.md, \"A KMS\"",
             ),
             Self::Encrypted(..) | Self::Shut(_) => Some(
                 "give the file of the API servers' `--encryption-provider-config`: `--encryption-config FILE` \

@@ -25,7 +25,7 @@ const BETWEEN: Duration = Duration::from_millis(500);
 /// server/etcdserver/server.go, v3.6.16).
 const FAR_BEHIND: u64 = 5000;
 
-/// Reads several times which leader the members report, with a pause between the reads.
+/// Queries the members for their leader several times, with a pause between the queries.
 async fn read(input: &Renumber) -> Read<Judged> {
     let mut rounds = vec![input.read.members().await?.clone()];
     while rounds.len() < ROUNDS {
@@ -51,7 +51,7 @@ pub fn judge(rounds: &[Vec<Member>]) -> Judged {
                 member without enough CPU";
     match all.iter().collect::<Vec<_>>().as_slice() {
         [] => Judged::fail("no member has a leader", remedy),
-        [one] => behind(last, &format!("{}, the same {} times", words(one), rounds.len())),
+        [one] => behind(last, &format!("{}, unchanged in {} rounds", words(one), rounds.len())),
         more => {
             let seen = more.iter().map(|one| words(one)).collect::<Vec<_>>().join(", then ");
             Judged::fail(format!("the leader changed during the check: {seen}"), remedy)

@@ -12,11 +12,11 @@ use crate::words::counted;
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
     name: "kube-proxy",
-    why: "kube-proxies keep the old addresses working, and every batch waits until all have applied it",
+    why: "kube-proxies keep the old addresses working, and every batch waits until all of them have applied its changes",
     judge: |input| Box::pin(read(input)),
 };
 
-/// Node, and the answer of its kube-proxy's health check.
+/// Node, and the health check response of its kube-proxy.
 type Answer = (String, Result<(), ProxyFault>);
 
 /// Checks which component routes Services, and the health of every kube-proxy.
@@ -91,20 +91,18 @@ fn judge(answers: Option<&[Answer]>, about: &str, missing: Option<(&str, Option<
         Some(remedy) => Judged::warn(
             seen,
             format!(
-                "{remedy}, and external IPs can hold old addresses; with shadows only, each Service needs \
-                 a second Service during the soak"
+                "{remedy}, so that external IPs can hold old addresses; otherwise each Service needs a second Service (shadow) during the soak"
             ),
         ),
     }
 }
 
-/// Returns the result if no health check of these nodes' kube-proxies is reachable. `port`: port of the health check.
+/// Returns the result if the health checks of these nodes' kube-proxies are unreachable. `port`: port of the health check.
 fn hidden(nodes: &[String], port: u16) -> Judged {
     let names: Vec<String> = nodes.iter().map(|node| format!("`{node}`")).collect();
     Judged::unknown(
         format!(
-            "the health of {} is unknown: port {port} of their nodes does not answer this host, and the user is not allowed to \
-             `get nodes/proxy`: {}",
+            "the health of {} is unknown, because port {port} of their nodes does not answer this host, and the user is not allowed to `get nodes/proxy`; nodes: {}",
             counted(nodes.len(), "kube-proxy", "kube-proxies"),
             first_few(&names)
         ),

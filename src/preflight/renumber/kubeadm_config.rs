@@ -1,4 +1,4 @@
-//! `kubeadm-config`: whether kubeadm has the Service range of the API servers, as etcd shows it.
+//! `kubeadm-config`: whether kubeadm's ConfigMap has the Service range of the API servers, as recorded in etcd.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Compares `networking.serviceSubnet` with the Service range flag of the API servers, as etcd shows it.
+/// Compares `networking.serviceSubnet` with the Service range flag of the API servers, as recorded in etcd.
 async fn read(input: &Renumber) -> Read<Judged> {
     let survey = input.survey().await?;
     let key = survey.layout.kubeadm_config();
@@ -26,7 +26,7 @@ async fn read(input: &Renumber) -> Read<Judged> {
     Ok(judge(subnets, &recorded_flag(survey)))
 }
 
-/// Compares `networking.serviceSubnet` with the present flag of the API servers. `subnets`: `None` if kubeadm's ConfigMap does
+/// Compares `networking.serviceSubnet` with the current flag of the API servers. `subnets`: `None` if kubeadm's ConfigMap does
 /// not exist.
 fn judge(subnets: Option<&[String]>, flag: &[ServiceCidr]) -> Judged {
     let Some(subnets) = subnets else { return Judged::pass("not a kubeadm cluster") };

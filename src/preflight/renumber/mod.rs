@@ -113,7 +113,7 @@ fn failed(failure: &Failure) -> Judged {
 }
 
 impl Renumber {
-    /// Creates the input, with connections to etcd and the API. `backup`: file of a snapshot of etcd.
+    /// Creates the input, with connections to etcd and the API. `backup`: file with an etcd snapshot.
     pub async fn new(reached: Reached, options: PlanOptions, backup: Option<PathBuf>) -> Self {
         Self {
             read: Reading::begin(reached).await,
@@ -142,7 +142,7 @@ impl Renumber {
         self.survey.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the ranges from which Services move away; none after the renumbering.
+    /// Returns the old ranges, which Services leave; none after the renumbering.
     fn left(&self, survey: &Survey) -> Vec<ServiceCidr> {
         let to = self.options.to;
         let mut ranges = survey.service_ranges();

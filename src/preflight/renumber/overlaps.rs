@@ -22,9 +22,9 @@ async fn read(input: &Renumber) -> Read<Judged> {
     Ok(judge(to, &services, &pods, &own_routes()?))
 }
 
-/// Checks for other uses of the new range. `old`: ranges from which Services move away. `pods`: ranges for Pods, each with its
-/// source. `routes`: routes of this host. A route that covers both the old and the new range, such as the default route, is
-/// ignored.
+/// Checks for other uses of the new range. `old`: ranges that Services leave. `pods`: ranges for Pods, each with its source.
+/// `routes`: routes of this host. The check ignores a route that covers both the old and the new range, such as the default
+/// route.
 fn judge(to: &ServiceCidr, old: &[ServiceCidr], pods: &[(String, ServiceCidr)], routes: &[Route]) -> Judged {
     if let Some((who, range)) = pods.iter().find(|(_, range)| range.overlaps(to)) {
         return Judged::fail(format!("Pods get addresses of `{range}` ({who})"), "choose another range");

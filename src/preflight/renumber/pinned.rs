@@ -37,8 +37,8 @@ async fn read(input: &Renumber) -> Read<Judged> {
     Ok(judge(input.read.services().await?, &moves))
 }
 
-/// Checks the Services of the API, including `managedFields`. `moves`: Services that move, by `namespace/name`, and whether an
-/// external IP will hold the old address.
+/// Checks Services as read from the API, including `managedFields`. `moves`: Services that move, by `namespace/name`, and whether
+/// an external IP will hold the old address.
 fn judge(services: &[Service], moves: &BTreeMap<String, bool>) -> Judged {
     let (mut pinned, mut owned) = (Vec::new(), Vec::new());
     for service in services {
@@ -63,7 +63,7 @@ fn judge(services: &[Service], moves: &BTreeMap<String, bool>) -> Judged {
                 counted(count, "Service", "Services"),
                 first_few(&owned)
             ),
-            "remove `externalIPs` from the manifests, or use `--hold shadow`: the next apply of the manifest removes the hold",
+            "remove `externalIPs` from the manifests, or use `--hold shadow`; otherwise the next apply of the manifest removes the hold",
         ),
         (count, _) => Judged::warn(
             format!("{pins} {count} of {services}: {}", first_few(&pinned)),
@@ -73,7 +73,7 @@ fn judge(services: &[Service], moves: &BTreeMap<String, bool>) -> Judged {
     }
 }
 
-/// Returns what pins the address of a Service: field managers, and the annotation of kubectl.
+/// Returns the field managers and the annotation of kubectl that pin the address of a Service.
 fn pinned_by(service: &Service) -> Vec<String> {
     let mut who: Vec<String> = owners(service, &["f:clusterIP", "f:clusterIPs"]);
     let applied = service.metadata.annotations.as_ref().and_then(|all| all.get(LAST_APPLIED));

@@ -33,7 +33,7 @@ async fn read(input: &Renumber) -> Read<Judged> {
     if !unasked.is_empty() {
         return Ok(Judged::unknown(
             format!(
-                "no dry run was sent: it needs the permission to create its object, and this user lacks {}",
+                "no dry run was sent: a dry run needs the permission to create its object, and this user lacks {}",
                 unasked.join(", ")
             ),
             "run this check as the user of `renumber apply`, with the ClusterRole `netsurgeon-renumber`; or skip this check: \

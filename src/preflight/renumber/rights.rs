@@ -1,4 +1,4 @@
-//! `rights`: whether the user has the permissions of a renumbering.
+//! `rights`: whether the user has the permissions that a renumbering needs.
 
 use super::Renumber;
 use crate::preflight::reading::unread;
@@ -12,8 +12,8 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Permissions of a renumbering, in all namespaces. `get nodes/proxy` is checked separately: it is not needed if nodes are
-/// reachable directly.
+/// Permissions that a renumbering needs, in all namespaces. `get nodes/proxy` is checked separately: it is not needed if nodes
+/// are reachable directly.
 const ASKED: Asked<'static> = Asked {
     reads: &[
         (&["get", "list"], ("", "services")),
@@ -39,7 +39,8 @@ const ASKED: Asked<'static> = Asked {
     },
 };
 
-/// Checks the API permissions of a renumbering. `nodes/proxy` is optional: it is not needed if nodes are reachable directly.
+/// Checks the API permissions that a renumbering needs. `nodes/proxy` is optional: it is not needed if nodes are reachable
+/// directly.
 async fn read(input: &Renumber) -> Read<Judged> {
     let mut judged = input.read.rights(&ASKED).await?;
     if !input.read.cluster()?.may("get", ("", "nodes/proxy"), None).await.map_err(unread)? {

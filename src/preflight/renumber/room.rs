@@ -1,4 +1,4 @@
-//! `room`: whether etcd has room for the planned writes, and this host for more connections.
+//! `room`: whether etcd has space for the planned writes, and this host can track more connections.
 
 use super::Renumber;
 use crate::host::conntrack;
@@ -15,9 +15,9 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Growth of etcd in bytes for each moved Service, until etcd is compacted and defragmented, by the kind of hold. Measured: 10
-/// KiB (external IP) and 30 KiB (shadow) for each of 426 Services, on etcd 3.6.16 with API servers 1.36.3, between a
-/// defragmentation and the end of `retire`.
+/// Growth of etcd in bytes for each moved Service, by the kind of hold, until etcd is compacted and defragmented. Measured with
+/// 426 Services, on etcd 3.6.16 with API servers 1.36.3, between a defragmentation and the end of `retire`: 10 KiB (external IP)
+/// and 30 KiB (shadow) for each Service.
 const AN_EXTERNAL_IP: u64 = 12 * 1024;
 const A_SHADOW: u64 = 34 * 1024;
 /// Number of writes of the allocation bitmap for each shadow and each batch. API servers write it for the two temporary Services;
@@ -56,8 +56,8 @@ pub struct Moves {
     pub shadows: usize,
     /// Number of batches.
     pub batches: usize,
-    /// Length of the allocation bitmap in bytes. `None` if allocations are objects. `None` also under dual write, because 30 KiB
-    /// for each shadow were measured there, too.
+    /// Length of the allocation bitmap in bytes. `None` if allocations are objects. Also `None` under dual write: the measured
+    /// growth there is also 30 KiB for each shadow.
     pub bitmap: Option<u64>,
 }
 
@@ -96,7 +96,7 @@ pub fn judge(members: &[Member], moves: &Moves, tracked: Option<(u64, u64)>) -> 
     if full >= FULL {
         return Judged::warn(
             seen,
-            "raise `net.netfilter.nf_conntrack_max`: a full table drops new connections, which would look like a fault of the renumbering",
+            "raise `net.netfilter.nf_conntrack_max`: a full table drops new connections, which looks like a fault of the renumbering",
         );
     }
     Judged::pass(seen)

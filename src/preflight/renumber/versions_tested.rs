@@ -13,7 +13,7 @@ use crate::survey::Era;
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
     name: "versions-tested",
-    why: "versions of API servers repair addresses differently",
+    why: "different versions of API servers repair addresses differently",
     judge: |input| Box::pin(read(input)),
 };
 

@@ -23,7 +23,7 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Policy engines whose rules can reject later updates of Services: a part of the webhook's name, and the engine.
+/// Policy engines with rules that can reject later updates of Services: a part of the webhook's name, and the engine.
 const ENGINES: [(&str, &str); 2] = [("kyverno", "Kyverno"), ("gatekeeper", "Gatekeeper")];
 
 /// Checks the webhooks and the ready endpoints of their Services.
@@ -34,8 +34,8 @@ async fn read(input: &Renumber) -> Read<Judged> {
     Ok(judge(&found, &backends, &old))
 }
 
-/// Returns the objects that pass admission during a renumbering: Services that move, which clients can update meanwhile, and
-/// objects that the renumbering creates. Without a plan, all Services count as moving.
+/// Returns the objects that pass admission during a renumbering. These are the Services that move, because clients can update
+/// them meanwhile, and the objects that the renumbering creates. Without a plan, all Services count as moving.
 async fn written(input: &Renumber) -> Read<Vec<Written>> {
     let (services, namespaces) = (input.read.services().await?, input.read.objects::<Namespace>().await?);
     let of_namespaces = namespaces.iter().map(|one| (name(one).to_string(), labels(one).clone())).collect();
@@ -71,7 +71,7 @@ fn labelled(labels: &[(&str, &str)]) -> ObjectMeta {
     ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }
 }
 
-/// Checks the webhooks. `old`: ranges from which Services move away.
+/// Checks the webhooks. `old`: ranges that Services leave.
 fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> Judged {
     let is_old = |address: IpAddr| old.iter().any(|range| range.contains(address));
     let fixed = webhooks.iter().filter_map(|webhook| {
@@ -82,8 +82,7 @@ fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> Judge
     if !wrong.is_empty() {
         return Judged::fail(
             first_few(&wrong),
-            "repair its backend, or delete the webhook configuration: without the backend the API server rejects these objects; in the \
-             configuration, use a Service (`clientConfig.service`) instead of an address",
+            "repair its backend, or delete the webhook configuration: without the backend the API server rejects these objects; if the configuration contains an address, replace it with a Service (`clientConfig.service`)",
         );
     }
     let needed: Vec<&Called> = webhooks.iter().filter(|webhook| webhook.is_needed()).collect();
@@ -93,7 +92,7 @@ fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> Judge
             0 => String::new(),
             _ => format!("; {left_out} do not select these objects"),
         };
-        return Judged::pass(format!("no webhook must answer for the changes of a renumbering{more}"));
+        return Judged::pass(format!("the changes of a renumbering do not depend on a webhook{more}"));
     }
     let names: Vec<String> = needed.iter().map(|webhook| webhook.told()).collect();
     let mut engines: Vec<&str> = needed.iter().filter_map(|webhook| engine(webhook)).collect();
@@ -109,7 +108,11 @@ fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> Judge
         );
     }
     Judged::warn(
-        format!("{} must answer for the changes of a renumbering: {}", names.len(), first_few(&names)),
+        format!(
+            "webhooks that must answer for the changes of a renumbering, {} in total: {}",
+            names.len(),
+            first_few(&names)
+        ),
         remedy,
     )
 }

@@ -10,7 +10,7 @@ pub const NAME: &str = "api";
 pub const fn check<C: AsRef<Reading>>() -> Check<C> {
     Check {
         name: NAME,
-        why: "most checks ask the API server, as the user of the kubeconfig",
+        why: "most checks query the API server as the user of the kubeconfig",
         judge: |input| {
             Box::pin(async move {
                 input.as_ref().cluster().map(|cluster| Judged::pass(format!("{} answers", cluster.server())))

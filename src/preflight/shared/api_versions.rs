@@ -3,7 +3,7 @@
 use crate::preflight::reading::{Reading, ServerState};
 use crate::preflight::{Check, Judged, one_minor};
 
-/// Returns the check. `why`: why it matters before this change.
+/// Returns the check. `why`: why the check matters before this change.
 pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
     Check {
         name: "api-versions",

@@ -1,4 +1,4 @@
-//! `authorization`: which users who are not administrators have permissions that can undo a change.
+//! `authorization`: which users other than administrators have permissions that can undo a change.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use crate::preflight::reading::{Reading, unread};
 use crate::preflight::{Check, Judged, Read};
 
-/// Returns the check. `why`: why it matters before this change.
+/// Returns the check. `why`: why the check matters before this change.
 pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
     Check { name: "authorization", why, judge: |input| Box::pin(read(input.as_ref())) }
 }
@@ -66,7 +66,7 @@ impl Requester {
     }
 }
 
-/// Permissions that are checked: verb, API group and resource. Each is enough to undo a move, or to read the content of a
+/// Permissions that are checked: verb, API group and resource. Each of them is enough to undo a move, or to read the content of a
 /// snapshot.
 const POWERS: [(&str, (&str, &str)); 5] = [
     ("update", ("", "services")),
@@ -95,7 +95,7 @@ fn judge(may: &[(Requester, String)]) -> Judged {
         ),
         Requester::Anonymous => Judged::fail(seen, format!("remove that binding; {bindings}")),
         Requester::EveryPod | Requester::Authenticated => {
-            Judged::warn(seen, format!("bind only the users that need it; {bindings}"))
+            Judged::warn(seen, format!("bind only the users that need this permission; {bindings}"))
         }
     }
 }

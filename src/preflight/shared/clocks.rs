@@ -3,7 +3,7 @@
 use crate::preflight::reading::{Reading, ServerState};
 use crate::preflight::{Check, Judged};
 
-/// Returns the check. `why`: why it matters before this change.
+/// Returns the check. `why`: why the check matters before this change.
 pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
     Check {
         name: "clocks",
@@ -25,7 +25,7 @@ fn judge(states: &[ServerState]) -> Judged {
     if !wrong.is_empty() {
         return Judged::fail(
             format!("these clocks differ from this host's clock: {}", wrong.join(", ")),
-            "synchronise the clocks with NTP, this host's clock included: netsurgeon sets the creation time of addresses from this host's clock",
+            "synchronise the clocks of all API servers and of this host with NTP: netsurgeon sets the creation time of addresses from this host's clock",
         );
     }
     if states.is_empty() {

@@ -5,7 +5,7 @@ use crate::preflight::reading::{Reading, unread};
 use crate::preflight::{Check, Judged, Read};
 use crate::store::etcd::{Alarm, Member};
 
-/// Returns the check. `why`: why it matters before this change.
+/// Returns the check. `why`: why the check matters before this change.
 pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
     Check { name: "etcd-alarms", why, judge: |input| Box::pin(read(input.as_ref())) }
 }

@@ -7,7 +7,7 @@ use crate::preflight::reading::Reading;
 use crate::preflight::{Check, Judged};
 use crate::store::etcd::Member;
 
-/// Returns the check. `why`: why it matters before this change.
+/// Returns the check. `why`: why the check matters before this change.
 pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
     Check {
         name: "etcd-members",
@@ -33,7 +33,7 @@ pub fn judge(members: &[Member]) -> Judged {
     if let Some(first) = ill.first() {
         let seen = format!("{seen}; {}", ill.join("; "));
         let remedy = format!("repair or replace it first: {first}");
-        // If there are more healthy members than the quorum, this is only a warning.
+        // The result is only a warning if there are more healthy members than the quorum.
         return if well > quorum { Judged::warn(seen, remedy) } else { Judged::fail(seen, remedy) };
     }
     let leaders: BTreeSet<u64> = statuses(members).map(|status| status.leader).collect();

@@ -5,7 +5,7 @@ use crate::preflight::reading::Reading;
 use crate::preflight::{Check, Judged};
 use crate::store::etcd::Member;
 
-/// Returns the check. `why`: why it matters before this change.
+/// Returns the check. `why`: why the check matters before this change.
 pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
     Check {
         name: "etcd-space",

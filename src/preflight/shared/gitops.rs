@@ -6,7 +6,7 @@ use crate::kube_api::Collection;
 use crate::preflight::reading::{Reading, unread};
 use crate::preflight::{Check, Judged, Read};
 
-/// Returns the check. `why`: why it matters before this change.
+/// Returns the check. `why`: why the check matters before this change.
 pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
     Check { name: "gitops", why, judge: |input| Box::pin(read(input.as_ref())) }
 }
@@ -20,7 +20,7 @@ async fn read(reading: &Reading) -> Read<Judged> {
     Ok(judge(&groups, has_applications))
 }
 
-/// API groups by which deploy tools are recognized, each with the name of the tool.
+/// API groups that identify deploy tools, each with the name of the tool.
 const TOOLS: [(&str, &str); 6] = [
     ("kustomize.toolkit.fluxcd.io", "Flux (kustomizations)"),
     ("helm.toolkit.fluxcd.io", "Flux (Helm releases)"),

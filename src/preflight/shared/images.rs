@@ -9,7 +9,7 @@ use crate::preflight::reading::Reading;
 use crate::preflight::{Check, Judged, Read, first_few};
 use crate::words::counted;
 
-/// Returns the check. `why`: why it matters before this change.
+/// Returns the check. `why`: why the check matters before this change.
 pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
     Check { name: "images", why, judge: |input| Box::pin(read(input.as_ref())) }
 }

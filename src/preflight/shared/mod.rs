@@ -1,4 +1,4 @@
-//! Checks that several commands share. Why such a check matters differs between the commands.
+//! Checks of several commands. Each command gives its own reason why the check matters.
 
 pub mod api;
 pub mod api_servers;

@@ -5,7 +5,7 @@ use crate::preflight::{Check, Judged, Read};
 use crate::wire::Envelope;
 use crate::words::all_of;
 
-/// Returns the check. `why`: why it matters before this change.
+/// Returns the check. `why`: why the check matters before this change.
 pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
     Check { name: "secrets-at-rest", why, judge: |input| Box::pin(read(input.as_ref())) }
 }

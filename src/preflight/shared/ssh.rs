@@ -10,7 +10,7 @@ use crate::words::counted;
 /// Number of concurrent connections to nodes. If a firewall drops packets, each connection waits for its time limit.
 const CONNECTIONS: usize = 1024;
 
-/// Returns the check. `why`: why it matters before this change.
+/// Returns the check. `why`: why the check matters before this change.
 pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
     Check { name: "ssh", why, judge: |input| Box::pin(read(input.as_ref())) }
 }

@@ -11,7 +11,7 @@ use crate::preflight::{Check, Judged, Read};
 use crate::store::etcd::Member;
 use crate::words::counted;
 
-/// Returns the check. `why`: why it matters before this change.
+/// Returns the check. `why`: why the check matters before this change.
 pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
     Check { name: "zones", why, judge: |input| Box::pin(read(input.as_ref())) }
 }

@@ -22,7 +22,7 @@ pub fn deserted(
     moves.filter_map(|it| guard.deserted(it, is_to_move).or_else(|| guard.unpinned(it))).collect()
 }
 
-/// Returns the moves whose Services have a deletion timestamp and no finalizer.
+/// Returns the moves of Services that have a deletion timestamp and no finalizer.
 pub fn left_over<'w>(work: &'w Renumbering, survey: &Survey) -> Vec<&'w Move> {
     let index = Index::of(survey);
     let is_left_over = |candidate: &&Move| {

@@ -35,7 +35,7 @@ pub enum Followed {
     Endpoints(String),
 }
 
-/// Returns the update of a shadow whose Service has another selector or other ports; `None` if they are the same.
+/// Returns the update of a shadow if its Service has another selector or other ports; `None` if they are the same.
 pub(in crate::renumber) fn behind(
     candidate: &Move,
     service: &ServiceRecord,

@@ -1,5 +1,5 @@
 //! Services that a rollback cannot move back. A Service that was deleted or recreated after planning cannot get its old address
-//! back. The objects that netsurgeon created for the Service are removed. Then no step of the Service remains to be undone.
+//! back. The guard removes the objects that netsurgeon created for the Service. After that, no step of the Service needs an undo.
 
 use std::collections::HashMap;
 
@@ -10,8 +10,8 @@ use crate::renumber::steps::Step;
 use crate::survey::{Era, Layout, Survey};
 
 /// Returns, for each deleted or recreated Service, the steps that can no longer be undone, and the repair that replaces these
-/// steps. If the Service still has shadows, the repair removes only one shadow, and the list of steps is empty. Then call this
-/// function again. `now` is in seconds since 1970.
+/// steps. If the Service still has shadows, the repair removes only one shadow, and the list of steps is empty. In this case,
+/// call this function again after the repair. `now` is in seconds since 1970.
 pub fn given_up(
     work: &Renumbering,
     survey: &Survey,
@@ -49,7 +49,7 @@ fn is_to_be_undone(step: &Step, state: &impl Fn(&StepId) -> Option<State>) -> bo
 
 /// The repair for a deleted Service. Shadows are removed one at a time, because a transaction changes only one Service.
 pub(super) enum Settled {
-    /// Removes one of the shadows; the rest follows later.
+    /// Removes one of the shadows; later repairs remove the rest.
     Shadow(Repair),
     /// Removes everything except the shadows.
     Rest(Repair),

@@ -1,5 +1,5 @@
-//! The repairs of the guard, which runs during the soak. They restore holds of old addresses that clients removed by accident,
-//! when they replaced, deleted or recreated their objects. The repairs are computed only from the plan, a survey and the states
+//! The repairs of the guard, which runs during the soak. Clients can remove a hold by accident when they replace, delete or
+//! recreate an object, and these repairs restore the hold. The repairs are computed only from the plan, a survey and the states
 //! of the steps; [`crate::operation::repair`] executes them.
 //!
 //! The guard respects changes by the owner of a Service. A Service that now has external IPs of its own, or another type, is
@@ -35,8 +35,8 @@ use crate::wire::Value;
 pub const REPAIRS: &[&str] =
     &["address-kept", "hold-put-back", "hold-by-name", "hold-given-up", "shadow-put-back", "shadow-follows"];
 
-/// Maximum time, in seconds, by which the clock of an API server may be ahead of this host's clock. The creation timestamps of
-/// kept objects are weeks in the future.
+/// Maximum number of seconds that the clock of an API server may be ahead of this host's clock. The creation timestamps of kept
+/// objects are weeks in the future.
 const CLOCKS_DIFFER: i64 = 60 * 60;
 
 /// Result of a check by the guard: repairs and findings.
@@ -173,7 +173,9 @@ impl<'a> Watch<'a> {
             let says = if same { "has its old address again" } else { "was recreated with its old address" };
             return wrong(
                 Finding::error("held-service-at-old-address", about(candidate)),
-                format!("{says} `{address}`: delete it and recreate it without an address, before `retire`"),
+                format!(
+                    "{says} `{address}`: delete the Service and recreate it without an address, before `retire`"
+                ),
             );
         }
         if same && address != candidate.new_address {
@@ -209,8 +211,8 @@ impl<'a> Watch<'a> {
             .then(|| self.compiler.free(candidate, address, parent, kept))
     }
 
-    /// Returns the edits that remove the IPAddress of the old address, as in `freed`, and free the bit of the old address while
-    /// the RangeAllocation has the old range.
+    /// Returns the edits that remove the IPAddress of the old address, like `freed`. While the RangeAllocation has the old range,
+    /// the edits also free the bit of the old address.
     fn old_freed(&self, candidate: &Move) -> Vec<KeyEdit> {
         let old = candidate.old_address;
         let mut edits = Vec::from_iter(self.freed(candidate, old));
@@ -305,9 +307,9 @@ impl<'a> Watch<'a> {
         Some(Settled::Rest(self.retired(candidate, says, edits)))
     }
 
-    /// Returns the edit that removes the external IPs of a hold. It applies to a recreated Service, which holds the old address
-    /// because it has the planned name, and to a Service that its owner has changed. For a Service with shadows, the edit removes
-    /// the finalizer instead.
+    /// Returns the edit that removes the external IPs of a hold from a recreated Service, or from a Service that its owner has
+    /// changed. A recreated Service holds the old address because it has the planned name. For a Service with shadows, the edit
+    /// removes the finalizer instead.
     fn let_go(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
         if candidate.shadow.is_some() {
             return (service.uid == candidate.uid).then(|| self.compiler.pinned(candidate, false));
@@ -318,8 +320,8 @@ impl<'a> Watch<'a> {
         is_held.then(|| self.compiler.route_no_more(candidate, service, &addresses))
     }
 
-    /// Returns the edit that restores the traffic policy of a Service. It applies if the owner has replaced the external IP that
-    /// held the old address.
+    /// Returns the edit that restores the traffic policy of a Service after its owner has replaced the external IP that held the
+    /// old address.
     fn with_its_own_policy(&self, candidate: &Move, service: &ServiceRecord) -> Option<KeyEdit> {
         let has_ours = candidate.shadow.is_none()
             && service.uid == candidate.uid
@@ -376,7 +378,7 @@ impl<'a> Watch<'a> {
             None => format!("{what}; `{}` is no longer held", candidate.old_address),
         };
         let mut edits = edits.unwrap_or_default();
-        // At most the shadow itself is deleted here: its temporary address was freed before.
+        // The edits so far delete at most the shadow itself: its temporary address was freed before.
         if edits.len() <= 1 {
             edits.extend(self.old_freed(candidate));
         }
@@ -405,7 +407,7 @@ pub(super) fn is_the_planned(candidate: &Move, service: &ServiceRecord) -> bool 
     service.uid == candidate.uid && address.is_some_and(is_its)
 }
 
-/// Returns whether a Service holds its old address exactly as after its flip.
+/// Returns whether a Service holds its old address in the same way as directly after its flip.
 pub(super) fn holds_as_it_did(candidate: &Move, service: &ServiceRecord) -> bool {
     service.kind() == "ClusterIP"
         && service.spec.external_ips.len() == 1
@@ -416,8 +418,7 @@ pub(super) fn holds_as_it_did(candidate: &Move, service: &ServiceRecord) -> bool
 /// Returns the message for a Service whose owner has changed its type, or has added external IPs.
 pub(super) fn changed(candidate: &Move) -> String {
     format!(
-        "is held at `{}`, and its owner has changed it since: `retire` removes only that address, and keeps the \
-         `externalTrafficPolicy` that its owner needs",
+        "is held at `{}`, but its owner has changed the Service: `retire` removes only that address, and keeps the `externalTrafficPolicy` that the owner needs",
         candidate.old_address
     )
 }

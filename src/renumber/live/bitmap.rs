@@ -1,6 +1,6 @@
-//! Reserves and frees bits of the RangeAllocation, as the current Services require. Under dual write, API servers do not rewrite
-//! the RangeAllocation when their flag changes. So this module rewrites the whole RangeAllocation once the API servers have
-//! another range.
+//! Reserves and frees bits of the RangeAllocation, according to the current Services. Under dual write, API servers do not
+//! rewrite the RangeAllocation when their flag changes. So this module rewrites the whole RangeAllocation once the API servers
+//! have another range.
 
 use std::collections::HashSet;
 

@@ -24,8 +24,8 @@ use crate::kube_api::{Barrier, BarrierError, Cluster, ClusterError, MANAGED_BY, 
 use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Records};
 use crate::store::{Guard, ReadStore, Revision};
 
-/// Time limit of a wait. It is longer than a kube-proxy needs to reconnect after it has lost its API server: up to a minute
-/// (`NewReflectorWithOptions`, back-off of 30 s with a jitter of 1.0, client-go `tools/cache/reflector.go`, v0.32.2).
+/// Time limit of a wait. It is longer than the reconnect time of a kube-proxy that has lost its API server, which is up to a
+/// minute (`NewReflectorWithOptions`, back-off of 30 s with a jitter of 1.0, client-go `tools/cache/reflector.go`, v0.32.2).
 const DEADLINE: Duration = Duration::from_secs(150);
 
 /// How long a client may still connect to an address that it has resolved. CoreDNS answers with a TTL of 30 s (`ttl 30` in the
@@ -36,8 +36,8 @@ pub const LINGER: Duration = Duration::from_mins(1);
 /// Checks whether a manual step is complete.
 #[async_trait]
 pub trait Approver: Send + Sync {
-    /// Returns [`Answer::Confirmed`] if the manual step is complete. Returns [`Answer::Open`] if this is not confirmed: then the
-    /// operation pauses.
+    /// Returns [`Answer::Confirmed`] if the manual step is complete. Otherwise returns [`Answer::Open`], and the operation
+    /// pauses.
     async fn confirm(&self, manual: &Manual, back: bool) -> Result<Answer, Fault>;
 }
 
@@ -84,7 +84,7 @@ impl LiveOptions {
     }
 }
 
-/// The names of the manual steps that a renumbering may have: operators or other components complete them.
+/// The names of the manual steps that a renumbering can have. Operators or other components complete these steps.
 pub const MANUAL_STEPS: [&str; 8] = [
     "snapshot",
     "certificates",
@@ -123,7 +123,7 @@ enum Found {
     Nothing,
     /// The object is managed by netsurgeon, and has this uid.
     Ours(String),
-    /// The object is managed by netsurgeon, and being deleted.
+    /// The object is managed by netsurgeon, and is being deleted.
     Leaving,
     /// The object is not managed by netsurgeon.
     Others,
@@ -151,7 +151,7 @@ impl LiveEnvironment<'_> {
         }
     }
 
-    /// Returns the name of the Service that already has the address requested in a manifest, if there is such a Service.
+    /// Returns the name of the Service that already has the address of a manifest; `None` if there is no such Service.
     async fn whose_address(&self, manifest: &Value) -> Option<String> {
         let wanted = manifest.pointer("/spec/clusterIP").and_then(Value::as_str)?;
         self.cluster.objects_as(None, &|service| owner(&service, wanted)).await.ok()?.into_iter().next()
@@ -278,7 +278,7 @@ impl Environment<Effect> for LiveEnvironment<'_> {
         // The API's resourceVersion is etcd's mod_revision.
         let made = text("revision").and_then(|revision| revision.parse().ok()).map(Revision);
         let (Some(uid), Some(made)) = (text("uid"), made) else { return Ok(false) };
-        // An object that existed when the other process ended the step belongs to that process.
+        // An object that was created before the other process ended the step belongs to that process.
         if ended.is_some_and(|ended| made < ended) {
             return Ok(false);
         }

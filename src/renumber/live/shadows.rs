@@ -51,7 +51,7 @@ impl LiveEnvironment<'_> {
         Ok(())
     }
 
-    /// Checks that no Service remains whose deletion was delayed by a finalizer. Deletes such a Service again. If the deletion is
+    /// Checks that no Service remains after a finalizer delayed its deletion. Deletes such a Service again. If the deletion is
     /// refused, the operation continues, because the Service has moved anyway.
     pub(super) async fn deleted_are_gone(
         &self,

@@ -201,7 +201,7 @@ impl LiveEnvironment<'_> {
             if !found.as_ref().is_some_and(is_ready) {
                 let seen = conditions.map_or("no conditions".to_string(), ToString::to_string);
                 let server = client.server();
-                return Err(WaitStatus::Pending(format!("on API server `{server}` {object} has {seen}")));
+                return Err(WaitStatus::Pending(format!("on API server `{server}`, {object} has {seen}")));
             }
         }
         Ok(())
@@ -226,7 +226,7 @@ fn missing(leases: Vec<ApiServerLease>, without: &BTreeSet<String>, ready: usize
     };
     let mut counted: Vec<ApiServerLease> = leases.into_iter().filter(is_counted).collect();
     let count = counted.len().checked_sub(ready).filter(|count| *count > 0)?;
-    // The missing API servers are those whose Leases were renewed least recently.
+    // The missing API servers are the ones with the least recently renewed Leases.
     counted.sort_by_key(|lease| lease.renewed);
     let named = counted.iter().take(count).map(|lease| {
         let since = lease
@@ -259,7 +259,9 @@ async fn has_seen(
     }
     let seen = version.map_or("does not exist".to_string(), |version| format!("has revision {version}"));
     let server = client.server();
-    Err(WaitStatus::Pending(format!("on API server `{server}` {object} {seen}, but etcd has {revision}")))
+    Err(WaitStatus::Pending(format!(
+        "on API server `{server}`, {object} {seen}, but etcd has revision {revision}"
+    )))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ impl PlanOptions {
     }
 }
 
-/// Returns the Services that need a tier from a source: the Services that move and have no fixed place in the order.
+/// Returns the Services that need a tier: the Services that move and have no fixed place in the order.
 pub fn open_to_tiers<'s>(survey: &'s Survey, to: &ServiceCidr) -> Vec<&'s ServiceRecord> {
     let (mut movers, _) = split(survey, to.family(), to);
     movers.retain(|service| is_open(survey, service));

@@ -49,7 +49,7 @@ pub struct PlanOptions {
     pub hold: Option<Hold>,
     /// A KubeProxyConfiguration that replaces the cluster's configuration.
     pub proxy_config: Option<String>,
-    /// Whether to plan for a data plane that was not tested. Some nodes might then not hold old addresses.
+    /// Whether to plan for a data plane that was not tested. In this case, some nodes might not hold old addresses.
     pub accept_gap: bool,
 }
 
@@ -161,8 +161,8 @@ fn routing(survey: &Survey, options: &PlanOptions, is_announced: bool) -> Result
     }
 }
 
-/// Splits the Services into Services that move and Services that do not. Sentinels that a killed process left are in neither
-/// list, because they are removed.
+/// Splits the Services into Services that move and Services that do not. The lists do not contain sentinels of a killed process,
+/// because sentinels are removed.
 pub(super) fn split<'s>(
     survey: &'s Survey,
     family: Family,

@@ -1,4 +1,4 @@
-//! The shadow Services of a plan: their names, the spec that they copy, and the addresses with which they are created.
+//! The shadow Services of a plan: their names, the spec that they copy, and the addresses for their creation.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -8,8 +8,8 @@ use crate::ip::Family;
 use crate::renumber::intention::{Move, Renumbering, Shadow};
 use crate::survey::{ServiceRecord, Survey};
 
-/// Gives every shadow Service a temporary address of the new range, with which the shadow is created. The address is free again
-/// before the batch ends, so all batches use the same temporary addresses.
+/// Gives every shadow Service a temporary address of the new range for its creation. The address is free again before the batch
+/// ends, so all batches use the same temporary addresses.
 pub(in crate::renumber) fn give_temporaries(
     work: &mut Renumbering,
     survey: &Survey,
@@ -54,8 +54,8 @@ pub(in crate::renumber) fn make_shadow(
     }
 }
 
-/// Returns the spec that a shadow copies: all fields that decide to which endpoints traffic goes. The copy has no node ports, no
-/// load balancer, and only one family.
+/// Returns the spec that a shadow copies: all fields that decide which endpoints get traffic. The copy has no node ports, no load
+/// balancer, and only one family.
 pub(in crate::renumber) fn shadow_spec(service: &ServiceRecord, family: Family) -> serde_json::Value {
     let spec = &service.spec;
     let ports: Vec<serde_json::Value> = spec
@@ -98,7 +98,7 @@ pub(in crate::renumber) fn shadow_spec(service: &ServiceRecord, family: Family) 
     copy
 }
 
-/// Returns free addresses of the range, from the highest down, as temporary addresses of shadows.
+/// Returns free addresses of the range as temporary addresses of shadows, starting with the highest.
 pub(in crate::renumber) fn spare_addresses(
     mut used: HashSet<IpAddr>,
     work: &Renumbering,

@@ -82,7 +82,7 @@ impl<'a> Announcer<'a> {
         }
     }
 
-    /// Waits at most [`LAST_WAIT`] for the last events, and reports how many events could not be written.
+    /// Waits at most [`LAST_WAIT`] for the last events, and reports the number of events that could not be written.
     pub async fn finish(self, voice: &Voice) {
         let Self { queue, asked, mut writer, written, .. } = self;
         drop(queue);
@@ -111,7 +111,7 @@ impl Observer for Announcer<'_> {
                 let Some(candidate) = self.moves.get(step.subject) else { return };
                 let event = self.event_of(candidate);
                 self.asked = self.asked.saturating_add(1);
-                // If the queue is full, this event is dropped; the number of missing events at the end includes it.
+                // If the queue is full, this event is dropped, and counts as missing in the report at the end.
                 let _ = self.queue.try_send(event);
             }
             _ => {}

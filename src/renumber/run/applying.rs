@@ -18,7 +18,7 @@ impl RenumberSession {
         refuse_beside_another(self.store.as_ref(), &self.id).await
     }
 
-    /// Refuses a plan that was made for another cluster, or that no longer matches the cluster.
+    /// Refuses a plan that was created for another cluster, or that no longer matches the cluster.
     pub async fn refuse_unfit(&self, plan: &Plan<Renumbering>, survey: &Survey) -> Result<(), Failure> {
         if plan.header.cluster != self.id {
             return Err(Failure::refused(format!(
@@ -32,7 +32,7 @@ impl RenumberSession {
         let Some(gap) = plan.work.gap.as_ref().filter(|_| !plan.work.gap_accepted) else { return Ok(()) };
         Err(Failure::refused(format!("cannot tell whether every node can hold old addresses: {gap}"))
             .hint("give kube-proxy's configuration: `--kube-proxy-config FILE`")
-            .hint("or make a plan that accepts failing connections to old addresses: `--accept-gap`"))
+            .hint("or create a plan that accepts failing connections to old addresses: `--accept-gap`"))
     }
 
     /// Starts an operation: acquires the operation lease, saves a snapshot of etcd if requested, and moves every Service.

@@ -16,7 +16,8 @@ use crate::renumber::Renumbering;
 use crate::renumber::live::Approver;
 use crate::session::{Voice, counted};
 
-/// Confirms manual steps: by verification, by names given on the command line, or by an answer at the prompt.
+/// Confirms manual steps in one of three ways: netsurgeon verifies the step, the command line names it, or the operator answers
+/// at the prompt.
 pub(super) struct Confirmations<'a> {
     pub(super) voice: &'a Voice,
     pub(super) given: BTreeSet<String>,

@@ -42,7 +42,7 @@ impl GateSettings {
                 "gates between batches: {words}. The journal records them: `operation resume` checks them again, unless you \
                  give other gates or `--no-gates`"
             )),
-            (None, false) => voice.note("no gates between batches: the recorded ones are ignored"),
+            (None, false) => voice.note("no gates between batches: the recorded gates are ignored"),
             (None, true) => {}
         }
     }

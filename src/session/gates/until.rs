@@ -1,4 +1,4 @@
-//! The time limit after which no batch starts, as operators write it.
+//! The format of the time limit after which no batch starts.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{OffsetDateTime, Time, UtcOffset};
 
-/// Parses RFC 3339, `HH:MM` for the next occurrence of this time of day in UTC, or `+` and a duration from now, as in `+1h30m`.
-/// Returns a moment in UTC, to the second.
+/// Parses RFC 3339, `HH:MM` for the next occurrence of this time of day in UTC, or `+` and a duration from now, for example
+/// `+1h30m`. Returns a UTC time, truncated to whole seconds.
 pub fn parse(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, String> {
     let moment = if let Some(duration) = text.strip_prefix('+') {
         let duration = duration_of(duration).ok_or_else(|| wrong("`+90m`, `+1h30m` or `+45s`"))?;
@@ -26,10 +26,10 @@ pub fn parse(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, String> 
 }
 
 fn wrong(examples: &str) -> String {
-    format!("give a time as in {examples}")
+    format!("give a time such as {examples}")
 }
 
-/// Parses a duration such as `1h30m`, each unit at most once and in descending order.
+/// Parses a duration such as `1h30m`. Each unit occurs at most once, and larger units come first.
 pub fn duration_of(text: &str) -> Option<Duration> {
     let (mut rest, mut seconds) = (text, 0_u64);
     for (unit, worth) in [('h', 3600_u64), ('m', 60), ('s', 1)] {
@@ -44,7 +44,7 @@ pub fn duration_of(text: &str) -> Option<Duration> {
     (rest.is_empty() && seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
-/// Formats a moment in UTC, to the second.
+/// Formats a UTC time, truncated to whole seconds.
 pub fn words(moment: OffsetDateTime) -> String {
     let format = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]Z");
     moment.to_offset(UtcOffset::UTC).format(format).unwrap_or_default()

@@ -26,12 +26,13 @@ pub use writes::{Counted, Writes};
 const MOST_HEAD: usize = 8 * 1024;
 /// How long a client can take to send its request and read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Maximum number of concurrent clients. Each client receives its answer before this many other clients can connect.
+/// Maximum number of concurrent clients. At this limit, a new client replaces the oldest client. The limit is so high that the
+/// oldest client already has its answer.
 const MOST_CLIENTS: usize = 256;
 /// Pause after the system could not accept a connection, most likely because no file descriptor was free.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The metrics to expose: none yet, or those of the running operation.
+/// The metrics of the running operation; none before an operation runs.
 type Shown = Arc<Mutex<Option<Arc<dyn Figures>>>>;
 
 /// A listener for metrics. Dropping this value closes it.
@@ -57,7 +58,7 @@ impl Metrics {
         let asked = if address.contains('@') { "ADDR:PORT" } else { address };
         let refused = |error: std::io::Error| {
             Failure::refused(format!("cannot listen for `--metrics-listen {asked}`: {error}"))
-                .hint("give an address of this host and a free port, as in `127.0.0.1:9464`")
+                .hint("give an address of this host and a free port, for example `127.0.0.1:9464`")
         };
         let listener = TcpListener::bind(address).await.map_err(refused)?;
         let (address, shown) = (listener.local_addr().map_err(refused)?, Shown::default());

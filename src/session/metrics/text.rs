@@ -1,8 +1,8 @@
 //! Metrics in the text format of Prometheus, version 0.0.4 (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
 //! Metric names follow the conventions of Prometheus: the unit at the end, `_total` for counters, `_info` for texts.
 //!
-//! Own code, because `prometheus-client` 0.26 has no summaries: it can write `netsurgeon_barrier_seconds` only as a histogram. With the
-//! library, this file and its users would be longer.
+//! This module has its own code, because `prometheus-client` 0.26 has no summaries: it can write `netsurgeon_barrier_seconds`
+//! only as a histogram. With the library, this file and its callers would be longer.
 
 use std::fmt::{Display, Write as _};
 

@@ -1,6 +1,6 @@
-//! Saves a snapshot of a live etcd. The file gets its final name only after its content was verified.
+//! Saves a snapshot of a live etcd. The file gets its final name only after its content is verified.
 //!
-//! The file has the same format as with `etcdctl snapshot save`: etcd streams its database, then the SHA-256 of the database
+//! The file has the same format as a file of `etcdctl snapshot save`: etcd streams its database, then the SHA-256 of the database
 //! (`sendSnapshot`, server/etcdserver/api/v3rpc/maintenance.go, v3.6.16).
 
 use std::fs::File;
@@ -34,8 +34,8 @@ impl EtcdStore {
     /// Streams a snapshot of one member into a temporary file, verifies its checksum and structure, and then renames the file.
     /// Never changes an existing file.
     ///
-    /// Fails like a read from etcd, with [`StoreError::Write`] if the file cannot be written, and like [`SnapshotStore::open`] if
-    /// the received bytes are damaged. After a failure the file is deleted.
+    /// Fails with the errors of a read from etcd, with [`StoreError::Write`] if the file cannot be written, and with the errors
+    /// of [`SnapshotStore::open`] if the received bytes are damaged. Deletes the file after a failure.
     pub async fn save_snapshot(&self, path: &Path) -> Result<Backup, StoreError> {
         let write = |source| StoreError::Write { path: path.to_path_buf(), source };
         if path.exists() {
@@ -43,13 +43,13 @@ impl EtcdStore {
         }
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
-        // The file contains every Secret of the cluster. So only its owner can read it, and it is deleted on failure.
+        // The file contains every Secret of the cluster. So only its owner can read the file, and a failed backup deletes it.
         let mut partial = NamedTempFile::with_prefix_in(".snapshot-", directory).map_err(write)?;
         self.stream_into(partial.as_file_mut()).await?.map_err(write)?;
         partial.as_file().sync_all().map_err(write)?;
         let store = SnapshotStore::open(partial.path(), &[KeyRange::everything()])?;
         if !store.has_checksum() {
-            let reason = "it was received without its checksum".to_string();
+            let reason = "the received snapshot has no checksum".to_string();
             return Err(StoreError::Truncated { path: path.to_path_buf(), reason });
         }
         let (size, revision, keys) = (store.file_size(), store.newest_revision(), store.key_count());

@@ -1,7 +1,7 @@
-//! Sends requests to any member that answers. Each endpoint has its own client. After a failure the next endpoint is tried, with
-//! a limited back-off.
+//! Sends requests to any member that answers. Each endpoint has its own client. After a failure, the connection tries the next
+//! endpoint, with a limited back-off.
 //!
-//! Every request ends within the time limits of the options. A write is sent again only if it was certainly not executed before.
+//! Every request ends within the time limits of the options. A write is retried only if etcd certainly did not execute it.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,8 +21,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Timeout for an endpoint to report its cluster id when the connection is opened. An unreachable endpoint is skipped.
 const FELLOWS: Duration = Duration::from_secs(2);
-/// Maximum number of authentications for one request. etcd rejects a new token only for a short time, while the auth stores of
-/// the members differ.
+/// Maximum number of authentications for one request. etcd rejects a new token only for a short time, until all members have the
+/// same auth store.
 const MOST_AUTHENTICATIONS: u32 = 4;
 
 /// Whether a request is idempotent.
@@ -37,7 +37,7 @@ pub(super) enum Request {
 /// Time limits of a request.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
-    /// Time limit with all retries. An attempt that started within this time is completed.
+    /// Time limit of the request, including all retries. An attempt that started within this time is completed.
     patience: Duration,
     /// Time limit of one attempt.
     request: Duration,
@@ -94,7 +94,7 @@ impl Connection {
         }
         let url = |endpoint: usize| self.urls.get(endpoint).map(String::as_str).unwrap_or_default();
         let reason = format!(
-            "`{}` is a member of etcd cluster {first:x}, `{}` of etcd cluster {cluster:x}; give endpoints of one cluster",
+            "`{}` is a member of etcd cluster {first:x}, but `{}` is a member of etcd cluster {cluster:x}; give endpoints of one cluster",
             url(teller),
             url(endpoint)
         );
@@ -111,7 +111,7 @@ impl Connection {
         self.options.request_timeout
     }
 
-    /// Sends a request. Retries it, also at other endpoints, if a retry is safe and can help.
+    /// Sends a request. Retries the request, at the same or another endpoint, if a retry is safe and can help.
     pub(super) async fn request<T, F>(&self, kind: Request, send: impl Fn(Client) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
@@ -290,7 +290,8 @@ impl Connection {
         let endpoints = self.endpoints();
         let reason = failure.reason;
         match failure.kind {
-            // The request was retried because a proxy may have been starting. After the retries it is a configuration error.
+            // A proxy that is starting can cause this error, so the request was retried. An error that remains after the retries
+            // is a configuration error.
             Kind::Transient if reason.contains("tls handshake eof") => StoreError::Configuration {
                 what: format!("the connection to etcd at `{endpoints}`"),
                 reason: format!("{reason}; check whether this endpoint uses https"),
@@ -313,8 +314,8 @@ impl Connection {
     }
 }
 
-/// Checks that the endpoint answers and accepts the credentials, by a quorum read of one key. A user without permission to read
-/// this key is accepted. Returns the cluster id, if the response contains it.
+/// Checks with a quorum read of one key that the endpoint answers and accepts the credentials. Also accepts a user without
+/// permission to read this key. Returns the cluster id, if the response contains it.
 async fn probe(client: &Client) -> Result<Option<u64>, Failure> {
     let options = GetOptions::new().with_limit(1).with_keys_only();
     match client.kv_client().get(super::FIRST_KEY, Some(options)).await.map_err(Failure::from) {

@@ -21,7 +21,7 @@ pub(super) enum Kind {
     PermissionDenied,
     /// A setting cannot be used, for example TLS or a URL.
     Configuration,
-    /// An endpoint belongs to another etcd cluster than the first endpoint.
+    /// The endpoint and the first endpoint belong to different etcd clusters.
     OtherCluster,
     /// The revision is compacted.
     Compacted,
@@ -41,15 +41,15 @@ pub(super) enum Kind {
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
     pub kind: Kind,
-    /// Whether the request was certainly not executed.
+    /// Whether etcd certainly did not execute the request.
     pub not_carried_out: bool,
     /// The message of the server or of the transport.
     pub reason: String,
 }
 
-/// etcd's messages, their kinds, and whether the request was certainly not executed. A proposal that times out or is dropped at a
-/// change of the leader can still be applied (`processInternalRaftRequestOnce`, server/etcdserver/v3_server.go, v3.6.16).
-/// `no leader` comes from an interceptor that runs before the proposal.
+/// etcd's messages, their kinds, and whether etcd certainly did not execute the request. etcd can still apply a proposal that
+/// timed out or was dropped when the leader changed (`processInternalRaftRequestOnce`, server/etcdserver/v3_server.go, v3.6.16).
+/// An interceptor that runs before the proposal returns `no leader`.
 const WORDS: &[(&str, Kind, bool)] = &[
     ("etcdserver: invalid auth token", Kind::Token, true),
     ("etcdserver: revision of auth store is old", Kind::Token, true),
@@ -64,8 +64,8 @@ const WORDS: &[(&str, Kind, bool)] = &[
     ("etcdserver: request is too large", Kind::Refused, true),
     // Message of gRPC: the request exceeds the server's limit (`MaxRequestBytes` and 512 KiB).
     ("received message larger than max", Kind::Refused, true),
-    // Message of tonic: the answer exceeds this client's limit (`decode_chunk`, src/codec/decode.rs, 0.14). A write has been
-    // executed.
+    // Message of tonic: the answer exceeds this client's limit (`decode_chunk`, src/codec/decode.rs, 0.14). If the request was a
+    // write, etcd has executed it.
     ("decoded message length too large", Kind::TooLarge, false),
     ("etcdserver: too many operations in txn request", Kind::Refused, true),
     ("etcdserver: duplicate key given in txn request", Kind::Refused, true),
@@ -96,7 +96,7 @@ impl Failure {
         Self { kind: Kind::Transient, not_carried_out: false, reason }
     }
 
-    /// Marks the failure as not executed. Used for a failed connection attempt: no request was sent yet.
+    /// Marks the request as not executed. Used for failures before the request is sent, for example a failed connection attempt.
     pub(super) fn beforehand(self) -> Self {
         Self { not_carried_out: true, ..self }
     }

@@ -24,7 +24,7 @@ pub struct Member {
     pub name: String,
     /// Whether the member is a learner, which has no vote.
     pub is_learner: bool,
-    /// IP addresses in the client and peer URLs of the member, without host names.
+    /// IP addresses in the client URLs and peer URLs of the member. Host names are omitted.
     pub addresses: Vec<IpAddr>,
     /// Status of the member, or the reason why it is unknown.
     pub status: Result<MemberStatus, String>,
@@ -39,7 +39,7 @@ pub struct MemberStatus {
     pub size: u64,
     /// Quota of the database, in bytes; `None` before etcd 3.6, which does not report the quota.
     pub quota: Option<u64>,
-    /// Id of the leader, as this member sees it; 0 without a leader.
+    /// Id of the leader that this member reports; 0 if there is no leader.
     pub leader: u64,
     /// Raft term, which each election increments.
     pub term: u64,
@@ -68,7 +68,7 @@ impl EtcdStore {
         })?;
         let status = |client: Client| async move { client.maintenance_client().status().await };
         let own = self.connection.every_endpoint(PATIENCE, status).await;
-        // A member may be reachable only at a given endpoint, and not at its advertised URLs.
+        // Some members are reachable only at a given endpoint, not at their advertised URLs.
         let known: HashMap<u64, MemberStatus> = own
             .into_iter()
             .flatten()

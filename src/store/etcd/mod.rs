@@ -35,15 +35,16 @@ use super::{
 /// The first key that etcd accepts. As the end of a range it means "no upper limit" (`RangeRequest` in
 /// api/etcdserverpb/rpc.proto, v3.6.16).
 const FIRST_KEY: &[u8] = &[0];
-/// Longest accepted response, in bytes: the limit of etcd's responses (`maxSendBytes`, server/etcdserver/api/v3rpc/grpc.go,
+/// Maximum size of a response, in bytes: the limit of etcd's responses (`maxSendBytes`, server/etcdserver/api/v3rpc/grpc.go,
 /// v3.6.16). gRPC's default limit of 4 MiB is too small for a page of large values.
 const LARGEST_ANSWER: usize = i32::MAX as usize;
-/// Longest page of a scan, in bytes. A longer page is rejected and requested again with fewer keys, because stored values can
-/// have any size: 500 values of 1.5 MiB would take 750 MiB.
+/// Maximum size of a page of a scan, in bytes. Stored values can have any size: 500 values of 1.5 MiB would take 750 MiB. So a
+/// larger page is rejected and requested again with fewer keys.
 const LARGEST_PAGE: usize = 16 << 20;
 /// Maximum number of keys to read in one transaction. etcd's limit is 128 operations (`--max-txn-ops`).
 const KEYS_AT_ONCE: usize = 100;
-/// Time limit to query the oldest revision, after a read of a compacted revision failed. Only the error message needs it.
+/// Time limit to query the oldest revision, after a read of a compacted revision failed. Only the error message needs this
+/// revision.
 const OLDEST_REVISION_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A live etcd cluster. See the module documentation.
@@ -55,9 +56,9 @@ pub struct EtcdStore {
 impl EtcdStore {
     /// Connects, authenticates, and checks the connection with one read.
     ///
-    /// Fails with [`StoreError::Configuration`] (certificates, TLS, endpoints), [`StoreError::Unreachable`] after
-    /// `connect_timeout` for each endpoint, [`StoreError::Unauthenticated`] for a wrong password or a rejected client
-    /// certificate.
+    /// Fails with [`StoreError::Configuration`] for unusable certificates, TLS settings or endpoints. Fails with
+    /// [`StoreError::Unreachable`] after `connect_timeout` for each endpoint. Fails with [`StoreError::Unauthenticated`] for a
+    /// wrong password or a rejected client certificate.
     pub async fn connect(options: EtcdOptions) -> Result<Self, StoreError> {
         let page_size = options.page_size.max(1);
         Ok(Self { connection: Connection::open(options).await?, page_size })

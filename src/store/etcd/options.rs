@@ -123,7 +123,7 @@ impl fmt::Debug for EtcdOptions {
     }
 }
 
-/// Reads a PEM file, which must have a block whose label ends with `label`. Errors never show the content of the file.
+/// Reads a PEM file. Fails if no block of the file has a label that ends with `label`. Errors never show the content of the file.
 fn load(what: &str, path: &Path, label: &str) -> Result<Vec<u8>, StoreError> {
     let what = format!("{what} `{}`", path.display());
     let pem = match std::fs::read(path) {

@@ -70,7 +70,7 @@ impl MemoryStore {
         Self { state: Mutex::new(State { history, newest, compacted, now, leases, last_lease }) }
     }
 
-    /// Advances the clock of the leases. Leases that expire are ended, and their keys are deleted.
+    /// Advances the clock of the leases. Ends the leases that expire, and deletes their keys.
     pub fn advance(&self, by: Duration) {
         let mut state = self.lock();
         state.now = state.now.saturating_add(by);

@@ -1,11 +1,11 @@
 //! A store that reads from a base store and keeps its own writes in memory. Dry runs and rehearsals use it.
 //!
-//! The overlay cannot write to its base, because it has only a [`ReadStore`]. It behaves like the base without concurrent
-//! clients. The base is always read at the revision at which the overlay was created. The overlay continues to count revisions
-//! from there.
+//! The overlay cannot write to its base, because it has only a [`ReadStore`]. It behaves like a base that no other client
+//! changes. The overlay always reads the base at one revision: the base's revision when the overlay was created. The revisions of
+//! the overlay continue from there.
 //!
-//! The used memory is proportional to the writes, because the base is streamed and never copied. If the base compacts this
-//! revision, reads fail with [`StoreError::Compacted`].
+//! Memory use is proportional to the writes, because the base is streamed and never copied. If the base compacts this revision,
+//! reads fail with [`StoreError::Compacted`].
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -55,8 +55,8 @@ impl Overlay {
         self.base_revision
     }
 
-    /// Returns the keys that were written or deleted in the overlay with their current content, in key order. Includes keys that
-    /// have their old content again.
+    /// Returns the keys that were written or deleted in the overlay, with their current content, in key order. Also includes a
+    /// key that has its old content again.
     pub fn changes(&self) -> Vec<OverlayChange> {
         let state = self.lock();
         let everything = KeyRange::everything();
@@ -111,7 +111,8 @@ struct Merge {
 }
 
 impl Merge {
-    /// Visits the overlay's keys up to a record of the base, then the record of the base, unless the overlay has a newer version.
+    /// Visits the overlay's keys up to the key of a base record. Then visits the base record, unless the overlay has its own
+    /// version of this key.
     fn step(&mut self, base: Record<'_>, visitor: &mut Visitor<'_>) -> Visit {
         while let Some((key, version)) = self.own.next_if(|(key, _)| key.as_bytes() <= base.key) {
             if let Some(entry) = &version.entry {
@@ -157,8 +158,8 @@ impl ReadStore for Overlay {
         Ok(entries.pop())
     }
 
-    /// Scans like [`ReadStore::scan`]. The overlay has all revisions from its base revision on. An older revision is read from
-    /// the base, which may have compacted it.
+    /// Scans like [`ReadStore::scan`]. The overlay has its base revision and all later revisions. It reads an older revision from
+    /// the base, which fails if the base has compacted the revision.
     async fn scan(
         &self,
         ranges: &[KeyRange],

@@ -63,9 +63,9 @@ impl Checksum {
         }
     }
 
-    /// Returns the error to report for a fault in the file. If the structure is damaged and the checksum is wrong, returns only
-    /// the checksum error, which is more useful. If the file is not a snapshot or is truncated, returns this fault. Truncation is
-    /// detected by the meta page, which has its own checksum.
+    /// Returns the error to report for a fault in the file. If the structure is damaged and the checksum is also wrong, returns
+    /// only the checksum error, which is more useful. If the file is truncated or not a snapshot, returns this fault. The meta
+    /// page shows that a file is truncated, and has its own checksum.
     pub(super) fn explain(&self, fault: Fault, path: &Path) -> StoreError {
         match (&fault, self.check(path)) {
             (Fault::Damaged { .. }, Err(error)) => error,

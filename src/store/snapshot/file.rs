@@ -38,7 +38,7 @@ impl SnapshotFile {
     /// snapshot nor a database can have.
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         let io = |source| StoreError::Io { path: path.to_path_buf(), source };
-        // The type is checked before the file is opened, because opening a pipe waits for its other end.
+        // The type is checked before the file is opened, because opening a pipe blocks until another process opens its other end.
         let kind = std::fs::metadata(path).map_err(io)?;
         if !kind.is_file() {
             let reason = if kind.is_dir() { "it is a directory" } else { "it is not a regular file" };

@@ -67,7 +67,7 @@ impl<'m> Cursor<'m> {
         self.varint().map(u64::cast_signed)
     }
 
-    /// Reads a length and as many bytes. Returns the position of the bytes, and the bytes.
+    /// Reads a length, then this number of bytes. Returns the position of the bytes, and the bytes.
     fn bytes(&mut self) -> Result<(usize, &'m [u8]), &'static str> {
         let length = usize::try_from(self.varint()?).map_err(|_| "a field that does not fit in memory")?;
         let start = self.position;

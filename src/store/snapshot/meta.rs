@@ -2,9 +2,9 @@
 //! length of the file.
 //!
 //! Layout and checks are the same as in bbolt v1.3.11 and v1.4.3 (`meta.Validate` and `meta.Sum64` in internal/common/meta.go,
-//! `getPageSize` in db.go). A page header of 16 bytes comes first. Then follow magic, version, page size and flags (u32 each).
-//! The last fields are root page, sequence, freelist page, high-water page, transaction id, and an FNV-1a-64 checksum of all
-//! these fields (u64 each).
+//! `getPageSize` in db.go). A page header of 16 bytes comes first. The next fields are magic, version, page size and flags (u32
+//! each). The last fields are root page, sequence, freelist page, high-water page, transaction id, and an FNV-1a-64 checksum of
+//! all these fields (u64 each).
 
 use super::bytes::{slice, u32_at, u64_at};
 use super::fault::Fault;
@@ -16,7 +16,7 @@ const HEADER: u64 = 16;
 /// Number of bytes that the checksum of a meta page covers.
 const SUMMED: u64 = 56;
 /// Smallest page size as a power of two: 1024 bytes. bbolt uses the page size of the operating system, in practice 4096, 16384 or
-/// 65536 bytes. Like bbolt, this reader searches the second meta page at every power of two from 1024 bytes to 32 MiB
+/// 65536 bytes. Like bbolt, this reader searches for the second meta page at every power of two from 1024 bytes to 32 MiB
 /// (`getPageSize`).
 const SMALLEST_PAGE_SHIFT: u32 = 10;
 const LARGEST_PAGE_SHIFT: u32 = 25;
@@ -65,10 +65,10 @@ impl Meta {
         let expected = self.high_water.checked_mul(self.page_size);
         match expected {
             Some(expected) if expected <= found => Ok(()),
-            Some(expected) => {
-                Err(Fault::Truncated(format!("{found} bytes of pages; its meta page requires {expected}")))
-            }
-            None => Fault::damaged(0, HEADER, format!("a high-water page of {}", self.high_water)),
+            Some(expected) => Err(Fault::Truncated(format!(
+                "the file has {found} bytes of pages, but its meta page requires {expected} bytes"
+            ))),
+            None => Fault::damaged(0, HEADER, format!("the high-water page is {}", self.high_water)),
         }
     }
 

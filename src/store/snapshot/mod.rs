@@ -1,9 +1,9 @@
 //! Reads a snapshot file as a store: a file of `etcdctl snapshot save`, or the raw `member/snap/db` of a member.
 //!
 //! No library can open these files, because etcd omits bbolt's freelist. So this module has its own read-only reader. The reader
-//! guarantees that no byte of the file can make it panic or run forever. It rejects a damaged file, and reports page and offset
-//! if the structure is broken. Records are read directly from a memory map. Memory therefore contains only an index of the keys
-//! in scope (24 bytes per key), for files of any size.
+//! never panics and never runs forever, even if the file is damaged. It rejects a damaged file, and reports page and offset if
+//! the structure is broken. Records are read directly from a memory map. For files of any size, memory contains only an index of
+//! the keys in scope (24 bytes per key).
 //!
 //! A file of `snapshot save` ends with a SHA-256, so every change of the file is detected. A raw database has checksums only in
 //! its meta pages, so a changed byte in a value cannot be detected. The raw database of a running member is not up to date (etcd
@@ -54,7 +54,7 @@ impl SnapshotStore {
     /// Fails with [`StoreError::Io`], [`StoreError::NotASnapshot`], [`StoreError::Truncated`], [`StoreError::Checksum`] or
     /// [`StoreError::Damaged`]; a wrong checksum is reported before damage.
     ///
-    /// Reads the whole file once and blocks the thread meanwhile: 25 ms for 41 MB in the page cache, on two cores with SHA
+    /// Reads the whole file once. The thread is blocked during the read: 25 ms for 41 MB in the page cache, on two cores with SHA
     /// instructions.
     pub fn open(path: &Path, scope: &[KeyRange]) -> Result<Self, StoreError> {
         Self::open_ahead(path, scope)?.checked()
@@ -101,7 +101,7 @@ impl SnapshotStore {
         &self.path
     }
 
-    /// Returns whether the file ends with a checksum. If so, the checksum was found correct. A raw database has no checksum.
+    /// Returns whether the file ends with a checksum. If it does, the checksum is correct. A raw database has no checksum.
     pub fn has_checksum(&self) -> bool {
         self.file.has_checksum()
     }

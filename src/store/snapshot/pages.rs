@@ -7,7 +7,7 @@
 //!
 //! Layout: bbolt v1.4.3, internal/common/page.go (`Page`, `branchPageElement`, `leafPageElement`) and internal/common/bucket.go
 //! (`InBucket`). A page header has 16 bytes: id u64, flags u16, count u16, overflow u32 (number of following pages that belong to
-//! the page). An element has 16 bytes. The position in an element counts from the start of this element.
+//! the page). An element has 16 bytes. A position in an element is relative to the start of this element.
 
 use bitvec::vec::BitVec;
 
@@ -150,14 +150,17 @@ struct Page<'m> {
 }
 
 impl<'m> Page<'m> {
-    /// Returns `length` bytes at `position`, which counts from the start of the element at offset `element`.
+    /// Returns `length` bytes at `position`. The position is relative to the start of the element at offset `element`.
     fn data(&self, element: u64, position: u64, length: u64) -> Result<&'m [u8], Fault> {
         let start = element.saturating_add(position);
         let elements_end = element_at(self.count);
         match slice(self.bytes, start, length) {
             Some(data) if start >= elements_end => Ok(data),
             _ => {
-                let reason = format!("{length} bytes at {start} of the page, which has {}", self.bytes.len());
+                let reason = format!(
+                    "the data of an element has {length} bytes at {start}, but the page has {} bytes",
+                    self.bytes.len()
+                );
                 Fault::damaged(self.id, self.offset.saturating_add(element), reason)
             }
         }
@@ -188,7 +191,11 @@ impl<'m> Page<'m> {
         let element = element_at(index);
         match u64_at(self.bytes, element.saturating_add(8)) {
             Some(id) => Ok(id),
-            None => Fault::damaged(self.id, self.offset, format!("no room for its {} children", self.count)),
+            None => Fault::damaged(
+                self.id,
+                self.offset,
+                format!("the page is too small for its {} children", self.count),
+            ),
         }
     }
 }

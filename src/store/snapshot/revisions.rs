@@ -148,8 +148,8 @@ impl Gathered {
     }
 }
 
-/// The union of key ranges as sorted stretches that do not overlap (start and end as in [`KeyRange`]). A key must then be
-/// compared with few stretches.
+/// The union of key ranges: sorted stretches that do not overlap. Start and end are as in [`KeyRange`]. A key is then compared
+/// with only a few stretches.
 struct Scope<'r>(Vec<Stretch<'r>>);
 
 #[derive(Clone, Copy)]
@@ -197,7 +197,7 @@ impl<'r> Scope<'r> {
             return None;
         }
         let [first, rest @ ..] = &mut head;
-        // From the 256th on, all stretches share one position, so their bytes are not comparable.
+        // The 256th stretch and all later stretches share one position, so their bytes are not comparable.
         *first = u8::try_from(place).unwrap_or(u8::MAX);
         if *first < u8::MAX {
             rest.iter_mut().zip(key.iter().skip(stretch.shared)).for_each(|(to, from)| *to = *from);
@@ -206,8 +206,8 @@ impl<'r> Scope<'r> {
     }
 }
 
-/// Replays the revisions up to `at`, or all revisions, into an index of the keys in these ranges. The extent counts the replayed
-/// revisions.
+/// Replays the revisions up to `at`, or all revisions, and builds an index of the keys in these ranges. The extent counts the
+/// replayed revisions.
 pub(super) fn replay(
     content: &[u8],
     pages: Pages<'_>,
@@ -215,7 +215,7 @@ pub(super) fn replay(
     at: Option<i64>,
 ) -> Result<(Index, Extent), Fault> {
     let Some(walk) = pages.bucket(KEY_BUCKET)? else {
-        return Err(Fault::NotASnapshot("a bbolt database, but without etcd's bucket `key`".to_string()));
+        return Err(Fault::NotASnapshot("it is a bbolt database without etcd's bucket `key`".to_string()));
     };
     let scope = Scope::new(ranges);
     let mut gathered = Gathered::default();
@@ -242,8 +242,8 @@ pub(super) fn replay(
     entries.shrink_to_fit();
     let index = Index { entries };
     let (finished, scheduled) = compactions(pages)?;
-    // The same rules as when etcd starts (`store.restore`, server/storage/mvcc/kvstore.go, v3.6.16). A scheduled but unfinished
-    // compaction may have deleted some revisions already. A compaction may also have deleted the newest revision.
+    // etcd uses the same rules when it starts (`store.restore`, server/storage/mvcc/kvstore.go, v3.6.16). A scheduled but
+    // unfinished compaction may have deleted some revisions already. A compaction may also have deleted the newest revision.
     extent.compacted = finished.max(scheduled);
     if at.is_none() {
         extent.newest = extent.newest.max(extent.compacted);
@@ -296,7 +296,7 @@ fn compactions(pages: Pages<'_>) -> Result<(i64, i64), Fault> {
         };
         match i64_big_endian_at(leaf.value, 0) {
             Some(revision) if revision >= 0 => *target = revision,
-            _ => return Fault::damaged(leaf.page, leaf.value_offset, "a compaction without its revision"),
+            _ => return Fault::damaged(leaf.page, leaf.value_offset, "a compaction has no valid revision"),
         }
     }
     Ok((finished, scheduled))

@@ -33,7 +33,7 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
         deletion(service, ours, findings);
         for address in &service.addresses {
             let other = owners.get(address).copied();
-            // If a Service and its shadow have the same address, the Service must count as the first owner.
+            // If a Service and its shadow have the same address, the Service is recorded as the owner, not the shadow.
             if other.is_none_or(|other| ours.has(other)) {
                 owners.insert(*address, service);
             }
@@ -46,8 +46,8 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
             }
             if !ranges.iter().any(|range| range.is_usable(*address)) {
                 let known = ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                // A shadow has the old address of its Service until the address is retired. With a bitmap the API server has one
-                // range only.
+                // A shadow has the old address of its Service until the address is retired. With a bitmap the API server has only
+                // one range.
                 let finding = if ours.has(service) {
                     Finding::info("held-address", subject())
                         .says(format!("holds `{address}`, which is no longer in a Service range ({known})"))
@@ -121,7 +121,7 @@ fn not_first(survey: &Survey, service: &ServiceRecord, findings: &mut Vec<Findin
         findings.push(
             Finding::warning("kubernetes-not-first", format!("Service {}", service.subject()))
                 .says(format!(
-                    "has `{address}`, not the first address of a range; if it is recreated, it gets the first one"
+                    "has `{address}`, which is not the first address of a range; if the Service is recreated, it gets the first address"
                 ))
                 .values(address, expected),
         );
@@ -175,7 +175,7 @@ fn reference(
             findings.push(
                 Finding::error("ip-address-wrong-reference", subject)
                     .says(format!("refers to Service `{parent_name}`, which has other addresses ({listed})"))
-                    .values(&parent_name, "a Service that lists it"),
+                    .values(&parent_name, "a Service with this address"),
             );
         }
         Some(_) => {}

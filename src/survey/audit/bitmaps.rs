@@ -7,8 +7,8 @@ use crate::ip::{Item, Items, ServiceCidr};
 use crate::survey::{BitmapRecord, Era, Survey};
 use crate::wire::bitmap::Bitmap;
 
-/// Checks that every address of a Service has its bit, that every bit has its Service, and that the range is the range of the
-/// ServiceCIDR. An operation keeps the bits of the old and the new addresses of the Services that it moves.
+/// Checks that every address of a Service has a bit, that every bit has a Service, and that the range is equal to the range of
+/// the ServiceCIDR. An operation keeps the bits of the old and the new addresses of the Services that it moves.
 pub(super) fn addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let bitmaps = survey.bitmaps.iter().filter(|bitmap| bitmap.name != "servicenodeports");
     for bitmap in bitmaps {

@@ -1,7 +1,7 @@
 //! Finds errors in a cluster's Service addresses: pure rules over a survey, each with a stable code.
 //!
-//! The rules are the rules of the API server's repair loops (`ipallocator/controller/repair.go` and `repairip.go`, v1.36.3), the
-//! rules of Service validation, and some additional rules.
+//! The rules come from the API server's repair loops (`ipallocator/controller/repair.go` and `repairip.go`, v1.36.3) and from
+//! Service validation. Some rules are additional.
 
 mod addresses;
 mod bitmaps;
@@ -35,7 +35,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A finding: a state that differs from the expected one.
+/// A finding: a state that differs from the expected state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Stable name of the rule, for example `duplicate-address`; `docs/findings.md` lists all rules.
@@ -95,7 +95,7 @@ impl Finding {
     }
 }
 
-/// Objects that unfinished operations have created and keep, from the journals of the operations. A label is no proof.
+/// Objects that unfinished operations have created and keep. The journals of the operations list them; a label alone is no proof.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ours {
     /// Kept addresses, each with namespace and name of its Service.
@@ -135,7 +135,7 @@ impl Ours {
         (self.has(one) || self.has(other)) && is_its(one) && is_its(other)
     }
 
-    /// Returns whether an operation keeps this IPAddress for the Service to which the IPAddress refers.
+    /// Returns whether an operation keeps this IPAddress for the Service in its parent reference.
     fn keeps(&self, address: IpAddr, parent: &(Text, Text)) -> bool {
         self.addresses.get(&address) == Some(parent)
     }
@@ -147,8 +147,8 @@ pub fn audit(survey: &Survey) -> Vec<Finding> {
     audit_beside(&Ours::default(), survey)
 }
 
-/// Returns all findings for a cluster with unfinished operations. Objects that the operations keep are expected, and counted in
-/// one finding.
+/// Returns all findings for a cluster with unfinished operations. Accepts the objects that the operations keep, and counts them
+/// in one finding.
 pub fn audit_beside(ours: &Ours, survey: &Survey) -> Vec<Finding> {
     let mut findings = Vec::new();
     addresses::services(survey, ours, &mut findings);

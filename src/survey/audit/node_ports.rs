@@ -8,7 +8,7 @@ use crate::ip::{Item, Items};
 use crate::survey::Survey;
 use crate::wire::bitmap::Bitmap;
 
-/// Checks that no two Services have the same node port, that each port has its bit, and that each bit has its Service.
+/// Checks that no two Services have the same node port, that each port has a bit, and that each bit has a Service.
 pub(super) fn node_ports(survey: &Survey, findings: &mut Vec<Finding>) {
     let mut owners: BTreeMap<u16, String> = BTreeMap::new();
     for service in &survey.services {

@@ -6,7 +6,7 @@ use super::{Finding, Ours};
 use crate::ip::{ServiceCidr, is_link_local};
 use crate::survey::{CidrRecord, ServiceRecord, Survey, Usage};
 
-/// Checks that ranges overlap neither each other nor addresses of Pods and Nodes, and that kubeadm-config contains the ranges.
+/// Checks that ranges do not overlap each other or the addresses of Pods and Nodes, and that kubeadm-config contains the ranges.
 pub(super) fn ranges(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let mut named: Vec<(&str, ServiceCidr)> = Vec::new();
     for cidr in &survey.service_cidrs {
@@ -57,7 +57,7 @@ fn kubeadm(survey: &Survey, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Checks the address of the cluster's DNS that new nodes get.
+/// Checks the cluster DNS address that new nodes get.
 fn kubelets(survey: &Survey, findings: &mut Vec<Finding>) {
     let dns: Vec<&ServiceRecord> =
         survey.services.iter().filter(|service| service.is_named_as_dns()).collect();
@@ -99,8 +99,7 @@ pub(super) fn capacity(survey: &Survey, findings: &mut Vec<Finding>) {
             findings.push(
                 Finding::warning("static-band-exhausted", subject)
                     .says(format!(
-                        "all {} addresses of the static band are in use: a requested address can conflict \
-                         with one allocated at random",
+                        "all {} addresses of the static band are in use: a requested address can conflict with a randomly allocated address",
                         usage.band
                     ))
                     .values(usage.band_used, format!("fewer than {}", usage.band)),

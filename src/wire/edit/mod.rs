@@ -1,8 +1,8 @@
 //! Changes single fields of a stored object, in any encoding. All other fields stay as they are.
 //!
-//! A [`FieldEdit`] contains the values of a field before and after the change. It is applied to the *present* object: changes of
-//! other fields since planning are kept. The edit is refused if the field to change does not have the expected value. The inverse
-//! edit has the two values swapped.
+//! A [`FieldEdit`] contains the values of a field before and after the change. It is applied to the *present* object, so changes
+//! of other fields after planning are kept. The edit is refused if the field to change does not have the expected value. The
+//! inverse edit swaps the two values.
 
 use serde::{Deserialize, Serialize};
 
@@ -325,7 +325,7 @@ fn read_protobuf(message: &[u8], field: &Field) -> Result<Value, WireError> {
 }
 
 /// Returns the content of every occurrence of a length-delimited field. Another wire type is an error, as in every protobuf
-/// decoder that knows the field. If it were skipped, a later write of the field would lose it.
+/// decoder that knows the field. If the reader skipped such a field, a later write would lose its content.
 fn occurrences(message: &[u8], number: u32) -> Result<Vec<&[u8]>, WireError> {
     let mut found = Vec::new();
     for field in protobuf::fields(message) {
@@ -373,7 +373,7 @@ fn write_protobuf(message: &[u8], path: &[Segment], new: &Value) -> Result<Vec<u
             if inner.len() > 1 {
                 return Err(WireError::Protobuf {
                     offset: 0,
-                    reason: "a message that is not repeated occurs twice",
+                    reason: "a message field that is not repeated occurs twice",
                 });
             }
             let Some(inner) = inner.first().copied().or_else(|| (*new != Value::Absent).then_some(&[][..]))

@@ -99,7 +99,7 @@ impl Difference {
         lines.join("\n")
     }
 
-    /// Returns the next step, and the command for a rollback. `command` is the start of a command with the same files.
+    /// Returns the next step, and the command for a rollback. `command` is the start of a command with the same file options.
     pub(super) fn what_next(&self, command: String) -> String {
         let mut back = command;
         for (option, file) in ["--cert-in", "--key-in"].iter().zip(&self.kept) {

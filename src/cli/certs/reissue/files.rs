@@ -106,7 +106,7 @@ impl FileArgs {
         if !key_file.exists() {
             let text = format!("the CA's private key `{}` does not exist", key_file.display());
             return Err(Failure::refused(text).hint(
-                "give it with `--ca-key`; if the CA is elsewhere, `--csr-out` writes a signing request for it",
+                "give it with `--ca-key`; if the CA is elsewhere, write a signing request for it with `--csr-out`",
             ));
         }
         let password = self.ca_key_password_file.as_deref().map(read).transpose()?;
@@ -139,7 +139,7 @@ pub(super) fn first_certificate(file: &Path) -> Result<(String, Certificate), Fa
     Ok((text.to_string(), first))
 }
 
-/// Reads an unencrypted private key, such as that of an API server. Returns the text of the file and the key.
+/// Reads an unencrypted private key, such as the key of an API server. Returns the text of the file and the key.
 pub(super) fn key(file: &Path) -> Result<(Zeroizing<String>, PrivateKey), Failure> {
     let text = read(file)?;
     let key = PrivateKey::from_pem(&text, None);

@@ -23,16 +23,15 @@ use crate::host::replace::{Keep, Replacement, replace};
 use crate::ip::ServiceCidr;
 use crate::session::Failure;
 
-/// How far a client's clock may be behind. A new validity starts this much earlier than now.
+/// How far the clock of a client can be behind. A new validity starts this much before the current time.
 const SKEW: Duration = Duration::hours(1);
 
 /// Reissue an API server's certificate with other addresses and names
 ///
-/// Starts from the current certificate: subject, names, addresses, usages, validity and key stay the same, except for
-/// the requested changes; the serial number is new. The new one is signed with the CA's key, or elsewhere
-/// (`--csr-out`, then `--cert-in`). Shows the difference and asks for confirmation. The old files are kept beside the
-/// new ones; an API server never serves a certificate and a key that do not match. It loads the new pair within a
-/// minute, without a restart.
+/// Starts from the current certificate: subject, names, addresses, usages, validity and key stay the same, except for the
+/// requested changes. The serial number is new. The CA's key signs the new certificate on this host, or elsewhere (`--csr-out`,
+/// then `--cert-in`). Shows the difference and asks for confirmation. Keeps the old files next to the new files. An API server
+/// never serves a certificate and a key that do not match. It loads the new pair within a minute, without a restart.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -55,7 +54,7 @@ pub struct ReissueArgs {
     /// Add the first address of this Service range (the address of `default/kubernetes`); can be repeated
     #[arg(long, value_name = "CIDR")]
     for_cidr: Vec<ServiceCidr>,
-    /// Drop the first address of this Service range, which is no longer in use
+    /// Drop the first address of this Service range, if the range is no longer in use
     #[arg(long, value_name = "CIDR")]
     drop_old: Vec<ServiceCidr>,
     /// Add this address
@@ -70,16 +69,16 @@ pub struct ReissueArgs {
     /// Drop this DNS name
     #[arg(long, value_name = "NAME")]
     drop_dns: Vec<String>,
-    /// Days of validity from now on [default: the validity of the old certificate]
+    /// Days of validity, counted from now [default: the validity of the old certificate]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(1..))]
     days: Option<u16>,
     /// Create a new private key of the same kind
     #[arg(long)]
     new_key: bool,
-    /// Write a signing request for a CA whose key is elsewhere, and change nothing; a new key is written beside it
+    /// Write a signing request for a CA whose key is elsewhere, and change nothing; a new key is written next to the request
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cert_in", "days", "dry_run", "yes"])]
     csr_out: Option<PathBuf>,
-    /// Install this certificate: one that a CA signed elsewhere, or an earlier one
+    /// Install this certificate: a certificate that a CA signed elsewhere, or an earlier certificate
     #[arg(
         long, value_name = "FILE",
         conflicts_with_all = ["for_cidr", "drop_old", "add_ip", "add_dns", "drop_ip", "drop_dns", "days", "new_key"]
@@ -135,7 +134,7 @@ pub(super) fn run(context: &Context, args: &ReissueArgs) -> Result<Outcome, Fail
     Ok(Outcome::Done)
 }
 
-/// Writes a signing request, and a new key beside it.
+/// Writes a signing request, and a new key next to it.
 fn ask_for_it(
     context: &Context,
     args: &ReissueArgs,
@@ -157,14 +156,14 @@ fn ask_for_it(
     Ok(Outcome::Done)
 }
 
-/// Fails if the CA did not sign the current certificate: the new certificate copies the names of the current one. The current
-/// certificate may have expired.
+/// Fails if the CA did not sign the current certificate, because the new certificate copies its names. The current certificate
+/// can be expired.
 fn refuse_forged(loaded: &Loaded, authority: &Certificate) -> Result<(), Failure> {
     let own = &loaded.certificate;
     let then = now().min(own.not_after).max(own.not_before);
     is_trusted(&own.der, &[], std::slice::from_ref(&authority.der), then).map_err(|error| {
         let (file, by) = (loaded.files.certificate.display(), loaded.files.authority.display());
-        Failure::refused(format!("`{file}` was not signed by `{by}`, so it is not reissued: {error}"))
+        Failure::refused(format!("`{file}` was not signed by `{by}`, so netsurgeon does not reissue it: {error}"))
             .hint("issue it with the tool that originally issued it (`kubeadm init phase certs apiserver`), or restore the old certificate")
     })
 }

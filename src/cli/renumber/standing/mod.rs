@@ -42,8 +42,8 @@ pub struct StatusArgs {
 
 /// Check every Service against the journal
 ///
-/// Each moved Service must have its new address, its old one must be held, and no other Service may have either
-/// address. Exit status 3 if something is wrong; docs/findings.md lists what to do about each finding.
+/// Each moved Service must have its new address, its old address must be held, and no other Service is allowed to have either
+/// address. The exit status is 3 if a check fails; docs/findings.md lists what to do about each finding.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -62,12 +62,12 @@ struct StandingArgs {
     /// Id of the renumbering [default: the one under way]
     #[arg(long, value_name = "ID")]
     operation: Option<String>,
-    /// Connect from this host, by TCP, to the old and the new address of this Service, at this port or its first one;
-    /// can be repeated. Run it on a node or in a Pod, where Services are routed
+    /// Test a TCP connection from this host to the old and the new address of this Service, at this port or at its first port;
+    /// can be repeated. Run this on a node or in a Pod, where Services are routed
     #[arg(long = "probe", value_name = "NAMESPACE/NAME[:PORT]", value_parser = parse)]
     probes: Vec<Asked>,
-    /// Show clients that still use an old address, from the connections that this host tracks. Run it on a node, as
-    /// root; a node tracks only its own Pods
+    /// Show clients that still use an old address, based on the connections that this host tracks. Run this on a node, as root; a
+    /// node tracks only the connections of its own Pods
     #[arg(long)]
     flows: bool,
     #[command(flatten)]

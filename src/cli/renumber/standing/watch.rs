@@ -38,7 +38,7 @@ pub(super) async fn run(context: &Context, args: &StandingArgs, every: Duration)
             Err(failure) => {
                 if is_gone(store.as_ref(), &last.operation).await.unwrap_or(false) {
                     context.output.progress(&format!(
-                        "{}: its journal is deleted, as after `renumber retire`",
+                        "{}: the journal no longer exists; `renumber retire` deletes it",
                         last.operation
                     ));
                     break;
