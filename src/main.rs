@@ -1,7 +1,7 @@
 //! The `netsurgeon` binary: parse, run, exit.
 
-/// A rehearsal of a large cluster allocates and frees millions of values of a few kilobytes. glibc's allocator
-/// searches them longer and longer: with it, a Service of 50,000 cost 1.5 times as much as one of 10,000.
+/// A rehearsal of a large cluster allocates and frees millions of values of a few kilobytes. glibc's allocator searches longer
+/// and longer for free memory. With it, the cost of each Service was 1.5 times as high with 50,000 Services as with 10,000.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -54,7 +54,7 @@ pub enum RemapError {
         /// Number of free addresses.
         free: u128,
     },
-    /// A pinned address is outside the range, or no Service can have it.
+    /// A pinned address is outside the range, or is not usable for a Service.
     #[error("pinned address `{address}` for `{old}` is not a usable address of `{range}`")]
     PinOutside {
         /// The old address.
@@ -76,8 +76,8 @@ pub enum RemapError {
 
 /// Returns the new address for each element of `wanted`, in the same order.
 ///
-/// Allocates only the first `capacity` addresses of the range. These are all addresses, or as many addresses as the bitmap of the
-/// range has bits. `taken`: addresses of the new range that are already in use.
+/// Allocates only the first `capacity` addresses of the range: either all addresses, or one for each bit of the range's bitmap.
+/// `taken`: addresses of the new range that are already in use.
 pub fn remap(
     new_range: &ServiceCidr,
     capacity: u128,

@@ -13,7 +13,7 @@ use super::connection::{Call, Verb};
 use super::objects::{Place, Typed};
 use super::{ApiServerClient, Cluster, ClusterError};
 
-/// The user name and groups that the API server sees for netsurgeon's requests.
+/// The user name and groups of netsurgeon, as the API server identifies them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
     /// The name, for example `kubernetes-admin` or `system:serviceaccount:ci:deployer`.
@@ -66,7 +66,7 @@ impl Cluster {
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
-    /// Sends a review and returns it with the answer. The API server does not store reviews.
+    /// Sends a review. Returns the review with the API server's answer. The API server does not store reviews.
     async fn ask<K: Typed + Serialize>(&self, question: &K) -> Result<K, ClusterError> {
         let body = serde_json::to_vec(question).unwrap_or_default();
         let request = Place::of::<K>(None)?.requests.create(&PostParams::default(), body);

@@ -42,7 +42,7 @@ pub fn words(container: &Container) -> impl Iterator<Item = &str> {
     container.command.iter().chain(&container.args).flatten().map(String::as_str)
 }
 
-/// Returns whether a Pod has not ended.
+/// Returns whether a Pod has not terminated: its phase is neither Succeeded nor Failed.
 pub fn is_alive(pod: &Pod) -> bool {
     !matches!(phase(pod), "Succeeded" | "Failed")
 }

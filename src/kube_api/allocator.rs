@@ -1,6 +1,6 @@
-//! Creates objects, and retries while the allocator of Service addresses in an API server lags behind. The allocator lags behind
-//! for milliseconds after a new ServiceCIDR is created, and after a start of the API server until its caches are filled. It also
-//! lags behind while a process that has lost its lock releases the requested address.
+//! Creates objects, and retries while the allocator of Service addresses in an API server lags behind. After a new ServiceCIDR is
+//! created, the allocator lags behind for milliseconds. After a start of the API server, it lags behind until its caches are
+//! filled. It also lags behind while a process that has lost the operation lease releases the requested address.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Cluster, ClusterError};
 
-/// How long the allocator may lag behind. A later error is final: a range can really be full.
+/// Maximum time that the allocator can lag behind. A later error is final, because the range can actually be full.
 const LAG: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -31,10 +31,11 @@ impl Cluster {
     }
 }
 
-/// Returns whether a create may succeed later, because the allocator lags behind. The error shows that the allocator does not
-/// know a range yet: `ErrMismatchedNetwork`, `ErrNotReady`, or the last error of a dual-write allocator. `ErrFull` counts too,
-/// because an allocator without any range returns it (`AllocateNextService`). Or the error shows that the address is not free
-/// yet: `ErrAllocated` (`pkg/registry/core/service/ipallocator/{interfaces,cidrallocator}.go`, v1.36.3).
+/// Returns whether a create request may succeed later, because the allocator lags behind. There are two cases. In the first case,
+/// the allocator does not know a range yet: `ErrMismatchedNetwork`, `ErrNotReady`, or the last error of a dual-write allocator.
+/// `ErrFull` belongs to this case, too, because an allocator without any range returns it (`AllocateNextService`). In the second
+/// case, the address is not free yet: `ErrAllocated` (`pkg/registry/core/service/ipallocator/{interfaces,cidrallocator}.go`,
+/// v1.36.3).
 fn is_behind(error: &ClusterError) -> bool {
     let words = [
         "does not match the current range",

@@ -1,10 +1,10 @@
 //! Waits until every kube-proxy has applied all earlier writes.
 //!
-//! kube-proxy's own `/healthz` does not show this: while it is healthy, its `lastUpdated` is the time of the request
-//! (`pkg/proxy/healthcheck/proxy_health.go`, v1.36.3). But events of Services reach a kube-proxy in order. A kube-proxy opens the
-//! health check port of a Service with `externalTrafficPolicy: Local` only after its current rules are in force
-//! (`syncProxyRules`, `pkg/proxy/{iptables,nftables}/proxier.go`). The barrier therefore creates a Service after all other
-//! changes, the *sentinel*. A kube-proxy that answers with the name of the sentinel has applied all earlier changes.
+//! kube-proxy's own `/healthz` does not show which writes kube-proxy has applied: while kube-proxy is healthy, its `lastUpdated`
+//! is the time of the request (`pkg/proxy/healthcheck/proxy_health.go`, v1.36.3). But events of Services reach a kube-proxy in
+//! order. A kube-proxy opens the health check port of a Service with `externalTrafficPolicy: Local` only after its current rules
+//! are in force (`syncProxyRules`, `pkg/proxy/{iptables,nftables}/proxier.go`). The barrier therefore creates a Service, the
+//! *sentinel*, after all other changes. A kube-proxy that answers with the name of the sentinel has applied all earlier changes.
 //!
 //! The sentinel has no endpoints, so the answer is 503. The API server also answers 503 for a closed port. So the barrier checks
 //! only the namespace and name in the body.
@@ -30,11 +30,11 @@ use super::node_proxy::node_proxy_refusal;
 use super::{Cluster, ClusterError, MANAGED_BY, Node, ObjectRef};
 use crate::ip::Family;
 
-/// Label that distinguishes sentinels from shadows, which netsurgeon manages, too.
+/// Label that distinguishes sentinels from shadows. netsurgeon manages both.
 const PART: (&str, &str) = ("netsurgeon.io/part", "barrier");
 const OPERATION: &str = "netsurgeon.io/operation";
 
-/// Age after which a sentinel is a leftover of a killed process: no barrier takes so long.
+/// Age after which a sentinel counts as left behind by a killed process. No barrier takes this long.
 const LEFT_BEHIND: Duration = Duration::from_hours(1);
 
 /// Timeout of one request. A kube-proxy answers from memory.
@@ -45,9 +45,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// Pause between two requests to one node through the API server, to limit the load on the API server.
 const DETOUR: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Time that each node adds to the longest pause. It limits the requests per second in large clusters.
+/// Time that each node adds to the longest pause, to limit the requests per second in large clusters.
 const PAUSE_PER_NODE: Duration = Duration::from_micros(250);
-/// Interval of the check that the sentinel still exists. Few barriers wait so long.
+/// How often the barrier checks that the sentinel still exists. Most barriers end before the first check.
 const LOOK: Duration = Duration::from_secs(1);
 /// Maximum number of concurrent requests, so that thousands of nodes do not overload the API server.
 const MOST_QUESTIONS: usize = 64;
@@ -61,7 +61,7 @@ pub enum Reach {
     Direct,
     /// Send requests through the API server: `/api/v1/nodes/NAME:PORT/proxy/healthz`.
     NodeProxy,
-    /// Send no requests and only wait this long. This proves nothing.
+    /// Send no requests and wait for this time. This does not prove that kube-proxy has applied the changes.
     Wait(Duration),
 }
 
@@ -175,8 +175,8 @@ impl Cluster {
     }
 
     /// Creates a sentinel and waits for the answers of all nodes. Returns `None` if another client deleted the sentinel
-    /// meanwhile. For example, an older process of the same operation has not noticed that it lost the lock, and treats the
-    /// sentinel as a leftover.
+    /// meanwhile. For example, an older process of the same operation has lost the operation lease without noticing it, and
+    /// deletes the sentinel as a leftover.
     async fn with_a_sentinel(
         &self,
         barrier: &Barrier,
@@ -193,7 +193,7 @@ impl Cluster {
             Err(error) => Err(error.into()),
         };
         if let Err(error) = self.remove(&made).await {
-            tracing::warn!(%error, "a sentinel is left behind; the next barrier removes it");
+            tracing::warn!(%error, "cannot delete a sentinel; the next barrier deletes it");
         }
         outcome
     }
@@ -202,7 +202,7 @@ impl Cluster {
     async fn is_gone(&self, sentinel: &Service) {
         loop {
             sleep(LOOK).await;
-            // Other failures are reported by the requests to the nodes.
+            // The requests to the nodes report all other failures.
             if let Ok(None) = self.get(&reference(sentinel)).await {
                 return;
             }
@@ -217,13 +217,13 @@ impl Cluster {
         }
     }
 
-    /// Deletes the sentinels and test Services that killed processes left behind. Call it only as the holder of the operation
-    /// lease: then no other process runs a barrier.
+    /// Deletes the sentinels and test Services that killed processes left behind. Call this function only while this process
+    /// holds the operation lease, because then no other process runs a barrier.
     pub async fn remove_sentinels(&self, namespace: &str) -> Result<(), ClusterError> {
         self.remove_those(namespace, |_| true).await
     }
 
-    /// Deletes the sentinels that killed processes left behind, but no sentinel of a concurrent barrier.
+    /// Deletes the sentinels that killed processes left behind. Keeps the sentinels of concurrent barriers.
     async fn remove_leftovers(&self, namespace: &str, operation: &str) -> Result<(), ClusterError> {
         let is_waited_for = |service: &Service| locked(&self.sentinels).contains(&service.name_any());
         self.remove_those(namespace, |service| {
@@ -319,7 +319,7 @@ fn locked(all: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
 }
 
 /// Returns the manifest of a Service that no controller handles and every kube-proxy serves. Its type is LoadBalancer, with a
-/// class that no controller has (`pkg/proxy/serviceport.go` checks only type, policy and port).
+/// class that no controller handles (`pkg/proxy/serviceport.go` checks only type, policy and port).
 pub fn sentinel(operation: &str, namespace: &str, family: Family) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
@@ -336,7 +336,7 @@ pub fn sentinel(operation: &str, namespace: &str, family: Family) -> Value {
     })
 }
 
-/// Returns the metadata of a temporary Service: a unique name, and labels by which [`Cluster::barrier`] finds leftovers.
+/// Returns the metadata of a temporary Service. Its name is unique. [`Cluster::barrier`] uses its labels to find leftovers.
 pub fn passing(purpose: &str, namespace: &str, operation: &str) -> ObjectMeta {
     let unique: String = uuid::Uuid::new_v4().simple().to_string().chars().take(16).collect();
     let labels = [MANAGED_BY, PART, (OPERATION, operation)];
@@ -405,7 +405,8 @@ impl Asking {
                 match self.directly().await {
                     Ok(()) => return Ok(self.passage(false)),
                     Err(failure) => {
-                        // The node is not reachable directly. Only requests through the API server are left, if they are allowed.
+                        // If the node does not answer directly, netsurgeon sends the next requests only through the API server,
+                        // if they are allowed.
                         direct = !failure.silent || self.reach == Reach::Direct;
                         seen.push(failure.reason);
                     }
@@ -415,7 +416,8 @@ impl Asking {
                 match self.through_api_server().await {
                     Ok(()) => return Ok(self.passage(true)),
                     Err(failure) => {
-                        // The user has no permission to send requests through the API server. The node may now answer directly.
+                        // The user has no permission to send requests through the API server, so netsurgeon tries the node
+                        // directly again.
                         direct |= failure.silent && self.reach == Reach::Auto;
                         by_detour = Some(format!("through the API server: {}", failure.reason));
                     }
@@ -457,7 +459,8 @@ impl Asking {
         Err(last)
     }
 
-    /// Sends one request through the API server. An error is `silent` if the user has no permission for this.
+    /// Sends one request through the API server. An error is `silent` if the user has no permission for requests through the API
+    /// server.
     async fn through_api_server(&self) -> Result<(), NoAnswer> {
         let _permit = self.questions.acquire().await;
         let failed = |reason| NoAnswer { silent: false, reason };

@@ -2,7 +2,7 @@
 
 use kube::client::AuthError;
 
-/// Formats an error with its causes, each printed once. An error that would print a secret gets a fixed message instead.
+/// Formats an error and its causes, each once. Returns a fixed message instead if the text would contain a secret.
 pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     if let Some(text) = causes.find_map(without_secrets) {
@@ -21,7 +21,7 @@ pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// Returns a fixed message for an error whose text can contain a secret. The secret can be in the output of an exec plugin (a
+/// Returns a fixed message for an error if its text can contain a secret. The secret can be in the output of an exec plugin (a
 /// token), in the plugin's environment, or in a proxy's URL (a password).
 fn without_secrets(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let text = match (error.downcast_ref::<AuthError>(), error.downcast_ref::<kube::Error>()) {

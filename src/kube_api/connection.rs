@@ -1,9 +1,9 @@
 //! Sends requests to one address of the API, each with a deadline.
 //!
-//! The crate `kube` builds and sends the requests, but its type `Api` is not used, because this module guarantees more. A read is
-//! retried if a retry can help. A change is sent again only if the API server has certainly not executed it before. The size of
-//! an answer is limited. No answer is logged: `Client::request` of kube 5 logs an answer that it cannot parse, which may be a
-//! Secret.
+//! The crate `kube` builds and sends the requests. This module does not use the type `Api` of that crate, because the module
+//! gives more guarantees. It retries a read if a retry can help. It sends a change again only if the API server has certainly not
+//! executed it before. It limits the size of an answer. It logs no answer: `Client::request` of kube 5 logs an answer that it
+//! cannot parse, which may be a Secret.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,12 +30,12 @@ use super::kinds::Kinds;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(6);
 /// Timeout of one attempt of a read. The retry uses a new connection, which a load balancer may route to another API server.
 const READ_ATTEMPT: Duration = Duration::from_secs(10);
-/// Longest answer of an API server, in bytes. The metrics of an API server with many kinds are the longest.
+/// Maximum size of an API server's answer, in bytes. The largest answers are the metrics of an API server with many kinds.
 const LARGEST: usize = 64 << 20;
-/// Longest answer in bytes to a request that is sent once: a word, a number or a short list. Programs other than API servers may
-/// answer, too.
+/// Maximum size of the answer to a request that is sent only once, in bytes. The expected answer is a word, a number or a short
+/// list, but a program other than an API server may answer.
 const LARGEST_ONCE: usize = 1 << 20;
-/// Longest page of a list, in bytes. A larger page is requested again with fewer objects.
+/// Maximum size of a page of a list, in bytes. netsurgeon requests a larger page again with fewer objects.
 const LARGEST_PAGE: usize = 8 << 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -148,7 +148,7 @@ impl Connection {
 
     fn knowing(mut config: Config, timeout: Duration, kinds: Arc<Kinds>) -> Result<Self, ClusterError> {
         config.connect_timeout = Some(CONNECT_TIMEOUT.min(timeout));
-        // By default `kube` retries for minutes after a 503, but here a 503 is an answer.
+        // By default `kube` retries a 503 for minutes. Here a 503 is a valid answer.
         config.default_retry = false;
         let server = config.cluster_url.to_string().trim_end_matches('/').to_string();
         let client = Client::try_from(config.clone()).map_err(|error| ClusterError::Configuration {
@@ -244,7 +244,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request once, and returns any answer of at most 1 MiB that comes in time.
+    /// Sends a request once. Returns any answer of at most 1 MiB that arrives before the timeout.
     pub(super) async fn once(&self, call: &Call, limit: Duration) -> Result<Answer, Fault> {
         self.within(call, limit, LARGEST_ONCE).await
     }
@@ -259,7 +259,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request once. `most` is the longest accepted answer, in bytes.
+    /// Sends a request once. `most` is the maximum size of the answer, in bytes.
     async fn exchange(&self, call: &Call, most: usize) -> Result<Answer, Fault> {
         let mut request = call.request.clone().map(Body::from);
         request.headers_mut().entry(header::ACCEPT).or_insert(ACCEPTED);

@@ -87,8 +87,8 @@ impl Connection {
     }
 }
 
-/// Returns the versions of a group, as in `apps/v1`. The preferred version comes first. The other versions follow in the server's
-/// order, newest first.
+/// Returns the versions of a group, for example `apps/v1`. The preferred version comes first. The other versions follow in the
+/// server's order, newest first.
 fn versions(group: &APIGroup) -> Vec<String> {
     let preferred = group.preferred_version.as_ref().map(|version| &version.group_version);
     let mut versions: Vec<&String> = group.versions.iter().map(|version| &version.group_version).collect();

@@ -67,7 +67,7 @@ impl Cluster {
     }
 
     /// Applies changes to the EndpointSlices of a namespace, in order. If another client has changed a slice meanwhile, returns
-    /// [`ClusterError::Conflict`] or [`ClusterError::AlreadyExists`]: then compare again.
+    /// [`ClusterError::Conflict`] or [`ClusterError::AlreadyExists`]. In this case, compare the endpoints again.
     pub async fn change_slices(&self, namespace: &str, changes: &[SliceChange]) -> Result<(), ClusterError> {
         for change in changes {
             match change {

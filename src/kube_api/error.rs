@@ -1,4 +1,4 @@
-//! Errors of the Kubernetes API, with a hint what to do.
+//! Errors of the Kubernetes API, each with a hint how to fix it.
 
 use serde::Deserialize;
 
@@ -85,7 +85,7 @@ pub enum ClusterError {
         /// Message of the API server.
         reason: String,
     },
-    /// An object of the same name exists already.
+    /// An object with the same name already exists.
     #[error("{subject} exists already")]
     AlreadyExists {
         /// The object.
@@ -180,8 +180,7 @@ impl ClusterError {
                  the same kubeconfig must answer"
             }
             Self::Untrusted { .. } => {
-                "the kubeconfig's certificate authority must be the one that signed the API server's certificate, \
-                 and the certificate must cover the host name of the connection"
+                "the kubeconfig must trust the CA that signed the API server's certificate, and the certificate must cover the host name of the connection"
             }
             Self::Unauthorized { .. } => {
                 "the client certificate or token has expired or belongs to another cluster: get a new kubeconfig"
@@ -259,13 +258,13 @@ pub(super) fn refusal(about: About<'_>, answer: &Answer) -> ClusterError {
     }
 }
 
-/// Returns whether a webhook or policy rejected the request. The message decides, because webhooks and policies choose their own
+/// Returns whether a webhook or policy rejected the request. Checks the message, because webhooks and policies choose their own
 /// status code (`apiserver/pkg/admission/plugin/webhook/errors` and `plugin/policy/validating/plugin.go`, v1.36.3).
 fn is_of_admission(reason: &str) -> bool {
     reason.contains("admission webhook \"") || reason.contains("ValidatingAdmissionPolicy '")
 }
 
-/// The used fields of a Status. They are empty if the answer is not a Status.
+/// The fields of a Status that netsurgeon uses. They are empty if the answer is not a Status.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {

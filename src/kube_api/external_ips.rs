@@ -5,13 +5,14 @@
 //! health check port, at which every kube-proxy answers with the name of the Service.
 //!
 //! The external IPs of the tried Service are the addresses of the nodes. Its port has the same number as its own health check
-//! port. Its endpoints are the health check port of the answering Service on every node. On a node that routes external IPs, a
-//! request to this port is forwarded and returns the name of the answering Service. On any other node, the health check of the
-//! tried Service answers. No other Service has the same health check port, because API servers allocate these ports cluster-wide.
+//! port. Its endpoints are the health check port of the answering Service on every node. On a node that routes external IPs,
+//! kube-proxy forwards a request to this port, and the answer has the name of the answering Service. On any other node, the
+//! health check of the tried Service answers. No other Service has the same health check port, because API servers allocate these
+//! ports cluster-wide.
 //!
 //! If this machine is a node, its own kube-proxy handles the requests to all nodes. The test therefore also sends requests to an
-//! unused address, which only the rules of a kube-proxy can answer. If this address answers, the results are valid only for this
-//! node.
+//! unused address. This address answers only through the rules of a kube-proxy. If it answers, the results are valid only for
+//! this node.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -31,7 +32,7 @@ use super::node_proxy::node_proxy_refusal;
 use super::{Cluster, ClusterError, Node};
 use crate::ip::Family;
 
-/// Value of the operation label. Barriers do not delete Services with this value until they are an hour old.
+/// Value of the operation label. A barrier deletes Services with this value only if they are more than an hour old.
 /// [`Cluster::remove_sentinels`] immediately deletes the Services that a killed process left behind.
 const TRIAL: &str = "external-ips";
 /// Maximum number of endpoints in an EndpointSlice (`pkg/apis/discovery/validation/validation.go`, v1.36.3).
@@ -55,7 +56,7 @@ pub struct ExternalIpTrial {
     pub reach: Reach,
     /// Unused address that the tried Service gets in addition to the addresses of the nodes.
     pub address: IpAddr,
-    /// Deadline for a kube-proxy to apply the Services. The same time is allowed again for its answer.
+    /// Time for a kube-proxy to apply the Services. The test then waits for the answer of a node at most the same time again.
     pub deadline: Duration,
 }
 
@@ -127,7 +128,7 @@ impl Cluster {
 
     async fn put_away(&self, service: &Service) {
         if let Err(error) = self.remove(service).await {
-            tracing::warn!(%error, "a test Service is left behind; a later barrier removes it");
+            tracing::warn!(%error, "cannot delete a test Service; a later barrier deletes it");
         }
     }
 
@@ -193,7 +194,9 @@ impl Cluster {
                 match self.hear_through_api_server(pair, node).await {
                     // An API server on a node sends its traffic through the kube-proxy of that node.
                     Heard::Routed => {
-                        seen.push("only the API server reaches it, through its own kube-proxy".to_string());
+                        seen.push(
+                            "only the API server reaches the node, through its own kube-proxy".to_string(),
+                        );
                         return Heard::Nothing(seen.join("; "));
                     }
                     Heard::NotRouted => return Heard::NotRouted,
@@ -270,7 +273,7 @@ fn local_endpoints(answer: &str) -> u64 {
     body.get("localEndpoints").and_then(Value::as_u64).unwrap_or_default()
 }
 
-/// Pairs each node with its address to test. The second list has the nodes that cannot be tested.
+/// Pairs each node with the address that the test uses. The second list has the nodes that cannot be tested.
 fn with_addresses(nodes: Vec<Node>, family: Family) -> (Vec<(Node, IpAddr)>, Vec<SilentNode>) {
     let (mut asked, mut unknown) = (Vec::new(), Vec::new());
     for node in nodes {

@@ -62,7 +62,7 @@ pub(super) fn kinds(found: APIResourceList) -> Vec<ServedKind> {
     kinds.map(kind).collect()
 }
 
-/// Cache of discovered kinds, by group and version for example `apps/v1`.
+/// Cache of discovered kinds, by group and version (for example `apps/v1`).
 #[derive(Default)]
 pub(super) struct Kinds(Mutex<HashMap<String, Vec<ServedKind>>>);
 

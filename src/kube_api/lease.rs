@@ -1,14 +1,14 @@
-//! A Lease object of the API. Only one process at a time holds it, as with the replicas of a controller.
+//! A Lease object of the API. Only one process at a time holds it, like the Lease of a controller with several replicas.
 //!
 //! The Lease reduces contention; it is not a fencing token. A holder that was suspended may believe for a moment that it still
 //! holds the Lease. Every write of a holder must be safe without it.
 //!
 //! The rules are the same as in `tools/leaderelection` of client-go, v1.36.3: clocks are not compared. A waiting process records
-//! when it observed the last change of the Lease. It takes the Lease if the Lease has not changed for its whole duration. Every
-//! write has the replaced `resourceVersion` as a precondition.
+//! when it observed the last change of the Lease. It takes the Lease if the Lease has not changed for its whole duration. The
+//! precondition of every write is the `resourceVersion` that the write replaces.
 //!
-//! Own code, because `kube-lease-manager` 0.13 compares `renewTime` with the clock of this machine. It also clears an expired holder without
-//! a precondition, and cannot take a Lease over from a named holder.
+//! netsurgeon does not use `kube-lease-manager` 0.13, because it compares `renewTime` with the clock of this machine. It also
+//! clears an expired holder without a precondition, and cannot take a Lease over from a named holder.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub struct Lease {
     holder: String,
     duration: Duration,
     seen: Option<Seen>,
-    /// The `leaseTransitions` at which this process took the Lease; `None` while it does not hold the Lease.
+    /// The value of `leaseTransitions` when this process took the Lease; `None` while this process does not hold the Lease.
     ours: Option<i32>,
 }
 
@@ -66,8 +66,8 @@ enum Verdict {
 }
 
 impl Lease {
-    /// Returns a Lease without sending a request. `holder` must be unique to this process. `duration`, in whole seconds, is how
-    /// long other processes respect the Lease after its last renewal.
+    /// Returns a Lease without sending a request. `holder` must be unique to this process. `duration`, in whole seconds, is the
+    /// time after the last renewal during which other processes do not take the Lease.
     pub fn new(cluster: Cluster, namespace: &str, name: &str, holder: &str, duration: Duration) -> Self {
         let (namespace, name, holder) = (namespace.to_string(), name.to_string(), holder.to_string());
         Self { cluster, namespace, name, holder, duration, seen: None, ours: None }

@@ -62,8 +62,7 @@ impl Wanted {
 }
 
 impl Cluster {
-    /// Reads all objects of a kind, page by page, at one revision; `labels` is a selector, as in
-    /// `app=web,tier!=db`.
+    /// Reads all objects of a kind, page by page, at one revision; `labels` is a selector, for example `app=web,tier!=db`.
     pub async fn list(
         &self,
         collection: &Collection<'_>,
@@ -100,8 +99,8 @@ impl Cluster {
     }
 
     /// Reads only the metadata of all objects of a kind. Use this function to list Secrets. Keeps names, uid, labels, owners, and
-    /// the annotation that marks ServiceAccount tokens. The annotation of `kubectl apply`
-    /// (`kubectl.kubernetes.io/last-applied-configuration`) contains the whole Secret. It is dropped as soon as its page is read.
+    /// the annotation that marks ServiceAccount tokens. Drops the annotation of `kubectl apply`
+    /// (`kubectl.kubernetes.io/last-applied-configuration`) as soon as its page is read, because it contains the whole Secret.
     pub async fn list_metadata(&self, collection: &Collection<'_>) -> Result<Vec<ObjectMeta>, ClusterError> {
         let place = self.connection.place(collection).await?;
         self.each(&place, Wanted::metadata(), &|found: Bare| Some(found.kept())).await
@@ -119,7 +118,7 @@ impl Cluster {
         let place = Place { requests: kind.requests(namespace)?, subject: format!("{} objects", kind.kind) };
         let mut wanted = Wanted { page: 100, enough: 1, ..Wanted::metadata() };
         if !without.is_empty() {
-            // Objects of every kind can be selected by namespace, also custom resources.
+            // The API server can select objects of every kind by namespace, including custom resources.
             let others = without.iter().map(|name| format!("metadata.namespace!={name}"));
             wanted.options = wanted.options.fields(&others.collect::<Vec<_>>().join(","));
         }

@@ -68,14 +68,14 @@ pub use server::{ApiServer, ApiServerClient, ApiServerLease, Version};
 
 use connection::Connection;
 
-/// Label of every object that netsurgeon creates in a cluster, with the value of the label.
+/// Name and value of the label of every object that netsurgeon creates in a cluster.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "netsurgeon");
 
 /// A client of the API of one cluster, at the API server of the kubeconfig. Cheap to clone.
 #[derive(Clone)]
 pub struct Cluster {
     connection: Arc<Connection>,
-    /// Names of the sentinels for which barriers of this process wait.
+    /// Names of the sentinels that barriers of this process wait for.
     sentinels: Arc<Mutex<BTreeSet<String>>>,
 }
 

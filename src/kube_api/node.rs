@@ -44,9 +44,9 @@ impl Cluster {
         Ok(self.objects(None, None).await?.iter().map(Node::of).collect())
     }
 
-    /// Reads the DNS addresses that the kubelet of a node gives to Pods: `clusterDNS` of its running configuration (`/configz`,
-    /// `pkg/kubelet/server/server.go`, v1.36.3). Sends the request once. The error is the reason why there was no answer, for
-    /// example because the optional ClusterRole `netsurgeon-nodes` is missing.
+    /// Reads the DNS addresses that the kubelet of a node gives to Pods. They are `clusterDNS` in the kubelet's running
+    /// configuration (`/configz`, `pkg/kubelet/server/server.go`, v1.36.3). Sends the request once. The error is the reason why
+    /// there was no answer, for example because the optional ClusterRole `netsurgeon-nodes` is missing.
     pub async fn kubelet_dns(&self, node: &str) -> Result<Vec<String>, String> {
         let answer = self.ask_node((node, None), "configz", QUESTION).await?;
         if answer.code != 200 {

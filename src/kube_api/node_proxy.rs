@@ -32,10 +32,10 @@ impl Cluster {
 
 /// Returns the error message for a failed request through the API server's node proxy.
 ///
-/// The API server checks the permission `get nodes/proxy` for every path below `nodes/proxy`
-/// (`pkg/endpoints/request/requestinfo.go`, apiserver v0.36.3: the subresource is the segment after the name). The finer
-/// permissions `nodes/configz` and `nodes/healthz` of KEP-2862 have no effect here: only kubelets check them, for direct requests
-/// (`pkg/kubelet/server/auth.go`, v1.36.3).
+/// The API server checks the permission `get nodes/proxy` for every path below `nodes/proxy`, because the subresource is the
+/// segment after the name (`pkg/endpoints/request/requestinfo.go`, apiserver v0.36.3). The finer permissions `nodes/configz` and
+/// `nodes/healthz` of KEP-2862 have no effect here. Only kubelets check them, for direct requests (`pkg/kubelet/server/auth.go`,
+/// v1.36.3).
 pub(super) fn node_proxy_refusal(answer: &Answer) -> String {
     if is_forbidden(answer) {
         return "the user is not allowed to `get nodes/proxy`, which the optional ClusterRole `netsurgeon-nodes` of deploy/rbac.yaml \

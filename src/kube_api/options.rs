@@ -120,8 +120,8 @@ impl ClusterOptions {
                     .to_string();
             return Err(ClusterError::Configuration { what: source.to_string(), reason });
         }
-        // Each API server is dialled at its own address, inside the network. The outbound proxy of the environment is not meant
-        // for these addresses.
+        // netsurgeon connects to each API server at its own address inside the network. The outbound proxy of the environment is
+        // not for these addresses.
         if !proxied {
             config.proxy_url = None;
         }

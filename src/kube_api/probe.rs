@@ -1,5 +1,5 @@
-//! Sends HTTP requests to programs outside the API, such as a health check or a Prometheus. The requests use the client of the
-//! API without credentials, redirects or a proxy; `https` trusts the CA certificates of the system.
+//! Sends HTTP requests to programs outside the API, such as health checks or Prometheus. The requests use the client of the API
+//! without credentials, redirects or a proxy; `https` trusts the CA certificates of the system.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! Reads the certificate that a server presents, without verifying its names or its issuer. The server must prove that it has the
-//! certificate's key, because the certificate alone is public.
+//! certificate's key, because the certificate itself is public.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -48,7 +48,7 @@ async fn handshake(address: SocketAddr, name: Option<&str>) -> Result<Vec<Vec<u8
     Ok(certificates.iter().map(|one| one.to_vec()).collect())
 }
 
-/// Accepts every certificate whose key the server has. The caller checks the certificate.
+/// Accepts every certificate if the server has its key. The caller checks the certificate.
 struct Looking(crypto::WebPkiSupportedAlgorithms);
 
 impl fmt::Debug for Looking {

@@ -59,7 +59,7 @@ pub struct ApiServerLease {
 }
 
 impl ApiServerLease {
-    /// Returns whether the Lease had expired when the newest of all Leases was renewed. API servers delete expired Leases.
+    /// Returns whether the Lease expired before the newest renewal of all Leases. API servers delete expired Leases.
     pub fn has_expired(&self, newest: Option<OffsetDateTime>) -> bool {
         let expires = self.renewed.and_then(|renewed| renewed.checked_add(self.duration));
         expires.is_none_or(|expires| newest.is_some_and(|newest| newest > expires))
@@ -122,9 +122,9 @@ impl Cluster {
     /// Returns a client of one API server. The server's certificate must cover `kubernetes.default.svc` (`GetAPIServerAltNames`,
     /// `cmd/kubeadm/app/util/pkiutil/pki_helpers.go`, v1.36.3), or the host name in the kubeconfig.
     ///
-    /// A certificate for the IP address alone is not enough, because clients that write EndpointSlices choose the address. A
-    /// kubelet can have a certificate of the cluster's CA for the address of its node (`kubernetes.io/kubelet-serving`), and
-    /// would receive the credentials.
+    /// A certificate for the IP address alone is not enough, because any client that writes EndpointSlices can choose the
+    /// address. For example, a kubelet can have a certificate of the cluster's CA for the address of its node
+    /// (`kubernetes.io/kubelet-serving`). This kubelet would then receive the credentials.
     pub async fn dial(&self, server: ApiServer) -> Result<ApiServerClient, ClusterError> {
         let own = self.connection.config();
         let host =

@@ -1,4 +1,4 @@
-//! Creates a Service without effect to check how an API server stores it, and deletes the Service again.
+//! Creates a Service without traffic to check how an API server stores it, then deletes the Service.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;

@@ -59,8 +59,8 @@ pub enum NameserverError {
         /// The reason.
         reason: String,
     },
-    /// The data does not fit the type of its record.
-    #[error("`{data}` cannot be the data of a record of type {kind}: {reason}")]
+    /// The data is not valid for the type of its record.
+    #[error("`{data}` is not valid data for a record of type {kind}: {reason}")]
     Data {
         /// Type of the record.
         kind: Kind,
@@ -85,7 +85,7 @@ impl NameserverError {
         matches!(self, Self::Refused { code, .. } if codes.contains(&code.as_str()))
     }
 
-    /// Returns whether the request may have been executed although it failed: the answer is missing or cannot be trusted.
+    /// Returns whether the name server may have executed the failed request: the answer is missing or cannot be trusted.
     pub fn is_in_doubt(&self) -> bool {
         matches!(
             self,
@@ -108,12 +108,12 @@ impl NameserverError {
                 }
                 "NOTAUTH BADTIME" => Some("synchronise both clocks: a signature is valid for five minutes"),
                 "REFUSED" => Some(
-                    "allow it on the server for this key, or from this address (`allow-transfer`, `update-policy` in BIND)",
+                    "allow the request on the server for this key, or from this address (`allow-transfer`, `update-policy` in BIND)",
                 ),
                 "NOTAUTH" => Some("the server does not serve this zone: give its server with `--server`"),
-                "SERVFAIL" => {
-                    Some("the server cannot resolve it: check its log, and its forwarders or primary server")
-                }
+                "SERVFAIL" => Some(
+                    "the server failed to process the request: check its log, and its forwarders or primary server",
+                ),
                 "NOTIMP" => Some("the server does not accept such updates: change the zone at its source"),
                 _ => None,
             },

@@ -60,8 +60,8 @@ pub(super) fn never(zone: &Name, there: rr::Record) -> Message {
     message
 }
 
-/// Returns an update that replaces record sets: all of them, or none if one differs from its present set. The prerequisites name
-/// the data of the present sets (RFC 2136, sections 2.4.2 and 2.4.3). They cannot name TTLs.
+/// Returns an update that replaces all given record sets. If one set differs from its expected present set, the update replaces
+/// none. The prerequisites contain the data of the present sets (RFC 2136, sections 2.4.2 and 2.4.3). They cannot contain TTLs.
 pub(super) fn replacement(zone: Name, changes: &[SetChange]) -> Result<Message, NameserverError> {
     let mut message = nothing(zone);
     for (name, kind) in changes.iter().filter_map(SetChange::of) {
@@ -79,7 +79,7 @@ pub(super) fn replacement(zone: Name, changes: &[SetChange]) -> Result<Message, 
             message.add_pre_requisite(all);
         }
     }
-    // A CNAME and other records exclude each other, so the new sets are added after all old ones are deleted.
+    // A name cannot have a CNAME and other records. So the update adds the new sets after it deletes all old sets.
     for to in changes.iter().filter_map(|change| change.to.as_ref()) {
         for record in records(to)? {
             message.add_update(record);

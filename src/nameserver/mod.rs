@@ -66,8 +66,8 @@ pub struct Record {
     pub kind: Kind,
     /// TTL in seconds.
     pub ttl: u32,
-    /// Data of the record, as in a zone file. Domain names have the same format as `name`. Texts have no quotes, and their parts
-    /// are joined.
+    /// Data of the record, in the format of a zone file. Domain names have the same format as `name`. Texts have no quotes, and
+    /// their parts are joined.
     pub data: String,
 }
 

@@ -1,5 +1,5 @@
-//! Sends requests to one name server over TCP. Every server supports TCP (RFC 7766), answers are complete, and an attacker cannot
-//! forge answers by guessing ids.
+//! Sends requests to one name server. It uses TCP for three reasons: every server supports TCP (RFC 7766), answers over TCP are
+//! complete, and an attacker cannot forge answers by guessing ids.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -42,8 +42,8 @@ struct Asked {
 }
 
 impl Server {
-    /// Returns the name server at an address. `key` signs every request: a server with several views of a zone
-    /// (BIND) selects the view of a request by its key.
+    /// Returns the name server at an address. `key` signs every request. A server with several views of a zone (BIND) uses the
+    /// key to select the view.
     pub fn new(at: SocketAddr, key: Option<Key>) -> Self {
         Self { at, key }
     }
@@ -63,7 +63,7 @@ impl Server {
         self.look(name, kind, true).await
     }
 
-    /// Resolves a host to its addresses, from a resolver. IPv4 addresses come first.
+    /// Resolves a host name to its addresses, with recursion. IPv4 addresses come first.
     pub async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>> {
         let mut found = Vec::new();
         for kind in [Kind::A, Kind::Aaaa] {
@@ -85,8 +85,8 @@ impl Server {
         Ok(Answer { is_authoritative: answer.metadata.authoritative, exists, records })
     }
 
-    /// Returns the record sets of a name, of these types, ordered by type. Records of other names in the answer, such as the target
-    /// of a CNAME, are not included. `recursive`: the server is a resolver.
+    /// Returns the record sets of these types at a name, ordered by type. Does not return records of other names in the answer,
+    /// such as the target of a CNAME. `recursive`: the server is a resolver.
     pub async fn sets(&self, name: &str, kinds: &[Kind], recursive: bool) -> Result<Vec<RecordSet>> {
         let mut found = Vec::new();
         for kind in kinds {
@@ -166,8 +166,8 @@ impl Server {
         }
     }
 
-    /// Replaces record sets of a zone: all of them, or none. Fails with [`NameserverError::is_conflict`] if a set differs from its
-    /// present set in the change; TTLs are not compared.
+    /// Replaces record sets of a zone: all of them, or none. Fails with [`NameserverError::is_conflict`] if a set in the zone
+    /// differs from the present set that its change expects. TTLs are not compared.
     pub async fn replace(&self, zone: &str, changes: &[SetChange]) -> Result<()> {
         let answer = self.exchange(message::replacement(name_of(zone)?, changes)?).await?;
         match answer.metadata.response_code {

@@ -13,19 +13,20 @@ use super::{Kind, Record, canonical};
 /// All records of one type at a name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RecordSet {
-    /// Name of the records, as in [`Record::name`].
+    /// Name of the records, in the format of [`Record::name`].
     pub name: String,
     /// Type of the records.
     #[serde(rename = "type")]
     pub kind: Kind,
     /// TTL in seconds.
     pub ttl: u32,
-    /// Data of each record, as in [`Record::data`], sorted.
+    /// Data of each record, in the format of [`Record::data`], sorted.
     pub data: Vec<String>,
     /// The weight of the set, if the service has several sets of this type and name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<Weight>,
-    /// Set if the service returns the addresses of another name, which is the only data. Such a set has no TTL of its own.
+    /// Set if this record set is an alias: the service returns the addresses of another name. This name is the only data. An
+    /// alias has no TTL of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<Alias>,
 }
@@ -35,16 +36,16 @@ pub struct RecordSet {
 pub struct Weight {
     /// The identifier of the set: unique among the sets of one type and name.
     pub id: String,
-    /// The set is returned in `weight` of all queries, divided by the sum of all weights.
+    /// The service returns this set for a share of all queries: `weight` divided by the sum of all weights.
     pub weight: u8,
 }
 
-/// How a record set is an alias of another name (Route 53: alias records).
+/// An alias of another name (Route 53: alias records).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Alias {
     /// Id of the hosted zone that contains the other name.
     pub zone: String,
-    /// Whether the set is only returned while the other name is healthy.
+    /// Whether the service returns the set only while the other name is healthy.
     pub checks_health: bool,
 }
 
@@ -71,13 +72,13 @@ impl RecordSet {
         sets.into_values().map(sorted).collect()
     }
 
-    /// Returns whether two sets are equal, whatever their TTLs.
+    /// Returns whether two sets are equal. TTLs are not compared.
     pub fn has_data_of(&self, other: &Self) -> bool {
         let plain = |set: &Self| Self { ttl: 0, data: set.plain_data(), ..set.clone() };
         plain(self) == plain(other)
     }
 
-    /// Returns the data in the format of a name server's answer. A service can keep addresses and names in other formats.
+    /// Returns the data in the format of a name server's answer. A service can store addresses and names in other formats.
     fn plain_data(&self) -> Vec<String> {
         let plain = |data: &String| match self.kind {
             Kind::A | Kind::Aaaa => data.parse::<IpAddr>().map_or_else(|_| data.clone(), |at| at.to_string()),
@@ -95,7 +96,7 @@ impl RecordSet {
         Self { ttl, ..self.clone() }
     }
 
-    /// Returns the set with a TTL of at most `most`. An alias has the TTL of the other name.
+    /// Returns the set with a TTL of at most `most`. Returns an alias unchanged, because it has the TTL of the other name.
     #[must_use]
     pub fn lowered(&self, most: u32) -> Self {
         if self.alias.is_some() { self.clone() } else { self.with_ttl(self.ttl.min(most)) }
@@ -124,8 +125,8 @@ impl fmt::Display for RecordSet {
     }
 }
 
-/// Returns whether an answer contains these sets. Of several sets with weights an answer contains one, and of an alias some
-/// addresses of the other name (its data).
+/// Returns whether an answer contains these sets. If several sets have weights, an answer contains one of them. For an alias, an
+/// answer contains some addresses of the other name (the data of the alias).
 pub fn is_answer(answer: &[RecordSet], sets: &[RecordSet]) -> bool {
     let kinds: BTreeSet<Kind> = answer.iter().chain(sets).map(|set| set.kind).collect();
     kinds.into_iter().all(|kind| {
@@ -149,7 +150,7 @@ pub fn are_same<'s>(
     one.into_iter().collect::<BTreeSet<_>>() == other.into_iter().collect()
 }
 
-/// Returns whether two lists of sets are equal, whatever their TTLs.
+/// Returns whether two lists of sets are equal. TTLs are not compared.
 pub fn have_same_data(one: &[RecordSet], other: &[RecordSet]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.has_data_of(other))
 }
@@ -172,17 +173,17 @@ fn listed(sets: impl Iterator<Item = String>) -> String {
 /// The change of the record set of one type at a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetChange {
-    /// The present set; `None` if there must be none.
+    /// The present set; `None` if no present set is expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<RecordSet>,
-    /// The set afterwards; `None` to delete the present set.
+    /// The new set; `None` to delete the present set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<RecordSet>,
 }
 
 impl SetChange {
-    /// Returns the changes from some sets to others, with every set of the names and types that change. Of several sets with
-    /// weights, some may stay the same. Names and types that do not change are not included.
+    /// Returns the changes from one list of sets to another. Omits names and types without a change. If one of several sets with
+    /// weights changes, includes all sets of its name and type, also unchanged sets.
     pub fn between(from: &[RecordSet], to: &[RecordSet]) -> Vec<Self> {
         let key = |set: &RecordSet| (set.name.clone(), set.kind, set.id().map(str::to_string));
         let mut both: BTreeMap<(String, Kind, Option<String>), Self> = BTreeMap::new();
@@ -212,7 +213,7 @@ impl SetChange {
         Self { from: self.to.clone(), to: self.from.clone() }
     }
 
-    /// Returns the name and the type of the set; `None` for a change from nothing to nothing.
+    /// Returns the name and the type of the set; `None` if the change has no set before and after.
     pub fn of(&self) -> Option<(&str, Kind)> {
         let set = self.from.as_ref().or(self.to.as_ref())?;
         Some((&set.name, set.kind))

@@ -1,7 +1,7 @@
 //! The Kubernetes Lease `kube-system/netsurgeon`. Only one operation at a time can hold it on a cluster. This applies to
 //! operations of every kind and with every ledger.
 //!
-//! The Lease reduces contention; it is not a fencing token. A process that was frozen can act for a moment as if it still held
+//! The Lease reduces contention; it is not a fencing token. A process that was suspended can act for a moment as if it still held
 //! the Lease. The ledger has the fencing token. Clocks of different machines are never compared ([`Lease`]).
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub enum Silence {
 /// How the operation lease is acquired and kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
-    /// How long the lease outlives its process, in whole seconds.
+    /// How long the lease stays valid after its process ends, in whole seconds.
     pub ttl: Duration,
     /// What happens if the API does not answer.
     pub silence: Silence,
@@ -72,11 +72,12 @@ impl ClusterLock {
             let LeaseState::Other { name, left } = holder else { return Ok(Self::kept(lease, terms)) };
             let held = held(&name, left);
             if terms.take_over && held.claim.operation == claim.operation {
-                // `seize` returns the new holder if another client was faster.
+                // `seize` returns the new holder if another client took the lease first.
                 holder = lease.seize(&name).await?;
                 continue;
             }
-            // Time has passed since the last check: without a renewal, the remaining TTL would be shorter.
+            // Without a renewal, the remaining TTL decreases between two checks. It did not decrease, so the holder renews the
+            // lease.
             if before.is_some_and(|before| left >= before) {
                 return Err(OperationError::Locked(Box::new(held)));
             }
@@ -87,8 +88,8 @@ impl ClusterLock {
         }
     }
 
-    /// Returns the holder of a cluster's operation lease; `None` if the lease is free. The clock of this machine decides whether
-    /// the lease has expired.
+    /// Returns the holder of a cluster's operation lease; `None` if the lease is free. Uses the clock of this machine to decide
+    /// whether the lease has expired.
     pub async fn holder(api: &Cluster) -> Result<Option<Held>, OperationError> {
         let found = lease(api, "", Duration::ZERO).holder().await?;
         Ok(found.map(|(name, left)| held(&name, left)))

@@ -14,19 +14,19 @@ use crate::store::Revision;
 /// operator.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The step cannot be done for this subject: its namespace is deleted, a policy or a webhook rejects it, or another client
-    /// changed it. The subject is skipped; other subjects continue.
+    /// The step cannot be executed for this subject: its namespace is deleted, a policy or a webhook rejects it, or another
+    /// client changed it. The operation skips the subject and continues with other subjects.
     #[error("{0}")]
     Skip(String),
-    /// The request was certainly not done and can be retried, for example after throttling or a change of leader.
+    /// The request was certainly not executed and can be retried, for example after throttling or a leader change.
     #[error("{why}")]
     Retry {
-        /// Why the request was not done.
+        /// Why the request was not executed.
         why: String,
         /// The minimum time to wait, if the server gives one.
         after: Option<Duration>,
     },
-    /// The answer was lost. Observe whether the request was done before any retry.
+    /// The answer was lost. Before a retry, check whether the request was executed.
     #[error("{0}")]
     InDoubt(String),
     /// The operation cannot continue.
@@ -35,8 +35,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Converts an error of the Kubernetes API to a fault, with a hint what to do. If a policy, a webhook or the API refuses one
-    /// object, only that object is skipped.
+    /// Converts an error of the Kubernetes API to a fault, and adds the hint how to fix it. If a policy, a webhook or the API
+    /// rejects one object, the operation skips only that object.
     pub fn of(error: &ClusterError) -> Self {
         let words = match error.hint() {
             Some(hint) => format!("{error}; {hint}"),
@@ -55,7 +55,7 @@ impl From<ClusterError> for Fault {
 /// Whether an effect is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observed {
-    /// The effect is done. Contains its result, as in [`Applied::Made`].
+    /// The effect is done. Contains its result (see [`Applied::Made`]).
     Done(Value),
     /// The effect is not done.
     NotDone,
@@ -69,7 +69,8 @@ pub enum Applied {
     /// The effect is done. The journal records this result: small JSON, such as a uid or the id of a change. It never contains
     /// Secret data.
     Made(Value),
-    /// The effect is this change of the store, computed from the current state. It is committed together with the step's record.
+    /// The effect is this change of the store, computed from the current state. The executor commits the change together with the
+    /// step's record.
     Changes(Box<Swap>),
 }
 
@@ -83,7 +84,7 @@ impl Applied {
 pub enum Answer {
     /// The manual step is done.
     Confirmed,
-    /// The manual step is done by this change of the store (in a rehearsal).
+    /// In a rehearsal, this change of the store completes the manual step.
     Changes(Box<Swap>),
     /// The manual step is not done, or not confirmed. The operation pauses at the step. When the operation is resumed, it checks
     /// the step again.
@@ -112,7 +113,8 @@ pub type Records<'a> = &'a (dyn Fn(&StepId) -> Option<Record> + Send + Sync);
 /// Everything outside the store that the steps of one kind of operation use.
 #[async_trait]
 pub trait Environment<E: Effect>: Send + Sync {
-    /// Returns the state that a rollback needs, before the effect starts: small JSON for the journal, never Secret data.
+    /// Returns the state that a rollback needs, as small JSON for the journal. Called before the effect starts. Never contains
+    /// Secret data.
     async fn before(&self, _doing: &Doing<'_, E>) -> Result<Value, Fault> {
         Ok(Value::Null)
     }
@@ -124,10 +126,10 @@ pub trait Environment<E: Effect>: Send + Sync {
     /// contain the outcome.
     async fn observe(&self, doing: &Doing<'_, E>) -> Result<Observed, Fault>;
 
-    /// Reverts the result that this process has just produced ([`Doing::made`]). Called if another process had already completed
-    /// the step. This can happen to a process that was frozen between its check of the operation lease and its request. `ended`
-    /// is the revision at which the step was completed; `None` means that the whole operation has ended. Returns whether there
-    /// was anything to revert.
+    /// Reverts the result that this process has just produced ([`Doing::made`]). Called if another process has already completed
+    /// the step. This can happen if this process was suspended after it checked the operation lease and before it sent the
+    /// request. `ended` is the revision at which the step was completed; `None` means that the whole operation has ended. Returns
+    /// whether there was anything to revert.
     async fn take_back(&self, _doing: &Doing<'_, E>, _ended: Option<Revision>) -> Result<bool, Fault> {
         Ok(false)
     }
@@ -138,12 +140,12 @@ pub trait Environment<E: Effect>: Send + Sync {
         None
     }
 
-    /// Waits until the condition holds, with a deadline of its own. `records` returns the record of any step, for a condition
-    /// that depends on the steps that were done. A stop request can drop the wait at any instant.
+    /// Waits until the condition holds. Has its own deadline. `records` returns the record of any step, for a condition that
+    /// depends on completed steps. A stop request can cancel the wait at any time.
     async fn wait(&self, wait: &Wait<E::Wait>, records: Records<'_>) -> Result<(), Fault>;
 
-    /// Returns what a wait found, for its record, after it has ended: small JSON. Nothing depends on it, so it cannot fail; it needs
-    /// a deadline of its own, and a stop request drops it.
+    /// Returns what a wait found, as small JSON for its record. Called after the wait has ended. Nothing depends on the result,
+    /// so this function cannot fail. It needs its own deadline, and a stop request cancels it.
     async fn found(&self, _wait: &Wait<E::Wait>) -> Value {
         Value::Null
     }

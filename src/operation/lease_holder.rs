@@ -25,8 +25,8 @@ pub struct LeaseHolder {
 }
 
 impl LeaseHolder {
-    /// Returns the lease holder for this process. Its `USER@HOST` is the user name from the environment (else the uid) and the
-    /// host name (in a Pod, the name of the Pod).
+    /// Returns the lease holder for this process. Its `USER@HOST` contains the user name from the environment, or the uid if
+    /// there is none. The host is the host name (in a Pod, the name of the Pod).
     pub fn of_this_process(operation: &str, purpose: &str, now: i64) -> Self {
         let name = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
         let user = name

@@ -11,14 +11,14 @@
 //! ```
 //!
 //! A step in the store changes objects and writes its record in one transaction, so the journal and the cluster never disagree. A
-//! step outside the store first records its intention and the previous state, and afterwards its outcome and result. On resume,
-//! the environment observes whether such a step was done.
+//! step outside the store records its intention and the previous state before it runs, and its outcome and result afterwards. On
+//! resume, the environment checks whether such a step was done.
 //!
 //! Steps with different subjects run concurrently ([`Executor::parallel`]). The operation lease in the store ([`Lock`]) excludes
 //! other operations. A process that loses the lease can no longer write.
 //!
-//! This room uses etcd transactions and fields of objects. It contains nothing about Services. Renumbering and every other
-//! operation with a rollback compile to these steps. The room of each kind of operation defines what its steps do outside the
+//! This module uses etcd transactions and fields of objects. It contains nothing about Services. Renumbering, and every other
+//! operation with a rollback, compiles to these steps. The module of each operation kind defines what its steps do outside the
 //! store ([`Effect`]), and executes these effects ([`Environment`]).
 
 mod cluster_lock;
@@ -135,12 +135,12 @@ pub enum OperationError {
         /// Why the gate was closed.
         reason: String,
     },
-    /// A step of a batch that is being rolled back could not be undone.
+    /// A batch could not be rolled back completely: one of its steps could not be undone.
     #[error("batch {} could not be rolled back completely: {reason}", .batch.saturating_add(1))]
     BatchStuck {
         /// Number of the batch, from 0.
         batch: usize,
-        /// Why the first such step could not be undone.
+        /// Why the first of these steps could not be undone.
         reason: String,
     },
     /// The environment failed.
@@ -194,8 +194,8 @@ impl From<ClusterError> for OperationError {
 }
 
 impl OperationError {
-    /// Returns whether the error concerns one object that another client changed or a component rejects. Other steps can then
-    /// still run.
+    /// Returns whether the error concerns one object only: another client changed the object, or a component rejects it. Other
+    /// steps can then still run.
     pub fn is_about_one_object(&self) -> bool {
         matches!(
             self,

@@ -16,12 +16,12 @@ use crate::store::Revision;
 pub trait Kind: Serialize + DeserializeOwned {
     /// Name of the kind, such as `renumber`.
     const NAME: &'static str;
-    /// Version of the saved format, of the compilation to steps, and of the execution of effects. A plan of another version is
-    /// rejected, because its execution would differ from the reviewed plan.
+    /// Version of the saved format, the compilation to steps, and the execution of effects. netsurgeon rejects a plan of another
+    /// version, because its execution would differ from the reviewed plan.
     const VERSION: u32;
 }
 
-/// The work of a plan: the changes that the operation makes. The room of the operation kind defines the format of the work, and
+/// The work of a plan: the changes that the operation makes. The module of the operation kind defines the format of the work, and
 /// compiles the work to steps.
 ///
 /// The steps are a pure function of the work. They are compiled stage by stage, so that a plan for tens of thousands of objects
@@ -36,13 +36,13 @@ pub trait Work: Send + Sync {
     /// Returns the steps of a stage, in order.
     fn steps(&self, stage: &Stage) -> Vec<Step<Self::Effect>>;
 
-    /// Returns whether a later stage can run forward while an earlier stage waits. The earlier stage contains only waits. All
-    /// stages between the two stages also run, and no gate is checked between them.
+    /// Returns whether a later stage can run forward while an earlier stage waits. The earlier stage contains only waits. The
+    /// stages between them also run, and no gate is checked in between.
     fn may_be_beside(&self, _waiting: &Stage, _later: &Stage) -> bool {
         false
     }
 
-    /// Returns the stages in the order of a rollback. The steps of each stage are undone last step first.
+    /// Returns the stages in the order of a rollback. In each stage, the last step is undone first.
     fn way_back(&self) -> Vec<Stage> {
         let mut stages = self.stages();
         stages.reverse();
@@ -120,7 +120,7 @@ pub enum PlanFileError {
         /// The kind expected.
         expected: &'static str,
     },
-    /// The file was created by a version with different steps.
+    /// A netsurgeon version with different steps created the file.
     #[error(
         "plan `{path}` has format {found} ({tool}); this netsurgeon executes format {expected}",
         path = path.display()
@@ -135,9 +135,9 @@ pub enum PlanFileError {
         /// Version of netsurgeon that created the file.
         tool: String,
     },
-    /// An operation was started by a version with different steps.
+    /// A netsurgeon version with different steps started the operation.
     #[error(
-        "operation `{operation}` was started by {tool}, whose steps differ from those of {this} ({difference})",
+        "operation `{operation}` was started by {tool}, which has different steps than {this} ({difference})",
         this = TOOL
     )]
     Begun {
@@ -221,8 +221,8 @@ impl<W: Kind> Plan<W> {
 }
 
 impl<W: Work> Plan<W> {
-    /// Returns the digest of all stages and steps that the plan compiles to: SHA-256, in hexadecimal. Text that is only shown is
-    /// not included. Costs as much as compiling every step.
+    /// Returns the digest of all stages and steps that the plan compiles to: SHA-256, in hexadecimal. Display-only text is not
+    /// included. Takes as long as compiling every step.
     pub fn compiled(&self) -> String {
         hashed(|blocks| {
             for stage in self.work.stages() {
@@ -232,8 +232,8 @@ impl<W: Work> Plan<W> {
         })
     }
 
-    /// Fails if the plan compiled to other steps when the operation started. `compiled` is the digest that was recorded at the
-    /// start. It is empty if the version that started the operation did not record it.
+    /// Fails if the plan compiles to different steps now than when the operation started. `compiled`: digest that was recorded at
+    /// the start; empty if the version that started the operation did not record it.
     pub fn compiles_as(&self, compiled: &str, operation: &str) -> Result<(), PlanFileError> {
         if compiled.is_empty() || compiled == self.compiled() {
             return Ok(());
@@ -262,9 +262,9 @@ fn digest<W: Serialize>(version: u32, header: &Header, work: &W) -> String {
 
 fn hashed(write: impl FnOnce(&mut BufWriter<&mut HashWriter>) -> serde_json::Result<()>) -> String {
     let mut hasher = HashWriter(Sha256::new());
-    // The JSON writer writes a few bytes at a time; they are hashed in blocks.
+    // The JSON writer writes a few bytes at a time. The buffer collects them, so that they are hashed in blocks.
     let mut blocks = BufWriter::with_capacity(DIGEST_BLOCK, &mut hasher);
-    // Serialising plain data into a hasher cannot fail; if it did, the digest would not match on reading.
+    // Serialising plain data into a hasher cannot fail. If it failed, the digest would not match when the plan is read.
     let _ = write(&mut blocks);
     let _ = blocks.flush();
     drop(blocks);
@@ -365,7 +365,7 @@ mod tests {
         let older = saved().replace("\"version\":7", "\"version\":6").replace(TOOL, "netsurgeon 0.0.9");
         let refused = Plan::<Test>::of_operation(older.as_bytes(), "op-1").unwrap_err().to_string();
         let expected = format!(
-            "operation `op-1` was started by netsurgeon 0.0.9, whose steps differ from those of {TOOL} \
+            "operation `op-1` was started by netsurgeon 0.0.9, which has different steps than {TOOL} \
              (its plan has format 6, not 7)"
         );
         assert_eq!(refused, expected);

@@ -3,8 +3,9 @@
 //! Like a step, a repair is one transaction that includes its record. Unlike a step, a repair runs whenever it is needed, any
 //! number of times. A repair does not acquire the operation lease, so no lease has to be kept alive during a week of soak.
 //!
-//! The preconditions of a repair: the lease is free, and the records of the steps that the repair relies on are unchanged. So a
-//! repair fails if a process starts to run the operation meanwhile. Of two concurrent repairs of a subject only one succeeds.
+//! A repair has two preconditions: the lease is free, and the records of the steps that the repair relies on are unchanged. So a
+//! repair fails if a process starts to run the operation in the meantime. If two repairs of a subject run concurrently, only one
+//! succeeds.
 
 use serde::{Deserialize, Serialize};
 

@@ -33,9 +33,9 @@ impl fmt::Display for StepId {
 pub struct Step<E: Effect> {
     /// Id of the step.
     pub id: StepId,
-    /// The object that the step changes, such as `default/web`; empty for a step that the whole operation needs. If a step cannot
-    /// be undone, the steps that it depends on stay done: earlier steps of the same subject, and steps that the whole operation
-    /// needs.
+    /// The object that the step changes, such as `default/web`; empty for a step that the whole operation needs. A step depends
+    /// on the earlier steps of the same subject, and on the steps that the whole operation needs. If a step cannot be undone, the
+    /// steps that it depends on stay done.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
     /// What the step does, and how to undo it.
@@ -81,8 +81,8 @@ pub enum Action<E: Effect> {
     PointOfNoReturn,
 }
 
-/// The effects of steps outside the store, for one kind of operation. The room of that kind defines the type. The
-/// [`Environment`](super::Environment) of that room executes the effects.
+/// The effects of steps outside the store, for one kind of operation. The module of that kind defines the type, and its
+/// [`Environment`](super::Environment) executes the effects.
 pub trait Effect: Clone + fmt::Debug + Serialize + Send + Sync + 'static {
     /// The conditions that the steps of this operation kind can wait for.
     type Wait: WaitKind;
@@ -101,8 +101,8 @@ impl Effect for NoEffect {
     type Wait = NoWait;
 }
 
-/// The conditions that the steps of one operation kind can wait for. The room of that kind defines the enum. The
-/// [`Environment`](super::Environment) of that room waits for the conditions.
+/// The conditions that the steps of one operation kind can wait for. The module of that kind defines the enum, and its
+/// [`Environment`](super::Environment) waits for the conditions.
 pub trait WaitKind: Copy + Eq + Hash + fmt::Debug + Serialize + Send + Sync + 'static {
     /// Returns the name of the condition, as serialised: `barrier`.
     fn name(self) -> &'static str;
@@ -168,8 +168,8 @@ pub enum KeyChange {
         /// The conditions.
         require: Vec<Condition>,
     },
-    /// Applies a change if the key exists and all conditions hold. Otherwise the object belongs to another client now, and stays
-    /// unchanged.
+    /// Applies a change if the key exists and all conditions hold. Otherwise another client now owns the object, and the object
+    /// stays unchanged.
     If {
         /// The conditions.
         holds: Vec<Condition>,
@@ -240,7 +240,7 @@ pub struct Manual {
     pub undo: Option<String>,
 }
 
-/// Serialises only whether there is a text: the text itself is only shown to people.
+/// Serialises only whether the text exists. The text itself is for display only.
 #[expect(clippy::ref_option, reason = "serde passes the field as it is")]
 fn is_there<S: Serializer>(words: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_bool(words.is_some())

@@ -9,14 +9,14 @@ use tokio::sync::watch;
 pub struct StopSwitch(watch::Sender<bool>);
 
 impl StopSwitch {
-    /// Requests a stop from every holder of this switch's [`Stop`]. The request cannot be withdrawn.
+    /// Sends the stop request to every [`Stop`] of this switch. The request cannot be withdrawn.
     pub fn ask(&self) {
         self.0.send_replace(true);
     }
 }
 
-/// Receives the stop request. Pass clones to other long waits. For example, a wait of an [`super::Environment`] can end early on
-/// a stop request.
+/// Receives the stop request. Pass clones to long waits, such as a wait of an [`super::Environment`], so that they can end early
+/// on a stop request.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Vec<watch::Receiver<bool>>);
 
@@ -43,7 +43,7 @@ impl Stop {
         Self(self.0.iter().chain(&other.0).cloned().collect())
     }
 
-    /// Waits until a stop is requested. Waits forever if no switch exists any more.
+    /// Waits until a stop is requested. Waits forever if no switch exists.
     pub async fn asked(&self) {
         let each = self.0.iter().map(|asked| {
             let mut asked = asked.clone();

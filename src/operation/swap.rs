@@ -8,7 +8,7 @@ use crate::wire::{FieldEdit, Value};
 
 /// Reads the keys of a swap and returns its transaction. A key that already has its target value becomes a precondition.
 ///
-/// Fails if a key differs from the state that the swap was planned for.
+/// Fails if a key is not in the state that the swap expects.
 pub(super) async fn prepare(
     store: &dyn ReadStore,
     swap: &Swap,
@@ -61,7 +61,7 @@ fn change_of(
         (KeyChange::Edit { require, edits, fill }, Some(entry)) => {
             check_all(key, entry, require)?;
             let edited = edit::apply(&entry.value, edits).map_err(changed)?;
-            // Generated values alone do not change an object whose other fields already have their target values.
+            // If all other fields already have their target values, generated values alone do not change the object.
             if edited == entry.value && (fill.is_empty() || !edits.is_empty()) {
                 return Ok(None);
             }

@@ -9,8 +9,9 @@
 //! 2. Add the constant to `CHECKS` in `COMMAND/mod.rs`, at the place where it is displayed.
 //! 3. Add a section with its name to `docs/preflight.md`, in the same order, and its permissions to `deploy/rbac.yaml`.
 //!
-//! A check of several commands is in `shared/`, as a function `check(why)`. `facts/` has what several checks read from objects.
-//! `facts/kept.rs` drops the parts of Pods and Services that no check reads: a check that needs such a part keeps it there.
+//! A check that several commands use is in `shared/`, as a function `check(why)`. Facts about objects that several checks need
+//! are in `facts/`. `facts/kept.rs` drops the parts of Pods and Services that no check reads. If a check needs such a part,
+//! change `facts/kept.rs` to keep it.
 //!
 //! A check does not list the checks that it depends on. If data cannot be read, each check that needs the data returns the same
 //! reason, and [`run`] reports this reason once.
@@ -44,7 +45,7 @@ pub struct Check<C: 'static> {
     pub name: &'static str,
     /// Why the check matters.
     pub why: &'static str,
-    /// Reads what the check needs, and judges it. This is the function with I/O; the `judge` of a file is pure.
+    /// Reads the data that the check needs, and judges it. This function does I/O; the `judge` of a file is pure.
     judge: for<'a> fn(&'a C) -> LocalBoxFuture<'a, Read<Judged>>,
 }
 

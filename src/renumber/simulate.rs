@@ -1,7 +1,7 @@
 //! The simulated environment of a rehearsal: everything outside etcd.
 //!
-//! A change through the API is written to the overlay as an API server would store it: the object and, for a Service, its
-//! allocation. Only results that are certain are written. Waits end immediately. Actions of operators and controllers are
+//! A change through the API is written to the overlay in the form in which an API server stores it: the object and, for a
+//! Service, its allocation. Uncertain results are not written. Waits end immediately. Actions of operators and controllers are
 //! recorded and assumed to be done.
 
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ pub struct Simulation<'a> {
     ambient: &'a dyn Ambient,
     taken_as_done: Mutex<Vec<[String; 2]>>,
     waits: Mutex<usize>,
-    /// Lock with which the simulated API server serves one request at a time, so that allocations do not race.
+    /// Lock for the requests to the simulated API server: it serves one request at a time, so that allocations do not race.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -193,7 +193,7 @@ impl Environment<Effect> for Simulation<'_> {
             Effect::RestoreBitmap => {
                 return Ok(self.planned(|compiler| compiler.bitmap_rewrite().map(|(_, backward)| backward)));
             }
-            // No other part of a rehearsal reads the object of a list, and no bit is freed meanwhile.
+            // No change is needed here: no other part of a rehearsal reads the object of a list, and no bit is freed meanwhile.
             Effect::List(_) | Effect::KeepBits { .. } | Effect::ReopenRange => {}
             Effect::CloseRange | Effect::ReplaceRange | Effect::RemoveTemporaryRange => {
                 if let Some(what) = effect.cannot_be_rehearsed(self.work) {

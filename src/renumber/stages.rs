@@ -1,12 +1,13 @@
 //! A renumbering as stages of steps, in the order that the cluster's storage era requires.
 //!
 //! If allocations are objects, each of the two addresses of a moving Service has an IPAddress object that refers to the Service.
-//! This is the case from before the flip until the old address is retired. During this time the creation timestamps of both
-//! IPAddress objects are in the future. The flip writes only the Service, so the rollback is the same protocol with the addresses
-//! exchanged. A stage that matters in only one direction does nothing in the other direction.
+//! Both objects exist from before the flip until the old address is retired. During this time their creation timestamps are in
+//! the future. The flip writes only the Service. So a rollback has the same protocol, with the two addresses swapped. A stage
+//! that is needed in only one direction does nothing in the other direction.
 //!
 //! A client that resolved a name just before its Service moved back uses the new address for a while. So in a rollback all
-//! batches move back first. Then the operation *lingers* once. After that, it removes the new addresses.
+//! batches move back first. Then the operation *lingers* once: the new addresses still answer for some time. After that, the
+//! operation removes the new addresses.
 
 use std::ops::Range;
 
@@ -368,8 +369,9 @@ impl Work for Renumbering {
         }
     }
 
-    /// Returns whether a later stage may run during a wait. While the operation waits for the nodes after it has flipped a batch,
-    /// it runs all stages of the next batch before that batch's flip. A batch that must not run beside another one waits.
+    /// Returns whether a later stage may run during a wait. After the flip of a batch, the operation waits for the nodes. During
+    /// this wait it runs all stages of the next batch that come before the flip of that batch. If a Service of the next batch
+    /// must move alone, the next batch does not start during the wait.
     fn may_be_beside(&self, waiting: &Stage, later: &Stage) -> bool {
         let (Some(batch), Some(next)) = (waiting.batch, later.batch) else { return false };
         let is_before_flips = matches!(

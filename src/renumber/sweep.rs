@@ -52,7 +52,7 @@ impl Renumbering {
         for again in sweep.again {
             let is_before = |before: &&mut Move| before.uid == again.uid && before.id() == again.id();
             let Some(before) = self.moves.iter_mut().find(is_before) else { continue };
-            // kubelets get the final address of the cluster's DNS.
+            // If the cluster's DNS gets another new address, the kubelets must get this address.
             let (former, address) = (before.new_address.to_string(), again.new_address.to_string());
             let is_its =
                 |record: &&mut RecordChange| again.turn == Turn::ClusterDns && record.after == former;

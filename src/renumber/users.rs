@@ -101,7 +101,8 @@ impl Count {
     }
 }
 
-/// Two values are equal if the same clients use the same port: a watcher does not report a changed number of connections.
+/// Two values are equal if the same clients use the same port. So a watcher does not report a change if only the number of
+/// connections has changed.
 impl PartialEq for Used {
     fn eq(&self, other: &Self) -> bool {
         let of = |used: &Self| {

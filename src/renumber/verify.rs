@@ -191,7 +191,7 @@ impl<'a> Cluster<'a> {
         if service.has_external_ip(old) || shadow.is_some() || object.is_some() {
             findings.push(
                 Finding::error("hold-left-over", format!("Service {}", candidate.subject()))
-                    .says(format!("its old address `{old}` was retired and is still held"))
+                    .says(format!("its old address `{old}` was retired, but is still held"))
                     .values("held", "free"),
             );
         }

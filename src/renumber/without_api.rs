@@ -56,7 +56,7 @@ impl Environment<Effect> for WithoutApi {
     }
 
     async fn wait(&self, wait: &Wait, _: Records<'_>) -> Result<(), Fault> {
-        // The rest of the rollback waits until the Service is released.
+        // This wait is skipped here: the rest of the rollback waits until the Service is released.
         if wait.kind == Awaited::Released {
             return Ok(());
         }

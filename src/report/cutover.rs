@@ -19,7 +19,7 @@ const RIGHT: f64 = 60.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 30.0;
 
-/// Returns the page about a cutover. `is_leased`: whether a process holds the operation lease for it.
+/// Returns the page about a cutover. `is_leased` is true if a process holds the operation lease for the cutover.
 pub fn page(recorded: &Recorded<Cutover>, is_leased: bool) -> String {
     let situation = Situation::of(recorded, is_leased);
     let content = html! {
@@ -63,7 +63,7 @@ fn head(recorded: &Recorded<Cutover>, situation: &Situation) -> Markup {
     header(&summary.kind, &recorded.operation, verdict, &situation.progress(), &facts)
 }
 
-/// The share of the mirror after each change: the time, and the mean over all names in percent.
+/// Returns the share of the mirror after each change: the time, and the mean over all names in percent.
 fn history(recorded: &Recorded<Cutover>) -> Vec<(i64, f64)> {
     let work = &recorded.plan.work;
     let points = work.points();
@@ -115,14 +115,14 @@ fn shares(recorded: &Recorded<Cutover>) -> Markup {
     section("shares", "Share of the mirror", &content)
 }
 
-/// The share of requests that the mirror's metrics showed at the end of each stage: the time, and percent.
+/// Returns the share of requests that the mirror's metrics showed at the end of each stage: the time, and the share in percent.
 fn seen(recorded: &Recorded<Cutover>) -> Vec<(i64, f64)> {
     let (work, journal) = (&recorded.plan.work, &recorded.journal);
     let at = |share: usize| Some((work.soaked_at(share, journal)?, work.seen_at(share, journal)?.mean));
     (0..work.shares.len()).filter_map(at).collect()
 }
 
-/// Draws the share over time, from left to right. `seen`: the shares that metrics showed.
+/// Draws the share over time, from left to right. `seen` has the shares that metrics showed.
 fn draw(history: &[(i64, f64)], seen: &[(i64, f64)]) -> Markup {
     let (Some((first, _)), Some((last, _))) = (history.first(), history.last()) else { return html! {} };
     let length = float(last.saturating_sub(*first).max(1));

@@ -1,7 +1,7 @@
 //! The history of an operation, from the times in the records of its steps: when each stage ran, and when the operation paused.
 //!
-//! The store records only one time for each step: the time of its transaction. So a stage starts when the previous step ended. If
-//! much time passed after the previous step, either no process ran, or a manual step was open.
+//! The store records only one time for each step: the time of its transaction. So the history assumes that a stage starts when
+//! the previous step ends. If a long time passed between two steps, either no process ran, or a manual step was open.
 
 use std::ops::Range;
 

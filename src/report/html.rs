@@ -17,7 +17,7 @@ pub fn document(operation: &str, content: &Markup, sources: &str) -> String {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                // The page must not load or run anything, even if it had an escaping bug.
+                // The page must not load or run anything, even if a bug leaves some text unescaped.
                 meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
                 title { (operation) }
                 style { (PreEscaped(CSS)) }
@@ -32,7 +32,7 @@ pub fn document(operation: &str, content: &Markup, sources: &str) -> String {
     visible(&page.into_string())
 }
 
-/// Shows characters that are invisible, or change the direction of the text around them, as their code.
+/// Replaces characters with their codes if they are invisible, or change the direction of the text around them.
 fn visible(page: &str) -> String {
     let mut text = String::with_capacity(page.len());
     for character in page.chars() {
@@ -75,12 +75,12 @@ pub fn facts<const N: usize>(rows: [(&str, Markup); N]) -> Markup {
     html! { dl.identity { @for (label, value) in rows { dt { (label) } dd { (value) } } } }
 }
 
-/// Returns a section with a heading. It ends a line of the file.
+/// Returns a section with a heading, followed by a line break.
 pub fn section(id: &str, heading: &str, content: &Markup) -> Markup {
     html! { section id=(id) { h2 { (heading) } (content) } "\n" }
 }
 
-/// Returns a table. Each row ends a line of the file.
+/// Returns a table with a line break after each row.
 pub fn table<const N: usize>(
     class: &str,
     headings: [&str; N],
@@ -149,7 +149,7 @@ pub fn lasting(seconds: i64) -> String {
     }
 }
 
-/// Formats a number with separated thousands: `12 345`.
+/// Formats a number with spaces between groups of three digits: `12 345`.
 pub fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();

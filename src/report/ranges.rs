@@ -58,7 +58,7 @@ fn draw(picture: &Picture) -> Markup {
     let width = left + float(COLUMNS) * STEP;
     let height = float(picture.rows().count()) * STEP + 3.0;
     let top = |index: usize| float(index) * STEP + 1.0;
-    // One path for each shade, not a rectangle for each block.
+    // Draws one path for each shade, instead of a rectangle for each block.
     let mut paths: Vec<String> = vec![String::new(); 6];
     for (index, (_, blocks)) in picture.rows().enumerate() {
         for (column, block) in blocks.iter().enumerate() {

@@ -30,7 +30,7 @@ fn verdict(status: Status) -> (&'static str, &'static str) {
         }
         Status::Stuck => (
             "bad",
-            "The old value could not be restored, because addresses were allocated since: the rewrite stays in effect.",
+            "The old value could not be restored, because addresses were allocated after the rewrite. The rewrite stays in effect.",
         ),
         _ => ("info", ""),
     }

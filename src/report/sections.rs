@@ -224,7 +224,7 @@ pub fn findings(subject: &Subject<'_>, verified: &Verified) -> Markup {
     section("findings", "Findings", &content)
 }
 
-/// Returns the number of findings by code, if there are more findings than fit a screen.
+/// Returns the number of findings by code, if there are more findings than fit on a screen.
 fn kinds(verified: &Verified) -> Markup {
     if verified.findings.len() <= FEW_ROWS {
         return html! {};

@@ -1,4 +1,4 @@
-//! The style of the page: light or dark like the reader's system, and simple enough for printing.
+//! The style of the page: light or dark, depending on the reader's system, and simple enough to print.
 
 /// The style sheet.
 pub const CSS: &str = "\

@@ -66,13 +66,13 @@ struct Piece {
 
 struct Axis {
     pieces: Vec<Piece>,
-    /// The pauses that are drawn: the number in the list, and the position.
+    /// The pauses that are drawn, each with its index in the list and its position.
     marks: Vec<(usize, f64)>,
 }
 
 impl Axis {
     fn new(history: &History) -> Self {
-        // The longest pauses are cut out of the axis; short ones keep their length.
+        // The longest pauses are drawn with a fixed width. Other pauses keep their length.
         let mut longest: Vec<(usize, &Pause)> = history.pauses.iter().enumerate().collect();
         longest.sort_by_key(|(index, pause)| (pause.from.saturating_sub(pause.to), *index));
         longest.truncate(MOST_PAUSES);

@@ -13,7 +13,7 @@ pub enum Route53Error {
     /// The host has no usable credentials.
     #[error("no credentials for AWS: {0}")]
     NoCredentials(String),
-    /// The answer is missing. A change may have been made.
+    /// Route 53 did not answer, or reported a server error. It may have made the change.
     #[error("Route 53 does not answer the request to {what}: {reason}")]
     Lost {
         /// The request.
@@ -31,13 +31,13 @@ pub enum Route53Error {
         /// The message.
         message: String,
     },
-    /// The answer, or a set for a request, is not valid.
+    /// An answer of Route 53, or a record set for a request, is not valid.
     #[error("Route 53: {0}")]
     Garbled(String),
 }
 
 impl Route53Error {
-    /// Converts an error of the SDK. `what`: the request, as in "to change record sets".
+    /// Converts an error of the SDK. `what` describes the request, for example "change record sets".
     pub(super) fn of<E>(what: &str, error: &SdkError<E, HttpResponse>) -> Self
     where
         E: ProvideErrorMetadata + Error + 'static,
@@ -70,7 +70,8 @@ impl Route53Error {
         Self::Garbled(reason.to_string())
     }
 
-    /// Returns whether a set differs from the present one, or exists already. Nothing was changed by this request.
+    /// Returns whether Route 53 refused the request because a record set differs from the present one, or already exists. The
+    /// request changed nothing.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "InvalidChangeBatch")
     }
@@ -81,7 +82,7 @@ impl Route53Error {
         matches!(self, Self::Refused { code, .. } if codes.contains(&code.as_str()))
     }
 
-    /// Returns what to do about it.
+    /// Returns a hint about what the operator can do.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NoCredentials(_) => {
@@ -100,7 +101,7 @@ impl Route53Error {
                 }
                 "NoSuchHostedZone" => "check the id of the zone: `aws route53 list-hosted-zones`",
                 _ if self.is_throttled() => {
-                    "Route 53 allows five requests a second for an account: find what else sends requests, and try again"
+                    "Route 53 allows five requests per second for an account: find the other clients that send requests, and try again"
                 }
                 _ => "check the message of Route 53",
             },
@@ -109,7 +110,7 @@ impl Route53Error {
     }
 }
 
-/// Returns why there are no credentials. Without the output of a `credential_process`, which may contain some.
+/// Returns why there are no credentials. Leaves out the output of a `credential_process`, because it may contain credentials.
 pub(super) fn credentials_reason(error: &CredentialsError) -> String {
     let reason = innermost(error);
     reason.split("Stderr").next().unwrap_or_default().trim_end().to_string()
@@ -120,7 +121,7 @@ fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn
     std::iter::successors(Some(error), |error: &&'e (dyn Error + 'static)| (*error).source())
 }
 
-/// Returns the innermost cause of an error: the outer ones of the SDK only name its own layers.
+/// Returns the innermost cause of an error. The outer causes only name layers of the SDK.
 fn innermost(error: &(dyn Error + 'static)) -> String {
     causes(error).last().unwrap_or(error).to_string()
 }

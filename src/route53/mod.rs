@@ -1,8 +1,8 @@
 //! Amazon Route 53: reads the record sets of hosted zones, and changes them.
 //!
-//! Credentials come from where the AWS CLI takes them: the environment, a profile, a role of the Pod or of the machine. They are
-//! never printed. A change deletes the present sets and creates new ones in one request. Route 53 executes such a request
-//! completely or not at all, and rejects it if a deleted set differs from the present one.
+//! Credentials come from the same sources as for the AWS CLI: the environment, a profile, or a role of the Pod or of the machine.
+//! They are never printed. One request deletes the present record sets and creates the new ones. Route 53 executes such a request
+//! completely or not at all. It rejects the request if a deleted set differs from the present one.
 
 mod error;
 mod load_balancers;
@@ -32,11 +32,11 @@ use crate::nameserver::{Kind, RecordSet, SetChange, Weight, canonical};
 /// TTL of an alias of a load balancer, in seconds (Route 53 Developer Guide, "Values specific for simple alias records").
 pub const ALIAS_TTL: u32 = 60;
 
-/// The region if none is configured. Route 53 has one endpoint for all regions of a partition. The metadata service of the machine
-/// is not asked: elsewhere it does not answer.
+/// The region if none is configured. Route 53 has one endpoint for all regions of a partition. netsurgeon does not query the
+/// machine's metadata service, because this service does not answer outside AWS.
 const REGION: &str = "us-east-1";
 
-/// Attempts of a request that is throttled or not answered. Route 53 allows five requests a second for an account.
+/// Number of attempts for a request that is throttled or not answered. Route 53 allows five requests per second for an account.
 const ATTEMPTS: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const CONNECT: Duration = Duration::from_secs(5);
@@ -45,15 +45,15 @@ const LIMIT: Duration = Duration::from_mins(1);
 /// Time limit to find credentials.
 const CREDENTIALS: Duration = Duration::from_secs(20);
 
-/// Most records in one request. Route 53 accepts 1,000 records and 32,000 characters.
+/// Maximum number of records in one request. Route 53 accepts 1,000 records and 32,000 characters.
 pub const MOST_RECORDS: usize = 200;
 
-/// Most record sets in one answer.
+/// Maximum number of record sets in one answer.
 const PAGE: i32 = 300;
 
 type Result<T> = std::result::Result<T, Route53Error>;
 
-/// The API of an account.
+/// The Route 53 API of an AWS account.
 #[derive(Clone)]
 pub struct Route53 {
     client: Client,
@@ -64,9 +64,9 @@ pub struct Route53 {
 pub struct HostedZone {
     /// Its id.
     pub id: String,
-    /// Its name, as in [`RecordSet::name`].
+    /// Its name, in the format of [`RecordSet::name`].
     pub name: String,
-    /// Whether only its networks (VPCs) can resolve it.
+    /// Whether the zone is private: only its networks (VPCs) can resolve it.
     pub private: bool,
 }
 
@@ -87,7 +87,7 @@ impl From<types::HostedZone> for HostedZone {
     }
 }
 
-/// Returns an id without its kind: `Z123` for `/hostedzone/Z123`.
+/// Returns an id without its prefix: `Z123` for `/hostedzone/Z123`.
 fn short(id: &str) -> String {
     id.rsplit('/').next().unwrap_or(id).to_string()
 }
@@ -127,7 +127,7 @@ impl Route53 {
             let before = found.len();
             let count = zones.len();
             found.extend(zones.filter(|zone| zone.name == name));
-            // The answer is in the order of names.
+            // The answer is sorted by name.
             let is_past = found.len().saturating_sub(before) < count;
             from = page.next_hosted_zone_id;
             if is_past || !page.is_truncated || from.is_none() {
@@ -176,9 +176,9 @@ impl Route53 {
         }
     }
 
-    /// Replaces record sets: all of them, or none. Returns the id of the change. Fails with [`Route53Error::is_conflict`] if a set
-    /// differs from its present set in the change, also in its TTL. After a lost answer the request is sent again, so this error
-    /// can also follow a change that was made.
+    /// Replaces all of these record sets, or none of them. Returns the id of the change. Fails with [`Route53Error::is_conflict`]
+    /// if a set in Route 53 differs from the present set in the change, including its TTL. If an answer is lost, the client sends
+    /// the request again. So this error can also occur after the change was made.
     pub async fn replace(&self, zone: &str, changes: &[SetChange]) -> Result<String> {
         let open = || changes.iter().filter(|change| change.is_change());
         let deleted = open().filter_map(|change| change.from.as_ref());
@@ -197,8 +197,8 @@ impl Route53 {
         Ok(short(&info.id))
     }
 
-    /// Checks whether the account is allowed to change the sets of these names and types. The request cannot succeed, so nothing is
-    /// changed: it deletes sets with an identifier that no set has.
+    /// Checks whether the account is allowed to change the record sets of these names and types. The request deletes sets with an
+    /// identifier that no set has. So it cannot succeed, and changes nothing.
     pub async fn may_change(&self, zone: &str, sets: &[(&str, Kind)]) -> Result<()> {
         for part in sets.chunks(MOST_RECORDS) {
             let never = part.iter().map(|(name, kind)| change(ChangeAction::Delete, &never(name, *kind)));
@@ -211,7 +211,8 @@ impl Route53 {
         Ok(())
     }
 
-    /// Returns whether all authoritative servers have a change (INSYNC). They have one that Route 53 has forgotten.
+    /// Returns whether all authoritative servers have a change (INSYNC). Also returns true if Route 53 no longer has a record of
+    /// the change.
     pub async fn is_in_sync(&self, change: &str) -> Result<bool> {
         let answer = self.client.get_change().id(change).send().await;
         match answer.map_err(|error| Route53Error::of("read the state of a change", &error)) {
@@ -227,7 +228,7 @@ fn change(action: ChangeAction, set: &RecordSet) -> Result<Change> {
     change.map_err(|error| Route53Error::garbled(&error))
 }
 
-/// Returns a set that does not exist.
+/// Returns a record set that does not exist in any zone.
 fn never(name: &str, kind: Kind) -> RecordSet {
     let data = match kind {
         Kind::A => "192.0.2.1",

@@ -9,9 +9,10 @@ use crate::nameserver::{Alias, Kind, RecordSet, Weight, canonical};
 /// A record set of a hosted zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// The set. Its data are as in the API: texts have quotes.
+    /// The set. Its data have the format of the API: texts have quotes.
     pub set: RecordSet,
-    /// Why netsurgeon cannot change the set, such as its routing policy. Follows the name in a sentence.
+    /// Why netsurgeon cannot change the set, for example because of its routing policy. In a message, this text follows the name
+    /// of the set.
     pub routing: Option<String>,
 }
 
@@ -56,7 +57,7 @@ fn routing(set: &ResourceRecordSet) -> Option<String> {
     Some(format!("is an alias of `{}`, which is not a load balancer", canonical(&target.dns_name)))
 }
 
-/// Returns a set as a type of the API.
+/// Converts a record set to the type of the API.
 pub(super) fn of(set: &RecordSet) -> Result<ResourceRecordSet, Route53Error> {
     if !matches!(set.kind, Kind::A | Kind::Aaaa | Kind::Cname | Kind::Txt) {
         return Err(Route53Error::garbled(&format!(
@@ -83,7 +84,7 @@ pub(super) fn of(set: &RecordSet) -> Result<ResourceRecordSet, Route53Error> {
 }
 
 fn kind_of(kind: &RrType) -> Kind {
-    // The number of a type that netsurgeon does not change is not needed.
+    // netsurgeon does not change records of other types, so it does not need the numbers of these types.
     kind.as_str().parse().unwrap_or(Kind::Other(0))
 }
 
@@ -91,8 +92,8 @@ fn type_of(kind: Kind) -> RrType {
     RrType::from(kind.to_string().as_str())
 }
 
-/// Returns a name with the asterisk of a wildcard, which Route 53 returns as `\052` (Route 53 Developer Guide, "DNS domain name
-/// format"). Other codes stay: a decoded dot would be another name.
+/// Returns a name with a decoded wildcard. Route 53 returns the asterisk as `\052` (Route 53 Developer Guide, "DNS domain name
+/// format"). Other codes are not decoded, because a decoded dot would change the name.
 fn unescaped(name: &str) -> String {
     name.replace("\\052", "*")
 }

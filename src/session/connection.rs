@@ -24,7 +24,7 @@ use crate::store::seal::Sealed;
 use crate::store::{KeyRange, ReadStore as _, Record};
 use crate::survey::{Layout, Survey};
 
-/// Default lifetime of the operation lease after its process was killed.
+/// Default time after which the operation lease of a killed process expires.
 const LEASE: Duration = Duration::from_mins(1);
 
 /// Connects to a Kubernetes API later, or again.
@@ -46,9 +46,9 @@ pub struct Settings {
     pub parallel: usize,
     /// Maximum number of writes per second.
     pub rate: Option<NonZeroU32>,
-    /// How many subjects can be skipped. If one more must be skipped, the operation stops.
+    /// Maximum number of skipped subjects. If one more subject must be skipped, the operation stops.
     pub max_failures: usize,
-    /// Whether every question is answered with yes.
+    /// Whether to answer every question with yes.
     pub agreed: bool,
     /// Names of the manual steps that are confirmed as complete.
     pub confirm: Vec<String>,
@@ -143,8 +143,7 @@ impl Session {
         if !alive.is_empty() {
             let list = alive.iter().map(|address| format!("`{address}`")).collect::<Vec<_>>().join(", ");
             voice.warn(&format!(
-                "{} an unexpired lease (15 s) in etcd and may still serve nodes: {list}. Nodes have only the pause of {} s \
-                 per wait to apply each change",
+                "{} an unexpired lease (15 s) in etcd and may still serve nodes: {list}. Each wait is only a pause of {} s: nodes must apply each change within this time",
                 counted(alive.len(), "API server has", "API servers have"),
                 pause.as_secs()
             ));

@@ -14,7 +14,7 @@ use crate::store::ReadStore as _;
 /// The direction of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heading {
-    /// Forward to the end, or to the stage with this index, which does not run.
+    /// Forward to the end, or up to the stage with this index. That stage does not run.
     Forward(Option<usize>),
     /// Rollback to the start.
     Back,
@@ -39,12 +39,12 @@ pub struct Subject<'a, W> {
 }
 
 impl Session {
-    /// Runs a task that can be stopped: on request, or because another operation acquired the cluster's Lease.
+    /// Runs a task that stops on request, or if another operation acquires the cluster's Lease.
     pub async fn until_stopped<T>(&self, lock: &Lock, run: impl AsyncFnOnce(&Stop) -> T) -> T {
         let lost = async {
             let reason = lock.until_lease_lost().await;
             let guard = lock.guard();
-            // If another process took over this same operation, the operation lease is also lost: the next write fails.
+            // If another process took over this operation, the operation lease is also lost. Then the next write fails.
             if self.store.get(guard.key()).await.is_ok_and(|entry| guard.holds(entry.as_ref())) {
                 return reason;
             }
@@ -75,8 +75,7 @@ impl Session {
     }
 }
 
-/// Runs a task that can be stopped: on request, or because the Lease of the cluster is lost. `lost` waits for the loss, and
-/// returns the reason.
+/// Runs a task that stops on request, or if the Lease of the cluster is lost. `lost` waits for the loss, and returns the reason.
 pub(super) async fn until_stopped<T>(
     voice: &Voice,
     lost: impl Future<Output = String>,

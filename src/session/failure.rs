@@ -1,5 +1,5 @@
-//! Why a command failed, and what to do about it. The rooms below report what they found and expected; this room adds what to do
-//! next. Hints for one kind of operation are in the room of that kind.
+//! Why a command failed, and what to do about it. The modules below report what they found and expected. This module adds what to
+//! do next. Hints for one kind of operation are in the module of that kind.
 
 use super::said::Said;
 use crate::ip::CidrError;
@@ -109,7 +109,8 @@ impl Failure {
         self
     }
 
-    /// Returns the lines to print. Leaves out a cause that the line before already contains. A pause is not an error.
+    /// Returns the lines to print. Leaves out a cause if the line before it already contains the cause. The first line of a pause
+    /// is not an error.
     pub fn lines(&self) -> Vec<(Said, String)> {
         let first = if self.kind == Kind::Paused { Said::Paused } else { Said::Error };
         let mut lines: Vec<(Said, String)> = Vec::new();
@@ -252,7 +253,7 @@ impl From<CommitError> for Failure {
     }
 }
 
-/// Hint for values that a KMS plug-in encrypted. Only the plug-in has the key, so the objects must be stored under another key
+/// Hint for values that a KMS plug-in encrypted. Only the plug-in has the key. So the objects must be stored under another key
 /// during the operation.
 const WITHOUT_KMS: &str = "only the KMS plug-in can decrypt it: for the duration of an operation, encrypt these resources \
                            with a local key, or store them unencrypted (docs/encryption.md, \"A KMS\")";

@@ -10,9 +10,9 @@ impl<E: Effect> Executor<'_, E> {
     /// Undoes one batch, last step first, with the waits of a rollback; the other batches stay unchanged. Afterwards the steps of
     /// the batch count as never started, and [`Executor::run`] executes them again.
     ///
-    /// The rollback can be interrupted at any instant: [`Executor::run`] then completes it first. If a step cannot be undone
-    /// because another client changed an object, the other steps are still undone. The failure is then
-    /// [`OperationError::BatchStuck`], and the same call retries the step.
+    /// The rollback can be interrupted at any time: [`Executor::run`] then completes it first. If a step cannot be undone because
+    /// another client changed an object, the other steps are still undone. The call then fails with
+    /// [`OperationError::BatchStuck`]. Another call retries the step.
     pub async fn unwind_batch(
         &mut self,
         work: &dyn Work<Effect = E>,

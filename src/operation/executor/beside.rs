@@ -43,7 +43,7 @@ pub(super) async fn carry_out<E: Effect>(
         Ok(())
     };
     let outcome = match tokio::join!(waits, beside) {
-        // If both futures fail, one of them may only have been stopped. Returns the error of the other future.
+        // If both futures fail, one of them may have failed only because it was stopped. Returns the error of the other future.
         (Err(first), Err(second)) => Err(if first.is_stopped() { second } else { first }),
         (first, second) => first.and(second),
     };

@@ -12,7 +12,7 @@ use crate::operation::environment::{Applied, Doing, Fault, Observed};
 use crate::operation::journal::{Journal, Noted, Record, State};
 use crate::operation::step::{Effect, Step, StepId};
 
-/// Maximum number of retries of a request that is throttled, or whose answer was lost.
+/// Maximum number of retries after throttling or a lost answer.
 const MOST_RETRIES: u32 = 8;
 /// Exponential backoff: the first pause is doubled for each retry, up to the longest pause. Half of each pause is jitter.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -43,7 +43,7 @@ impl<E: Effect> StepRunner<'_, E> {
             doing.before = self.before(&doing).await?;
             noted = Noted { before: Some(doing.before.clone()), made: Some(Value::Null), error: None };
         }
-        // Also written on resume: the record shows when the last request may have been sent.
+        // A resume also writes this record, because it must show when the last request may have been sent.
         self.note(step, in_direction(back).0, noted).await?;
         self.attempt(step, doing).await
     }
@@ -103,7 +103,7 @@ impl<E: Effect> StepRunner<'_, E> {
         }
     }
 
-    /// Waits before a read is retried. Fails if the fault does not allow a retry.
+    /// Waits before a read is retried. Fails if the fault excludes a retry.
     async fn ask_again(&self, retries: &mut Retries, fault: Fault) -> Result<(), OperationError> {
         match fault {
             Fault::Retry { why, after } => self.pause(retries, why, after).await,

@@ -91,7 +91,7 @@ pub struct Executor<'a, E: Effect> {
     /// Maximum number of steps that run concurrently. Only steps of one stage with different subjects run concurrently. With 1
     /// (or 0) the steps run in the order of the plan.
     pub parallel: usize,
-    /// Receives the stop request. After a request no further step starts, running steps finish, and the failure is
+    /// Receives the stop request. After a stop request, no further step starts and running steps finish. The run then fails with
     /// [`OperationError::Stopped`].
     pub stop: Stop,
     /// How many subjects a forward run can skip because another client changed or deleted an object. Later steps of a skipped
@@ -100,14 +100,14 @@ pub struct Executor<'a, E: Effect> {
     pub max_failures: usize,
     /// Maximum number of writes per second, in the store and through the API.
     pub rate: Option<NonZeroU32>,
-    /// Checks the gates between batches, in a forward run only. If a gate is closed, the failure is
-    /// [`OperationError::GateClosed`], and the same call checks the gate again.
+    /// Checks the gates between batches, in a forward run only. If a gate is closed, the run fails with
+    /// [`OperationError::GateClosed`]. Another call checks the gate again.
     pub checkpoint: Option<&'a dyn Checkpoint>,
 }
 
 impl<'a, E: Effect> Executor<'a, E> {
-    /// Returns an executor that runs one step at a time; set the other fields as in
-    /// `Executor { parallel: 8, ..Executor::new(…) }`.
+    /// Returns an executor that runs one step at a time. Set the other fields like this: `Executor { parallel: 8,
+    /// ..Executor::new(…) }`.
     pub fn new(
         ledger: &'a dyn Ledger,
         environment: &'a dyn Environment<E>,
@@ -150,8 +150,8 @@ impl<'a, E: Effect> Executor<'a, E> {
     ///
     /// If a rollback of a batch was interrupted ([`Self::unwind_batch`]), completes only that rollback.
     ///
-    /// Stops at the first step that fails (but see [`Self::max_failures`]): no further step starts, and running steps finish. For
-    /// each subject, every step before the failed step is done and no step after it has started.
+    /// Stops at the first step that fails, except for skipped subjects ([`Self::max_failures`]). No further step starts, and
+    /// running steps finish. For each subject, every step before the failed step is done and no step after it has started.
     pub async fn run(
         &mut self,
         work: &dyn Work<Effect = E>,
@@ -184,14 +184,14 @@ impl<'a, E: Effect> Executor<'a, E> {
         Ok(report)
     }
 
-    /// Undoes every step that was done, last step first. Skips and reports a step if another client changed its object; the steps
-    /// that it depends on stay done ([`super::Step::subject`]). Any other failure stops the rollback, as in [`Self::run`]. The
-    /// same call retries the skipped steps.
+    /// Undoes every step that was done, last step first. If another client changed the object of a step, skips and reports the
+    /// step. The steps that it depends on then also stay done ([`super::Step::subject`]). Any other failure stops the rollback,
+    /// as in [`Self::run`]. Another call retries the skipped steps.
     pub async fn unwind(&mut self, work: &dyn Work<Effect = E>) -> Result<Report, Failure> {
         let stages = work.way_back();
         self.refuse_past_no_return(work, &stages)?;
         if self.journal.returning().is_some() {
-            // From here on the whole operation is rolled back, not a batch.
+            // From here on, the rollback is for the whole operation, not only for a batch.
             let failed = |source| Failure { step: StepId("(last)".into()), source };
             self.journal.set_returning(self.ledger, None).await.map_err(failed)?;
         }

@@ -1,7 +1,7 @@
 //! Reads the keys of the next steps in one request, instead of one request per step.
 //!
 //! A cached key can be out of date when a step uses it. This is safe: every transaction compares the revisions of all keys that
-//! it was computed from, and is computed again from the current state after a conflict.
+//! it depends on. After a conflict, the step computes the transaction again from the current state.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -26,7 +26,7 @@ impl<'e> ReadAhead<'e> {
         Self { store, known: Mutex::default() }
     }
 
-    /// Replaces the cache with the keys of the given changes. A key that a change creates is assumed to be missing.
+    /// Replaces the cache with the keys of the given changes. Assumes that a key is missing if a change creates it.
     pub(super) async fn read(&self, swaps: &[&Swap]) {
         let mut known = HashMap::new();
         let mut wanted = Vec::new();

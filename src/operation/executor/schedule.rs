@@ -1,8 +1,8 @@
 //! Decides which steps of a stage can run concurrently.
 //!
-//! Steps with the same subject keep their order. Steps that write the same key also keep their order, because they would only
-//! conflict. Some steps run alone: a step without a subject, a wait, a manual step, and the point of no return. Such a step
-//! starts after every earlier step has ended, and no later step starts before it has ended.
+//! Steps with the same subject keep their order. Steps that write the same key also keep their order, because concurrent writes
+//! of one key would conflict. Some steps run alone: a step without a subject, a wait, a manual step, and the point of no return.
+//! Such a step starts after every earlier step has ended, and no later step starts before it has ended.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -64,7 +64,7 @@ impl<'s, E: Effect> Schedule<'s, E> {
             let mut before: Vec<usize> = claims(step).filter_map(|claim| last.insert(claim, index)).collect();
             before.sort_unstable();
             before.dedup();
-            // A step whose swaps contain a key twice would wait for itself.
+            // Without this line, a step with the same key twice in its swaps would wait for itself.
             before.retain(|other| *other != index);
             if before.is_empty() {
                 ready.push(Reverse(index));

@@ -32,13 +32,13 @@ pub(super) struct Skipped {
     subjects: HashSet<String>,
     /// Number of these subjects that no earlier run had skipped.
     new: usize,
-    /// For each batch, the revision at which its last step was done. Waits do not count. The waits of a batch are only for the
+    /// For each batch, the revision at which its last step was done. Waits do not count. The waits of a batch apply only to the
     /// steps of this batch.
     newest: HashMap<Option<usize>, Revision>,
 }
 
 impl Skipped {
-    /// Records a skipped subject. Returns `false` if the subject is new and `most` new subjects are skipped already.
+    /// Records a skipped subject. Returns `false` if the subject is new and `most` new subjects are already skipped.
     fn add<E: Effect>(&mut self, step: &Step<E>, before: Option<State>, most: usize) -> bool {
         let is_new = before != Some(State::Failed);
         if is_new && self.new >= most {
@@ -219,7 +219,7 @@ impl<E: Effect> StageRunner<'_, E> {
             return Ok(Outcome::Nothing);
         }
         let is_wait = matches!(step.action, Action::Wait(_)) && !step.is_for_the_way_back();
-        // A retried step can be done later than a wait that the next steps rely on. Then the wait is repeated.
+        // A retried step can finish after a wait that the next steps depend on. In this case the wait runs again.
         let is_owed = is_wait && self.step_runner.done_at(&step.id) < lock(left).newest.get(&batch).copied();
         if !step.is_for_the_way_back() && (is_owed || self.step_runner.state(&step.id) != Some(State::Done)) {
             self.step_runner.tell_started(step, false);
@@ -271,8 +271,8 @@ impl<E: Effect> StageRunner<'_, E> {
         }
     }
 
-    /// Returns whether a step must be executed (or undone). A rollback repeats a wait that already ran if a step was undone since
-    /// the last wait for the same condition.
+    /// Returns whether a step must be executed (or undone). A rollback repeats a wait if a step was undone after the last wait
+    /// for the same condition.
     pub(super) fn is_to_be_carried_out(&self, step: &Step<E>, direction: &Direction) -> bool {
         let state = self.step_runner.state(&step.id);
         let Direction::Back(rollback) = direction else { return state != Some(State::Done) };
@@ -307,8 +307,9 @@ impl<E: Effect> StageRunner<'_, E> {
     /// Returns whether a rollback can skip a wait. `earlier` are the steps of the same stage that are undone before the wait.
     /// `later` are the steps that are undone after the wait.
     ///
-    /// The undo of a later step can delete the object that the wait is for. So a rollback skips a wait that already ran in two
-    /// cases: every later step is undone, or the undo of a later step has started and no earlier step was undone since the wait.
+    /// The undo of a later step can delete the object that the wait checks. So a rollback skips a wait that already ran in two
+    /// cases. In the first case, every later step is undone. In the second case, the undo of a later step has started, and no
+    /// earlier step was undone after the wait.
     fn is_over(
         &self,
         wait: &Step<E>,

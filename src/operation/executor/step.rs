@@ -61,7 +61,7 @@ impl<E: Effect> StepRunner<'_, E> {
         lock(&self.journal).done_at(step)
     }
 
-    /// Executes one step. A step that is already done runs only if `is_owed` is set. Returns whether there was anything to do.
+    /// Executes one step. A step that is already done runs only if `is_owed` is set. Returns whether the step ran.
     pub(super) async fn forward(&self, step: &Step<E>, is_owed: bool) -> Result<bool, OperationError> {
         let is_done = self.state(&step.id) == Some(State::Done);
         if (is_done && !is_owed) || step.is_for_the_way_back() {
@@ -140,7 +140,7 @@ impl<E: Effect> StepRunner<'_, E> {
         Some(lasts.saturating_sub(Duration::from_secs(passed.unwrap_or_default())))
     }
 
-    /// Records the start of a wait that only lets time pass. Does not record a repeated wait that had already ended.
+    /// Records the start of a wait that only lets time pass. Records nothing if the wait has already ended and only runs again.
     async fn begin_to_wait(&self, step: &Step<E>, back: bool) -> Result<(), OperationError> {
         let (begun, over) = in_direction(back);
         let is_recorded = lock(&self.journal).begun_last(&step.id, begun).is_some();
@@ -155,8 +155,8 @@ impl<E: Effect> StepRunner<'_, E> {
         self.tell(Event::StepStarted { step: step.into(), left: self.left(step, back) });
     }
 
-    /// Returns the outcome of a request outside the store. If the request failed and the operation lease is lost, returns that
-    /// the lease is lost: the new holder can be the cause of the failure.
+    /// Returns the outcome of a request outside the store. If the request failed and the operation lease is lost, returns the
+    /// error for the lost lease, because the new holder may have caused the failure.
     pub(super) async fn unless_lost<T>(
         &self,
         outcome: Result<T, OperationError>,
@@ -169,7 +169,7 @@ impl<E: Effect> StepRunner<'_, E> {
         outcome
     }
 
-    /// Requests a manual step from the operator. Records the request first, because the operator may do the step and never
+    /// Requests a manual step from the operator. Records the request first, because the operator may complete the step but never
     /// confirm it. A rollback must then request the undo of the step.
     async fn manual(&self, step: &Step<E>, manual: &Manual, back: bool) -> Result<(), OperationError> {
         let (intention, outcome) = in_direction(back);
@@ -228,9 +228,9 @@ impl<E: Effect> StepRunner<'_, E> {
                 // The cached keys may be out of date.
                 Err(error) if is_ahead && error.is_about_one_object() => false,
                 Ok(transaction) => self.commit(step, transaction, to, Noted::default()).await?,
-                // The objects differ from the expected state. Perhaps this process committed the change and the answer was lost,
-                // or another process made the change. Then the record shows that the step is done. Or a new holder of the
-                // operation lease changed the objects, and may have changed them back.
+                // The objects differ from the expected state. In the first case, this process committed the change and the answer
+                // was lost, or another process made the change. The record then shows that the step is done. In the second case,
+                // a new holder of the operation lease changed the objects, and may have changed them back.
                 Err(error) if error.is_about_one_object() => {
                     self.reread(step).await?;
                     self.make_sure_of_guards().await?;
@@ -255,7 +255,7 @@ impl<E: Effect> StepRunner<'_, E> {
         }
     }
 
-    /// Reads the record of a step again, after a commit whose answer was lost.
+    /// Reads the record of a step again, for example after the answer of a commit was lost.
     async fn reread(&self, step: &Step<E>) -> Result<(), OperationError> {
         let found = Journal::read_record(self.ledger, &step.id).await?;
         lock(&self.journal).replace(&step.id, found);
@@ -278,8 +278,9 @@ impl<E: Effect> StepRunner<'_, E> {
                 lock(&self.journal).recorded(&step.id, record, revision);
                 Ok(true)
             }
-            // Another client changed one of the objects, or an earlier commit of this process succeeded and its answer was lost.
-            // In the second case the record shows the success, as long as this process holds the operation lease.
+            // There are two cases: another client changed one of the objects, or an earlier commit of this process succeeded and
+            // its answer was lost. In the second case the record shows the success, as long as this process holds the operation
+            // lease.
             Err(OperationError::Commit(
                 CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. },
             )) => {

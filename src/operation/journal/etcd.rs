@@ -29,7 +29,8 @@ impl Journal {
     /// Creates a journal. First removes the remains of operations that were interrupted at their start.
     ///
     /// Every write has the preconditions `guards`. On a live cluster these must include the precondition of the operation lease
-    /// ([`crate::operation::Lock::guard`]). Without it, another operation that starts could remove this journal as remains.
+    /// ([`crate::operation::Lock::guard`]). Without this precondition, another operation that starts could treat this journal as
+    /// remains and remove it.
     pub async fn begin(
         store: &dyn WriteStore,
         cluster: &str,

@@ -42,8 +42,8 @@ impl Journal {
         Self { cluster, operation, records: HashMap::new(), returning: None }
     }
 
-    /// Returns what the journal of a plan that is about to run starts with: the plan as JSON, and the summary. `by` contains the
-    /// operation's id, holder and start time. `gates` are the gates between batches (`null`: none).
+    /// Returns the first content of the journal for a plan that is about to run: the plan as JSON, and the summary. `by` contains
+    /// the operation's id, holder and start time. `gates` are the gates between batches (`null`: none).
     pub fn of_plan<W: Kind + Work>(
         plan: &Plan<W>,
         by: &LeaseHolder,

@@ -25,7 +25,7 @@ pub enum State {
     Reset,
 }
 
-/// Formats the name of the state, as in the journal.
+/// Formats the name of the state. The journal uses the same name.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
@@ -47,7 +47,7 @@ impl State {
     pub fn may_follow(from: Option<Self>, to: Self) -> bool {
         use State::{Done, Failed, Reset, Started, UndoDone, UndoFailed, UndoStarted};
         let from = from.filter(|from| *from != Reset);
-        // A step that runs only in a rollback is undone without having started.
+        // A step that runs only in a rollback is undone although it never started.
         matches!(
             (from, to),
             (None | Some(Started), Started | Done | Failed)

@@ -1,12 +1,12 @@
 //! A batch that is rolled back while the rest of the operation stays unchanged.
 //!
-//! A field of the operation's summary marks the batch. The field is set before the first step of the batch is undone, and cleared
-//! after the last one. While the field is set, undone steps do not mean that the whole operation is being rolled back. A process
-//! that resumes the operation first completes the rollback of the batch.
+//! A field of the operation's summary marks the batch. The journal sets the field before the first step of the batch is undone,
+//! and clears it after the last step is undone. While the field is set, undone steps do not mean that the whole operation is
+//! being rolled back. A process that resumes the operation first completes the rollback of the batch.
 //!
 //! Once all steps of the batch are undone, their records are *reset*: they keep their history, and count as never started. The
-//! reset takes several transactions. A step that runs only in a rollback is reset after the step that it belongs to, so that it
-//! never counts as open in between.
+//! reset takes several transactions. A step that runs only in a rollback is reset after the step that it belongs to. If it were
+//! reset first, it would count as not yet undone until the other step is reset.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The status of an operation: as its journal records it, and as commands show it.
+//! The recorded status of an operation, and the status that commands show.
 
 use std::fmt;
 
@@ -65,7 +65,7 @@ impl Status {
         matches!(self, Self::Running | Self::RollingBack)
     }
 
-    /// Returns the name of the status for programs, as in the journal.
+    /// Returns the name of the status for programs. The journal uses the same name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "running",

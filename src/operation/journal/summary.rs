@@ -34,7 +34,7 @@ pub struct Summary {
     /// The user that started the operation, for example `alice@cp-1`, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// Whether the last process that ran the operation ran it as a rollback of the whole operation.
+    /// Whether the last run of the operation was a rollback of the whole operation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub back: bool,
     /// Time of the change to this status, in seconds since 1970; `None` while the operation runs.
@@ -148,7 +148,7 @@ pub(super) async fn change_summary(
     })
 }
 
-/// Returns whether the outcome of a commit has to be read from the ledger.
+/// Returns whether the ledger must be read again to find the outcome of a commit.
 pub(super) fn is_to_be_read_again(error: &OperationError) -> bool {
     matches!(error, OperationError::Commit(CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. }))
 }

@@ -49,7 +49,8 @@ impl<'a> EtcdRecord<'a> {
     }
 }
 
-/// The record of one operation, in the etcd that the operation changes, for the process that runs the operation.
+/// The record of one operation. It is stored in the etcd that the operation changes, and used by the process that runs the
+/// operation.
 pub struct EtcdLedger<'a> {
     store: &'a dyn WriteStore,
     record: EtcdRecord<'a>,

@@ -1,8 +1,8 @@
 //! The record of an operation: where it is stored, and which process can write it.
 //!
-//! A ledger contains the fencing token: a process that lost the operation to another process can no longer write through its
-//! ledger. In etcd a step's record and its change are one transaction ([`EtcdLedger`]). In a cluster's API they are separate
-//! requests ([`ClusterLedger`]).
+//! A ledger contains the fencing token: if another process takes over the operation, the old process can no longer write through
+//! its ledger. In etcd, one transaction contains a step's record and its change ([`EtcdLedger`]). In a cluster's API they are
+//! separate requests ([`ClusterLedger`]).
 
 mod cluster;
 mod etcd;
@@ -93,14 +93,14 @@ pub trait ReadLedger: Send + Sync {
 /// Revisions increase with each write, across all parts: of two parts, the part with the lower revision was written first.
 #[async_trait]
 pub trait Ledger: ReadLedger {
-    /// Changes parts, and executes the transaction `with` in the store that contains the ledger. One write makes all these
-    /// changes, or none of them. Returns the revision of the write.
+    /// Changes parts, and executes the transaction `with` in the store that contains the ledger, all in one atomic write. Returns
+    /// the revision of the write.
     ///
     /// Fails with [`OperationError::LockLost`] if this process no longer holds the operation. Fails with
     /// [`CommitError`](crate::store::CommitError) on a conflict, or when the answer was lost.
     async fn write(&self, parts: Vec<PartChange>, with: Transaction) -> Result<Revision, OperationError>;
 
-    /// Returns the store that contains the ledger; steps change it in the same write as their records.
+    /// Returns the store that contains the ledger. A step changes this store in the same write as its record.
     fn store(&self) -> &dyn ReadStore;
 
     /// Fails with [`OperationError::LockLost`] if another process now holds the operation.

@@ -4,11 +4,12 @@
 //! /netsurgeon/CLUSTER/lock      holder, since when, for which operation; expires with its etcd lease
 //! ```
 //!
-//! The operation lease guarantees two things. A second client sees which process holds the lease. A process that lost the lease,
-//! after a pause of minutes or a network partition, can no longer write. For this, every write of an operation has the
-//! precondition [`Lock::guard`]. It compares the create revision of the key, and each acquisition creates the key again.
+//! The operation lease has two guarantees. A second client sees which process holds the lease. A process that lost the lease,
+//! after a pause of minutes or a network partition, can no longer write. To enforce this, every write of an operation has the
+//! precondition [`Lock::guard`]. The precondition compares the create revision of the key, and each acquisition creates the key
+//! again.
 //!
-//! These guarantees do not depend on clocks: the holder checks its own clock only to stop sooner.
+//! These guarantees do not depend on clocks. The holder uses its own clock only to stop earlier.
 
 use std::fmt;
 use std::sync::Arc;
@@ -68,8 +69,8 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Acquires the operation lease of a cluster and keeps it until it is released or dropped. The lease outlives its process by
-    /// `ttl` (in whole seconds; etcd grants at least one and a half election timeouts).
+    /// Acquires the operation lease of a cluster and keeps it until it is released or dropped. If the process ends without a
+    /// release, the lease expires after `ttl` (in whole seconds; etcd grants at least one and a half election timeouts).
     ///
     /// Fails with [`OperationError::Locked`] if another process holds the lease.
     pub async fn acquire(
@@ -87,17 +88,17 @@ impl Lock {
         match create(store.as_ref(), &key, about, granted.lease).await {
             Ok(created) => Ok(Self::kept(store, key, about.clone(), created, granted, asked)),
             Err(error) => {
-                // Revoking the etcd lease prevents a late success of a create request whose answer was lost. If the revoke fails,
-                // the etcd lease expires by itself.
+                // If the answer to a create request was lost, the request can still succeed later. Revoking the etcd lease
+                // prevents this. If the revoke fails, the etcd lease expires by itself.
                 let _ = store.revoke(granted.lease).await;
                 Err(error)
             }
         }
     }
 
-    /// Acquires the operation lease like [`Self::acquire`]. If the lease is held for the same operation, waits until it expires,
-    /// at most for its remaining TTL: a live holder renews the lease in this time. Calls `waiting` with the holder about once a
-    /// second.
+    /// Acquires the operation lease like [`Self::acquire`]. If a process holds the lease for the same operation, waits until the
+    /// lease expires, at most for its remaining TTL. A live holder renews the lease during this time. Calls `waiting` with the
+    /// holder about once a second.
     ///
     /// Fails immediately with [`OperationError::Locked`] if the lease is held for another operation or has no etcd lease. Fails
     /// with the same error as soon as the holder renews the lease.
@@ -127,7 +128,7 @@ impl Lock {
         }
     }
 
-    /// Takes the operation lease over from a process that holds it for the same operation. The operator requests this on resume
+    /// Takes over the operation lease from a process that holds it for the same operation. The operator requests this on resume
     /// if that process hangs. If the lease is free, acquires it like [`Self::acquire`].
     ///
     /// Fails with [`OperationError::Locked`] if the lease is held for another operation, or another client was faster.
@@ -149,7 +150,7 @@ impl Lock {
                 // The etcd lease is revoked only after the delete. Otherwise the revoke could end the lease of a key that changed
                 // since the read.
                 Ok(_) if entry.lease != 0 => drop(store.revoke(LeaseId(entry.lease)).await),
-                // The call of `acquire` below reports the current holder.
+                // `acquire` below reports the current holder.
                 Ok(_) | Err(CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -243,8 +244,8 @@ struct Keeper {
     created: Revision,
     lease: LeaseId,
     ttl: Duration,
-    /// Time at which the etcd lease expires by this machine's clock. The TTL counts from before the request was sent, so etcd
-    /// does not expire the lease earlier.
+    /// Time at which the etcd lease expires, by this machine's clock. The TTL starts before the request is sent, so etcd does not
+    /// expire the lease earlier.
     good_until: Instant,
 }
 
@@ -260,7 +261,7 @@ impl Keeper {
             }
             sleep(beat.min(left)).await;
             let asked = Instant::now();
-            // The keep-alive is sent even after the TTL: a store that was unavailable for longer may have kept the lease.
+            // Send the keep-alive even after the TTL: if the store was unavailable for longer, it can still have the lease.
             match self.store.keep_alive(self.lease, beat).await {
                 Ok(true) => self.good_until = asked.checked_add(self.ttl).unwrap_or(asked),
                 Ok(false) => return "it has expired".to_string(),

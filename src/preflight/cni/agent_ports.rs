@@ -38,7 +38,7 @@ struct Newcomer {
 }
 
 /// Ports of each CNI. Sources: Cilium, `Documentation/operations/system_requirements.rst`; Calico, the network requirements in
-/// its documentation, and the ports for health in its manifests (`manifests/calico-typha.yaml`, `felix/config/config_params.go`);
+/// its documentation, and the health ports in its manifests (`manifests/calico-typha.yaml`, `felix/config/config_params.go`);
 /// Flannel, `Documentation/backends.md`; Antrea, `docs/network-requirements.md`.
 const NEWCOMERS: [Newcomer; 4] = [
     Newcomer {
@@ -58,7 +58,7 @@ const NEWCOMERS: [Newcomer; 4] = [
         tunnel: VXLAN,
         own: (&[179, 5473, 9098, 9099], &[]),
         optional: &[9091, 9093],
-        between: "5473/TCP (Typha), and by its IPPools: 179/TCP (BGP), IP protocol 4 (IP-in-IP), 4789/UDP (VXLAN)",
+        between: "5473/TCP (Typha), and depending on its IPPools: 179/TCP (BGP), IP protocol 4 (IP-in-IP), 4789/UDP (VXLAN)",
         said_in: "`vxlanPort` of its FelixConfiguration",
     },
     Newcomer {
@@ -125,9 +125,9 @@ fn judge(to: Option<&str>, settings: &Settings, pods: &[Pod]) -> Judged {
     }
     if settings.running.is_empty() && !settings.has_newcomer {
         return Judged::warn(
-            "the present CNI and its tunnel port are unknown",
+            "the current CNI and its tunnel port are unknown",
             format!(
-                "find out whether the present CNI uses {}/UDP for its tunnel; if so, give {who}'s tunnel another port ({})",
+                "find out whether the current CNI uses {}/UDP for its tunnel; if so, give {who}'s tunnel another port ({})",
                 newcomer.tunnel, newcomer.said_in
             ),
         );
@@ -153,7 +153,7 @@ impl Newcomer {
         [own.collect(), of(self.optional, "TCP").collect()]
     }
 
-    /// Returns the wanted ports that Pods of other components use, each with the Pod.
+    /// Returns which of these ports Pods of other components use, each port with the Pod.
     fn taken(&self, wanted: &BTreeSet<Port<'_>>, pods: &[Pod]) -> Vec<String> {
         let others = pods.iter().filter(|pod| is_alive(pod) && !self.has(pod));
         let found = others.flat_map(|pod| {

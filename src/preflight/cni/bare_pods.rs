@@ -1,4 +1,4 @@
-//! `bare-pods`: which Pods no controller recreates.
+//! `bare-pods`: Pods without a controller that recreates them.
 
 use k8s_openapi::api::core::v1::Pod;
 

@@ -58,8 +58,7 @@ fn judge(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
     }
     Judged::fail(
         format!("a drain would never end: {}", first_few(&blocking)),
-        "add replicas, repair unhealthy Pods, or relax the budget; if the budget is not observed, check \
-         the disruption controller of the controller manager",
+        "add replicas, repair unhealthy Pods, or relax the budget; if the disruption controller has not observed the budget, check the controller manager",
     )
 }
 

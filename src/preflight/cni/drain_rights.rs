@@ -31,8 +31,6 @@ const RIGHTS: Asked<'static> = Asked {
         operation: "the change",
         reader: READER,
         read_role: "netsurgeon-cni",
-        remedy: "no role of deploy/rbac.yaml has the write permissions, because no command of netsurgeon makes this \
-                 change: the user who drains the nodes needs them, such as the user of \
-                 `/etc/kubernetes/admin.conf` on a control-plane host",
+        remedy: "the user who drains the nodes needs the write permissions, such as the user of `/etc/kubernetes/admin.conf` on a control-plane host; no role of deploy/rbac.yaml has them, because no command of netsurgeon makes this change",
     },
 };

@@ -36,7 +36,8 @@ async fn read(input: &Cni) -> Read<Judged> {
     Ok(judge(standard, &own))
 }
 
-/// Checks the policies that are enforced now. `own`: kinds that only some CNIs support, the CNI, and the number of policies.
+/// Checks the policies that are enforced now. `own`: kinds of policies that only some CNIs support, each with the CNI and the
+/// number of policies.
 fn judge(standard: usize, own: &[(&str, &str, usize)]) -> Judged {
     let own: Vec<String> = own
         .iter()

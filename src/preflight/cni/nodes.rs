@@ -1,4 +1,4 @@
-//! `nodes`: whether every node can take Pods.
+//! `nodes`: whether every node can run Pods.
 
 use super::Cni;
 use crate::preflight::Check;

@@ -101,7 +101,7 @@ fn judge(new: &[ServiceCidr], taken: &Taken, addresses: &[(String, IpAddr)], rou
             |route: &&Route| route.range.overlaps(range) && route.range.prefix_len() >= range.prefix_len();
         let inside = routes.iter().filter(is_met);
         met.extend(inside.map(|route| {
-            format!("this host has a route into `{range}`: `{}` by `{}`", route.range, route.device)
+            format!("this host has a route into `{range}`: `{}` on device `{}`", route.range, route.device)
         }));
     }
     if met.is_empty() {

@@ -1,4 +1,4 @@
-//! `pod-webhooks`: which webhooks that must admit Pods are reached over the Pod network.
+//! `pod-webhooks`: webhooks that must admit Pods, and that the API server reaches over the Pod network.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,8 +48,8 @@ async fn read(input: &Cni) -> Read<Judged> {
 }
 
 /// Checks the webhooks that must admit Pods. `own`: webhooks that are called for Pods of the CNI itself. `all`: webhooks that are
-/// called for any Pod. `on_the_host`: namespace and name of Services whose endpoints are all node addresses, which are reachable
-/// without a CNI.
+/// called for any Pod. `on_the_host`: namespace and name of each Service that has only node addresses as endpoints. Node
+/// addresses are reachable without a CNI.
 fn judge(own: &[Called], all: &[Called], on_the_host: &BTreeSet<(String, String)>) -> Judged {
     let is_over_it = |webhook: &&Called| {
         let is_on_host = webhook.service.as_ref().is_some_and(|service| on_the_host.contains(service));

@@ -1,4 +1,4 @@
-//! `dns-rights`: whether the user has the permissions that the change of names needs, in both clusters.
+//! `dns-rights`: whether the user has the permissions to change the names, in both clusters.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub const CHECK: Check<Dns> = Check {
     judge: |dns| Box::pin(read(dns)),
 };
 
-/// Permissions to read the names of each cluster, and the ExternalDNS of each.
+/// Permissions to read the names and the ExternalDNS of each cluster.
 const READS: Asked<'static> = Asked {
     reads: &[
         (&["list"], ("networking.k8s.io", "ingresses")),

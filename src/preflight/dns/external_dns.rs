@@ -36,7 +36,7 @@ fn judge(own: &[Controller], mirror: &[Controller], is_published: bool) -> Judge
                     told(one),
                     told(other)
                 ),
-                "give the one on the mirror another `--txt-owner-id`, or scale it to 0 until the cutover",
+                "set another `--txt-owner-id` for the ExternalDNS on the mirror, or scale it to 0 until the cutover",
             );
         }
     }
@@ -47,7 +47,7 @@ fn judge(own: &[Controller], mirror: &[Controller], is_published: bool) -> Judge
     if !without.is_empty() && !is_published {
         return Judged::warn(
             format!(
-                "manages records by the objects of this cluster, without readable TXT records: {}",
+                "these ExternalDNS instances manage records from the objects of this cluster, without readable TXT records: {}",
                 first_few(&without)
             ),
             "scale it to 0 before the names change (`kubectl scale deployment NAME --replicas 0`): otherwise it reverts them, and with the \

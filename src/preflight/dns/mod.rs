@@ -50,10 +50,11 @@ pub const CHECKS: &[Check<Dns>] = &[
 /// The record types that change when a name points to the mirror.
 const LEADING: [Kind; 3] = [Kind::A, Kind::Aaaa, Kind::Cname];
 
-/// Other types that a name often has: MX, TXT, SRV, HTTPS and CAA. Only if the zone cannot be read completely.
+/// Other record types that a name often has: MX, TXT, SRV, HTTPS and CAA. They are queried only if the zone cannot be read
+/// completely.
 const BESIDE: [Kind; 5] = [Kind::Other(15), Kind::Txt, Kind::Other(33), Kind::Other(65), Kind::Other(257)];
 
-/// How long a loop of ExternalDNS and the DNS service may take, in seconds.
+/// Maximum time for a loop of ExternalDNS and for the DNS service, in seconds.
 const LOOP: u64 = 180;
 
 /// The names that will point to the mirror, and the servers of their zone.
@@ -61,7 +62,7 @@ const LOOP: u64 = 180;
 pub struct Names {
     /// Zone of the names.
     pub zone: String,
-    /// Selected names. If empty, every host in the zone that an object of the cluster names.
+    /// Selected names. If empty, every host in the zone that an object of the cluster contains.
     pub name: Vec<String>,
     /// The service that holds the zone.
     pub provider: Provider,
@@ -70,7 +71,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Validates the names as far as this needs no network.
+    /// Validates the names, as far as possible without network access.
     pub fn check(&self) -> Result<(), Failure> {
         let zone = canonical(&self.zone);
         let Some(name) = self.name.iter().find(|name| !is_in(&zone, &canonical(name))) else {
@@ -106,7 +107,7 @@ pub struct Dns {
     exposed: OnceCell<Read<Vec<Exposed>>>,
 }
 
-/// A name that will point to the mirror, with its present records.
+/// A name that will point to the mirror, with its current records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
     /// The name.
@@ -115,7 +116,7 @@ struct Entry {
     by: Vec<String>,
     /// A, AAAA and CNAME record sets of the name.
     sets: Vec<RecordSet>,
-    /// Why netsurgeon cannot change the sets, if the service returns them by other rules than one set for all clients.
+    /// Why netsurgeon cannot change the sets; `None` if the service returns one set to all clients (simple routing in Route 53).
     routing: Option<String>,
     /// Whether the name has no records of its own, and a wildcard answers.
     is_wild: bool,
@@ -165,7 +166,7 @@ impl Dns {
         self.controllers.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the names to change: the given names, or the hosts in the zone that objects of the cluster name.
+    /// Returns the names to change: the given names, or the hosts in the zone that objects of the cluster contain.
     async fn entries(&self) -> Read<&Vec<Entry>> {
         let read = async || {
             let mut names: BTreeMap<String, (Vec<String>, bool)> = BTreeMap::new();
@@ -220,17 +221,17 @@ impl Dns {
         self.owned.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns what a plan of a cutover is made from.
+    /// Returns the data for the plan of a cutover.
     pub async fn facts(&self) -> Read<Facts> {
         let cluster = self.read.cluster()?.identity().await.map_err(|error| unread(error.to_string()))?;
         let of_mirror = controllers(self.mirror()?).await?;
         let controllers = self.controllers().await?;
         let mut heirs = of_mirror.iter().filter(|one| one.registry == "txt" && one.owner.is_some());
-        // With several, it is unknown which one will manage a name.
+        // If there are several such ExternalDNS instances, it is unknown which one will manage a name.
         let heir = heirs.next().filter(|_| heirs.next().is_none());
         let running = || controllers.iter().filter(|one| one.runs);
         let delay = running().map(|one| one.interval).max().unwrap_or_default().saturating_add(LOOP);
-        // ExternalDNS remains the owner of what it publishes.
+        // ExternalDNS stays the owner of the records that it publishes.
         let by_annotations = self.zone.is_published();
         let nothing = BTreeMap::new();
         let owned = if by_annotations { &nothing } else { self.owned().await? };
@@ -274,7 +275,7 @@ impl Dns {
         })
     }
 
-    /// Returns the types of addresses that the mirror's objects have.
+    /// Returns the address record types (A, AAAA) for the addresses of the mirror's objects.
     async fn address_kinds(&self, serving: &[&Exposed]) -> Read<BTreeSet<Kind>> {
         let mut kinds = BTreeSet::new();
         for at in serving.iter().flat_map(|one| &one.at) {
@@ -328,7 +329,7 @@ impl Dns {
     }
 }
 
-/// Returns the names at which an ExternalDNS records its ownership of a name, by the type of the owned records.
+/// Returns the names of the records in which an ExternalDNS records its ownership of a name, by the type of the owned records.
 fn heir_names(name: &str, heir: &Controller) -> BTreeMap<Kind, String> {
     let first = |kind| ownership_names(name, kind, &heir.affixes).into_iter().next();
     LEADING.into_iter().filter_map(|kind| Some((kind, first(kind)?))).collect()

@@ -35,8 +35,8 @@ pub(super) async fn read_owned(dns: &Dns) -> Read<BTreeMap<String, Vec<RecordSet
     let entries = dns.entries().await?;
     let mut found: BTreeMap<String, Vec<RecordSet>> =
         entries.iter().map(|entry| (entry.name.clone(), Vec::new())).collect();
-    // Query the ownership records of every type. A Route 53 alias is an A record, but ExternalDNS once recorded it as a
-    // CNAME.
+    // Query the ownership records of every type. A Route 53 alias is an A record, but older versions of ExternalDNS recorded it
+    // as a CNAME.
     let asked = entries.iter().flat_map(|entry| {
         let names = LEADING.iter().flat_map(|kind| places(&entry.name, *kind, own));
         let names: BTreeSet<String> =
@@ -54,8 +54,8 @@ pub(super) async fn read_owned(dns: &Dns) -> Read<BTreeMap<String, Vec<RecordSet
     Ok(found)
 }
 
-/// Returns the names of the TXT records in which ExternalDNS can record the owner of a name and record type: with the affixes of
-/// these controllers, and without.
+/// Returns the names of the TXT records in which ExternalDNS can record the owner of a name and record type. Includes the names
+/// with the affixes of these controllers, and the names without affixes.
 fn places(name: &str, kind: Kind, controllers: &[Controller]) -> BTreeSet<String> {
     let plain = (String::new(), String::new(), "*".to_string());
     let affixes: BTreeSet<_> = controllers.iter().map(|one| &one.affixes).chain([&plain]).collect();
@@ -74,7 +74,7 @@ fn judge(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) -> Judg
             "check the owners of the names in that registry",
         );
     }
-    // netsurgeon owns names whose cutover has not ended, or ended without an ExternalDNS on the mirror.
+    // netsurgeon owns a name if its cutover has not ended, or if it ended and the mirror has no ExternalDNS.
     let ours: BTreeSet<&str> = own.iter().filter_map(|one| one.owner.as_deref()).chain([HOLDER]).collect();
     let (mut foreign, mut owned) = (Vec::new(), 0_usize);
     for (name, owners) in found {
@@ -89,7 +89,7 @@ fn judge(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) -> Judg
     if let (Some(one), false) = (own.iter().find(|one| one.owner.is_none()), foreign.is_empty()) {
         return Judged::unknown(
             format!(
-                "{}: this owner may be {}, whose Deployment does not show its owner id",
+                "{}: this owner may be {}; the Deployment does not show its owner id",
                 first_few(&foreign),
                 one.subject
             ),

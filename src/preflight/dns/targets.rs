@@ -28,7 +28,7 @@ fn judge(entries: &[Entry], mirror: &[Exposed]) -> Judged {
     }
     if !missing.is_empty() {
         return Judged::fail(
-            format!("nothing on the mirror serves {}", first_few(&missing)),
+            format!("the mirror has no object for {}", first_few(&missing)),
             "first copy the objects with these hosts to the mirror",
         );
     }
@@ -57,7 +57,7 @@ mod tests {
             source: None,
         };
         assert_eq!(judge(&[www()], &[exposed("*.example.com", &["192.0.2.9"])]).verdict, Verdict::Pass);
-        assert_eq!(judge(&[www()], &[]).observed, "nothing on the mirror serves `www.example.com`");
+        assert_eq!(judge(&[www()], &[]).observed, "the mirror has no object for `www.example.com`");
         let without = judge(&[www()], &[exposed("www.example.com", &[])]);
         assert_eq!(without.observed, "no address on the mirror: `www.example.com` (Ingress `shop/web`)");
     }

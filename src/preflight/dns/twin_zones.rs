@@ -1,4 +1,4 @@
-//! `twin-zones`: whether a resolver of the clients finds the zone to change.
+//! `twin-zones`: whether a resolver that the clients use finds the zone to change.
 
 use futures_util::{StreamExt as _, stream};
 
@@ -20,7 +20,7 @@ async fn read(dns: &Dns) -> Read<Judged> {
     let ours = dns.zone.own_start().await?;
     let theirs = dns.zone.start(resolver, true).await?;
     let entries = dns.entries().await?.iter().filter(|entry| entry.below.is_none());
-    // The addresses of an alias are those of another name.
+    // An alias returns the addresses of another name, so it is not compared.
     let sets = entries.flat_map(|entry| &entry.sets).filter(|set| set.alias.is_none());
     let compared = sets.map(async |set| {
         let found = resolver.sets(&set.name, &[set.kind], true).await?;
@@ -81,7 +81,7 @@ fn judge(zone: &str, ours: &Seen, theirs: &Seen, differing: &[String]) -> Judged
     Judged::pass(format!("the resolver finds the same zone, with its primary `{}`", found.primary))
 }
 
-/// Fails if the account has other hosted zones of this name: clients of those do not get the change.
+/// Fails if the account has other hosted zones of this name: the clients of those zones do not get the change.
 fn with_twins(judged: Judged, hosted: &Hosted) -> Judged {
     if judged.verdict == Verdict::Fail || hosted.twins.is_empty() {
         return judged;

@@ -24,7 +24,7 @@ async fn read(dns: &Dns) -> Read<Judged> {
     let (_, servers) = dns.zone.start(primary, false).await?;
     let asked = servers.into_iter().map(async |name| {
         let at = SocketAddr::new(dns.zone.find(&name).await?, PORT);
-        // Other servers do not always know the key.
+        // Only the primary gets the key: other servers do not always know it.
         let server = if at == primary.at() { primary.clone() } else { Server::new(at, None) };
         Ok((name, server.ask(&dns.zone.name, Kind::Soa).await))
     });

@@ -20,8 +20,8 @@ async fn read(dns: &Dns) -> Read<Judged> {
     Ok(judge(dns.entries().await?, &names.map(|set| set.name.as_str()).collect()))
 }
 
-/// In zones with at least this many names, a change of more than [`MUCH`] percent of them is a warning, as in octoDNS
-/// (`octodns/provider/plan.py`).
+/// In a zone with at least this many names, a change of more than [`MUCH`] percent of the names is a warning. octoDNS has a
+/// similar rule (`octodns/provider/plan.py`).
 const FEW_NAMES: usize = 10;
 const MUCH: usize = 30;
 

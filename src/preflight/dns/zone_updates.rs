@@ -35,7 +35,7 @@ async fn read(dns: &Dns) -> Read<Judged> {
     Ok(judge(&outcome, by_key.as_deref(), hosted(&servers)))
 }
 
-/// Tests a change of every name in Route 53 that cannot succeed.
+/// Tests the permission to change every name in Route 53, with a request that cannot succeed.
 async fn by_route53(dns: &Dns, Hosted { api, zone, .. }: &Hosted) -> Read<Judged> {
     let sets: Vec<_> = dns.sets().await?.into_iter().collect();
     Ok(match api.may_change(&zone.id, &sets).await {
@@ -44,7 +44,8 @@ async fn by_route53(dns: &Dns, Hosted { api, zone, .. }: &Hosted) -> Read<Judged
     })
 }
 
-/// Checks that the ExternalDNS of this cluster publishes every name from one object, whose annotations netsurgeon can change.
+/// Checks whether the ExternalDNS of this cluster publishes each name from one object, and whether netsurgeon can change the
+/// annotations of this object.
 async fn by_annotations(dns: &Dns) -> Read<Judged> {
     let mut reasons = Vec::new();
     for entry in dns.entries().await? {
@@ -57,12 +58,12 @@ async fn by_annotations(dns: &Dns) -> Read<Judged> {
         return Ok(Judged::pass(format!("ExternalDNS publishes all {count}, each from one object")));
     }
     Ok(Judged::fail(
-        format!("no change by annotations: {}", first_few(&reasons)),
+        format!("netsurgeon cannot change these names through annotations: {}", first_few(&reasons)),
         "leave these names out (`--name`), or change the zone itself: `--provider rfc2136`, `--provider route53`",
     ))
 }
 
-/// Tests an update of every name to change. Returns whether the server checks the permission for single names.
+/// Tests an update of every name to change. Returns whether the server checks the permission for each name before prerequisites.
 async fn may_update(dns: &Dns) -> Read<Result<bool, NameserverError>> {
     let (primary, zone) = (dns.zone.primary().await?, dns.zone.name.as_str());
     if let Err(error) = primary.knows_us(zone).await {
@@ -78,14 +79,14 @@ async fn may_update(dns: &Dns) -> Read<Result<bool, NameserverError>> {
     Ok(tried.into_iter().collect::<Result<(), _>>().map(|()| looks_ahead))
 }
 
-/// Checks whether the zone accepts updates from netsurgeon. `outcome`: whether the server checks the permission for
-/// single names before prerequisites. `by_key`: name of the key that signed the update, if any. `hosted`: the DNS service that
-/// hosts the zone, if it has its own API.
+/// Checks whether the zone accepts updates from netsurgeon. `outcome`: whether the server checks the permission for each name
+/// before prerequisites. `by_key`: name of the key that signed the update, if any. `hosted`: the DNS service that hosts the zone,
+/// if it has its own API.
 fn judge(outcome: &Result<bool, NameserverError>, by_key: Option<&str>, hosted: Option<&str>) -> Judged {
     match (outcome, by_key) {
         (Err(error), _) if hosted.is_some() => Judged::unknown(
             format!(
-                "the zone is hosted at {}, whose API is not checked: {error}",
+                "the zone is hosted at {}; the API of this service is not checked: {error}",
                 hosted.unwrap_or_default()
             ),
             "for Route 53: `--provider route53`; otherwise test a change of an unused name with the tool that you will use",
@@ -110,7 +111,7 @@ fn judge(outcome: &Result<bool, NameserverError>, by_key: Option<&str>, hosted: 
     }
 }
 
-/// Returns the DNS service that hosts a zone and has its own API, by the names of the zone's servers.
+/// Returns the DNS service that hosts a zone and has its own API. The names of the zone's servers identify the service.
 fn hosted(servers: &BTreeSet<String>) -> Option<&'static str> {
     let known = [
         (".awsdns-", "Amazon Route 53"),

@@ -19,7 +19,7 @@ const AGENTS: [(&str, &str); 11] = [
     ("cns-container", "Azure CNI"),
 ];
 
-/// Returns on how many nodes a DaemonSet should run.
+/// Returns the number of nodes on which a DaemonSet should run.
 pub fn wanted(daemon_set: &DaemonSet) -> i32 {
     daemon_set.status.as_ref().map_or(0, |status| status.desired_number_scheduled)
 }
@@ -31,6 +31,6 @@ pub fn agent(daemon_set: &DaemonSet) -> Option<(&'static str, &str)> {
         Some((*whose, container.image.as_deref().unwrap_or_default()))
     });
     let (whose, image) = agents.next()?;
-    // Calico's policies on Flannel's network are one CNI (Canal), in one DaemonSet.
+    // Canal is one CNI in one DaemonSet: Calico's policies on Flannel's network.
     Some((if agents.any(|(other, _)| other != whose) { "Canal" } else { whose }, image))
 }

@@ -67,7 +67,7 @@ pub struct Settings {
     pub running: BTreeSet<&'static str>,
     /// Ranges for Pods, each with its source.
     pub pools: Taken,
-    /// MTUs that are set by hand, each with its place.
+    /// MTUs that are set by hand, each with the place where it is set.
     pub mtus: Vec<(String, u64)>,
     /// CNIs and the UDP ports of their tunnels.
     pub tunnels: Vec<(&'static str, u16)>,
@@ -82,8 +82,8 @@ pub struct Sources {
     pub others: Vec<(&'static str, Value)>,
 }
 
-/// Reads the settings of the CNIs whose agents run. Leftover objects of other CNIs are ignored. Objects of the new CNI (`to`, as
-/// in `Cilium`) are ignored if another CNI runs.
+/// Reads the settings of the CNIs whose agents run. Ignores leftover objects of other CNIs. Ignores objects of the new CNI (`to`,
+/// for example `Cilium`) if another CNI runs.
 pub fn read(sources: &Sources, daemon_sets: &[DaemonSet], nodes: &[Node], to: Option<&str>) -> Settings {
     let mut found = Settings { running: running(daemon_sets), ..Settings::default() };
     let flannel =
@@ -182,7 +182,7 @@ impl Settings {
         self.pools.extend(ranges.map(|range| (format!("Pods: {who}"), range)));
     }
 
-    /// Adds an MTU. With the value 0 the CNI detects the MTU.
+    /// Adds an MTU. The value 0 means that the CNI detects the MTU.
     fn mtu(&mut self, at: &str, told: Option<u64>) {
         self.mtus.extend(told.filter(|mtu| *mtu > 0).map(|mtu| (at.to_string(), mtu)));
     }

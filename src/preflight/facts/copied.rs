@@ -1,4 +1,4 @@
-//! The kinds that a copy of some namespaces contains, and the objects of these kinds that it leaves out.
+//! The kinds of objects that are copied from some namespaces, and the objects of these kinds that are not copied.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -64,8 +64,8 @@ pub const SECRETS: (&str, &str) = ("", "secrets");
 /// API group and resource of namespaces.
 pub const NAMESPACES: (&str, &str) = ("", "namespaces");
 
-/// Returns whether the cluster or a controller recreates an object, so that it is not copied: objects that every namespace has,
-/// objects with a controller, and tokens of ServiceAccounts.
+/// Returns whether the cluster or a controller recreates an object. Such objects are not copied: objects that every namespace
+/// has, objects with a controller, and tokens of ServiceAccounts.
 pub fn is_made_anew(kind: &str, object: &ObjectMeta) -> bool {
     let name = object.name.as_deref().unwrap_or_default();
     let is_everywhere = match kind {

@@ -1,4 +1,4 @@
-//! Which Pods a drain evicts, and which of them come back.
+//! Which Pods a drain evicts, and which of them a controller recreates.
 
 use k8s_openapi::api::core::v1::Pod;
 

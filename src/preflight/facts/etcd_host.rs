@@ -1,10 +1,11 @@
-//! Why etcd is not reachable, as far as the Nodes show it.
+//! The reason why etcd is not reachable, if the Nodes show it.
 
 use k8s_openapi::api::core::v1::Node;
 
 use crate::kube_api::accessors::{label, node_info};
 
-/// Managed clusters, whose etcd is not reachable: a part of the kubelet's version, a label of Nodes, and the name of the service.
+/// Services for managed clusters, where etcd is not reachable. Each entry: a part of the kubelet's version, a label of Nodes, and
+/// the name of the service.
 const MANAGED: [(&str, &str, &str); 4] = [
     ("-eks-", "eks.amazonaws.com/nodegroup", "EKS"),
     ("-gke.", "cloud.google.com/gke-nodepool", "GKE"),
@@ -20,15 +21,14 @@ pub fn without_etcd(nodes: &[Node]) -> Option<(String, &'static str)> {
             |(part, name, _): &&(&str, &str, &str)| version.contains(part) || label(node, name).is_some();
         if let Some((.., who)) = MANAGED.iter().find(is_of) {
             let reason = format!(
-                "this is a cluster of {who} (kubelet `{version}`), which manages its etcd: its Service range cannot be changed"
+                "this is a {who} cluster (kubelet `{version}`) with a managed etcd: its Service range cannot be changed"
             );
             return Some((reason, "create a cluster with the new range, and move the workloads there"));
         }
         let of_etcd = |node: &Node| label(node, "node-role.kubernetes.io/etcd").is_some();
         if version.contains("+k3s") && !nodes.iter().any(of_etcd) {
             let reason = format!(
-                "this is a cluster of K3s (kubelet `{version}`) without an etcd Node: it stores its objects in a database behind kine, \
-                 which netsurgeon does not support"
+                "this is a K3s cluster (kubelet `{version}`) without an etcd Node: it stores its objects in a database behind kine, which netsurgeon does not support"
             );
             return Some((reason, "move it to etcd first: `k3s server --cluster-init`"));
         }

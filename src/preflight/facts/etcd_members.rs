@@ -1,4 +1,4 @@
-//! What several checks read from the status of the etcd members.
+//! Data from the status of the etcd members, for several checks.
 
 use crate::store::etcd::{Member, MemberStatus};
 

@@ -22,7 +22,8 @@ pub struct Exposed {
     pub by: String,
     /// Whether the name is served over TLS.
     pub has_tls: bool,
-    /// Addresses of the object, or the names of its load balancers; or the targets in its annotation, if it has one.
+    /// Addresses of the object, or the names of its load balancers. If the object has an annotation with targets, these targets
+    /// instead.
     pub at: BTreeSet<String>,
     /// The object, if it is an Ingress or a Service.
     pub source: Option<Source>,
@@ -35,7 +36,7 @@ pub struct Source {
     pub object: Object,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Every name that ExternalDNS can publish from it: also hosts of its TLS section, and internal names.
+    /// Every name that ExternalDNS can publish from the object, including hosts of its TLS section and internal names.
     pub names: BTreeSet<String>,
 }
 
@@ -60,7 +61,8 @@ impl Source {
         Self { object, annotations: metadata.annotations.clone().unwrap_or_default(), names }
     }
 
-    /// Returns the targets in its annotation, if it has one: ExternalDNS prefers them to the addresses of the object.
+    /// Returns the targets in the object's annotation, if it has one. ExternalDNS prefers these targets to the addresses of the
+    /// object.
     fn targets(&self, annotations: &BTreeSet<String>) -> Option<BTreeSet<String>> {
         let text = annotations.iter().find_map(|key| self.annotations.get(&beside(key, "target")))?;
         let targets = text.split(',').map(|one| canonical(one.trim())).filter(|one| !one.is_empty());
@@ -69,7 +71,7 @@ impl Source {
     }
 }
 
-/// Returns the key of another annotation with the prefix of the annotation that contains host names.
+/// Returns the key of another annotation that has the same prefix as the annotation with host names.
 fn beside(key: &str, name: &str) -> String {
     let prefix = key.strip_suffix("hostname").unwrap_or(key);
     format!("{prefix}{name}")

@@ -12,14 +12,14 @@ use k8s_openapi::api::core::v1::Container;
 use crate::kube_api::accessors::{subject, words};
 use crate::nameserver::Kind;
 
-/// Prefixes of the annotations that contain a host name: until v0.21, and later.
+/// Prefixes of the annotations that contain a host name: the prefix until v0.21, and the prefix of later versions.
 const PREFIXES: [&str; 2] = ["external-dns.alpha.kubernetes.io/", "external-dns.kubernetes.io/"];
 
-/// Options by which an ExternalDNS publishes other names or other targets than its objects show.
+/// Options that make ExternalDNS publish other names or other targets than its objects contain.
 const DEVIATING: [&str; 4] =
     ["fqdn-template", "fqdn-target-template", "target-net-filter", "exclude-target-net"];
 
-/// The cache interval if the Deployment has one that cannot be parsed, in seconds.
+/// Assumed cache interval, in seconds, if the interval in the Deployment cannot be parsed.
 const LONGEST_CACHE: u64 = 3600;
 
 /// An ExternalDNS that is installed in a cluster.
@@ -43,7 +43,7 @@ pub struct Controller {
     pub cache: u64,
     /// Pause between two of its loops, in seconds.
     pub interval: u64,
-    /// An option by which it publishes other names or other targets than the objects show, if it has one.
+    /// An option that makes it publish other names or other targets than the objects contain, if one is set.
     pub deviates: Option<&'static str>,
     annotations: Option<String>,
 }
@@ -117,7 +117,7 @@ fn flag(container: &Container, name: &str) -> Option<String> {
     Some(found.value.clone().unwrap_or_default())
 }
 
-/// Returns the prefixes of the annotations that a controller may read: its own, or the default ones of every version.
+/// Returns the prefixes of the annotations that a controller can read: its own prefix, or the default prefixes of all versions.
 pub fn prefixes(controller: &Controller) -> Vec<&str> {
     controller.annotations.as_deref().map_or_else(|| PREFIXES.to_vec(), |own| vec![own])
 }
@@ -129,8 +129,8 @@ pub fn annotations(controllers: &[Controller]) -> BTreeSet<String> {
     PREFIXES.into_iter().chain(own).map(|prefix| format!("{prefix}hostname")).collect()
 }
 
-/// Names of the TXT records in which an ExternalDNS records the owner of a name and record type: with the type before the name, as
-/// since v0.18, and without. The first is the present one.
+/// Returns the names of the TXT records in which an ExternalDNS records the owner of a name and record type. The first name is
+/// the current one, with the type before the name (since v0.18). The older name has no type.
 pub fn ownership_names(name: &str, kind: Kind, affixes: &(String, String, String)) -> Vec<String> {
     let (prefix, suffix, asterisk) = affixes;
     let kind = kind.to_string().to_lowercase();
@@ -143,7 +143,8 @@ pub fn ownership_names(name: &str, kind: Kind, affixes: &(String, String, String
     labels.iter().map(|label| format!("{}{label}{}.{rest}", filled(prefix), filled(suffix))).collect()
 }
 
-/// Parses a duration as in Go's `time.ParseDuration`: `1h30m`; `None` for other texts. Rounds up to seconds.
+/// Parses a duration in the format of Go's `time.ParseDuration`, for example `1h30m`. Returns `None` for other texts. Rounds up
+/// to seconds.
 fn seconds(text: &str) -> Option<u64> {
     let (mut rest, mut total) = (text, 0.0);
     while !rest.is_empty() {

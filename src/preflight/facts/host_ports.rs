@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::Pod;
 /// A host port and its protocol.
 pub type Port<'p> = (u16, &'p str);
 
-/// Returns the host ports of a Pod. In the host network the API server sets a host port for each port that a container declares
-/// (`defaultHostNetworkPorts`, `pkg/apis/core/v1/defaults.go`, v1.36.3). The ports of init containers count only for sidecars
-/// (`GetHostPorts`, `pkg/scheduler/util/utils.go`).
+/// Returns the host ports of a Pod. For a Pod in the host network, the API server sets a host port for each port that a container
+/// declares (`defaultHostNetworkPorts`, `pkg/apis/core/v1/defaults.go`, v1.36.3). The ports of an init container count only if it
+/// is a sidecar (`GetHostPorts`, `pkg/scheduler/util/utils.go`).
 pub fn ports(pod: &Pod) -> BTreeSet<Port<'_>> {
     let Some(spec) = &pod.spec else { return BTreeSet::new() };
     let beside = spec.init_containers.iter().flatten();

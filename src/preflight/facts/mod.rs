@@ -1,4 +1,4 @@
-//! What several checks read from objects: which node takes a Pod, what fits on it, which webhooks are called.
+//! Facts about objects for several checks: which nodes accept a Pod, which resources they have, and which webhooks are called.
 
 pub mod cni_agents;
 pub mod cni_settings;

@@ -1,4 +1,4 @@
-//! Whether nodes can take Pods.
+//! Whether nodes can run Pods.
 
 use k8s_openapi::api::core::v1::Node;
 

@@ -18,7 +18,7 @@ pub fn would_take(node: &Node, spec: &PodSpec) -> bool {
     !is_closed(node) && untolerated(spec, node).is_none() && is_selected(node, spec)
 }
 
-/// Returns the requirements of a Pod for its node, as a key. The same nodes accept all Pods with the same key.
+/// Returns a Pod's requirements for its node, as a key. Pods with the same key are accepted by the same nodes.
 pub fn wish(spec: &PodSpec) -> String {
     format!("{:?}", (&spec.node_selector, required(spec), &spec.tolerations))
 }

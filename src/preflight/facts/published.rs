@@ -9,8 +9,8 @@ use crate::dns::external_dns::{owner, resource};
 use crate::nameserver::RecordSet;
 use crate::preflight::first_few;
 
-/// Returns the object from which ExternalDNS publishes a name, or why its annotations cannot move the name. `sets`: its records.
-/// `owned`: its ownership records. `exposed`: the names of the cluster.
+/// Returns the object from which ExternalDNS publishes a name, or why a change of its annotations cannot move the name. `sets`:
+/// records of the name. `owned`: ownership records of the name. `exposed`: external names of the cluster.
 pub fn published(
     name: &str,
     sets: &[RecordSet],
@@ -52,12 +52,15 @@ pub fn published(
     }
     let ttls: BTreeSet<u32> = sets.iter().map(|set| set.ttl).collect();
     if ttls.len() > 1 {
-        return Err("its records have different TTLs, and the annotation has one for all".to_string());
+        return Err(
+            "its records have different TTLs, but the annotation sets one TTL for all of them".to_string()
+        );
     }
     Ok(Published::new(source.object.clone(), prefixes, &source.annotations))
 }
 
-/// Returns the only object with a name, if it has no other name: the object, also as text, and its targets.
+/// Returns the object that contains a name, the same object as text, and its targets. Fails if no object or several objects
+/// contain the name, or if the object contains another name.
 fn object<'e>(
     name: &str,
     exposed: &'e [Exposed],
@@ -79,7 +82,7 @@ fn object<'e>(
     Ok((source, by, at))
 }
 
-/// Returns whether the ownership records name this object, as far as they name any (`endpoint/labels.go`: `resource`).
+/// Returns whether the ownership records name no other object than this one (`endpoint/labels.go`: `resource`).
 fn is_published_from(source: &Source, owned: &[RecordSet]) -> bool {
     let object = &source.object;
     let own = format!("{}/{}/{}", object.kind.to_lowercase(), object.namespace, object.name);

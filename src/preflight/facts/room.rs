@@ -7,7 +7,8 @@ use k8s_openapi::apimachinery::pkg::api::resource;
 
 use super::quantity::Quantity;
 
-/// Highest share in percent. Above it there is no room for the failure of a node, or for the extra Pods of a rollout.
+/// Highest accepted share in percent. A higher share leaves no room for the failure of a node, or for the extra Pods of a
+/// rollout.
 pub const CLOSE: i128 = 80;
 
 /// Amounts by resource, such as `cpu`, `pods` and `nvidia.com/gpu`.
@@ -73,7 +74,7 @@ impl Room {
         self.both(other, Quantity::plus)
     }
 
-    /// Adds the amounts in `other` of resources that are missing here.
+    /// Adds the amounts from `other` for resources that are missing here.
     fn or(mut self, other: Self) -> Self {
         for (name, amount) in other.0 {
             self.0.entry(name).or_insert(amount);
@@ -81,13 +82,13 @@ impl Room {
         self
     }
 
-    /// Returns the names of resources of which there is more here than in `other`.
+    /// Returns the names of the resources with a larger amount here than in `other`.
     pub fn more_than(&self, other: &Self) -> Vec<String> {
         let more = self.0.iter().filter(|(name, amount)| **amount > other.of(name));
         more.map(|(name, _)| format!("`{name}`")).collect()
     }
 
-    /// Returns the amounts as text: CPU, memory and Pods, and other resources that `asked` contains.
+    /// Returns the amounts as text: CPU, memory, Pods, and the other resources that `asked` contains.
     pub fn told(&self, asked: &Self) -> String {
         let pods = match self.of("pods").cores().as_str() {
             "1" => "1 Pod".to_string(),

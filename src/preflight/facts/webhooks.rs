@@ -20,11 +20,11 @@ use crate::kube_api::accessors::name;
 pub struct Called {
     /// Configuration and name of the webhook, for example `ValidatingWebhookConfiguration policies, webhook check.example`.
     pub name: String,
-    /// Kinds of objects that the change writes and for which the webhook is called, for example `Services`.
+    /// Kinds of written objects for which the webhook is called, for example `Services`.
     pub asked: BTreeSet<&'static str>,
     /// Whether the webhook's rules match objects that the change writes, but its selectors exclude all of them.
     pub is_left_out: bool,
-    /// Whether the webhook has `matchConditions`, which can prevent its calls.
+    /// Whether the webhook has `matchConditions`. These conditions can prevent calls of the webhook.
     pub has_conditions: bool,
     /// Whether requests are rejected if the webhook is unavailable (`failurePolicy: Fail`, the default of `v1`).
     pub refuses: bool,
@@ -37,7 +37,7 @@ pub struct Called {
 /// Kinds of objects that pass admission during a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Admitted {
-    /// Services that move (clients can update them meanwhile), shadows, and sentinels of barriers.
+    /// Services that move (clients can update them during the move), shadows, and sentinels of barriers.
     Service,
     /// Copies of endpoints, for shadows of Services without a selector.
     EndpointSlice,
@@ -135,12 +135,12 @@ pub struct Written {
 
 impl Written {
     /// Returns the object with the labels that selectors match. `namespaces`: labels of all Namespaces, by name. Returns `None`
-    /// if the Namespace of the object is missing there: it is being deleted.
+    /// if the object's Namespace is missing in `namespaces`: that Namespace is being deleted.
     pub fn of(kind: Admitted, object: &ObjectMeta, namespaces: &BTreeMap<String, Labels>) -> Option<Self> {
         let labels = object.labels.clone().unwrap_or_default();
         let namespace = match kind {
             Admitted::ServiceCidr | Admitted::IpAddress => None,
-            // As in `GetNamespaceLabels` (`predicates/namespace/matcher.go`, v1.36.3).
+            // Same rule as `GetNamespaceLabels` (`predicates/namespace/matcher.go`, v1.36.3).
             Admitted::Namespace => Some(labels.clone()),
             _ => Some(namespaces.get(object.namespace.as_ref()?)?.clone()),
         };
@@ -195,7 +195,7 @@ pub fn called(
     found
 }
 
-/// Converts a mutating webhook to a validating one. The fields that are read are the same.
+/// Converts a mutating webhook to a validating webhook. netsurgeon reads the same fields of both.
 fn unchanging(webhook: MutatingWebhook) -> ValidatingWebhook {
     ValidatingWebhook {
         name: webhook.name,
@@ -226,7 +226,7 @@ fn judged(name: String, webhook: ValidatingWebhook, written: &[Written]) -> Call
 }
 
 impl Called {
-    /// Returns whether the webhook must answer for the change to succeed.
+    /// Returns whether the change fails if the webhook does not answer.
     pub fn is_needed(&self) -> bool {
         !self.asked.is_empty() && self.refuses
     }

@@ -65,14 +65,14 @@ fn judge(
                 "{} requested in the source, but the mirror has no ready node that accepts any of these Pods",
                 wanted.told(&wanted)
             ),
-            "repair the mirror's nodes, or add nodes that the copied Pods select and whose taints they tolerate (see `placement`)",
+            "repair the mirror's nodes, or add nodes that match the node selectors and tolerations of the copied Pods (see `placement`)",
         );
     }
     let crowded: Vec<String> = places.iter().filter_map(Place::crowded).collect();
     if !crowded.is_empty() {
         return Judged::fail(
             format!("DaemonSets have no room on {}", first_few(&crowded)),
-            "free resources on these nodes, or let the DaemonSets select others: their Pods stay Pending there",
+            "free resources on these nodes, or let the DaemonSets select other nodes: without room, their Pods stay Pending",
         );
     }
     let left = open.iter().fold(Room::default(), |sum, place| sum.plus(&place.left));

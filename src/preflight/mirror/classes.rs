@@ -126,8 +126,8 @@ fn missing(asked: &Uses, classes: &Classes) -> Vec<String> {
     gone.map(|((kind, name), who)| format!("{kind} `{name}` ({})", askers(who))).collect()
 }
 
-/// Checks whether the mirror has every class that objects refer to. A controller can serve a class of the old annotation even if
-/// no object of this class exists. So the mirror needs the object only if the source has it.
+/// Checks whether the mirror has every class that objects refer to. A controller can serve a class in the old annotation without
+/// an object for this class. So the mirror needs the object only if the source has it.
 fn judge(
     ingresses: &[Ingress],
     templates: &[Template],

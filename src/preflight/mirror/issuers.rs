@@ -46,7 +46,7 @@ async fn chosen(input: &Mirror, kind: &str) -> Read<Vec<Value>> {
     input.within(input.source.cluster()?, |one| text(one, "/metadata/namespace"), read).await
 }
 
-/// Issuers by namespace and name, each with the objects that refer to it. Namespace `None`: a ClusterIssuer.
+/// Issuers by namespace and name, each with the objects that refer to it. The namespace of a ClusterIssuer is `None`.
 type Asked = BTreeMap<(Option<String>, String), BTreeSet<String>>;
 
 /// Issuers of other API groups as text, each with the objects that refer to it.
@@ -55,9 +55,9 @@ type Others = BTreeMap<String, BTreeSet<String>>;
 /// Checks the issuers that Certificates and Ingresses of the chosen namespaces refer to. Issuers of other API groups are reported
 /// as not checked.
 ///
-/// `certificates`: `None` if the source does not serve them in `v1`. `has_group`: whether it serves the API group in any version.
-/// `of_source`: Issuers in the chosen namespaces, which are copied. `of_mirror`: ClusterIssuers of the mirror; `None` if it does
-/// not serve this kind.
+/// `certificates`: `None` if the source does not serve Certificates in `v1`. `has_group`: whether the source serves the API group
+/// in any version. `of_source`: Issuers in the chosen namespaces; they are copied. `of_mirror`: ClusterIssuers of the mirror;
+/// `None` if the mirror does not serve this kind.
 fn judge(
     certificates: Option<&[Value]>,
     has_group: bool,
@@ -117,8 +117,7 @@ fn told(count: usize, wrong: &[String], by_http: &[String], others: &Others) -> 
     if !wrong.is_empty() {
         return Judged::fail(
             first_few(wrong),
-            "create each ClusterIssuer on the mirror, with its Secret (in cert-manager's own namespace), and wait until it is Ready; an \
-             Issuer that the source does not have issues no certificate there either",
+            "create each ClusterIssuer on the mirror, with its Secret (in cert-manager's own namespace), and wait until it is Ready; an Issuer that is missing in the source issues no certificates in the source either",
         );
     }
     let (mut seen, mut remedy) = (Vec::new(), Vec::new());
@@ -187,7 +186,7 @@ fn is_ready(issuer: &Value) -> bool {
     list.into_iter().any(|one| text(one, "/type") == "Ready" && text(one, "/status") == "True")
 }
 
-/// Returns whether the issuer solves challenges, and solves all of them over HTTP.
+/// Returns whether the issuer has solvers and all of them use HTTP challenges.
 fn is_http_only(issuer: &Value) -> bool {
     let solvers = issuer.pointer("/spec/acme/solvers").and_then(Value::as_array);
     solvers

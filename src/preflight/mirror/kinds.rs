@@ -144,7 +144,7 @@ fn judge(used: &Used, source: &Kinds, mirror: &Kinds, definitions: &[CustomResou
             .get(place)
             .is_some_and(|served| wanted.is_some_and(|wanted| served.versions.contains(wanted)));
         if is_served {
-            // The kind counts as served even if its objects cannot be listed, such as Secrets without the permission.
+            // The kind counts as served even if the user is not allowed to list its objects, such as Secrets.
             continue;
         }
         let example = match found {
@@ -203,9 +203,7 @@ fn told(
     if is_unseen {
         return Judged::unknown(
             seen,
-            "repair the API server of the group (`kubectl get apiservices`); if you are not allowed to list a kind, set the label \
-             `netsurgeon.io/aggregate-to-mirror-source=true` on a ClusterRole that lists it: `netsurgeon-mirror-source` of deploy/rbac.yaml \
-             aggregates it",
+            "repair the API server of the group (`kubectl get apiservices`); if you are not allowed to list a kind, set the label `netsurgeon.io/aggregate-to-mirror-source=true` on a ClusterRole with this permission: `netsurgeon-mirror-source` of deploy/rbac.yaml aggregates that ClusterRole",
         );
     }
     if parts.is_empty() {

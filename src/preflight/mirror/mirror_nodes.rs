@@ -1,4 +1,4 @@
-//! `mirror-nodes`: whether the Nodes of the mirror can take Pods.
+//! `mirror-nodes`: whether the Nodes of the mirror can run Pods.
 
 use k8s_openapi::api::core::v1::Node;
 
@@ -13,7 +13,7 @@ pub const CHECK: Check<Mirror> = Check {
     judge: |input| Box::pin(async { Ok(judge(input.target.nodes().await?)) }),
 };
 
-/// Checks the mirror's Nodes, as the check `nodes` of `preflight cni` does.
+/// Checks the mirror's Nodes in the same way as the check `nodes` of `preflight cni`.
 fn judge(found: &[Node]) -> Judged {
     let mut judged = nodes::judge(found);
     if !judged.remedy.is_empty() {

@@ -33,7 +33,7 @@ use crate::session::Failure;
 
 /// The checks, in display order. Shared checks read the source.
 pub const CHECKS: &[Check<Mirror>] = &[
-    shared::api_servers::check("the copy is read from these API servers while they serve"),
+    shared::api_servers::check("the copy reads from these API servers while they serve clients"),
     two_clusters::CHECK,
     namespaces::CHECK,
     mirror_nodes::CHECK,
@@ -197,8 +197,8 @@ async fn found(cluster: &Cluster, names: &[String], each: bool) -> Read<Found> {
     Ok(all)
 }
 
-/// Reads the objects of some namespaces. With `each`, reads each namespace separately; otherwise reads all namespaces and drops
-/// objects of others.
+/// Reads the objects of some namespaces. With `each`, reads each namespace separately. Otherwise reads all namespaces and drops
+/// the objects of other namespaces.
 async fn within<T>(
     cluster: &Cluster,
     names: &[String],

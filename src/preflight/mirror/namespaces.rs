@@ -46,7 +46,7 @@ fn judge(chosen: &[String], missing: &[String], there: &[String]) -> Judged {
         let missing: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
         return Judged::fail(
             format!("not in the source: {}", missing.join(", ")),
-            "name namespaces of the source (`kubectl get namespaces`): `--namespace`",
+            "give namespaces that exist in the source (`kubectl get namespaces`): `--namespace`",
         );
     }
     if !there.is_empty() {

@@ -1,4 +1,4 @@
-//! `pull-secrets`: whether every Secret for an image registry exists if an object refers to it.
+//! `pull-secrets`: whether every image registry Secret that objects refer to exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,9 +39,9 @@ fn no_secrets() -> Judged {
     )
 }
 
-/// Checks the Secrets for image registries to which objects refer. Each Secret must exist in the source. The ServiceAccount
-/// `default` is not copied. If only this ServiceAccount refers to a Secret, the result is a warning. `secrets`: namespace and
-/// name of each Secret in the source.
+/// Checks the image registry Secrets that objects refer to. Each Secret must exist in the source. The ServiceAccount `default` is
+/// not copied. If only this ServiceAccount refers to a Secret, the result is a warning. `secrets`: namespace and name of each
+/// Secret in the source.
 fn judge(
     templates: &[Template],
     accounts: &[ServiceAccount],
@@ -97,7 +97,7 @@ fn named_by(secrets: Option<&Vec<LocalObjectReference>>) -> impl Iterator<Item =
     secrets.into_iter().flatten().map(|secret| secret.name.as_str()).filter(|name| !name.is_empty())
 }
 
-/// Returns the Secrets to which only the source's ServiceAccount `default` refers, with the templates that need them. These
+/// Returns the Secrets that only the source's ServiceAccount `default` refers to, with the templates that need them. These
 /// templates name no Secret themselves (`Admit`, `plugin/pkg/admission/serviceaccount/admission.go`, v1.36.3).
 fn lost(templates: &[Template], accounts: &[ServiceAccount], on_mirror: &[ServiceAccount]) -> Vec<String> {
     let of_default = |list: &[ServiceAccount], place: &str| -> BTreeSet<String> {

@@ -36,7 +36,7 @@ async fn read(input: &Mirror) -> Read<Judged> {
 /// checked.
 const NEED: Need = Need {
     operation: "copying from the source",
-    reader: "can read everything but Secrets, which would not be copied",
+    reader: "can read everything except Secrets; Secrets would not be copied",
     read_role: "netsurgeon-mirror-source",
     remedy: "bind the optional ClusterRole `netsurgeon-mirror-secrets` of deploy/rbac.yaml to this user; its comment describes the permission",
 };

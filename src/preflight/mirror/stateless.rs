@@ -78,7 +78,7 @@ fn judge(
 }
 
 /// Returns a template and the types of its volumes that may contain data, as text. Returns `None` if there are no such volumes.
-/// In JSON the field of a volume has the name of the volume's type.
+/// In JSON, the type of a volume is the name of its field.
 fn elsewhere(template: &Template) -> Option<String> {
     let volumes = serde_json::to_value(&template.spec.volumes).unwrap_or_default();
     let volumes = volumes.as_array().into_iter().flatten().filter_map(Value::as_object);

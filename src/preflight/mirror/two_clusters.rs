@@ -30,7 +30,7 @@ struct Identity {
     uid: String,
     /// Version, for example `v1.36.3`.
     version: String,
-    /// Version that the cluster emulates, if it differs, for example `1.33`.
+    /// Version that the cluster emulates, if it differs from its own version, for example `1.33`.
     emulated: Option<String>,
 }
 

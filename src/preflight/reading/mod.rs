@@ -31,7 +31,7 @@ use crate::store::etcd::Member;
 use crate::store::{KeyRange, ReadStore as _, Record, StoreError};
 use crate::survey::{Layout, Survey};
 
-/// Number of concurrent requests to nodes and for lists.
+/// Number of concurrent requests to nodes, and of concurrent list requests.
 pub const AT_ONCE: usize = 64;
 
 /// The connections to etcd and the API, or why a connection failed.
@@ -133,7 +133,7 @@ impl Reading {
         }
     }
 
-    /// Adds why etcd is not reachable, if the Nodes show the reason.
+    /// Adds the reason why etcd is not reachable, if the Nodes show it.
     async fn explain(&mut self) {
         let (Err(judged), Ok(cluster)) = (&self.store, &self.cluster) else { return };
         let nodes: Vec<v1::Node> = cluster.objects(None, None).await.unwrap_or_default();
@@ -185,7 +185,7 @@ impl Reading {
         Ok(rights::judge(&reading, &changing, &asked.need, namespace))
     }
 
-    /// Requests from the API server whether the user has each permission, for example `get services`.
+    /// Asks the API server whether the user has each permission, for example `get services`.
     async fn granted(&self, rights: &Rights, namespace: Option<&str>) -> Read<Vec<Granted>> {
         let cluster = self.cluster()?;
         let each = rights.iter().flat_map(|(verbs, kind)| verbs.iter().map(move |verb| (*verb, *kind)));

@@ -40,7 +40,7 @@ pub enum Provider {
 pub struct Zone {
     /// Its name.
     pub name: String,
-    /// The service that holds it.
+    /// The service that holds the zone.
     pub provider: Provider,
     resolver: Read<Server>,
     primary: OnceCell<Read<Server>>,
@@ -61,7 +61,7 @@ pub struct Hosted {
 }
 
 impl Zone {
-    /// Returns a zone, which is not read yet. `resolver`: a resolver that clients use, with or without a port.
+    /// Returns a zone, without reading it yet. `resolver`: a resolver that clients use, with or without a port.
     pub fn new(name: &str, provider: Provider, resolver: Option<&str>) -> Self {
         Self {
             name: canonical(name),
@@ -99,13 +99,13 @@ impl Zone {
                     _ => Judged::fail(
                         match id {
                             Some(id) => {
-                                format!("`{id}` is none of the hosted zones `{}`: {listed}", self.name)
+                                format!("`{id}` is not the id of a hosted zone `{}`: {listed}", self.name)
                             }
                             None => {
                                 format!("this account has several hosted zones `{}`: {listed}", self.name)
                             }
                         },
-                        "give the id of the one to change: `--hosted-zone ID`",
+                        "give the id of the hosted zone to change: `--hosted-zone ID`",
                     ),
                 });
             };
@@ -124,12 +124,12 @@ impl Zone {
         }
     }
 
-    /// Returns whether ExternalDNS changes the records, by the annotations of objects.
+    /// Returns whether ExternalDNS changes the records, based on the annotations of objects.
     pub fn is_published(&self) -> bool {
         matches!(self.provider, Provider::ExternalDns { .. })
     }
 
-    /// Returns the service that holds the zone, for a plan. `delay`: how long ExternalDNS may take to write a change, in seconds.
+    /// Returns the service that holds the zone, for a plan. `delay`: maximum time until ExternalDNS writes a change, in seconds.
     pub async fn service(&self, delay: u64) -> Read<Service> {
         if let Some(Hosted { zone, .. }) = self.hosted().await? {
             return Ok(Service::Route53 { id: zone.id.clone(), private: zone.private });
@@ -230,7 +230,7 @@ impl Zone {
         Ok(self.records.get_or_init(read).await)
     }
 
-    /// Returns the present record sets of a name, of these types.
+    /// Returns the current record sets of a name, of these types.
     pub async fn present(&self, name: &str, kinds: &[Kind]) -> Read<Vec<RecordSet>> {
         if let Some(Hosted { listed, .. }) = self.hosted().await? {
             let is_of = |set: &&RecordSet| set.name == name && kinds.contains(&set.kind);
@@ -239,8 +239,8 @@ impl Zone {
         self.primary().await?.sets(name, kinds, false).await.map_err(|error| unanswered(&error))
     }
 
-    /// Returns why netsurgeon cannot change the record sets of a name, if the service returns them by other rules than one set for
-    /// all clients.
+    /// Returns why netsurgeon cannot change the record sets of a name; `None` if the service returns one set to all clients
+    /// (simple routing in Route 53).
     pub async fn routing(&self, name: &str) -> Read<Option<String>> {
         let Some(Hosted { listed, .. }) = self.hosted().await? else { return Ok(None) };
         Ok(listed.iter().filter(|listed| listed.set.name == name).find_map(|listed| listed.routing.clone()))
@@ -307,7 +307,7 @@ pub fn unanswered(error: &NameserverError) -> Judged {
     Judged::unknown(error.to_string(), error.hint().unwrap_or_default())
 }
 
-/// Returns the result of a check that Route 53 did not allow.
+/// Returns the result of a check if Route 53 denied the request.
 pub fn refused(error: &Route53Error) -> Judged {
     Judged::unknown(error.to_string(), error.hint())
 }

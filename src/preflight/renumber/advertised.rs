@@ -15,7 +15,8 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Finds components that announce ClusterIPs: Calico by the plan, Cilium by BGP advertisements, kube-router by its flag.
+/// Finds components that announce ClusterIPs: Calico from the plan, Cilium from its BGP advertisements, kube-router from its
+/// flag.
 async fn read(input: &Renumber) -> Read<Judged> {
     let cluster = input.read.cluster()?;
     let mut others = Vec::new();

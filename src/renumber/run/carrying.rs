@@ -59,8 +59,8 @@ impl RenumberSession {
             {
                 tracing::warn!(error = %failure.error, "cannot tell whether skipped Services were deleted");
             }
-            // Cleans up again: requests of a killed process may have arrived after the first cleanup, and a failed barrier leaves
-            // objects.
+            // Cleans up again. Requests of a killed process may arrive after the first cleanup, and a failed barrier leaves
+            // objects behind.
             if !is_lost(&outcome)
                 && let Err(failure) = self.clear(ongoing, way).await
             {
@@ -69,21 +69,21 @@ impl RenumberSession {
             if has_got_on(&outcome)
                 && let Err(failure) = self.end_all_deletions(&ongoing.plan.work).await
             {
-                tracing::warn!(error = %failure.error, "Services that were deleted meanwhile may still exist");
+                tracing::warn!(error = %failure.error, "Services that were deleted during the run may still exist");
             }
             return self.noted(ongoing, lock, way, outcome).await;
         }
     }
 
-    /// Removes the sentinel Services that barriers of killed processes have left.
+    /// Removes the sentinel Services that barriers of killed processes left behind.
     async fn clear(&self, ongoing: &Ongoing, way: Direction) -> Result<(), Failure> {
         let Some(cluster) = self.cluster() else { return Ok(()) };
         let removed = cluster.remove_sentinels("kube-system").await;
         removed.map_err(|error| left_open(error.into(), ongoing, way))
     }
 
-    /// Returns true if a step failed because its Service was changed or deleted: the run is then retried. If this check fails,
-    /// returns false, so that the failure of the step is reported.
+    /// Returns true if a step failed because its Service was changed or deleted. The caller then retries the run. If this check
+    /// fails, returns false, and the caller reports the failure of the step.
     async fn can_go_on(&self, ongoing: &mut Ongoing, lock: &Lock, step: &StepId) -> bool {
         let explained = self.explain(ongoing, lock, step).await;
         explained.unwrap_or_else(|failure| {
@@ -134,7 +134,7 @@ impl RenumberSession {
         Confirmations { voice: &self.voice, given, cluster: self.cluster(), work, moved }
     }
 
-    /// Returns the environment in which effects and waits are executed: the live cluster, or an environment without the API.
+    /// Returns the environment for effects and waits: the live cluster, or an environment without the API.
     fn environment<'a>(
         &'a self,
         operation: &str,
@@ -156,8 +156,8 @@ impl RenumberSession {
         }
     }
 
-    /// Records the direction of this run, so that the journal has the current direction if the process is killed. A direction
-    /// that the executor refuses is not recorded.
+    /// Records the direction of this run, so that the journal has the current direction if the process is killed. Does not record
+    /// a direction that the executor refuses.
     async fn set_out(&self, ongoing: &mut Ongoing, lock: &Lock, way: Direction) -> Result<(), Failure> {
         let is_forward = way.is_forward();
         let is_refused =
@@ -182,7 +182,7 @@ impl RenumberSession {
     ) -> Result<Arrival, Failure> {
         let noted = self.note(ongoing, lock, way, &outcome).await;
         if let (Err(_), Err(unnoted)) = (&outcome, &noted) {
-            // The caller gets the reason of the stop: it is more useful than the failed write.
+            // The caller gets the reason for the stop, which is more useful than the error of the failed write.
             tracing::warn!(error = %unnoted.error, "the status could not be written to the journal");
         }
         let arrival = outcome.map_err(|failure| stopped(failure, ongoing, way))?;
@@ -209,7 +209,8 @@ impl RenumberSession {
         ongoing.summary.status = status;
         ongoing.summary.manual_step.clone_from(&manual_step);
         let (ledger, now) = (self.ledger(&ongoing.journal, lock), SystemAmbient.now());
-        // One write records the end and the removal: after an interruption, the next `retire` removes the rest of the journal.
+        // One write records both the end of the operation and the start of the removal. If the removal is interrupted, the next
+        // `retire` removes the rest of the journal.
         let status = if status == Status::Done && ongoing.journal_goes { Status::Removing } else { status };
         let noted = match manual_step {
             Some(step) => ongoing.journal.set_waiting(&ledger, &step, now).await,

@@ -18,15 +18,15 @@ fn manual_steps(work: &Renumbering) -> Vec<(StepId, Manual)> {
 }
 
 impl RenumberSession {
-    /// Refuses the confirmation of a name that is not a manual step of any renumbering. The message lists the manual steps of
-    /// this plan, which has not started.
+    /// Refuses to confirm a name that is not a manual step of any renumbering. The message lists the manual steps of this plan,
+    /// which has not started.
     pub fn confirm_only_planned(&self, work: &Renumbering) -> Result<(), Failure> {
         let names: Vec<String> = manual_steps(work).into_iter().map(|(_, manual)| manual.name).collect();
         confirm_only(&self.settings.confirm, &MANUAL_STEPS, &names)
     }
 
-    /// Refuses the confirmation of a name that is not a manual step of any renumbering. The message lists the open manual steps.
-    /// Steps that were confirmed before, or that this plan does not have, are accepted: scripts give the same names every time.
+    /// Refuses to confirm a name that is not a manual step of any renumbering. The message lists the open manual steps. Accepts
+    /// steps that were already confirmed, and steps that this plan does not have, because scripts give the same names every time.
     pub fn confirm_only_known(&self, ongoing: &Ongoing, back: bool) -> Result<(), Failure> {
         let is_open = |(step, manual): &(StepId, Manual)| match ongoing.journal.state(step) {
             Some(State::Done) => back && manual.undo.is_some(),

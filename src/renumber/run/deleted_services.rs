@@ -1,5 +1,5 @@
 //! Handles Services of the plan that were deleted or recreated during the operation. The steps of the plan cannot find such a
-//! Service, neither in a rollback nor at the end. Repairs replace these steps: they remove the objects that were created for the
+//! Service, in a rollback or at the end. So repairs replace these steps, and remove the objects that were created for the
 //! Service.
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -96,8 +96,8 @@ impl RenumberSession {
         Ok(true)
     }
 
-    /// Records [`DELETED`] as the reason of all skipped steps whose Service was deleted, in place of any other reason. Then
-    /// removes the shadows of these Services.
+    /// Replaces the reason of every skipped step whose Service was deleted with [`DELETED`]. Then removes the shadows of these
+    /// Services.
     pub(super) async fn settle_deleted(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<(), Failure> {
         let is_failed = |(_, record): &(&StepId, &Record)| record.state == State::Failed;
         let failed: Vec<_> = ongoing.journal.records().into_iter().filter(is_failed).collect();
@@ -147,7 +147,7 @@ impl RenumberSession {
         for moved in guard::left_over(work, survey) {
             if let Some(refusal) = delete_again(cluster, moved).await? {
                 self.voice.warn(&format!(
-                    "{} was deleted, but still exists: {refusal}; remove this cause, then: `kubectl delete service {} -n {}`",
+                    "{} was deleted, but still exists: {refusal}; fix the cause, then: `kubectl delete service {} -n {}`",
                     moved.subject(),
                     moved.name,
                     moved.namespace
@@ -166,7 +166,8 @@ impl RenumberSession {
         self.end_deletions(work, &survey).await
     }
 
-    /// Returns whether a namespace is deleted or terminating: no object can be created in it, and its Services are deleted.
+    /// Returns whether a namespace is deleted or terminating. In such a namespace no object can be created, and its Services are
+    /// deleted.
     async fn is_namespace_ending(&self, name: &str) -> Result<bool, Failure> {
         let Some(cluster) = self.cluster() else { return Ok(false) };
         let found = cluster.object::<Namespace>(None, name).await?;

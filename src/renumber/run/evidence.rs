@@ -13,7 +13,7 @@ use crate::session::{Failure, Kind, Session};
 
 /// The default maximum age of a node's evidence, in seconds.
 pub const AGE: u64 = 900;
-/// The default for the required time without use of an old address, in seconds.
+/// The default time for which an old address must be unused, in seconds.
 pub const QUIET: u64 = 600;
 
 /// Requirements for the evidence of the nodes.
@@ -29,7 +29,7 @@ pub struct Evidence {
     pub namespace: String,
     /// Maximum age of a node's evidence, in seconds.
     pub age: u64,
-    /// Required time without use of an old address, up to the end of the evidence, in seconds.
+    /// How long an old address must be unused before the end of the evidence, in seconds.
     pub quiet: u64,
 }
 
@@ -91,7 +91,7 @@ impl Evidence {
                 self.quiet
             ),
             Lacking::Old { node, .. } => format!(
-                "check the Pod of `{node}` in `{}`; if the node is permanently lost, delete its Node",
+                "check the evidence Pod on node `{node}` in namespace `{}`; if the node is permanently lost, delete its Node",
                 self.namespace
             ),
             _ => format!(

@@ -1,4 +1,4 @@
-//! Reads the DNS addresses with which kubelets configure Pods (`clusterDNS`), through the API servers' node proxy.
+//! Reads the DNS addresses that kubelets set in Pods (`clusterDNS`), through the API servers' node proxy.
 
 use std::net::IpAddr;
 

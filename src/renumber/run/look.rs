@@ -46,7 +46,7 @@ pub struct Look {
     held: usize,
     /// Number of Services whose old address was retired.
     retired: usize,
-    /// The same numbers for each tier, in the order of the tiers; empty if the plan has no tiers.
+    /// Numbers of waiting, held and retired Services for each tier, in the order of the tiers; empty if the plan has no tiers.
     tiers: Vec<TierLook>,
     /// Services that were created in the old range after planning.
     newcomers: Vec<String>,

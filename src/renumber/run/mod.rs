@@ -193,8 +193,8 @@ impl Ongoing {
         is_past_no_return(|step| self.journal.state(step))
     }
 
-    /// Returns the steps that were skipped past the point of no return. Their old addresses may still be held. Steps that were
-    /// skipped earlier are not included: they were checked before the old addresses were retired.
+    /// Returns the steps that were skipped after the point of no return. The old addresses of their Services may still be held.
+    /// Steps that were skipped earlier are not included, because they were checked before the old addresses were retired.
     pub fn still_held<'r>(&self, report: &'r Report) -> Vec<&'r Stuck> {
         let work = &self.plan.work;
         let stages = work.stages().into_iter().skip(work.no_return_stage().unwrap_or(usize::MAX));
@@ -204,7 +204,7 @@ impl Ongoing {
     }
 }
 
-/// Returns the renumberings of a cluster that are done, but whose journals are only partly removed.
+/// Returns the completed renumberings of a cluster with partly removed journals.
 pub async fn half_removed(store: &dyn ReadStore, cluster: &str) -> Result<Vec<String>, Failure> {
     let listed = Journal::list(store, Some(cluster)).await?;
     let is_left =
@@ -237,7 +237,8 @@ fn unreadable(error: PlanFileError, operation: &str, summary: &Summary) -> Failu
     if !is_over {
         return failure;
     }
-    let hint = format!("it has ended: `netsurgeon operation forget {operation}` removes its journal");
+    let hint =
+        format!("the operation has ended: `netsurgeon operation forget {operation}` removes its journal");
     Failure { hints: Vec::new(), ..failure }.hint(hint)
 }
 
@@ -246,7 +247,7 @@ pub fn is_of_another_version(failure: &Failure) -> bool {
     matches!(failure.error.downcast_ref(), Some(PlanFileError::Begun { .. }))
 }
 
-/// Opens a renumbering like [`open_operation`]. With `is_to_change`, the caller will change the cluster: the plan must then
+/// Opens a renumbering like [`open_operation`]. `is_to_change` is true if the caller will change the cluster. The plan must then
 /// compile to the same steps as when the operation started.
 pub async fn open(
     store: &dyn ReadStore,

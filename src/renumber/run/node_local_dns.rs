@@ -1,5 +1,5 @@
 //! Checks that NodeLocal DNSCache does not use the old address of the cluster's DNS. Checks its configuration and the age of its
-//! Pods. A Pod has the address of the upstream DNS from its environment, which the kubelet set when the Pod started.
+//! Pods. A Pod gets the address of the upstream DNS from its environment variables, which the kubelet set when the Pod started.
 
 use std::net::IpAddr;
 

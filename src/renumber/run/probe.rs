@@ -12,7 +12,7 @@ use crate::renumber::reach::{Address, Reach};
 use crate::session::Failure;
 use crate::survey::{Finding, Survey};
 
-/// Time limit for opening a connection: longer than the retransmission of a lost packet takes.
+/// Time limit to open a connection. It is longer than the retransmission of a lost packet takes.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// A Service to probe.
@@ -55,7 +55,7 @@ struct Dialled {
     /// Whether the address must answer in the current phase of the Service.
     expected: bool,
     answered: bool,
-    /// How long opening the connection took.
+    /// Time to open the connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     milliseconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -101,7 +101,7 @@ impl RenumberSession {
     }
 }
 
-/// Makes a repair that changes the state of no step. Returns whether the repair was made.
+/// Makes a repair that does not change the state of any step. Returns whether the repair was made.
 async fn is_repaired(
     store: &LiveEtcd,
     journal: &mut Journal,

@@ -12,9 +12,9 @@ use crate::survey::Survey;
 const MOST_LOOKS: u32 = 5;
 
 impl RenumberSession {
-    /// Plans a move again if its Service changed in a way that the steps of the move do not expect. Undoes what does not match
-    /// the new plan, and reports each Service. In a rollback, does this only for moves that could not be undone otherwise.
-    /// Returns whether a move was planned again.
+    /// Plans a move again if its Service changed so that the steps of the move no longer match. Undoes what does not match the
+    /// new plan, and reports each Service. In a rollback, plans again only the moves that cannot be undone otherwise. Returns
+    /// whether a move was planned again.
     pub async fn replan(&self, ongoing: &mut Ongoing, lock: &Lock, back: bool) -> Result<bool, Failure> {
         let mut is_changed = false;
         for _ in 0..MOST_LOOKS {

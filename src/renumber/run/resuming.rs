@@ -16,8 +16,8 @@ impl RenumberSession {
     }
 }
 
-/// Continues an operation once the lease is held. Reads the journal again first: another process may have written to it just
-/// before.
+/// Continues an operation after this process has acquired the lease. First reads the journal again, because another process may
+/// have just written to it.
 async fn go_on(
     session: &RenumberSession,
     operation: &str,
@@ -28,7 +28,7 @@ async fn go_on(
     refuse_ended(&ongoing.operation, &ongoing.summary)?;
     if ongoing.has_begun_to_retire() {
         return Err(Failure::refused("another process has started to retire the old addresses")
-            .hint(format!("to continue that: `netsurgeon operation resume {operation}`")));
+            .hint(format!("to continue the retirement: `netsurgeon operation resume {operation}`")));
     }
     let report = if ongoing.journal.is_being_undone() {
         session.roll_back(&mut ongoing, lock).await?

@@ -22,8 +22,8 @@ impl RenumberSession {
         release(lock, ended).await
     }
 
-    /// Removes the rest of journals whose removal was interrupted, for one operation or for all. All other parts of these
-    /// operations are already done. Returns the id of the last of these operations.
+    /// Completes interrupted removals of journals, for one operation or for all. All other parts of these operations are already
+    /// done. Returns the id of the last of these operations.
     pub async fn remove_rest(&self, wanted: Option<&str>) -> Result<Option<String>, Failure> {
         let (store, mut last) = (self.store.as_ref(), None);
         for operation in half_removed(store, &self.id).await? {
@@ -91,7 +91,7 @@ async fn check(session: &RenumberSession, ongoing: &Ongoing) -> Result<(), Failu
     }
     let mut errors: Vec<Finding> = verified.findings;
     errors.retain(|finding| finding.severity == Severity::Error);
-    // If the owner of a Service has given up the old address, the hold cannot be restored. This is also not necessary.
+    // If the owner of a Service has given up the old address, the hold cannot be restored, and does not need to be restored.
     let watched = watch(work, &survey, |step| ongoing.journal.state(step), SystemAmbient.now());
     let is_given_up = |finding: &Finding| {
         finding.code == "hold-missing" && watched.findings.iter().any(|it| it.subject == finding.subject)
@@ -113,7 +113,7 @@ async fn check(session: &RenumberSession, ongoing: &Ongoing) -> Result<(), Failu
         return Err(Failure::refused(format!(
             "{count} an address of the old range but no move in the plan; the first is `{first}`"
         ))
-        .hint(format!("move them, too: `netsurgeon operation resume {}`", ongoing.operation)));
+        .hint(format!("to move them: `netsurgeon operation resume {}`", ongoing.operation)));
     }
     Ok(())
 }
@@ -138,7 +138,7 @@ async fn is_unused(ongoing: &Ongoing) -> Result<(), Failure> {
     let users = users_of(ongoing).await.unwrap_or_default();
     let Some(first) = users.first() else { return Ok(()) };
     let count = counted(users.len(), "port of an old address is", "ports of old addresses are");
-    Err(Failure::refused(format!("{count} in use from this host now or recently; {}", words(first)))
+    Err(Failure::refused(format!("{count} in use, or recently used, from this host; {}", words(first)))
         .hint("`netsurgeon renumber status --flows` lists them; restart those clients, and check every node")
         .hint("to retire the old addresses anyway: `--without-evidence`"))
 }

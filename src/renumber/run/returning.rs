@@ -30,7 +30,7 @@ impl RenumberSession {
         release(lock, undone).await
     }
 
-    /// Warns before a rollback about kubelets that configure Pods with a DNS address that the rollback removes.
+    /// Before a rollback, warns if kubelets configure Pods with a DNS address that the rollback removes.
     async fn warn_of_kubelets(&self, work: &Renumbering) {
         let new: Vec<IpAddr> = work.dns().map(|candidate| candidate.new_address).collect();
         let Some(cluster) = self.cluster() else { return };
@@ -58,7 +58,7 @@ impl RenumberSession {
                 format!("`netsurgeon controlplane set-dns --from {new} --to {old}`")
             });
             self.voice.warn(&format!(
-                "{words}; on these nodes run {}, and restart the kubelet, within {} s after the last move back (`--linger`)",
+                "{words}; run {} on these nodes, and restart the kubelet, within {} s after the last Service moves back (`--linger`)",
                 set.collect::<Vec<_>>().join(" and "),
                 self.linger_of(work).as_secs()
             ));
@@ -74,8 +74,7 @@ impl RenumberSession {
             && carried_by_all(cluster, address).await
         {
             self.voice.note(&format!(
-                "the API servers' certificates still cover the new address `{address}`, too, which is harmless; to remove it: \
-                 `netsurgeon certs reissue --drop-ip {address}`"
+                "the API servers' certificates still cover the new address `{address}`; this is harmless; to remove it: `netsurgeon certs reissue --drop-ip {address}`"
             ));
         }
     }
@@ -122,8 +121,7 @@ fn rollback_plan(ongoing: &Ongoing, linger: Duration) -> Vec<String> {
         ));
         if work.sweeps() > 0 && work.era != Era::Bitmap {
             lines.push(
-                "swept Services move back first: their new addresses continue to answer for the same time after the last \
-                 swept Service has moved back"
+                "swept Services move back first; after the last one, their new addresses continue to answer for the same time"
                     .to_string(),
             );
         }
@@ -138,8 +136,8 @@ fn rollback_plan(ongoing: &Ongoing, linger: Duration) -> Vec<String> {
     lines
 }
 
-/// Returns the manual steps of a rollback. These are the manual steps that were completed or requested, and that have a reverse
-/// step.
+/// Returns the manual steps of a rollback. Each reverses a manual step that was completed or requested. Manual steps without a
+/// reverse step are left out.
 fn manual_steps_back(work: &Renumbering, journal: &Journal) -> Vec<(String, String)> {
     let steps = work.way_back().into_iter().flat_map(|stage| work.steps(&stage));
     let is_begun =

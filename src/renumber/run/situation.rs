@@ -1,5 +1,5 @@
-//! Describes the situation of an operation, and what the operator can do next. Every sentence about the situation, and every
-//! command in a hint, is composed here. The only source is the journal: direction, point of no return, held addresses.
+//! Describes the situation of an operation, and what the operator can do next. This module composes every sentence about the
+//! situation, and every command in a hint. It uses only the journal: direction, point of no return, held addresses.
 
 use super::tally::{Phases, next_stage};
 use super::{DELETED, Ongoing, Options};
@@ -133,7 +133,7 @@ impl Situation {
         match self.rollback() {
             Some(command) => Some(format!("to go back: `{command}`")),
             None if self.past_no_return => {
-                Some("it is past the point of no return: it can only be completed".to_string())
+                Some("the operation is past the point of no return: it can only be completed".to_string())
             }
             None => None,
         }

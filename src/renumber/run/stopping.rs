@@ -23,11 +23,11 @@ pub(super) fn stopped(failure: operation::Failure, ongoing: &Ongoing, way: Direc
     let words = Failure::from(failure).kind(Kind::Stuck);
     match situation.next().filter(|_| skips || is_batch) {
         Some(next) if skips => {
-            let words = words.hint(format!("to skip the subject of that step: `{next} --max-failures 1`"));
+            let words = words.hint(format!("to skip the Service of that step: `{next} --max-failures 1`"));
             words.hints(situation.rollback_hint())
         }
         Some(next) => words.hint(format!("then continue: `{next}`")).hints(situation.rollback_hint()),
-        None => with_hints(words, &situation, "every step before it is done and recorded in the journal"),
+        None => with_hints(words, &situation, "every earlier step is done and recorded in the journal"),
     }
 }
 
@@ -52,8 +52,7 @@ fn paused(failure: &operation::Failure, situation: &Situation) -> Failure {
             format!("{progress}, the gate `{gate}` is closed: {reason}; next: `{next}`")
         }
         OperationError::BatchRolledBack { batch, gate, reason } => format!(
-            "{progress}, the gate `{gate}` was closed: {reason}; batch {} was rolled back; to run it again, after a \
-             check of the gates: `{next}`",
+            "{progress}, the gate `{gate}` was closed: {reason}; batch {} was rolled back; to check the gates and run the batch again: `{next}`",
             batch.saturating_add(1)
         ),
         _ => format!("{progress}; next: `{next}`"),

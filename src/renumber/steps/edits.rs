@@ -26,8 +26,8 @@ pub(super) fn inverse(edits: &[FieldEdit]) -> Vec<FieldEdit> {
     edits.iter().filter_map(FieldEdit::inverse).collect()
 }
 
-/// Returns the conditions for an IPAddress that belongs to this Service: the allocator's label, and the Service as parent. The
-/// repair loop recreates an IPAddress with another label (`syncService`, `repairip.go`, v1.36.3).
+/// Returns the conditions for an IPAddress that belongs to this Service: the allocator's label, and the Service as parent. If an
+/// IPAddress has another label, the repair loop recreates it (`syncService`, `repairip.go`, v1.36.3).
 pub(super) fn owned_by(candidate: &Move) -> Vec<Condition> {
     owned_as(candidate, &candidate.name)
 }

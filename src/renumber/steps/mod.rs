@@ -33,9 +33,9 @@ pub type Action = operation::Action<Effect>;
 /// The wait of a renumbering step.
 pub type Wait = operation::Wait<Awaited>;
 
-/// The operation sets the creation timestamps of both IPAddress objects of a moving Service to this many seconds in the future.
-/// The timestamps stay in the future from before the flip until the old address is retired. This offset is longer than any soak.
-/// When half of it has passed, the guard and every resume renew the timestamps.
+/// Number of seconds from now for the creation timestamps of a moving Service's two IPAddress objects. The timestamps stay in the
+/// future from before the flip until the old address is retired. This offset is longer than any soak. When half of it has passed,
+/// the guard and every resume renew the timestamps.
 ///
 /// A repair loop does not delete an IPAddress whose creation timestamp is in the future, even if its Service does not list the
 /// address (`syncIPAddress`, `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.33.6 and later). This protects
@@ -187,7 +187,7 @@ impl Compiler<'_> {
             FieldEdit::replace(Field::external_ips(), Value::Absent, one(candidate.new_address)),
             FieldEdit::replace(Field::external_traffic_policy(), policy, text("Local")),
         ];
-        // If the Service's type has changed, the Service needs its traffic policy. The undo then fails, and another repair
+        // If the Service's type has changed, the Service still needs its traffic policy. So the undo fails, and another repair
         // removes the added fields.
         let mut back = swap(vec![self.service_edit(candidate, inverse(&edits))]);
         let is_plain = Condition::Holds(Field::service_type(), text("ClusterIP"));
@@ -221,8 +221,8 @@ impl Compiler<'_> {
         KeyEdit { key, change: KeyChange::Edit { require, edits, fill: Vec::new() } }
     }
 
-    /// Returns the precondition of the first change in a Service's rollback: the Service is unchanged since its move. If it has
-    /// changed, its flip cannot be undone, and nothing of the Service is changed.
+    /// Returns the precondition of the first change in a Service's rollback: the Service is unchanged since its move. If the
+    /// Service has changed, its flip cannot be undone, and the rollback does not change the Service.
     fn is_as_moved(&self, candidate: &Move) -> KeyCheck {
         self.has_addresses(candidate, &candidate.new, Value::texts(&candidate.new))
     }

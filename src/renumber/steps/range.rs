@@ -37,7 +37,7 @@ impl Compiler<'_> {
         let mut steps = vec![manual(
             "snapshot",
             "take a snapshot of etcd and verify it".to_string(),
-            "it is the last resort if a rollback fails",
+            "the snapshot is the last resort if a rollback fails",
         )];
         steps.extend(self.work.kubernetes().map(|candidate| {
             let (old, new) = (candidate.old_address, candidate.new_address);
@@ -71,8 +71,7 @@ impl Compiler<'_> {
         );
         let why = match self.work.era {
             Era::Bitmap => {
-                "with different flags API servers overwrite each other's RangeAllocation; do not create Services \
-                 until all flags agree"
+                "if their flags differ, API servers overwrite each other's RangeAllocation; do not create Services until all flags agree"
             }
             _ => again.as_str(),
         };
@@ -122,7 +121,7 @@ impl Compiler<'_> {
             "create ServiceCIDRs with `{}` again; use other names while the deleted ones still exist",
             ranges.join("`, `")
         );
-        let why = "new Services would still get addresses of them".to_string();
+        let why = "new Services would still get addresses of these ServiceCIDRs".to_string();
         Some(manual_step(Manual { name: OTHER_RANGES.to_string(), what, why, undo: Some(undo) }))
     }
 
@@ -223,7 +222,7 @@ impl Compiler<'_> {
     }
 
     /// Frees the bit of an old address, if the RangeAllocation has the old range. In a rollback, the RangeAllocation gets its old
-    /// range back before all Services have moved back.
+    /// range back while some Services have not moved back yet.
     pub(in crate::renumber) fn free_old_bit(&self, address: IpAddr) -> Option<KeyEdit> {
         let from = &self.work.bitmap.as_ref()?.from;
         let items = Items::parse(from)?;
@@ -235,7 +234,8 @@ impl Compiler<'_> {
         Some(only_if(holds, KeyEdit { key: self.range_key(), change }))
     }
 
-    /// Under dual write: makes these edits conditional on the RangeAllocation, which must have the new range when the step runs.
+    /// Under dual write, makes these edits conditional: they apply only if the RangeAllocation has the new range when the step
+    /// runs.
     pub(in crate::renumber) fn if_of_the_new_range(
         &self,
         edits: Vec<KeyEdit>,
@@ -250,7 +250,7 @@ impl Compiler<'_> {
         vec![KeyEdit { key: self.range_key(), change: KeyChange::Edit { require, edits, fill: Vec::new() } }]
     }
 
-    /// Returns the manual steps for the time in which the old addresses are held.
+    /// Returns the manual steps that are done while the old addresses are held.
     pub(in crate::renumber) fn close(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         let dns: Vec<_> = self.work.dns().map(|dns| (dns.old_address, dns.new_address)).collect();
@@ -267,7 +267,7 @@ impl Compiler<'_> {
                  rollout restart daemonset/node-local-dns`",
                 pairs("`NEW` for `OLD`")
             );
-            let why = "its Pods query the DNS at an address from their environment";
+            let why = "its Pods get the address of the DNS from their environment";
             steps.push(manual("node-local-dns", what, why));
         }
         if !dns.is_empty() {
@@ -276,7 +276,7 @@ impl Compiler<'_> {
                  kubelet",
                 pairs("`netsurgeon controlplane set-dns --from OLD --to NEW`")
             );
-            steps.push(manual("cluster-dns", what, "a new Pod would get an address that stops answering"));
+            steps.push(manual("cluster-dns", what, "new Pods would get a DNS address that stops answering"));
         }
         let soak = manual(
             "soak",

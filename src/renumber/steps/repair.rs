@@ -1,4 +1,4 @@
-//! The changes with which the guard restores a hold during a soak, or removes the hold of a deleted Service.
+//! The changes that the guard makes to restore a hold during a soak, or to remove the hold of a deleted Service.
 
 use std::net::IpAddr;
 
@@ -65,8 +65,8 @@ impl Compiler<'_> {
         KeyEdit { key, change: KeyChange::Edit { require, edits, fill: Vec::new() } }
     }
 
-    /// Removes addresses from the external IPs of a Service in its current state. Also removes the traffic policy that netsurgeon
-    /// set, unless the Service needs a policy for its own node ports.
+    /// Removes addresses from the current external IPs of a Service. Also removes the traffic policy that netsurgeon set, unless
+    /// the Service needs a policy for its own node ports.
     pub(in crate::renumber) fn route_no_more(
         &self,
         candidate: &Move,
@@ -78,7 +78,7 @@ impl Compiler<'_> {
         let rest: Vec<Text> = listed.iter().filter(|text| !is_ours(text)).cloned().collect();
         let mut edits =
             vec![FieldEdit::replace(Field::external_ips(), Value::texts(listed), Value::texts(&rest))];
-        // Without external IPs the API allows no policy; with external IPs, `Cluster` is its default.
+        // The API allows no traffic policy without external IPs. With external IPs, the default policy is `Cluster`.
         let found = service.spec.external_traffic_policy.as_deref();
         let is_to_go = if rest.is_empty() { found.is_some() } else { found == Some("Local") };
         if service.kind() == "ClusterIP" && is_to_go {
@@ -95,19 +95,19 @@ impl Compiler<'_> {
         KeyEdit { key, change: KeyChange::Edit { require, edits, fill: Vec::new() } }
     }
 
-    /// Creates the IPAddress of one of the Service's addresses again, with a creation timestamp in the future.
+    /// Recreates the IPAddress of one of the Service's addresses, with a creation timestamp in the future.
     pub(in crate::renumber) fn reserve_again(&self, candidate: &Move, address: IpAddr) -> KeyEdit {
         let value = self.new_ip_address(address, candidate);
         create(self.layout.ip_address(address), value, AHEAD_SECONDS)
     }
 
-    /// Creates the IPAddress of one of the Service's addresses again, with the current time as creation timestamp, like an API
-    /// server.
+    /// Recreates the IPAddress of one of the Service's addresses. Like an API server, sets the creation timestamp to the current
+    /// time.
     pub(in crate::renumber) fn allocate_again(&self, candidate: &Move, address: IpAddr) -> KeyEdit {
         create(self.layout.ip_address(address), self.new_ip_address(address, candidate), 0)
     }
 
-    /// Sets the creation timestamp of the IPAddress of one of the Service's addresses to the future again.
+    /// Sets the creation timestamp of one of the Service's IPAddress objects to the future again.
     pub(in crate::renumber) fn reserve_longer(&self, candidate: &Move, address: IpAddr) -> KeyEdit {
         dated(self.layout.ip_address(address), owned_by(candidate), AHEAD_SECONDS)
     }

@@ -64,7 +64,7 @@ impl Compiler<'_> {
         let mut forward = vec![KeyEdit { key: key.clone(), change }];
         match self.work.era {
             Era::Bitmap => forward.extend(self.free_bit(temporary)),
-            // The bitmap has the new range once the flags have changed, not before.
+            // The bitmap has the new range only after the flags have changed.
             Era::DualWrite => forward.extend(self.if_of_the_new_range(self.free_bit(temporary))),
             Era::Objects => {}
         }
@@ -180,7 +180,7 @@ fn finalizer(listed: bool) -> FieldEdit {
     FieldEdit::item(Field::finalizers(), MOVING, listed)
 }
 
-/// Returns a step on a shadow. The subject of the step is the Service for which the shadow stands in.
+/// Returns a step on a shadow. The subject of the step is the Service that the shadow belongs to.
 fn shadow_step(candidate: &Move, name: &str, shadow: &str, action: Action) -> Step {
     let subject = format!("{}/{shadow}", candidate.namespace);
     Step { subject: candidate.id(), ..step(name, &subject, action) }

@@ -1,7 +1,7 @@
 //! Pictures that show which parts of a range are in use, as text for a terminal or as SVG.
 //!
-//! A range is cut into equal blocks, as many as fit a screen. The shade of a block shows how much of the block is in use, and
-//! whether the block belongs to the static band.
+//! A picture divides a range into equal blocks, as many as fit on a screen. The shade of a block shows how much of the block is
+//! in use, and whether the block belongs to the static band.
 
 mod svg;
 
@@ -99,7 +99,7 @@ impl Picture {
             unit: "addresses",
             size: range.size(),
             capacity: range.capacity(),
-            // The network address comes before the band.
+            // The static band starts after the network address.
             band: (1, range.static_band()),
             offsets,
         };

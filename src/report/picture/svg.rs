@@ -3,7 +3,7 @@
     not(test),
     expect(
         clippy::arithmetic_side_effects,
-        reason = "places in a drawing of a few pictures, each of at most COLUMNS by ROWS blocks"
+        reason = "positions in a drawing of a few pictures, each of at most COLUMNS by ROWS blocks"
     )
 )]
 
@@ -16,7 +16,7 @@ const BLOCK: usize = 12;
 const STEP: usize = BLOCK + 2;
 const LEFT: usize = 180;
 const MARGIN: usize = 24;
-/// From the title of a picture to its first row, and from its last row to the next title.
+/// Distances: from the title of a picture to its first row, and from its last row to the next title.
 const HEAD: usize = 14;
 const SPACE: usize = 30;
 /// Colours of the shades, from light to dark; they differ in greyscale, too.

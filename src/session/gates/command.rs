@@ -28,7 +28,7 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Until the process is waited for, the system does not use its process id again.
+        // The system does not reuse the process id before this process has waited for it.
         if matches!(self.0.try_wait(), Ok(None)) {
             if let Some(group) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process_group(group, Signal::KILL);

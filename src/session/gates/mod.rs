@@ -24,7 +24,7 @@ use super::voice::Voice;
 use crate::kube_api::Probe;
 use crate::operation::{Checkpoint, Closed, Stage};
 
-/// Name of the time gate. If this gate is closed, the operation always pauses. The setting for the other gates does not matter.
+/// Name of the time gate. If this gate is closed, the operation always pauses, independent of the setting for the other gates.
 const UNTIL: &str = "until";
 
 /// Default timeout of a gate.
@@ -39,11 +39,11 @@ pub struct GateSettings {
     /// Time after which no batch starts.
     #[serde(with = "time::serde::rfc3339::option")]
     pub until: Option<OffsetDateTime>,
-    /// A program: any exit status but 0 closes the gate.
+    /// A program. Any exit status other than 0 closes the gate.
     pub gate_command: Option<PathBuf>,
     /// Arguments of the program.
     pub gate_arg: Vec<String>,
-    /// A URL: any status but 2xx closes the gate.
+    /// A URL. Any status other than 2xx closes the gate.
     pub gate_http: Option<String>,
     /// URL of the Prometheus server that runs the query.
     pub gate_prometheus: Option<String>,

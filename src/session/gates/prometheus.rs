@@ -48,7 +48,9 @@ impl Query {
     /// Returns the URL of a query to the Prometheus server at this base URL. The base URL can have a path.
     pub fn url(base: &str, query: &str) -> Result<String, String> {
         if base.contains(['?', '#']) {
-            return Err("give the URL of Prometheus without a query, as in `http://prometheus:9090`".into());
+            return Err(
+                "give the URL of Prometheus without a query, for example `http://prometheus:9090`".into()
+            );
         }
         Ok(format!("{}/api/v1/query?query={}", base.trim_end_matches('/'), escaped(query)))
     }

@@ -1,4 +1,4 @@
-//! Gates as the journal of an operation records them, so that the operator need not give them again on resume.
+//! The gates in the journal of an operation. The operator does not have to give them again on resume.
 
 use serde_json::Value;
 use time::OffsetDateTime;

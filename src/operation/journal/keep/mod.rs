@@ -71,7 +71,7 @@ impl Journal {
                 listed.push(Listed { cluster, operation, summary });
             }
         }
-        // The keys are in the order of the ids already, unless one id is a prefix of another.
+        // The keys are already in the order of the ids, unless one id is a prefix of another.
         listed.sort_by(|one, other| (&one.cluster, &one.operation).cmp(&(&other.cluster, &other.operation)));
         Ok(listed)
     }
@@ -181,7 +181,8 @@ impl Journal {
     }
 }
 
-/// Returns each cluster and operation that has a key of a journal, in order. Reads only the first keys of each operation.
+/// Returns the cluster and the operation of all journal keys, each pair once and in order. Reads only the first keys of each
+/// operation.
 async fn traces(
     store: &dyn ReadStore,
     cluster: Option<&str>,
@@ -246,7 +247,7 @@ async fn remove(
     Ok(removed)
 }
 
-/// Commits changes of a journal. If the precondition on the operation lease fails, returns that the lease is lost.
+/// Commits changes of a journal. If the precondition on the operation lease fails, returns the error for the lost lease.
 pub(super) async fn commit(
     store: &dyn WriteStore,
     guards: &[Guard],

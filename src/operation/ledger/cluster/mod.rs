@@ -10,7 +10,7 @@
 //! The head is the owner of the other ConfigMaps, so deleting the head deletes all of them. The head is created first. The
 //! operation exists once the head contains a summary.
 //!
-//! The API server has no transaction over several objects. So parts in different ConfigMaps are not written together, and a step
+//! The API server has no transactions across several objects. So parts in different ConfigMaps need separate writes, and a step
 //! cannot change an object and its record in one write. Therefore a record is written before and after each effect of a step
 //! ([`Action::Do`](crate::operation::Action::Do)).
 //!
@@ -289,8 +289,8 @@ impl ClusterLedger {
     }
 }
 
-/// Creates an object and returns it. Returns an existing object unchanged: an earlier attempt whose answer was lost may have
-/// created it.
+/// Creates an object and returns it. Returns an existing object unchanged: an earlier attempt may have created it although the
+/// answer was lost.
 async fn made(api: &Cluster, manifest: &Value) -> Result<Value, OperationError> {
     let name = objects::name_of(manifest);
     for _ in 0..MOST_ATTEMPTS {
@@ -396,7 +396,7 @@ impl Ledger for ClusterLedger {
     }
 }
 
-/// The store of a ledger outside etcd: steps that change keys cannot be executed.
+/// The store of a ledger outside etcd. It cannot execute steps that change keys.
 struct NoStore;
 
 fn no_store() -> StoreError {

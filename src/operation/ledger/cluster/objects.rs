@@ -18,7 +18,7 @@ const OPERATION: &str = "netsurgeon.io/operation";
 /// Label that contains the role of a ConfigMap.
 const PART: &str = "netsurgeon.io/part";
 
-/// The role of a ConfigMap, as in its label.
+/// The role of a ConfigMap. Its label has the same value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// The head, which contains the summary of the operation. It owns the other ConfigMaps.

@@ -59,7 +59,7 @@ pub(super) struct RecordChange {
 /// A writer that waits for the outcome of its changes.
 struct Waiting {
     changes: Vec<RecordChange>,
-    /// Revision of the write, once a write was tried.
+    /// Revision of the write; `None` before the first attempt.
     revision: Option<Revision>,
     tell: oneshot::Sender<Result<Revision, OperationError>>,
 }
@@ -108,7 +108,7 @@ impl Shard {
     }
 
     fn gone(&self) -> OperationError {
-        let reason = "it is missing: without it the operation can be neither resumed nor rolled back";
+        let reason = "it is missing: without it the operation cannot be resumed or rolled back";
         OperationError::Journal { what: place(&self.name), reason: reason.to_string() }
     }
 

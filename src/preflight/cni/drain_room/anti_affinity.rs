@@ -1,7 +1,7 @@
 //! Required Pod anti-affinity in both directions, computed for all nodes together.
 //!
-//! A large cluster has some hundred thousand Pods, but few different label sets. So each rule is compared with each label set
-//! once.
+//! A large cluster has about a hundred thousand Pods, but few different label sets. So each rule is compared only once with each
+//! label set.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::kube_api::accessors::Labels;
 use crate::kube_api::accessors::{labels, namespace};
 use crate::preflight::facts::selectors::selects;
 
-/// Number of a topology domain among the domains of one label. A domain is the set of nodes with one value of the label.
+/// Index of a topology domain among the domains of one label. A domain is the set of nodes that have the same value of the label.
 type Domain = usize;
 /// Indexes of nodes, by topology domain.
 type NodesByDomain = BTreeMap<Domain, Vec<usize>>;
@@ -24,9 +24,9 @@ struct Rule<'a> {
     term: &'a PodAffinityTerm,
     /// Domain of each node; `None` if the node does not have the label.
     domains: Vec<Option<Domain>>,
-    /// Nodes that run Pods that the term selects, by domain.
+    /// Nodes with Pods that the term selects, grouped by domain.
     meant: NodesByDomain,
-    /// Nodes that run Pods that have the term, by domain.
+    /// Nodes with Pods that have the term, grouped by domain.
     holders: NodesByDomain,
 }
 

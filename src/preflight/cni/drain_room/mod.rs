@@ -1,4 +1,4 @@
-//! `drain-room`: whether the other nodes have room for the Pods of a node while this node is drained.
+//! `drain-room`: whether the other nodes have room for the Pods of a drained node.
 
 mod anti_affinity;
 mod place;
@@ -32,7 +32,7 @@ const MANY: usize = 20;
 /// All nodes, and the nodes that accept each Pod.
 struct Places<'a> {
     all: Vec<Place<'a>>,
-    /// Ready nodes that accept Pods, by the requirements of the Pods. The emptiest node comes first.
+    /// For each set of Pod requirements, the ready nodes that accept such Pods. The emptiest node comes first.
     taken_by: BTreeMap<String, Vec<usize>>,
     rules: Rules<'a>,
     /// Nodes that run Pods of a controller, by the uid of the controller.
@@ -53,8 +53,8 @@ enum Why {
 /// Checks for each node whether the other nodes have room for its Pods while the node is drained. Compares requests, node
 /// selectors, required node affinity, taints, required anti-affinity and host ports.
 ///
-/// Pods with the fewest possible nodes are placed first, then the largest Pods. Each Pod goes to the emptiest node that accepts
-/// it and has room. Pods of negative priority make room for others.
+/// Pods that the fewest nodes accept are placed first; among these, the largest Pods are first. Each Pod goes to the emptiest
+/// node that accepts it and has room. Pods of negative priority make room for others.
 fn judge(nodes: &[Node], pods: &[Pod]) -> Judged {
     let places = Places::of(nodes, pods);
     match places.all.as_slice() {
@@ -208,7 +208,7 @@ impl<'a> Places<'a> {
                     let before = come.remove(&index).unwrap_or_default();
                     come.insert(index, before.plus(&wanted));
                 }
-                // Every node excludes the Pod, and no other replica runs: it counts as unschedulable.
+                // Every node excludes the Pod, and no other replica runs. So the Pod counts as unschedulable.
                 Err(Why::Apart) if !self.has_siblings(pod, drained) => behind.push((pod, Why::Homeless)),
                 Err(why) => behind.push((pod, why)),
             }
@@ -222,7 +222,7 @@ impl<'a> Places<'a> {
         nodes.is_some_and(|nodes| nodes.iter().any(|index| *index != drained))
     }
 
-    /// Finds a node for a Pod. `come`: for each node, the requests of the drained node's Pods that are already placed there.
+    /// Finds a node for a Pod. `come`: requests of the drained node's Pods that are already placed, by node.
     fn find(
         &self,
         (pod, wanted): (&Pod, &Room),

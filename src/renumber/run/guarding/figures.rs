@@ -175,7 +175,7 @@ impl Figures for Ledger {
             let held = u8::from(lease.borrow().is_ours());
             page.gauge(
                 "netsurgeon_guard_lease_held",
-                "Whether this process holds the Lease, and repairs.",
+                "Whether this process holds the Lease and makes repairs.",
                 held,
             );
         }

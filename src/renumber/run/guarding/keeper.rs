@@ -28,9 +28,9 @@ pub enum Standing {
     Unknown,
     /// This guard holds the Lease. Without a renewal, it relies on the Lease only until this time.
     Ours(Instant),
-    /// Another guard, with this name, holds the Lease.
+    /// Another guard holds the Lease. The value is its name.
     Other(String),
-    /// The Lease cannot be acquired, for this reason.
+    /// The Lease cannot be acquired. The value is the reason.
     Failed(String),
 }
 
@@ -80,7 +80,7 @@ impl Keeper {
         let keeping = Keeping {
             kube,
             cluster: cluster.to_string(),
-            // The name is unique: a host may run several guards, and a restarted guard is another holder.
+            // The name is unique, because a host may run several guards, and a restarted guard counts as a new holder.
             holder: format!("{host}_{}", uuid::Uuid::new_v4()),
             duration,
             lease: None,
@@ -149,7 +149,8 @@ impl Keeping {
         let start = Instant::now();
         let limit = if self.standing.borrow().is_ours() { share } else { self.duration };
         let (standing, pause) = match timeout(limit, self.attempt()).await {
-            // Other guards observe the renewal later than `start`, so they wait longer than this guard relies on the Lease.
+            // Other guards observe the renewal after `start`. So this guard stops relying on the Lease before another guard can
+            // acquire it.
             Ok(Ok(LeaseState::Ours)) => {
                 let until = start.checked_add(self.duration.saturating_sub(share)).unwrap_or(start);
                 (Standing::Ours(until), share)

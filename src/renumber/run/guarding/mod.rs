@@ -23,7 +23,7 @@ use crate::session::{self, Connect, Failure, LiveEtcd, is_leased};
 use crate::store::WriteStore;
 use crate::survey::{Layout, Severity, Survey};
 
-/// Maximum number of checks in one pass. After a concurrent change, or for the second part of a repair, the pass checks again.
+/// Maximum number of checks in one pass. A pass checks again after a concurrent change, or to make the second part of a repair.
 const MOST_LOOKS: u32 = 5;
 
 /// Options of the guard.
@@ -34,7 +34,7 @@ pub struct Guard {
     pub interval: Duration,
     /// Whether to report repairs without making them.
     pub dry_run: bool,
-    /// Whether to wait for a renumbering to start, also after a renumbering has ended.
+    /// Whether to wait for a renumbering to start, and for the next one after a renumbering has ended.
     pub stay: bool,
     /// The address that serves `GET /metrics`.
     pub metrics: Option<String>,
@@ -271,8 +271,8 @@ impl Guarding<'_> {
         for _ in 0..MOST_LOOKS {
             if let Some(held) = Lock::holder(self.locks, &self.cluster).await? {
                 self.voice.say_once("busy", ("", ""), &held.claim.to_string())?;
-                // Endpoints change at any time. The operation itself copies the endpoints of a batch only while it runs that
-                // batch.
+                // Endpoints change at any time. The operation copies the endpoints of a batch only while it runs this batch, so
+                // the guard updates the copies.
                 if ongoing.plan.work.moves.iter().any(Move::has_copies) {
                     let copies = self.watch(ongoing).await?.copies;
                     self.follow_all(ongoing, copies.iter()).await?;

@@ -1,4 +1,4 @@
-//! The output of the guard: one line for each observation and each repair, without repetition.
+//! The output of the guard: one line for each observation and each repair. Lines are not repeated.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ pub trait Lines: Send + Sync {
 /// Prints lines, and remembers which lines were printed.
 pub struct Voice<'a> {
     lines: &'a dyn Lines,
-    /// The operation's id; empty without one.
+    /// The operation's id; empty if there is no operation.
     pub operation: String,
     /// Lines that were printed, and are not repeated.
     said: BTreeSet<String>,

@@ -21,7 +21,7 @@ use crate::session::{in_words, titled};
 pub enum Goal {
     /// Services get their new address.
     Move,
-    /// Old addresses are given up.
+    /// Old addresses are retired.
     Retire,
     /// Services get their old address back.
     Back,
