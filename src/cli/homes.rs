@@ -78,7 +78,7 @@ impl HomeArgs {
         }
         of_id(self.in_cluster(context).await?).ok_or_else(|| {
             Failure::refused(format!("there is no operation `{id}`"))
-                .hint("`netsurgeon operation list` lists all operations of this etcd and this cluster")
+                .hint("`netsurgeon operation list` lists all operations in this etcd and this cluster")
         })
     }
 

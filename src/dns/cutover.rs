@@ -257,7 +257,7 @@ fn longest(ttls: impl Iterator<Item = u32>) -> Duration {
     Duration::from_secs(ttls.max().unwrap_or_default().into())
 }
 
-/// A point in the cutover of a name. Each point has its own record sets.
+/// A state of a name during the cutover. Each state has its own record sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Point {
     /// netsurgeon is the owner, so that no ExternalDNS changes the name.

@@ -12,8 +12,8 @@ use super::seen::ShareQuery;
 use crate::nameserver::{Alias, Kind, Record, RecordSet, have_same_data};
 use crate::operation::Plan;
 use crate::route53::{ALIAS_TTL, load_balancer_zone};
+use crate::session::all_of;
 use crate::store::Revision;
-use crate::words::all_of;
 
 /// The input of a plan.
 #[derive(Debug, Clone)]
@@ -93,7 +93,7 @@ pub enum Refusal {
         reason: String,
     },
     /// The shares do not increase.
-    #[error("the shares must increase, from 1 to 100 %")]
+    #[error("each share must be between 1 and 100 %, and greater than the share before it")]
     Shares,
     /// A stage ends before caches have dropped the previous records.
     #[error(
@@ -495,7 +495,7 @@ mod tests {
         assert!(reason(&facts(&www(), &[]), &options(&[])).contains("no object of the mirror"));
         assert!(reason(&facts(&[], &["198.51.100.1"]), &options(&[])).contains("no A, AAAA or CNAME"));
         assert!(
-            reason(&facts(&www(), &["192.0.2.1"]), &options(&[])).contains("point to the mirror already")
+            reason(&facts(&www(), &["192.0.2.1"]), &options(&[])).contains("points to the mirror already")
         );
         assert!(
             reason(&facts(&www(), &["a.example.net", "b.example.net"]), &options(&[]))

@@ -396,7 +396,8 @@ fn lists_before(candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
     draft.made.old = list;
 }
 
-/// Updates the address lists of a move after its flip, for the rollback, if the Service got or lost an address of another family.
+/// If a Service gained or lost an address of another family after its flip, updates the address lists of the move, so that a
+/// rollback uses the current ones.
 fn lists_after(candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
     let list = service.listed();
     if list == candidate.new {

@@ -76,7 +76,7 @@ fn text(decoder: &mut Decoder<'_>) -> Result<String, Error> {
         return decoder.str().map(str::to_string);
     }
     // If a text is not UTF-8, the API server cannot show it as JSON either.
-    String::from_utf8(decoder.bytes()?.to_vec()).map_err(|_| Error::message("a text is not UTF-8"))
+    String::from_utf8(decoder.bytes()?.to_vec()).map_err(|_| Error::message("a string is not valid UTF-8"))
 }
 
 fn definite(length: Option<u64>) -> Result<u64, Error> {

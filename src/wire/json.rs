@@ -1,5 +1,5 @@
-//! JSON text: finds and replaces a member without changing any other byte. Also contains the readers of Kubernetes JSON for the
-//! generated types.
+//! Finds and replaces a member in JSON text without changing any other byte. Also contains the code that reads Kubernetes JSON
+//! into the generated types.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

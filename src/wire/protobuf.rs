@@ -46,7 +46,7 @@ impl<'a> RawField<'a> {
 
     /// Returns the content of a field that should be text.
     pub(super) fn text(&self) -> Result<&'a str, WireError> {
-        let wrong = |_| WireError::Protobuf { offset: 0, reason: "a text is not UTF-8" };
+        let wrong = |_| WireError::Protobuf { offset: 0, reason: "a string is not valid UTF-8" };
         std::str::from_utf8(self.message()?).map_err(wrong)
     }
 }

@@ -209,7 +209,7 @@ fn help_names_every_command() {
     Change the network of a Kubernetes cluster that is serving traffic.
 
     netsurgeon works on the objects that the API server stores in etcd. It reads a live etcd or a
-    snapshot file, shows and checks every Service address in it, and moves all of them to another range.
+    snapshot file, shows and checks every Service address, and moves all Services to another range.
     Through the Kubernetes API and the name servers, it points DNS names to a mirror of the cluster.
 
     Usage: netsurgeon [OPTIONS] <COMMAND>

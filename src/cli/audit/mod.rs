@@ -149,7 +149,7 @@ fn meanings(findings: &[&Finding]) -> String {
 fn say_not_listed(context: &Context, more: &Counted) {
     let Some(first) = more.keys.first() else { return };
     context.output.warn(&format!(
-        "{} not listed: the limit is {KEPT} per kind in one object or file; the first one over the limit is `{first}`",
+        "{} more not listed (at most {KEPT} of each kind are listed for an object or file); the first one not listed is `{first}`",
         counted(more.count, "more place is", "more places are"),
     ));
 }

@@ -70,7 +70,7 @@ pub struct PlanArgs {
     /// The only HTTP status that a probe accepts [default: 200 to 399]
     #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(100..=599))]
     probe_status: Option<u16>,
-    /// A text that the body of the response must contain
+    /// Text that the body of the response must contain
     #[arg(long, value_name = "TEXT")]
     probe_body: Option<String>,
     /// CA certificates that probes trust, in addition to the system's CA certificates

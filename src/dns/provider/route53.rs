@@ -42,7 +42,7 @@ struct Known {
     sets: Result<Sets, Route53Error>,
 }
 
-/// A change that waits for its request.
+/// A change whose request has not been sent.
 struct Waiting {
     changes: Vec<SetChange>,
     tell: oneshot::Sender<Outcome>,

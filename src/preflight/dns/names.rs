@@ -40,7 +40,7 @@ fn judge(zone: &str, entries: &[Entry]) -> Judged {
     if !routed.is_empty() {
         return Judged::fail(
             format!("netsurgeon changes only names with simple routing: {}", first_few(&routed)),
-            "change these names in Route 53 to simple routing first, or leave them out: `--name`",
+            "first change these names to simple routing in Route 53, or select only the other names with `--name`",
         );
     }
     let wild = told(&|entry| entry.is_wild && !entry.name.starts_with("*."));

@@ -76,8 +76,8 @@ fn note(asked: &mut Uses, kind: &'static str, class: Option<&str>, who: &str) {
     }
 }
 
-/// Returns the classes that copied objects refer to: in fields, and in the old annotation. Also returns the Ingresses without a
-/// class.
+/// Returns the classes that copied objects refer to, either in a field or in the old annotation. Also returns the Ingresses
+/// without a class.
 fn named(ingresses: &[Ingress], templates: &[Template]) -> (Uses, Uses, Vec<String>) {
     let (mut asked, mut of_old, mut without) = (Uses::new(), Uses::new(), Vec::new());
     for ingress in ingresses {
@@ -160,7 +160,7 @@ fn judge(
              stateful workloads move",
         );
     }
-    Judged::pass(format!("the mirror has all {} classes that copied objects name", asked.len()))
+    Judged::pass(format!("the mirror has all {} classes that the copied objects refer to", asked.len()))
 }
 
 #[cfg(test)]
@@ -229,7 +229,7 @@ mod tests {
         let high = Classes::default().with::<PriorityClass>(&[class("high")]);
         let all =
             high.clone().with::<RuntimeClass>(&[class("gvisor")]).with::<StorageClass>(&[class("fast")]);
-        assert_eq!(judged(&all).observed, "the mirror has all 3 classes that copied objects name");
+        assert_eq!(judged(&all).observed, "the mirror has all 3 classes that the copied objects refer to");
         let gone = judged(&high);
         assert_eq!(
             gone.observed,

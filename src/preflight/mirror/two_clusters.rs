@@ -54,7 +54,7 @@ impl Identity {
 fn judge(source: &Identity, mirror: &Identity) -> Judged {
     if source.uid == mirror.uid {
         return Judged::fail(
-            "the mirror is the source: their namespaces `kube-system` have the same uid",
+            "the mirror and the source are the same cluster: their `kube-system` namespaces have the same UID",
             "give the kubeconfig or the context of the other cluster: `--mirror-kubeconfig`, `--mirror-context`",
         );
     }

@@ -127,7 +127,7 @@ impl Reading {
         let stored = Survey::identity(store.as_ref(), &self.layout).await;
         let (Ok(Some(stored)), Ok(served)) = (stored, cluster.identity().await) else { return };
         if stored != served {
-            let seen = "the kubeconfig and etcd belong to different clusters: their namespaces `kube-system` have different uids";
+            let seen = "the kubeconfig and etcd belong to different clusters: the UIDs of their `kube-system` namespaces differ";
             self.cluster =
                 Err(Judged::fail(seen, "give the kubeconfig of this cluster: `--kubeconfig`, `--context`"));
         }

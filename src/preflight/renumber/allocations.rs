@@ -23,7 +23,7 @@ fn judge(survey: &Survey) -> Judged {
         "`netsurgeon ranges check` lists all findings, and docs/findings.md describes how to repair them";
     match worst {
         None => Judged::pass(format!(
-            "the addresses of {} match their allocations, era {}",
+            "the addresses of {} match their allocations (allocator era: {})",
             counted(survey.services.len(), "Service", "Services"),
             survey.era.era
         )),

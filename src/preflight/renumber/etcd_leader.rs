@@ -94,7 +94,7 @@ mod tests {
             members
         };
         let steady = judge(&[round(1, 4, 0), round(1, 4, 10)]);
-        assert_eq!(steady.observed, "`etcd-1` in term 4, the same 2 times");
+        assert_eq!(steady.observed, "`etcd-1` in term 4, unchanged in 2 rounds");
         assert_eq!(steady.verdict, Verdict::Pass);
         let moved = judge(&[round(1, 4, 0), round(2, 5, 0)]);
         assert_eq!(moved.verdict, Verdict::Fail);

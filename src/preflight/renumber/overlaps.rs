@@ -27,7 +27,7 @@ async fn read(input: &Renumber) -> Read<Judged> {
 /// route.
 fn judge(to: &ServiceCidr, old: &[ServiceCidr], pods: &[(String, ServiceCidr)], routes: &[Route]) -> Judged {
     if let Some((who, range)) = pods.iter().find(|(_, range)| range.overlaps(to)) {
-        return Judged::fail(format!("Pods get addresses of `{range}` ({who})"), "choose another range");
+        return Judged::fail(format!("Pods get addresses from `{range}` ({who})"), "choose another range");
     }
     let is_new = |route: &&Route| {
         let is_wider = route.range.prefix_len() < to.prefix_len();

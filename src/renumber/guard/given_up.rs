@@ -1,5 +1,5 @@
 //! Services that a rollback cannot move back. A Service that was deleted or recreated after planning cannot get its old address
-//! back. The guard removes the objects that netsurgeon created for the Service. After that, no step of the Service needs an undo.
+//! back. The guard removes the objects that netsurgeon created for the Service. After that, none of its steps needs to be undone.
 
 use std::collections::HashMap;
 

@@ -407,7 +407,7 @@ pub(super) fn is_the_planned(candidate: &Move, service: &ServiceRecord) -> bool 
     service.uid == candidate.uid && address.is_some_and(is_its)
 }
 
-/// Returns whether a Service holds its old address in the same way as directly after its flip.
+/// Returns whether a Service still holds its old address exactly as it did directly after its flip.
 pub(super) fn holds_as_it_did(candidate: &Move, service: &ServiceRecord) -> bool {
     service.kind() == "ClusterIP"
         && service.spec.external_ips.len() == 1

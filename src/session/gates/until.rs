@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn invalid_times_are_refused() {
         for text in ["", "+", "+0s", "+90", "+1m1h", "+-1h", "+1d", "24:00", "8 o'clock", "2027-01-15"] {
-            assert!(parsed(text).unwrap_err().contains("as in"), "{text}");
+            assert!(parsed(text).unwrap_err().contains("such as"), "{text}");
         }
         let far = format!("+{}h", u64::MAX);
         assert!(parsed(&far).is_err());

@@ -57,7 +57,7 @@ impl Page {
         self.sample(name, &[], value);
     }
 
-    /// Writes a family with one sample whose labels contain texts.
+    /// Writes a metric family with one sample that has labels.
     pub fn info(&mut self, name: &str, help: &str, labels: &[(&str, &str)]) {
         self.family(name, "gauge", help);
         self.sample(name, labels, 1);
