@@ -107,7 +107,7 @@ mod tests {
             (b"\xd9\xd9\xf7\xa1".as_slice(), "end of input"),
             (b"\xd9\xd9\xf7\xa0\x00", "bytes follow"),
             (b"\xd9\xd9\xf7\xbf\xff", "Map"),
-            (b"\xd9\xd9\xf7\x41\xff", "not UTF-8"),
+            (b"\xd9\xd9\xf7\x41\xff", "valid UTF-8"),
             (b"\xd9\xd9\xf7\xc1\x00", "tag 1"),
         ] {
             let error = to_json(value).unwrap_err().to_string();
