@@ -121,11 +121,12 @@ $(EXTERNAL_DNS): | prerequisites-rig
 	cd tests/externaldns && GOTOOLCHAIN=auto $(GO_BUILD) -o $@.new .
 	mv $@.new $@
 
-# pip installs what a package needs before the package, so the program appears last.
-$(MINISTACK): tests/ministack/requirements.txt | prerequisites-rig
+# pip installs what a package needs before the package, so the program appears last. Not newer than its list: every checkout has
+# its own one, and another checkout may be running the program.
+$(MINISTACK): | prerequisites-rig
 	rm -rf $(RIG)/ministack-$(MINISTACK_VERSION)
 	python3 -m venv $(RIG)/ministack-$(MINISTACK_VERSION)
-	$(@D)/pip install --quiet --disable-pip-version-check --requirement $<
+	$(@D)/pip install --quiet --disable-pip-version-check --requirement tests/ministack/requirements.txt
 	touch $@
 
 # Unpacked, not installed: the package starts a service on port 2379.
