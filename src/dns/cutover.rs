@@ -359,13 +359,6 @@ impl Cutover {
         is_change.then(|| Change { name: name.name.clone(), sets, annotating, probe })
     }
 
-    /// Returns the id of the last step of a name.
-    pub(super) fn last_step(&self, name: &Name) -> StepId {
-        let changes = |point: &Point| self.change(name, *point).is_some();
-        let last = self.points().into_iter().rev().find(changes).unwrap_or(Point::Final);
-        self.step(name, last)
-    }
-
     /// Returns the last point that a name has reached; `None` if none of its steps is done.
     pub fn reached(&self, name: &Name, journal: &Journal) -> Option<Point> {
         let is_done = |point: &Point| journal.state(&self.step(name, *point)) == Some(State::Done);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
 
-use super::cutover::{Cutover, KIND, Name, Point};
+use super::cutover::{Cutover, KIND, Name};
 use super::live::Live;
 use super::plan::Refusal;
 use super::probe::Prober;
@@ -56,9 +56,16 @@ pub struct Ran {
     pub recorded: Recorded<Cutover>,
     /// The report of the run.
     pub report: Report,
+    /// Names that another client has changed after their last step.
+    pub changed: Vec<String>,
 }
 
 impl Ran {
+    async fn of(recorded: Recorded<Cutover>, report: Report, provider: &dyn Provider) -> Self {
+        let changed = changed_since(&recorded, provider).await;
+        Self { recorded, report, changed }
+    }
+
     /// Returns the situation after the run.
     pub fn situation(&self) -> Situation {
         Situation::of(&self.recorded, false)
@@ -112,7 +119,7 @@ impl CutoverSession {
         gates.report(&self.voice, &recorded.summary.gates);
         let outcome = self.forward(&mut recorded, &holding, provider.as_ref(), goal).await;
         let report = holding.release(outcome).await?;
-        Ok(Ran { recorded, report })
+        Ok(Ran::of(recorded, report, provider.as_ref()).await)
     }
 
     /// Continues a cutover: forward, or its rollback.
@@ -135,7 +142,7 @@ impl CutoverSession {
         };
         let outcome = resumed.await;
         let report = holding.release(outcome).await?;
-        Ok(Ran { recorded, report })
+        Ok(Ran::of(recorded, report, provider.as_ref()).await)
     }
 
     /// Rolls back a cutover, even after it is done.
@@ -147,7 +154,7 @@ impl CutoverSession {
         let (mut recorded, holding) = self.take(&taking).await?;
         let outcome = self.back(&mut recorded, &holding, provider.as_ref()).await;
         let report = holding.release(outcome).await?;
-        Ok(Ran { recorded, report })
+        Ok(Ran::of(recorded, report, provider.as_ref()).await)
     }
 
     /// Checks the provider of the zone, and returns it.
@@ -176,11 +183,8 @@ impl CutoverSession {
         };
         let until = until.and_then(|stage| recorded.plan.work.end_of_share(stage.saturating_sub(1)));
         match self.carry(recorded, holding, provider, Heading::Forward(until)).await? {
-            Arrival::There(mut report) => {
+            Arrival::There(report) => {
                 let is_complete = Situation::of(recorded, false).is_complete();
-                if is_complete {
-                    report.stuck.extend(changed_since(&recorded.plan.work, provider).await);
-                }
                 let status = if is_complete { Status::Done } else { Status::Paused };
                 holding.set_status(recorded, status).await?;
                 Ok(report)
@@ -235,24 +239,25 @@ impl CutoverSession {
     }
 }
 
-/// Returns the names that another client changed after their last step. The cutover has no later step that detects this.
-async fn changed_since(work: &Cutover, provider: &dyn Provider) -> Vec<Stuck> {
+/// Returns the names that another client has changed after their last step. The next step of such a name finds the change as well,
+/// but there may be none, or only much later.
+async fn changed_since(recorded: &Recorded<Cutover>, provider: &dyn Provider) -> Vec<String> {
+    let (work, situation) = (&recorded.plan.work, Situation::of(recorded, false));
     let mut asked = Vec::with_capacity(work.names.len());
-    // After the last step, the ExternalDNS of the mirror changes its own names.
-    let is_kept = |name: &&Name| name.ownership.is_none() || work.heir.is_none();
-    for name in work.names.iter().filter(is_kept) {
+    for (name, standing) in work.names.iter().zip(&situation.names) {
+        // After the last step, the ExternalDNS of the mirror changes its own names.
+        let is_handed_over = standing.is_final && name.ownership.is_some() && work.heir.is_some();
+        if situation.back || !standing.has_begun || standing.skipped.is_some() || is_handed_over {
+            continue;
+        }
         asked.push(async move {
-            let (kinds, sets) = (name.kinds(), work.sets(name, Some(Point::Final)));
-            // A failed read does not count as a change.
-            (name, provider.is_unchanged(&name.name, &kinds, &sets).await.unwrap_or(true))
+            let unchanged = provider.is_unchanged(&name.name, &name.kinds(), &standing.expected).await;
+            // An error is not a change.
+            (&name.name, unchanged.unwrap_or(true))
         });
     }
-    let asked: Vec<(&Name, bool)> = stream::iter(asked).buffered(AT_ONCE).collect().await;
-    let changed = asked.into_iter().filter(|(_, is_unchanged)| !is_unchanged).map(|(name, _)| Stuck {
-        step: work.last_step(name),
-        reason: "another client changed the records of the name after its last step".to_string(),
-    });
-    changed.collect()
+    let asked: Vec<(&String, bool)> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+    asked.into_iter().filter(|(_, is_unchanged)| !is_unchanged).map(|(name, _)| name.clone()).collect()
 }
 
 fn purpose(work: &Cutover) -> String {

@@ -42,7 +42,10 @@ pub struct Standing {
     pub skipped: Option<String>,
     /// Whether the name has reached the end of the cutover.
     #[serde(skip)]
-    is_final: bool,
+    pub(super) is_final: bool,
+    /// Whether a step of the name is done.
+    #[serde(skip)]
+    pub(super) has_begun: bool,
 }
 
 impl Standing {
@@ -55,7 +58,8 @@ impl Standing {
             |point: &Point| journal.find(&work.step(name, *point)).and_then(|record| record.error.clone());
         let skipped = work.points().iter().rev().find_map(error);
         let is_final = reached == Some(Point::Final);
-        Self { name: name.name.clone(), expected, shares, skipped, is_final }
+        let has_begun = reached.is_some();
+        Self { name: name.name.clone(), expected, shares, skipped, is_final, has_begun }
     }
 
     /// Returns the share as text: `50 %`, or `A 50 %, AAAA 0 %`.

@@ -12,7 +12,7 @@ use crate::dns::run::{CutoverSession, Goal, Ran};
 use crate::dns::{Cutover, KIND, Situation, Standing};
 use crate::operation::{Plan, Status};
 use crate::session::gates::GateSettings;
-use crate::session::{ClusterSession, Failure, counted};
+use crate::session::{ClusterSession, Failure, counted, first_few};
 
 /// Run a stage of a cutover, or all of them
 ///
@@ -22,7 +22,8 @@ use crate::session::{ClusterSession, Failure, counted};
 /// restarted Job can continue it.
 ///
 /// A name is skipped, and its records stay unchanged, if the mirror does not serve it or another client changed its records. The
-/// other names continue. Exit status 3 if names were skipped. Run the same command again to retry them.
+/// other names continue. Exit status 3 if names were skipped, or if another client changed one after its last step. Run the same
+/// command again to retry skipped names.
 ///
 /// Between two stages the cutover can check gates: a program, a URL, Prometheus, or the time. If a gate is closed, it pauses, or
 /// first rolls back the stage before the gate (both exit status 6), or rolls back everything (exit status 4).
@@ -92,6 +93,8 @@ struct Shown<'a> {
     names: &'a [Standing],
     /// Names that were skipped in this run, each with the reason.
     skipped: Vec<String>,
+    /// Names that another client has changed after their last step.
+    changed: &'a [String],
 }
 
 /// Runs `dns cutover`.
@@ -265,6 +268,7 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
         next: situation.next(),
         names: &situation.names,
         skipped,
+        changed: &ran.changed,
     };
     context.output.data(&shown, |_| String::new())?;
     context.output.progress(&format!(
@@ -275,6 +279,12 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
     ));
     for skipped in &shown.skipped {
         context.output.warn(&format!("skipped: {skipped}"));
+    }
+    if !ran.changed.is_empty() {
+        let (names, id) = (first_few(&ran.changed), &situation.operation);
+        context
+            .output
+            .warn(&format!("another client has changed {names}; to see it: `netsurgeon dns status {id}`"));
     }
     if let Some(next) = &shown.next {
         context.output.note(&format!("next: `{next}`"));
@@ -290,5 +300,6 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
     if let Some(back) = situation.rollback() {
         context.output.note(&format!("to go back: `{back}`"));
     }
-    Ok(if shown.skipped.is_empty() { Outcome::Done } else { Outcome::Findings })
+    let is_as_planned = shown.skipped.is_empty() && shown.changed.is_empty();
+    Ok(if is_as_planned { Outcome::Done } else { Outcome::Findings })
 }
