@@ -15,7 +15,8 @@ CONTROL_PLANES := $(KUBERNETES_VERSIONS:%=$(RIG)/k8s-%/controlplane)
 EXTERNAL_DNS := $(RIG)/external-dns-$(EXTERNAL_DNS_VERSION)/external-dns
 BIND := $(addprefix $(RIG)/bind9-debian/usr/,sbin/named bin/nsupdate)
 MINISTACK := $(RIG)/ministack-$(MINISTACK_VERSION)/bin/ministack
-GO_BUILD := GOWORK=off go build -trimpath -buildvcs=false
+# An older Go fetches the one that go.mod asks for, also if `go env` forbids that.
+GO_BUILD := GOTOOLCHAIN=auto GOWORK=off go build -trimpath -buildvcs=false
 
 # A pipe fails if any command in it fails.
 SHELL := bash
@@ -115,10 +116,9 @@ $(ETCD): | prerequisites-rig
 	cd tests/controlplane/etcd && $(GO_BUILD) -o $@.new $(package)
 	mv $@.new $@
 
-# It needs a newer Go than the others: an older one fetches it, also if `go env` forbids that.
 $(EXTERNAL_DNS): | prerequisites-rig
 	mkdir -p $(@D)
-	cd tests/externaldns && GOTOOLCHAIN=auto $(GO_BUILD) -o $@.new .
+	cd tests/externaldns && $(GO_BUILD) -o $@.new .
 	mv $@.new $@
 
 # pip installs what a package needs before the package, so the program appears last. Not newer than its list: every checkout has

@@ -72,7 +72,7 @@ Exit status:
   0   done
   1   refused, or failed before any change
   2   wrong usage
-  3   there are findings (check, verify, audit, preflight, diff)
+  3   there are findings (check, verify, audit, preflight, diff, dns)
   4   failed, and rolled back completely
   5   stuck or partly rolled back: read the journal
   6   paused for a manual step, at a closed gate, or by a signal: resume it

@@ -463,6 +463,12 @@ impl Cutover {
         })
     }
 
+    /// Returns whether any name is an alias for IPv6 at some point.
+    pub(super) fn has_aaaa_alias(&self) -> bool {
+        let is_it = |set: &RecordSet| set.kind == RecordKind::Aaaa && set.alias.is_some();
+        self.names.iter().any(|name| name.before.iter().chain(&name.after).any(is_it))
+    }
+
     /// Returns whether any name changes at a point.
     pub(super) fn has_change(&self, point: Point) -> bool {
         self.names.iter().any(|name| self.change(name, point).is_some())

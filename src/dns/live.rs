@@ -94,6 +94,15 @@ impl Live<'_> {
         })
     }
 
+    fn negative_ttl(&self) -> Duration {
+        Duration::from_secs(self.work.negative_ttl)
+    }
+
+    /// Returns how long a resolver may cache that a name has no AAAA record, because one of its aliases has no IPv6 address.
+    fn absent(&self) -> Duration {
+        if self.work.has_aaaa_alias() { self.negative_ttl() } else { Duration::ZERO }
+    }
+
     /// Returns the record sets with the current addresses of their aliases.
     async fn with_addresses(&self, sets: &[RecordSet]) -> Result<Vec<RecordSet>, Fault> {
         let mut found = Vec::with_capacity(sets.len());
@@ -158,9 +167,8 @@ impl Environment<Change> for Live<'_> {
             let names = self.moved(point, records);
             let steps = names.iter().filter_map(|(name, _)| records(&self.work.step(name, point)));
             self.provider.recall(&steps.map(|record| record.made).collect::<Vec<_>>());
-            let negative = Duration::from_secs(self.work.negative_ttl);
-            let negative = if self.work.has_new_kind(point) { negative } else { Duration::ZERO };
-            return self.confirm(names, self.work.stage_ttl().max(negative)).await;
+            let absent = if self.work.has_new_kind(point) { self.negative_ttl() } else { self.absent() };
+            return self.confirm(names, self.work.stage_ttl().max(absent)).await;
         }
         self.provider.recall(&[]);
         if wait.kind == Awaited::Published {
@@ -175,7 +183,8 @@ impl Environment<Change> for Live<'_> {
         }
         let lowered = |name| (name, self.work.sets(name, Some(Point::Lowered)));
         let has_ended = self.work.has_ended(|step| records(step).is_some());
-        self.confirm(self.work.names.iter().map(lowered).collect(), self.work.mirror_ttl(has_ended)).await
+        let cached = self.work.mirror_ttl(has_ended).max(self.absent());
+        self.confirm(self.work.names.iter().map(lowered).collect(), cached).await
     }
 
     /// Returns the share that the mirror has at the end of a stage, if its metrics show it.

@@ -294,13 +294,19 @@ fn aliases(facts: &Facts, found: &Found) -> Option<Vec<RecordSet>> {
     let Service::Route53 { .. } = facts.service else { return None };
     let (Some(target), 1) = (found.targets.first(), found.targets.len()) else { return None };
     let zone = load_balancer_zone(target)?;
-    let of = |old: &RecordSet| {
-        let checks_health = old.alias.as_ref().is_some_and(|alias| alias.checks_health);
-        let alias = Some(Alias { zone: zone.to_string(), checks_health });
-        RecordSet { alias, ..RecordSet::new(&found.name, old.kind, ALIAS_TTL, vec![target.clone()]) }
-    };
     let is_alias = |set: &&RecordSet| set.alias.is_some() || found.address_kinds.contains(&set.kind);
-    let sets: Vec<RecordSet> = found.sets.iter().filter(is_alias).map(of).collect();
+    let mut kinds: BTreeSet<Kind> = found.sets.iter().filter(is_alias).map(|set| set.kind).collect();
+    // The mirror's ExternalDNS creates both types after the cutover. A rollback deletes only types that the plan contains.
+    if facts.heir.is_some() && !found.owned.is_empty() && !kinds.is_empty() {
+        kinds.extend([Kind::A, Kind::Aaaa]);
+    }
+    let checks_health =
+        found.sets.iter().any(|set| set.alias.as_ref().is_some_and(|alias| alias.checks_health));
+    let of = |kind: Kind| {
+        let alias = Some(Alias { zone: zone.to_string(), checks_health });
+        RecordSet { alias, ..RecordSet::new(&found.name, kind, ALIAS_TTL, vec![target.clone()]) }
+    };
+    let sets: Vec<RecordSet> = kinds.into_iter().map(of).collect();
     (!sets.is_empty()).then_some(sets)
 }
 
@@ -473,6 +479,16 @@ mod tests {
         assert_eq!(stages(&work)[..2], ["return", "share 1"], "an alias has no TTL of its own");
         let shares = work.names[0].shares_of(&work.names[0].stages[0]);
         assert_eq!((shares[&Kind::A], shares[&Kind::Aaaa]), (1, 1));
+        // The mirror's ExternalDNS would create the AAAA alias that the name does not have, and a rollback must delete it.
+        let mut owned = of_route53.clone();
+        owned.heir = Some("green".into());
+        let blue = "heritage=external-dns,external-dns/owner=blue".to_string();
+        owned.names[0].owned = vec![RecordSet::new("a-www.example.com", Kind::Txt, 60, vec![blue])];
+        owned.names[0].sets = vec![set(Kind::A, &old)];
+        let work = planned(&owned, &[50]);
+        assert_eq!(work.names[0].after, [set(Kind::A, &new), set(Kind::Aaaa, &new)]);
+        assert!(work.names[0].kinds().contains(&Kind::Aaaa));
+        assert!(work.names[0].stages[0].iter().all(|set| set.kind == Kind::A), "both sides have only A");
         // Without an address of this type, the mirror gets no alias for an AAAA record.
         of_route53.names[0].sets = vec![
             set(Kind::A, &old),

@@ -3,11 +3,13 @@
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
+use tokio::time::timeout;
 
-use super::cutover::{Cutover, KIND, Name};
+use super::cutover::{Cutover, KIND, Name, Service};
 use super::live::Live;
 use super::plan::Refusal;
 use super::probe::Prober;
@@ -19,9 +21,12 @@ use crate::operation::{self, Listed, OperationError, Plan, Report, Status, Stuck
 use crate::session::gates::{GateSettings, Gates};
 use crate::session::progress::SharedProgress;
 use crate::session::{
-    Arrival, ClusterSession, Failure, Heading, Holding, Kind, Recorded, Taking, refuse_ended, rolled_back,
-    status_after,
+    Arrival, ClusterSession, Failure, Heading, Holding, Kind, Recorded, Taking, counted, first_few,
+    refuse_ended, rolled_back, status_after,
 };
+
+/// Time limit for the check of all names after a run.
+const CHECK: Duration = Duration::from_secs(30);
 
 /// A session that runs a cutover.
 pub struct CutoverSession {
@@ -61,11 +66,6 @@ pub struct Ran {
 }
 
 impl Ran {
-    async fn of(recorded: Recorded<Cutover>, report: Report, provider: &dyn Provider) -> Self {
-        let changed = changed_since(&recorded, provider).await;
-        Self { recorded, report, changed }
-    }
-
     /// Returns the situation after the run.
     pub fn situation(&self) -> Situation {
         Situation::of(&self.recorded, false)
@@ -118,8 +118,9 @@ impl CutoverSession {
         self.voice.progress(&format!("operation {}", recorded.operation));
         gates.report(&self.voice, &recorded.summary.gates);
         let outcome = self.forward(&mut recorded, &holding, provider.as_ref(), goal).await;
-        let report = holding.release(outcome).await?;
-        Ok(Ran::of(recorded, report, provider.as_ref()).await)
+        let outcome = self.with_changes(outcome, &recorded, provider.as_ref()).await;
+        let (report, changed) = holding.release(outcome).await?;
+        Ok(Ran { recorded, report, changed })
     }
 
     /// Continues a cutover: forward, or its rollback.
@@ -141,8 +142,9 @@ impl CutoverSession {
             self.forward(&mut recorded, &holding, provider.as_ref(), goal).await
         };
         let outcome = resumed.await;
-        let report = holding.release(outcome).await?;
-        Ok(Ran::of(recorded, report, provider.as_ref()).await)
+        let outcome = self.with_changes(outcome, &recorded, provider.as_ref()).await;
+        let (report, changed) = holding.release(outcome).await?;
+        Ok(Ran { recorded, report, changed })
     }
 
     /// Rolls back a cutover, even after it is done.
@@ -154,7 +156,32 @@ impl CutoverSession {
         let (mut recorded, holding) = self.take(&taking).await?;
         let outcome = self.back(&mut recorded, &holding, provider.as_ref()).await;
         let report = holding.release(outcome).await?;
-        Ok(Ran::of(recorded, report, provider.as_ref()).await)
+        Ok(Ran { recorded, report, changed: Vec::new() })
+    }
+
+    /// Adds the names that another client has changed to the result of a run that has ended or paused.
+    async fn with_changes(
+        &self,
+        outcome: Result<Report, Failure>,
+        recorded: &Recorded<Cutover>,
+        provider: &dyn Provider,
+    ) -> Result<(Report, Vec<String>), Failure> {
+        if outcome.as_ref().is_err_and(|failure| failure.kind != Kind::Paused) {
+            return outcome.map(|report| (report, Vec::new()));
+        }
+        let (changed, unread) = match timeout(CHECK, changed_since(recorded, provider)).await {
+            Ok(found) => found,
+            Err(_) => (Vec::new(), recorded.plan.work.names.len()),
+        };
+        if unread > 0 {
+            let names = counted(unread, "name", "names");
+            self.voice.warn(&format!("could not check whether another client has changed {names}"));
+        }
+        match outcome {
+            Ok(report) => Ok((report, changed)),
+            Err(failure) if changed.is_empty() => Err(failure),
+            Err(failure) => Err(failure.hint(changed_by_another(&changed, recorded))),
+        }
     }
 
     /// Checks the provider of the zone, and returns it.
@@ -239,10 +266,11 @@ impl CutoverSession {
     }
 }
 
-/// Returns the names that another client has changed after their last step. The next step of such a name finds the change as well,
-/// but there may be none, or only much later.
-async fn changed_since(recorded: &Recorded<Cutover>, provider: &dyn Provider) -> Vec<String> {
+/// Returns the names that another client has changed after their last step, and the number of names that could not be read. The
+/// next step of such a name finds the change as well, but there may be none, or only much later.
+async fn changed_since(recorded: &Recorded<Cutover>, provider: &dyn Provider) -> (Vec<String>, usize) {
     let (work, situation) = (&recorded.plan.work, Situation::of(recorded, false));
+    provider.refresh().await;
     let mut asked = Vec::with_capacity(work.names.len());
     for (name, standing) in work.names.iter().zip(&situation.names) {
         // After the last step, the ExternalDNS of the mirror changes its own names.
@@ -251,13 +279,27 @@ async fn changed_since(recorded: &Recorded<Cutover>, provider: &dyn Provider) ->
             continue;
         }
         asked.push(async move {
-            let unchanged = provider.is_unchanged(&name.name, &name.kinds(), &standing.expected).await;
-            // An error is not a change.
-            (&name.name, unchanged.unwrap_or(true))
+            (&name.name, provider.is_unchanged(&name.name, &name.kinds(), &standing.expected).await)
         });
     }
-    let asked: Vec<(&String, bool)> = stream::iter(asked).buffered(AT_ONCE).collect().await;
-    asked.into_iter().filter(|(_, is_unchanged)| !is_unchanged).map(|(name, _)| name.clone()).collect()
+    let (mut changed, mut unread) = (Vec::new(), 0_usize);
+    for (name, found) in stream::iter(asked).buffered(AT_ONCE).collect::<Vec<_>>().await {
+        match found {
+            Ok(true) => {}
+            Ok(false) => changed.push(name.clone()),
+            Err(_) => unread = unread.saturating_add(1),
+        }
+    }
+    (changed, unread)
+}
+
+/// Returns the message about names that another client has changed.
+pub fn changed_by_another(names: &[String], recorded: &Recorded<Cutover>) -> String {
+    let (what, id) = (first_few(names), &recorded.operation);
+    match recorded.plan.work.service {
+        Service::ExternalDns { .. } => format!("another client has changed the annotations for {what}"),
+        _ => format!("another client has changed {what}; to see it: `netsurgeon dns status {id}`"),
+    }
 }
 
 fn purpose(work: &Cutover) -> String {

@@ -416,8 +416,7 @@ impl Asking {
                 match self.through_api_server().await {
                     Ok(()) => return Ok(self.passage(true)),
                     Err(failure) => {
-                        // The user has no permission to send requests through the API server, so netsurgeon tries the node
-                        // directly again.
+                        // Without the permission to send requests through the API server, netsurgeon tries the node directly again.
                         direct |= failure.silent && self.reach == Reach::Auto;
                         by_detour = Some(format!("through the API server: {}", failure.reason));
                     }

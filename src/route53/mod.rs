@@ -32,8 +32,8 @@ use crate::nameserver::{Kind, RecordSet, SetChange, Weight, canonical};
 /// TTL of an alias of a load balancer, in seconds (Route 53 Developer Guide, "Values specific for simple alias records").
 pub const ALIAS_TTL: u32 = 60;
 
-/// The region if none is configured. Route 53 has one endpoint for all regions of a partition. netsurgeon does not query the
-/// machine's metadata service, because this service does not answer outside AWS.
+/// The region if none is configured. Route 53 has one endpoint for all regions of a partition. netsurgeon does not
+/// ask the machine's metadata service for it, because this service does not answer outside AWS.
 const REGION: &str = "us-east-1";
 
 /// Number of attempts for a request that is throttled or not answered. Route 53 allows five requests per second for an account.

@@ -62,7 +62,7 @@ impl History {
         self.keys.get(key).and_then(|versions| newest_until(versions, at))
     }
 
-    /// Returns the keys of a range at a revision, in key order. Keys that were created after this revision are omitted.
+    /// Returns the keys of a range at a revision, in key order. Keys without a version at or before this revision are omitted.
     pub(super) fn range_at<'h>(
         &'h self,
         range: &'h KeyRange,

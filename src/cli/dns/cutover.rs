@@ -8,11 +8,11 @@ use serde::Serialize;
 use super::{KeyArgs, RunArgs, describe, summary};
 use crate::cli::gates::GateArgs;
 use crate::cli::{Context, Outcome, digest};
-use crate::dns::run::{CutoverSession, Goal, Ran};
+use crate::dns::run::{CutoverSession, Goal, Ran, changed_by_another};
 use crate::dns::{Cutover, KIND, Situation, Standing};
 use crate::operation::{Plan, Status};
 use crate::session::gates::GateSettings;
-use crate::session::{ClusterSession, Failure, counted, first_few};
+use crate::session::{ClusterSession, Failure, counted};
 
 /// Run a stage of a cutover, or all of them
 ///
@@ -281,16 +281,13 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
         context.output.warn(&format!("skipped: {skipped}"));
     }
     if !ran.changed.is_empty() {
-        let (names, id) = (first_few(&ran.changed), &situation.operation);
-        context
-            .output
-            .warn(&format!("another client has changed {names}; to see it: `netsurgeon dns status {id}`"));
+        context.output.warn(&changed_by_another(&ran.changed, &ran.recorded));
     }
     if let Some(next) = &shown.next {
         context.output.note(&format!("next: `{next}`"));
     }
     match situation.status {
-        Status::Done => context.output.note(
+        Status::Done if shown.changed.is_empty() => context.output.note(
             "caches have dropped the old records; some resolvers ignore TTLs, so keep the old load balancers until they get no \
              more requests",
         ),

@@ -46,12 +46,15 @@ pub(super) trait Provider: Send + Sync {
     /// change, and with [`Fault::InDoubt`] if the answer was lost. Returns the value that [`Self::recall`] needs.
     async fn replace(&self, change: &Change) -> Result<Value, Fault>;
 
-    /// Returns whether a name still has these record sets, which this operation wrote.
+    /// Forgets what was read before, so that the next read returns the current state.
+    async fn refresh(&self) {}
+
+    /// Returns whether a name still has these record sets, which the journal expects.
     async fn is_unchanged(&self, name: &str, kinds: &[Kind], sets: &[RecordSet]) -> Result<bool, Fault> {
         Ok(are_same(&self.read(name, kinds).await?, sets))
     }
 
-    /// Returns the maximum time until the provider executes a change.
+    /// Returns how long the provider usually needs at most to execute a change.
     fn delay(&self) -> Duration {
         Duration::ZERO
     }

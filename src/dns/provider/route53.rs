@@ -22,10 +22,10 @@ use crate::session::Failure;
 const FRESH: Duration = Duration::from_secs(10);
 /// Pause between two rounds of questions whether changes have reached every server.
 const LOOK: Duration = Duration::from_secs(2);
-/// How many changes that have not reached every server are asked for between two pauses.
-const MOST_PENDING: usize = 5;
+/// How many changes are asked for between two pauses: Route 53 allows five requests per second for an account.
+const MOST_ASKED: usize = 10;
 
-/// Maximum time until every Route 53 server has a change with an unknown id (Route 53 Developer Guide: usually 60 s).
+/// Time after which every Route 53 server has a change with an unknown id (Route 53 Developer Guide: usually within 60 s).
 const SPREAD: Duration = Duration::from_mins(1);
 /// Maximum number of characters in the values of one request: half of the limit of Route 53.
 const MOST_CHARACTERS: usize = 16_000;
@@ -53,7 +53,7 @@ struct Waiting {
 struct Spreading {
     /// Ids of the changes, and whether each change has reached every server.
     changes: BTreeMap<String, bool>,
-    /// When Route 53 was last asked for changes and not all had.
+    /// When Route 53 was last asked for changes; `None` if all asked changes had reached every server.
     asked: Option<Instant>,
     /// Time at which this process last found a change without an id.
     without_id: Option<Instant>,
@@ -214,8 +214,12 @@ impl Provider for Route53Zone {
                 }
                 sets
             });
-            // A large zone has many pages. Its list is used longer, so that the requests for it are a tenth of the possible ones.
-            let fresh = FRESH.max(started.elapsed().saturating_mul(10));
+            // A large zone has many pages. Its list is used longer, so that the requests for it are a tenth of the possible ones. An
+            // error is used only for the names that wait for the same list.
+            let fresh = match listed {
+                Ok(_) => FRESH.max(started.elapsed().saturating_mul(10)),
+                Err(_) => LOOK,
+            };
             *known = Some(Known { at: Instant::now(), fresh, sets: listed });
         }
         let Some(Known { sets, .. }) = known.as_ref() else { return Ok(Vec::new()) };
@@ -224,6 +228,10 @@ impl Provider for Route53Zone {
         let mut found: Vec<RecordSet> = sets.into_iter().flatten().filter(is_of).cloned().collect();
         found.sort();
         Ok(found)
+    }
+
+    async fn refresh(&self) {
+        *self.known.lock().await = None;
     }
 
     async fn replace(&self, change: &Change) -> Result<Value, Fault> {
@@ -258,7 +266,7 @@ impl Provider for Route53Zone {
         SPREAD
     }
 
-    /// Asks for the changes until several have not reached every server. The others are asked for later.
+    /// Asks for some of the changes that had not reached every server. The others are asked for in later rounds.
     async fn behind(&self, _: &str, _: &[Kind], _: &[RecordSet]) -> Result<Option<String>, Fault> {
         let _turn = self.asking.lock().await;
         let (open, asked) = {
@@ -275,18 +283,19 @@ impl Provider for Route53Zone {
         {
             return Ok(Some(late(first)));
         }
-        let mut pending = Vec::new();
-        for change in open {
+        let mut pending = open.iter().skip(MOST_ASKED).take(1).cloned().collect::<Vec<_>>();
+        for change in open.into_iter().take(MOST_ASKED) {
+            // Set before the request, so that after an error the other names do not ask at once.
+            lock(&self.spreading).asked = Some(Instant::now());
             if self.api.is_in_sync(&change).await.map_err(|error| fault(&error))? {
                 lock(&self.spreading).changes.insert(change, true);
-                continue;
-            }
-            pending.push(change);
-            if pending.len() >= MOST_PENDING {
-                break;
+            } else {
+                pending.push(change);
             }
         }
-        lock(&self.spreading).asked = (!pending.is_empty()).then(Instant::now);
+        if pending.is_empty() {
+            lock(&self.spreading).asked = None;
+        }
         Ok(pending.first().map(|change| late(change)))
     }
 }

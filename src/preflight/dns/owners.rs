@@ -12,6 +12,7 @@ use crate::nameserver::{Kind, RecordSet, is_name};
 use crate::preflight::facts::exposed::is_in;
 use crate::preflight::facts::external_dns::{Controller, ownership_names};
 use crate::preflight::{Check, Judged, Read, first_few};
+use crate::words::all_of;
 
 /// The check.
 pub const CHECK: Check<Dns> = Check {
@@ -105,7 +106,7 @@ fn judge(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) -> Judg
     let free = found.len().saturating_sub(owned);
     Judged::pass(match (owned, free) {
         (0, free) => format!("no ExternalDNS owns any of the names ({free} checked)"),
-        (owned, 0) => format!("this cluster's ExternalDNS owns all {owned}"),
+        (owned, 0) => format!("this cluster's ExternalDNS owns {}", all_of(owned, "name", "names")),
         (owned, free) => format!("owned by this cluster's ExternalDNS: {owned}, without an owner: {free}"),
     })
 }
@@ -140,7 +141,7 @@ mod tests {
             let owners = owners.iter().map(ToString::to_string).collect();
             BTreeMap::from([("www.example.com".to_string(), owners)])
         };
-        assert_eq!(judge(&of(&["blue"]), &own).observed, "this cluster's ExternalDNS owns all 1");
+        assert_eq!(judge(&of(&["blue"]), &own).observed, "this cluster's ExternalDNS owns 1 name");
         assert_eq!(judge(&of(&[]), &own).verdict, Verdict::Pass);
         let elsewhere = [controller("blue", &["--registry=dynamodb"])];
         assert_eq!(judge(&of(&[]), &elsewhere).verdict, Verdict::Unknown);

@@ -3,6 +3,7 @@
 use super::{Dns, Entry};
 use crate::preflight::facts::exposed::{Exposed, covers};
 use crate::preflight::{Check, Judged, first_few};
+use crate::words::all_of;
 
 /// The check.
 pub const CHECK: Check<Dns> = Check {
@@ -38,7 +39,7 @@ fn judge(entries: &[Entry], mirror: &[Exposed]) -> Judged {
             "find out why it has no load balancer: `kubectl describe` the object on the mirror, and check the log of its controller",
         );
     }
-    Judged::pass(format!("the mirror has an address for all {}", entries.len()))
+    Judged::pass(format!("the mirror has an address for {}", all_of(entries.len(), "name", "names")))
 }
 
 #[cfg(test)]

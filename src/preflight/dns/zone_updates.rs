@@ -8,6 +8,7 @@ use super::{AT_ONCE, Dns};
 use crate::nameserver::NameserverError;
 use crate::preflight::reading::Hosted;
 use crate::preflight::{Check, Judged, Read, first_few};
+use crate::words::all_of;
 
 /// The check.
 pub const CHECK: Check<Dns> = Check {
@@ -55,7 +56,10 @@ async fn by_annotations(dns: &Dns) -> Read<Judged> {
     }
     let count = dns.entries().await?.len();
     if reasons.is_empty() {
-        return Ok(Judged::pass(format!("ExternalDNS publishes all {count}, each from one object")));
+        return Ok(Judged::pass(format!(
+            "ExternalDNS publishes {}, each from one object",
+            all_of(count, "name", "names")
+        )));
     }
     Ok(Judged::fail(
         format!("netsurgeon cannot change these names through annotations: {}", first_few(&reasons)),

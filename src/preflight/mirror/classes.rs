@@ -16,6 +16,7 @@ use super::Mirror;
 use crate::kube_api::accessors::{annotation, name, subject};
 use crate::preflight::facts::templates::Template;
 use crate::preflight::{Check, Judged, Read, first_few};
+use crate::words::all_of;
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
@@ -160,7 +161,10 @@ fn judge(
              stateful workloads move",
         );
     }
-    Judged::pass(format!("the mirror has all {} classes that the copied objects refer to", asked.len()))
+    Judged::pass(format!(
+        "the mirror has {} that the copied objects refer to",
+        all_of(asked.len(), "class", "classes")
+    ))
 }
 
 #[cfg(test)]

@@ -144,7 +144,7 @@ fn judge(used: &Used, source: &Kinds, mirror: &Kinds, definitions: &[CustomResou
             .get(place)
             .is_some_and(|served| wanted.is_some_and(|wanted| served.versions.contains(wanted)));
         if is_served {
-            // The kind counts as served even if the user is not allowed to list its objects, such as Secrets.
+            // The kind counts as served even if its objects cannot be listed, for example Secrets without the permission.
             continue;
         }
         let example = match found {

@@ -10,7 +10,7 @@ use crate::preflight::facts::copied::SECRETS_ROLE;
 use crate::preflight::facts::templates::Template;
 use crate::preflight::reading::objects;
 use crate::preflight::{Check, Judged, Read, first_few};
-use crate::words::counted;
+use crate::words::{all_of, counted};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
@@ -90,7 +90,7 @@ fn judge(
              '{\"imagePullSecrets\": [{\"name\": \"SECRET\"}]}'`",
         );
     }
-    Judged::pass(format!("the source has all {} referenced Secrets", named.len()))
+    Judged::pass(format!("the source has {}", all_of(named.len(), "referenced Secret", "referenced Secrets")))
 }
 
 fn named_by(secrets: Option<&Vec<LocalObjectReference>>) -> impl Iterator<Item = &str> {

@@ -108,7 +108,7 @@ async fn change_while_a_stage_lasts_is_reported_at_its_end() {
     };
     for (stage, at) in [("50", [OLD, NEW].as_slice()), ("100", &[NEW])] {
         let goal = if stage == "50" { "--stage 1" } else { "--all" };
-        let words = format!("dns cutover --plan {plan} {goal} --yes -o json");
+        let words = format!("dns cutover --plan {plan} {goal} --yes --no-gates -o json");
         let mut program = Watched::start(command(&world.cluster, &words));
         wait_until("the stage lasts", PATIENCE, async || {
             let shown = world.netsurgeon("operation show -o json");
@@ -125,6 +125,11 @@ async fn change_while_a_stage_lasts_is_reported_at_its_end() {
         let status = said.split("`netsurgeon dns status ").nth(1).and_then(|rest| rest.split('`').next());
         let status = world.netsurgeon(&format!("dns status {} -o json", status.expect("a hint"))).expect(3);
         says(&status.out, &["192.0.2.97"]);
+        if stage == "50" {
+            let paused = world.netsurgeon("dns cutover --all --yes --gate-command /bin/false").expect(6);
+            says(&paused.err, &["paused: ", "gate `command`"]);
+            says(&paused.err, &[&format!("another client has changed www.{ZONE}")]);
+        }
         let back = SetChange { from: change.to, to: change.from };
         server().replace(ZONE, &[back]).await.expect("an update");
     }

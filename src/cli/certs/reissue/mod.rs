@@ -54,7 +54,7 @@ pub struct ReissueArgs {
     /// Add the first address of this Service range (the address of `default/kubernetes`); can be repeated
     #[arg(long, value_name = "CIDR")]
     for_cidr: Vec<ServiceCidr>,
-    /// Drop the first address of this Service range, if the range is no longer in use
+    /// Drop the first address of this Service range; use it only when the range is no longer in use
     #[arg(long, value_name = "CIDR")]
     drop_old: Vec<ServiceCidr>,
     /// Add this address

@@ -1,6 +1,6 @@
 //! Required Pod anti-affinity in both directions, computed for all nodes together.
 //!
-//! A large cluster has about a hundred thousand Pods, but few different label sets. So each rule is compared only once with each
+//! A large cluster has some hundred thousand Pods, but few different label sets. So each rule is compared only once with each
 //! label set.
 
 use std::collections::BTreeMap;
