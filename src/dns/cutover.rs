@@ -359,9 +359,9 @@ impl Cutover {
         is_change.then(|| Change { name: name.name.clone(), sets, annotating, probe })
     }
 
-    /// Returns the last point that a name has reached; `None` if none of its steps is done.
+    /// Returns the last point that a name has reached; `None` if none of its steps is in force.
     pub fn reached(&self, name: &Name, journal: &Journal) -> Option<Point> {
-        let is_done = |point: &Point| journal.state(&self.step(name, *point)) == Some(State::Done);
+        let is_done = |point: &Point| journal.state(&self.step(name, *point)).is_some_and(State::is_in_force);
         let is_passed = |point: &Point| self.change(name, *point).is_none() || is_done(point);
         let points = self.points();
         let has_begun = points.iter().any(is_done);

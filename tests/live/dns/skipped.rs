@@ -92,6 +92,12 @@ async fn change_of_another_client_is_never_overwritten() {
     let operation = ran["operation"].as_str().expect("an id");
     let back = world.netsurgeon(&format!("dns rollback {operation} --yes -o json")).expect(3).json();
     assert_eq!(back["status"], "stuck");
+    let standing = back["names"].as_array().expect("names");
+    let share = |host: &str| {
+        let name = format!("{host}.{ZONE}");
+        standing.iter().find(|one| one["name"] == *name).expect("the name")["shares"]["A"].clone()
+    };
+    assert_eq!((share("www"), share("later")), (json!(0), json!(50)), "its last step could not be undone");
     assert_eq!(world.addresses("www").await, (vec![OLD.to_owned()], TTL));
     assert_eq!(world.addresses("later").await, (vec!["192.0.2.98".to_owned()], 2));
 }
