@@ -184,6 +184,15 @@ impl CutoverSession {
         }
     }
 
+    /// Looks for changes of other clients after a cutover that is done.
+    pub async fn look_again(&self, operation: &str) -> Result<Ran, Failure> {
+        let recorded: Recorded<Cutover> = self.read(operation).await?;
+        let provider = provider::reader(&recorded.plan.work, self.key.clone()).await?;
+        let outcome = self.with_changes(Ok(Report::default()), &recorded, provider.as_ref()).await;
+        let (report, changed) = outcome?;
+        Ok(Ran { recorded, report, changed })
+    }
+
     /// Checks the provider of the zone, and returns it.
     async fn provider(&self, work: &Cutover) -> Result<Box<dyn Provider>, Failure> {
         if let (Some(planned), None) = (work.service.key(), &self.key) {

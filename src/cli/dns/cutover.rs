@@ -115,7 +115,7 @@ pub async fn run(context: &Context, args: &CutoverArgs) -> Result<Outcome, Failu
         return match begun.summary.status {
             Status::Done => {
                 context.output.progress(&format!("the cutover `{}` of this plan is done", begun.operation));
-                Ok(Outcome::Done)
+                conclude(context, &session.look_again(&begun.operation).await?)
             }
             Status::RolledBack => Err(rolled_back_before(&begun.operation)),
             _ => {

@@ -136,7 +136,16 @@ async fn change_while_a_stage_lasts_is_reported_at_its_end() {
             says(&paused.err, &["paused: ", "gate `command`"]);
             says(&paused.err, &[&format!("another client has changed www.{ZONE}")]);
         }
+        if stage == "100" {
+            // A Job that runs the command again reports the same.
+            let again = world.netsurgeon(&words).expect(3).json();
+            assert_eq!((&again["status"], &again["changed"]), (&json!("done"), &shown["changed"]));
+        }
         let back = SetChange { from: change.to, to: change.from };
         server().replace(ZONE, &[back]).await.expect("an update");
+        if stage == "100" {
+            let again = world.netsurgeon(&words).expect(0).json();
+            assert_eq!((&again["status"], &again["changed"]), (&json!("done"), &json!([])));
+        }
     }
 }
