@@ -289,7 +289,7 @@ async fn with_other_names(stage: &Stage) {
         ("names", "api.example.test", "fail", &["`api.example.test` (--name)"]),
         ("names", "a.wild.example.test", "warn", &["wildcard", "`a.wild.example.test`"]),
         ("ttls", "slow.example.test", "warn", &["`slow.example.test` (3600 s)"]),
-        ("targets", "slow.example.test", "fail", &["serve", "`slow.example.test`"]),
+        ("targets", "slow.example.test", "fail", &["no object", "`slow.example.test`"]),
         ("owners", "theirs.example.test", "fail", &["(owner `red`)"]),
         ("names", "www.dev.example.test", "fail", &["`www.dev.example.test`", "`dev.example.test`"]),
         ("owners", "*.wild.example.test", "fail", &["`*.wild.example.test` (owner `red`)"]),
