@@ -196,7 +196,7 @@ async fn with_other_clusters(pair: &Pair) {
     let none = of("", 2);
     says(&none.err, &["`--mirror-kubeconfig FILE`", "`--mirror-context NAME`"]);
     let own = of(&format!("--mirror-kubeconfig {}", pair.source.kubeconfig().display()), 3);
-    says(&own.out, &["two-clusters", "fail", "`kube-system`", "uid"]);
+    says(&own.out, &["two-clusters", "fail", "`kube-system`", "UID"]);
     let gone = of("--mirror-kubeconfig /gone", 3);
     says(&gone.out, &["two-clusters", "/gone"]);
     let options = ClusterOptions { controllers: false, ..ClusterOptions::new(Era::Bitmap) };
