@@ -9,7 +9,7 @@ use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
 use tokio::time::timeout;
 
-use super::cutover::{Cutover, KIND, Name, Service};
+use super::cutover::{Cutover, KIND, Name, Point, Service};
 use super::live::Live;
 use super::plan::Refusal;
 use super::probe::Prober;
@@ -283,8 +283,9 @@ async fn changed_since(recorded: &Recorded<Cutover>, provider: &dyn Provider) ->
     let mut asked = Vec::with_capacity(work.names.len());
     for (name, standing) in work.names.iter().zip(&situation.names) {
         // After the last step, the ExternalDNS of the mirror changes its own names.
-        let is_handed_over = standing.is_final && name.ownership.is_some() && work.heir.is_some();
-        if situation.back || !standing.has_begun || standing.skipped.is_some() || is_handed_over {
+        let is_handed_over =
+            standing.reached == Some(Point::Final) && name.ownership.is_some() && work.heir.is_some();
+        if situation.back || standing.reached.is_none() || standing.skipped.is_some() || is_handed_over {
             continue;
         }
         asked.push(async move {

@@ -40,12 +40,9 @@ pub struct Standing {
     /// Why the last change of the name was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
-    /// Whether the name has reached the end of the cutover.
+    /// The last point that the name has reached; `None` if none of its steps is in force.
     #[serde(skip)]
-    pub(super) is_final: bool,
-    /// Whether a step of the name is done.
-    #[serde(skip)]
-    pub(super) has_begun: bool,
+    pub(super) reached: Option<Point>,
 }
 
 impl Standing {
@@ -57,9 +54,7 @@ impl Standing {
         let error =
             |point: &Point| journal.find(&work.step(name, *point)).and_then(|record| record.error.clone());
         let skipped = work.points().iter().rev().find_map(error);
-        let is_final = reached == Some(Point::Final);
-        let has_begun = reached.is_some();
-        Self { name: name.name.clone(), expected, shares, skipped, is_final, has_begun }
+        Self { name: name.name.clone(), expected, shares, skipped, reached }
     }
 
     /// Returns the share as text: `50 %`, or `A 50 %, AAAA 0 %`.
@@ -95,7 +90,7 @@ impl Situation {
 
     /// Returns whether every name has reached the end.
     pub fn is_complete(&self) -> bool {
-        self.next_stage.is_none() && self.names.iter().all(|name| name.is_final)
+        self.next_stage.is_none() && self.names.iter().all(|name| name.reached == Some(Point::Final))
     }
 
     /// Returns the progress as text: `3 names: 2 with 50 % of clients on the mirror, 1 with 0 %`.
