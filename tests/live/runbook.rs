@@ -26,8 +26,8 @@ const DIGEST: &str = "14266d7f";
 const TROUBLE: [(&str, &[&str]); 21] = [
     ("The process was killed", &["killed::resume_waits_for_the_lease_of_a_killed_process"]),
     ("Stop it now", &["renumber::every_pause_names_the_command_that_continues"]),
-    ("`a node does not answer`", &["runbook::batch_stops_at_a_node_that_does_not_answer"]),
-    ("`NAME: planned again, ...`", &["corners::services_that_change_before_they_move_are_planned_again"]),
+    ("`kube-proxy on ... has not applied", &["runbook::batch_stops_at_a_node_that_does_not_answer"]),
+    ("`NAME: planned again: ...`", &["corners::services_that_change_before_they_move_are_planned_again"]),
     (
         "`kubectl delete service` or",
         &[
@@ -46,11 +46,11 @@ const TROUBLE: [(&str, &[&str]); 21] = [
     ),
     ("`operation ... is done`", &["confirming::rollback_ends_once_the_old_flags_are_back"]),
     (
-        "`the confirmation of flags is refused`",
+        "``the confirmation of `flags` is refused",
         &["confirming::confirmation_is_refused_when_an_api_server_contradicts_it"],
     ),
     (
-        "`the confirmation of certificates is refused`",
+        "``the confirmation of `certificates` is refused",
         &["certificates::renumber_verifies_certificates_and_flags"],
     ),
     ("`operation ... (rewrite-range)", &["rewriting::killed_rewrite_is_resumed"]),
@@ -58,7 +58,7 @@ const TROUBLE: [(&str, &[&str]); 21] = [
         "`... does not route external IPs`",
         &["unrouted::apply_stops_before_any_move_when_a_node_ignores_external_ips"],
     ),
-    ("`waiting for manual step other-ranges`", &["corners::other_ranges_are_left_to_their_owners"]),
+    ("``waiting for manual step `other-ranges`", &["corners::other_ranges_are_left_to_their_owners"]),
     (
         "`renumber retire` refuses",
         &["corners::retire_keeps_fields_that_owners_changed", "chaos::client_changes_survive_a_renumbering"],
