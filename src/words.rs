@@ -1,4 +1,4 @@
-//! Numbers and times as text, in the same form everywhere.
+//! Numbers, times and errors as text, in the same form everywhere.
 
 use std::time::Duration;
 
@@ -37,6 +37,21 @@ pub fn in_words(time: Duration) -> String {
         (hours, 0, _) => format!("{hours} h"),
         (hours, minutes, _) => format!("{hours} h {minutes} min"),
     }
+}
+
+/// Formats an error and its causes, each once.
+pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// Returns the title of a stage with its direction.

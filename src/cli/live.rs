@@ -59,8 +59,7 @@ pub struct LiveArgs {
     /// remains for another hour
     #[arg(long, value_name = "HOST")]
     without_api_server: Vec<String>,
-    /// Confirm by name that a manual step is complete: `flags`, `soak`, ... Refused while an API server has a
-    /// different flag value
+    /// Confirm by name that a manual step is complete: `flags`, `soak`, ... Refused while an API server shows that it is not
     #[arg(long, value_name = "WHAT")]
     pub(super) confirm: Vec<String>,
     /// Do not ask for confirmation before the start

@@ -23,7 +23,7 @@ use crate::survey::{Era, Finding, Severity, Survey};
 /// Number of moves to print, as examples.
 const SHOWN_MOVES: usize = 8;
 
-/// Rehearse the whole move on a snapshot: plan, apply, audit, retire, and a rollback from the middle
+/// Rehearse the whole move on a snapshot: plan, apply, audit, retire, and a rollback from the middle of the move
 ///
 /// Runs the steps of a live run on a copy in memory. It moves every Service batch by batch, retires the old addresses, and audits
 /// the result. Then it starts the move again, stops in the middle, rolls back, and compares every key byte for byte with the
@@ -211,7 +211,7 @@ fn count(output: &Output, findings: &[Finding]) -> String {
 fn back(output: &Output, rehearsal: &Rehearsal) -> String {
     let good = rehearsal.rollback == Rollback::Identical && rehearsal.rollback_stuck.is_empty();
     let outcome = if good { "every key is byte-for-byte unchanged" } else { "not everything is restored" };
-    format!("{}: rolled back from the middle, {outcome}", verdict(output, good))
+    format!("{}: rolled back from the middle of the move, {outcome}", verdict(output, good))
 }
 
 fn moves(work: &Renumbering) -> String {

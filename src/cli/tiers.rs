@@ -124,7 +124,7 @@ impl TierArgs {
         let (Some(program), Some(tiers)) = (&self.tier_command, &mut options.tiers) else { return Ok(()) };
         let services = open_to_tiers(survey, &options.to);
         let count = counted(services.len(), "Service", "Services");
-        context.output.progress(&format!("asking `{}` for the tiers of {count}", program.display()));
+        context.output.progress(&format!("running `{}` to get the tiers of {count}", program.display()));
         let limit = Duration::from_secs(self.tier_command_timeout);
         let names = tiers.names.as_slice();
         let answers = tokio::task::block_in_place(|| Question { program, limit, names }.ask_all(&services))?;

@@ -36,6 +36,6 @@ mod stages;
 pub use cutover::{Awaited, Change, Cutover, KIND, KeyFile, Name, Ownership, Point, Service, Share};
 pub use plan::{Facts, Found, PlanOptions, Refusal, plan};
 pub use probe::{Probing, Scheme, addresses};
-pub use published::{Annotating, Annotations, Object, Published};
+pub use published::{Annotating, Annotations, Object, ObjectKind, Published};
 pub use seen::{SeenShare, ShareQuery};
 pub use situation::{Situation, Standing};

@@ -9,7 +9,7 @@ use super::stages::{changes_names, is_of_rollback};
 use crate::operation::Event;
 use crate::session::metrics::Page;
 use crate::session::progress::Progress;
-use crate::session::titled;
+use crate::session::{counted, titled};
 
 /// The progress figures of a cutover.
 pub(super) struct Tally {
@@ -100,8 +100,9 @@ impl Progress for Tally {
     }
 
     fn words(&self, _now: Instant) -> String {
-        let names = if self.names == 1 { "name" } else { "names" };
-        format!("{} of {} {names} changed", self.changed, self.names)
+        // A rollback also counts a name that has its old records again without a change.
+        let done = if self.back { "restored" } else { "changed" };
+        format!("{} of {} {done}", self.changed, counted(self.names, "name", "names"))
     }
 
     fn fields(&self, _now: Instant) -> Vec<(&'static str, Value)> {

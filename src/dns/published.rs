@@ -20,11 +20,38 @@ const TTL: &str = "ttl";
 /// Annotations by key; `None` if the object does not have the annotation.
 pub type Annotations = BTreeMap<String, Option<String>>;
 
+/// A kind of object from which ExternalDNS publishes names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ObjectKind {
+    /// `Ingress` of `networking.k8s.io/v1`.
+    Ingress,
+    /// `Service` of `v1`.
+    Service,
+}
+
+impl ObjectKind {
+    /// Returns the API group and the plural, for a check of permissions.
+    pub fn resource(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Ingress => ("networking.k8s.io", "ingresses"),
+            Self::Service => ("", "services"),
+        }
+    }
+
+    /// Returns the name of the kind.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ingress => "Ingress",
+            Self::Service => "Service",
+        }
+    }
+}
+
 /// An Ingress or a Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Object {
-    /// `Ingress` or `Service`.
-    pub kind: String,
+    /// Its kind.
+    pub kind: ObjectKind,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -53,15 +80,18 @@ pub struct Annotating {
 
 impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} `{}/{}`", self.kind, self.namespace, self.name)
+        write!(f, "{} `{}/{}`", self.kind.name(), self.namespace, self.name)
     }
 }
 
 impl Object {
     /// Returns the reference to the object.
     pub fn reference(&self) -> ObjectRef<'_> {
-        let api_version = if self.kind == "Ingress" { "networking.k8s.io/v1" } else { "v1" };
-        ObjectRef::new(api_version, &self.kind, Some(&self.namespace), &self.name)
+        let api_version = match self.kind {
+            ObjectKind::Ingress => "networking.k8s.io/v1",
+            ObjectKind::Service => "v1",
+        };
+        ObjectRef::new(api_version, self.kind.name(), Some(&self.namespace), &self.name)
     }
 }
 
@@ -126,7 +156,7 @@ mod tests {
 
     #[test]
     fn ttl_is_explicit_while_the_cutover_runs() {
-        let object = Object { kind: "Ingress".into(), namespace: "shop".into(), name: "web".into() };
+        let object = Object { kind: ObjectKind::Ingress, namespace: "shop".into(), name: "web".into() };
         let (alpha, own) = ("external-dns.alpha.kubernetes.io/", "external-dns.kubernetes.io/");
         let present = BTreeMap::from([(format!("{own}ttl"), "5m".to_string())]);
         let published = Published::new(object, [alpha, own], &present);

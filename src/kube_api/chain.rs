@@ -2,23 +2,15 @@
 
 use kube::client::AuthError;
 
+use crate::words::with_causes;
+
 /// Formats an error and its causes, each once. Returns a fixed message instead if the text would contain a secret.
 pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     if let Some(text) = causes.find_map(without_secrets) {
         return text;
     }
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let words = error.to_string();
-        if !text.contains(&words) {
-            text.push_str(": ");
-            text.push_str(&words);
-        }
-        cause = error.source();
-    }
-    text
+    with_causes(error)
 }
 
 /// Returns a fixed message for an error if its text can contain a secret. The secret can be in the output of an exec plugin (a

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::message::{self, code, name_of, type_of};
-use super::{Answer, Key, Kind, NameserverError, Record, RecordSet, SetChange};
+use super::{Answer, Key, Kind, NameserverError, PORT, Record, RecordSet, SetChange, canonical};
 
 /// Timeout of one answer.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -71,6 +71,36 @@ impl Server {
             found.extend(answer.of(kind).into_iter().filter_map(|text| text.parse::<IpAddr>().ok()));
         }
         Ok(found)
+    }
+
+    /// Returns every name server of a zone by its name, as the NS records say at this server, the primary. `None`: the name of the
+    /// server has no address.
+    pub async fn authorities(&self, zone: &str, resolver: &Self) -> Result<Vec<(String, Option<Self>)>> {
+        let named = self.ask(zone, Kind::Ns).await?;
+        let mut found = Vec::new();
+        for name in named.of(Kind::Ns).into_iter().map(canonical) {
+            let server = self.address_of(&name, resolver).await?.map(|address| {
+                // Only the primary can have a port other than 53. Other servers do not always know its key.
+                if address == self.at.ip() { self.clone() } else { Self::new((address, PORT).into(), None) }
+            });
+            found.push((name, server));
+        }
+        Ok(found)
+    }
+
+    /// Resolves the name of another server of the zone. The primary knows the names in its own zone.
+    async fn address_of(&self, name: &str, resolver: &Self) -> Result<Option<IpAddr>> {
+        for kind in [Kind::A, Kind::Aaaa] {
+            let own = self.ask(name, kind).await.ok();
+            let answer = match own.filter(|answer| answer.is_authoritative && !answer.of(kind).is_empty()) {
+                Some(answer) => answer,
+                None => resolver.resolve(name, kind).await?,
+            };
+            if let Some(Ok(address)) = answer.of(kind).first().map(|text| text.parse()) {
+                return Ok(Some(address));
+            }
+        }
+        Ok(None)
     }
 
     async fn look(&self, name: &str, kind: Kind, recursive: bool) -> Result<Answer> {

@@ -5,16 +5,17 @@ use maud::{Markup, Render, html};
 use super::html::{code, document, facts, header, moment, section, table};
 use super::steps;
 use crate::operation::Status;
-use crate::renumber::ranges::Content;
-use crate::renumber::run::rewrite::{OpenedRewrite, difference};
+use crate::renumber::ranges::{Content, RangeRewrite};
+use crate::renumber::run::rewrite::difference;
+use crate::session::Recorded;
 
 /// Largest number of rows in a table.
 const MOST_ROWS: usize = 500;
 
 /// Returns the page about a rewrite.
-pub fn page(operation: &str, opened: &OpenedRewrite) -> String {
-    let content = html! { (head(operation, opened)) (changes(opened)) (steps(&opened.journal)) };
-    document(operation, &content, "the journal of the operation")
+pub fn page(opened: &Recorded<RangeRewrite>) -> String {
+    let content = html! { (head(opened)) (changes(opened)) (steps(&opened.journal)) };
+    document(&opened.operation, &content, "the journal of the operation")
 }
 
 /// Returns the CSS class and the explanation of a status.
@@ -36,7 +37,7 @@ fn verdict(status: Status) -> (&'static str, &'static str) {
     }
 }
 
-fn head(operation: &str, opened: &OpenedRewrite) -> Markup {
+fn head(opened: &Recorded<RangeRewrite>) -> Markup {
     let (summary, plan) = (&opened.summary, &opened.plan);
     let (class, words) = verdict(summary.status);
     let range = |content: &Content| code(&content.range);
@@ -52,10 +53,10 @@ fn head(operation: &str, opened: &OpenedRewrite) -> Markup {
         ("Plan digest", code(&plan.digest)),
         ("Plan", format!("revision {}, {}", plan.header.base_revision, plan.header.tool).render()),
     ];
-    header(&summary.kind, operation, (class, summary.status.name()), words, &facts(rows))
+    header(&summary.kind, &opened.operation, (class, summary.status.name()), words, &facts(rows))
 }
 
-fn changes(opened: &OpenedRewrite) -> Markup {
+fn changes(opened: &Recorded<RangeRewrite>) -> Markup {
     let (allocated, freed) = difference(&opened.plan.work);
     let changes = |id, heading, items: &[String]| {
         let rows = items.iter().take(MOST_ROWS).map(|item| [code(item)]);

@@ -143,7 +143,7 @@ impl Session {
         if !alive.is_empty() {
             let list = alive.iter().map(|address| format!("`{address}`")).collect::<Vec<_>>().join(", ");
             voice.warn(&format!(
-                "{} an unexpired lease (15 s) in etcd and may still serve nodes: {list}. Each wait is only a pause of {} s: nodes must apply each change within this time",
+                "{} renewed a lease in etcd in the last 15 s, and can still serve nodes: {list}. Each wait is only a pause of {} s: nodes must apply each change within this time",
                 counted(alive.len(), "API server has", "API servers have"),
                 pause.as_secs()
             ));

@@ -10,7 +10,7 @@ use super::{Arrival, Failure, Heading, Settings, Subject, Voice, show};
 use crate::kube_api::Cluster;
 use crate::operation::{
     self, Ambient as _, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, Kind, LeaseHolder,
-    Listed, Observer, Plan, Silence, Status, Summary, SystemAmbient, Terms, Work, new_id,
+    Listed, Observer, Plan, ReadLedger, Silence, Status, Summary, SystemAmbient, Terms, Work, new_id,
 };
 
 /// A session of operations that are recorded in a cluster.
@@ -53,7 +53,26 @@ impl<W: Kind + Work> Recorded<W> {
             Failure::refused(format!("there is no operation `{operation}`"))
                 .hint("`netsurgeon operation list` lists the operations of this cluster")
         })?;
-        recorded(operation, Journal::open_in(&record).await?)
+        Self::open(operation, &record).await
+    }
+
+    /// Opens an operation, if it is of this kind.
+    pub async fn open(operation: &str, ledger: &dyn ReadLedger) -> Result<Self, Failure> {
+        let (journal, summary, text) = Journal::open_in(ledger).await?;
+        if summary.kind != W::NAME {
+            let (found, wanted) = (&summary.kind, W::NAME);
+            let text = format!("operation `{operation}` is of kind `{found}`, not `{wanted}`");
+            return Err(Failure::refused(text));
+        }
+        let plan = Plan::of_operation(&text, operation)?;
+        Ok(Self { operation: operation.to_string(), plan, journal, summary })
+    }
+
+    /// Opens an operation to change the cluster. Its plan must compile to the same steps as when it started.
+    pub async fn open_to_change(operation: &str, ledger: &dyn ReadLedger) -> Result<Self, Failure> {
+        let opened = Self::open(operation, ledger).await?;
+        opened.plan.compiles_as(&opened.summary.compiled, operation)?;
+        Ok(opened)
     }
 }
 
@@ -123,9 +142,7 @@ impl ClusterSession {
         let (claim, lock) = self.lock(taking).await?;
         let taken = async {
             let ledger = ClusterLedger::take(&self.api, &claim).await?;
-            let recorded: Recorded<W> = recorded(taking.operation, Journal::open_in(&ledger).await?)?;
-            recorded.plan.compiles_as(&recorded.summary.compiled, taking.operation)?;
-            Ok((recorded, ledger))
+            Ok((Recorded::open_to_change(taking.operation, &ledger).await?, ledger))
         };
         let (lock, (recorded, ledger)) = keep(lock, taken.await).await?;
         Ok((recorded, Holding { lock, ledger }))
@@ -207,17 +224,4 @@ async fn release(lock: ClusterLock) {
     if let Err(error) = lock.release().await {
         tracing::warn!(%error, "cannot release the operation lease; it expires by itself");
     }
-}
-
-fn recorded<W: Kind + Work>(
-    operation: &str,
-    (journal, summary, text): (Journal, Summary, Vec<u8>),
-) -> Result<Recorded<W>, Failure> {
-    if summary.kind != W::NAME {
-        let (found, wanted) = (&summary.kind, W::NAME);
-        let text = format!("operation `{operation}` is of kind `{found}`, not `{wanted}`");
-        return Err(Failure::refused(text));
-    }
-    let plan = Plan::of_operation(&text, operation)?;
-    Ok(Recorded { operation: operation.to_string(), plan, journal, summary })
 }

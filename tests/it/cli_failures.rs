@@ -216,7 +216,7 @@ fn help_names_every_command() {
 
     Commands:
       rehearse      Rehearse the whole move on a snapshot: plan, apply, audit, retire, and a rollback
-                    from the middle
+                    from the middle of the move
       preflight     Check whether a cluster is ready: pass, warn or fail, why, and what to do
       renumber      Move every Service to another Service range
       dns           Point DNS names to a mirror of the cluster, in stages, and back

@@ -362,7 +362,7 @@ async fn changed_before_they_move(era: Era) {
         first
     };
     for (name, _) in &FIRST[..MOVING] {
-        assert!(resumed.err.contains(&format!("default/{name}: planned again, ")), "{}", resumed.err);
+        assert!(resumed.err.contains(&format!("default/{name}: planned again: ")), "{}", resumed.err);
         let address = serving.cluster_ip(name).await;
         assert!(address.starts_with("10.200."), "{name}: {address}");
     }

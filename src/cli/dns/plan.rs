@@ -32,8 +32,8 @@ const STRICT: [&str; 2] = ["zone-share", "external-dns"];
 /// Plan a cutover: which records of which names change, and in which stages
 ///
 /// Finds the names of the zone in Ingresses, Services and HTTPRoutes of the cluster. Reads their records, and the addresses of
-/// the same names on the mirror. Runs the checks of `preflight dns`, and creates no plan if a check fails. Writes nothing to the
-/// cluster or the zone.
+/// the same names on the mirror. Runs the checks of `preflight dns`, and creates no plan if a check fails or is unknown, or if
+/// `zone-share` or `external-dns` warns. Writes nothing to the cluster or the zone.
 ///
 /// Route 53 supports weights. A name server does not: with one old and one new address in the answer, half of the clients use the
 /// new address. For a name server, the plan uses the largest share that the addresses allow, up to the requested share. A CNAME

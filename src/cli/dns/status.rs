@@ -82,7 +82,7 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failur
             let tone = if observed.difference.is_none() { Tone::Good } else { Tone::Bad };
             let note = standing.skipped.as_ref().or(observed.difference.as_ref());
             let note = note.or(observed.share_error.as_ref());
-            let seen = observed.share.map(|share| format!(", seen: {share:.0} %")).unwrap_or_default();
+            let seen = observed.share.map(|share| format!(", observed: {share:.0} %")).unwrap_or_default();
             [
                 standing.name.clone(),
                 format!("{}{seen}", standing.share()),

@@ -38,6 +38,6 @@ impl OfKind for RangeRewrites {
         let store = args.homes.etcd.connect().await?;
         let cluster = Survey::identity(store.as_ref(), &args.homes.etcd.layout()).await?.unwrap_or_default();
         let opened = open_rewrite(store.as_ref(), &cluster, id).await?;
-        args.write(context, &rewritten::page(id, &opened))
+        args.write(context, &rewritten::page(&opened))
     }
 }

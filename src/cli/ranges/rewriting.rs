@@ -17,10 +17,10 @@ use crate::operation::{Journal, Lock, Plan, Status, SystemAmbient, new_id};
 use crate::renumber::ranges::{KIND, RangeRewrite, RewriteError};
 use crate::renumber::rewriting::{Rewriting, is_written};
 use crate::renumber::run::refuse_beside_another;
-use crate::renumber::run::rewrite::{OpenedRewrite as Opened, open_rewrite as open};
+use crate::renumber::run::rewrite::open_rewrite as open;
 use crate::session::LiveEtcd;
 use crate::session::{Failure, Kind};
-use crate::session::{Taking, refuse_ended, refuse_removing, release};
+use crate::session::{Recorded, Taking, refuse_ended, refuse_removing, release};
 use crate::store::ReadStore as _;
 use crate::survey::{Layout, Survey};
 
@@ -93,7 +93,7 @@ impl<'a> Rewrites<'a> {
         if opened.journal.is_being_undone() {
             return self.put_back(operation, &mut opened, lock).await;
         }
-        let Opened { plan, journal, .. } = &mut opened;
+        let Recorded { plan, journal, .. } = &mut opened;
         if !is_written(&plan.work, journal) && !self.is_still_right(&plan.work).await? {
             self.rewriting(lock).roll_back(&plan.work, journal).await?;
             return Err(changed());
@@ -105,7 +105,7 @@ impl<'a> Rewrites<'a> {
 
     /// Restores the old value, after confirmation.
     pub async fn roll_back(&self, operation: &str, yes: bool) -> Result<Outcome, Failure> {
-        let Opened { plan, journal, summary } = self.open(operation).await?;
+        let Recorded { plan, journal, summary, .. } = self.open(operation).await?;
         let (output, work) = (&self.context.output, &plan.work);
         if summary.status == Status::RolledBack {
             output.progress("the old value was already restored; nothing was written");
@@ -129,8 +129,13 @@ impl<'a> Rewrites<'a> {
         release(lock, undone).await
     }
 
-    async fn put_back(&self, operation: &str, opened: &mut Opened, lock: &Lock) -> Result<Outcome, Failure> {
-        let Opened { plan, journal, .. } = opened;
+    async fn put_back(
+        &self,
+        operation: &str,
+        opened: &mut Recorded<RangeRewrite>,
+        lock: &Lock,
+    ) -> Result<Outcome, Failure> {
+        let Recorded { plan, journal, .. } = opened;
         let was_written = is_written(&plan.work, journal);
         let report = self.rewriting(lock).roll_back(&plan.work, journal).await;
         let report = report.map_err(|failure| left_open(failure.into(), operation, "rollback"))?;
@@ -159,7 +164,7 @@ impl<'a> Rewrites<'a> {
         Ok(())
     }
 
-    async fn open(&self, operation: &str) -> Result<Opened, Failure> {
+    async fn open(&self, operation: &str) -> Result<Recorded<RangeRewrite>, Failure> {
         open(self.store.as_ref(), &self.cluster, operation).await
     }
 

@@ -43,8 +43,8 @@ pub enum RenumberCommand {
 
 /// Plan the move: which Service gets which address, and how its old one is held
 ///
-/// Reads a snapshot or a live etcd, and never writes. An address keeps its offset if the new range has this offset.
-/// `default/kubernetes` gets the first address. The other addresses are packed. Each old address answers until it is retired; the
+/// Reads a snapshot or a live etcd, and never writes. An address keeps its offset if this address of the new range is free.
+/// `default/kubernetes` gets the first address. The other Services get other free addresses. Each old address answers until it is retired; the
 /// column HOLD shows how it is held (docs/renumber.md).
 ///
 /// `--save` or `-o json` writes the plan with a digest, so that you can review, keep and approve the plan.
@@ -160,7 +160,7 @@ pub(super) fn remarks(work: &Renumbering) -> Vec<String> {
     let copied = work.moves.iter().filter(|candidate| candidate.has_copies()).count();
     if copied > 0 {
         lines.push(format!(
-            "{} no selector: each shadow gets a copy of the endpoints, and `netsurgeon renumber guard` keeps the copy current; run the guard from now on until the old addresses are retired",
+            "{} no selector: each shadow gets a copy of the endpoints, and `netsurgeon renumber guard` keeps the copy current; start the guard before `apply`, and keep it running until the old addresses are retired",
             counted(copied, "Service with a shadow has", "Services with shadows have"),
         ));
     }

@@ -63,11 +63,9 @@ impl Provider for ByExternalDns {
     /// Checks that the user is allowed to change the objects, and that all servers serve the same version of the zone.
     async fn check(&self, _work: &Cutover) -> Result<(), Failure> {
         let objects = self.published.values().map(|(published, _)| &published.object);
-        let places: BTreeSet<(&str, &str)> =
-            objects.map(|object| (object.kind.as_str(), object.namespace.as_str())).collect();
-        for (kind, namespace) in places {
-            let resource =
-                if kind == "Ingress" { ("networking.k8s.io", "ingresses") } else { ("", "services") };
+        let places: BTreeSet<_> =
+            objects.map(|object| (object.kind.resource(), object.namespace.as_str())).collect();
+        for (resource, namespace) in places {
             for verb in ["get", "patch"] {
                 if !self.cluster.may(verb, resource, Some(namespace)).await? {
                     let text = format!("the user is not allowed to {verb} {} in `{namespace}`", resource.1);

@@ -2,7 +2,6 @@
 //! record sets, so the server rejects the update if another client changed one of them.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,9 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Provider;
 use crate::dns::{Change, Cutover};
-use crate::nameserver::{
-    Kind, NameserverError, PORT, RecordSet, Server, Soa, canonical, described_with_ttls,
-};
+use crate::nameserver::{Kind, NameserverError, RecordSet, Server, Soa, described_with_ttls};
 use crate::operation::Fault;
 use crate::session::{Failure, first_few};
 
@@ -33,13 +30,11 @@ pub(super) struct Rfc2136 {
 impl Rfc2136 {
     /// Finds the authoritative servers of a zone. `resolver` resolves their names.
     pub async fn open(zone: &str, primary: Server, resolver: &Server) -> Result<Self, Failure> {
-        let named = primary.ask(zone, Kind::Ns).await.map_err(|error| refused(&error))?;
+        let found = primary.authorities(zone, resolver).await.map_err(|error| refused(&error))?;
         let mut servers = Vec::new();
-        for name in named.of(Kind::Ns).into_iter().map(canonical) {
-            let address = address_of(&name, &primary, resolver).await?;
-            let at = SocketAddr::new(address, primary_port(&primary, address));
-            // Other servers do not always know the key.
-            let server = if at == primary.at() { primary.clone() } else { Server::new(at, None) };
+        for (name, server) in found {
+            let none = || format!("the resolver finds no address for the name server `{name}`");
+            let server = server.ok_or_else(|| Failure::refused(none()))?;
             servers.push((name, server));
         }
         Ok(Self { zone: zone.to_string(), primary, servers })
@@ -76,26 +71,6 @@ impl Rfc2136 {
             sleep(LOOK).await;
         }
     }
-}
-
-/// Returns the port of a server. Only the primary can have a port other than 53, if the plan gives one.
-fn primary_port(primary: &Server, address: IpAddr) -> u16 {
-    if primary.at().ip() == address { primary.at().port() } else { PORT }
-}
-
-/// Resolves the name of a server. The primary knows the names in its own zone.
-async fn address_of(name: &str, primary: &Server, resolver: &Server) -> Result<IpAddr, Failure> {
-    for kind in [Kind::A, Kind::Aaaa] {
-        let own = primary.ask(name, kind).await.ok();
-        let answer = match own.filter(|answer| answer.is_authoritative && !answer.of(kind).is_empty()) {
-            Some(answer) => answer,
-            None => resolver.resolve(name, kind).await.map_err(|error| refused(&error))?,
-        };
-        if let Some(Ok(address)) = answer.of(kind).first().map(|text| text.parse()) {
-            return Ok(address);
-        }
-    }
-    Err(Failure::refused(format!("the resolver finds no address for the name server `{name}`")))
 }
 
 fn refused(error: &NameserverError) -> Failure {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Dns;
-use crate::dns::Published;
+use crate::dns::{ObjectKind, Published};
 use crate::preflight::rights::{Asked, Need, READER};
 use crate::preflight::{Check, Judged, Read, Verdict};
 
@@ -82,7 +82,10 @@ async fn read(dns: &Dns) -> Read<Judged> {
         }
     }
     for (kind, namespace) in places {
-        let asked = if kind == "Ingress" { &ON_INGRESSES } else { &ON_SERVICES };
+        let asked = match kind {
+            ObjectKind::Ingress => &ON_INGRESSES,
+            ObjectKind::Service => &ON_SERVICES,
+        };
         let judged = dns.read.rights_in(asked, Some(&namespace)).await?;
         if judged.verdict != Verdict::Pass {
             return Ok(judged);

@@ -50,8 +50,8 @@ fn judge(own: &[Controller], mirror: &[Controller], is_published: bool) -> Judge
                 "these ExternalDNS instances manage records from the objects of this cluster, without readable TXT records: {}",
                 first_few(&without)
             ),
-            "scale it to 0 before the names change (`kubectl scale deployment NAME --replicas 0`): otherwise it reverts them, and with the \
-             policy `sync` deletes records that no object of this cluster names",
+            "scale each of them to 0 before the names change (`kubectl scale deployment NAME --replicas 0`): otherwise they revert the \
+             changes, and with the policy `sync` they delete records that no object of this cluster names",
         );
     }
     match (own.as_slice(), keeping.is_empty()) {

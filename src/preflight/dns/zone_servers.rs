@@ -1,12 +1,12 @@
 //! `zone-servers`: whether every name server of the zone answers for it, with the same serial.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use futures_util::future::join_all;
 
 use super::Dns;
-use crate::nameserver::{Answer, Kind, NameserverError, PORT, Server, Soa};
+use crate::nameserver::{Answer, Kind, NameserverError, Soa};
+use crate::preflight::reading::unanswered;
 use crate::preflight::{Check, Judged, Read, first_few};
 
 /// The check.
@@ -21,27 +21,26 @@ async fn read(dns: &Dns) -> Read<Judged> {
         return Ok(Judged::pass(format!("Route 53 holds the zone: {}", hosted.zone)));
     }
     let primary = dns.zone.primary().await?;
-    let (_, servers) = dns.zone.start(primary, false).await?;
-    let asked = servers.into_iter().map(async |name| {
-        let at = SocketAddr::new(dns.zone.find(&name).await?, PORT);
-        // Only the primary gets the key: other servers do not always know it.
-        let server = if at == primary.at() { primary.clone() } else { Server::new(at, None) };
-        Ok((name, server.ask(&dns.zone.name, Kind::Soa).await))
+    let servers = primary.authorities(&dns.zone.name, dns.zone.resolver()?).await;
+    let servers = servers.map_err(|error| unanswered(&error))?;
+    let asked = servers.into_iter().map(async |(name, server)| match server {
+        Some(server) => (name, Some(server.ask(&dns.zone.name, Kind::Soa).await)),
+        None => (name, None),
     });
-    let answers: Read<Vec<_>> = join_all(asked).await.into_iter().collect();
-    Ok(judge(&answers?))
+    Ok(judge(&join_all(asked).await))
 }
 
-/// Checks the name servers of a zone by their names and SOA answers.
-fn judge(servers: &[(String, Result<Answer, NameserverError>)]) -> Judged {
+/// Checks the name servers of a zone by their names and SOA answers. `None`: the name has no address.
+fn judge(servers: &[(String, Option<Result<Answer, NameserverError>>)]) -> Judged {
     let (mut bad, mut serials) = (Vec::new(), BTreeMap::<u32, Vec<String>>::new());
     for (name, answer) in servers {
         match answer {
-            Err(error) => bad.push(format!("`{name}`: {error}")),
-            Ok(answer) if !answer.is_authoritative => {
+            None => bad.push(format!("`{name}` has no address")),
+            Some(Err(error)) => bad.push(format!("`{name}`: {error}")),
+            Some(Ok(answer)) if !answer.is_authoritative => {
                 bad.push(format!("`{name}` is not authoritative for the zone"));
             }
-            Ok(answer) => match answer.records.iter().find_map(Soa::of) {
+            Some(Ok(answer)) => match answer.records.iter().find_map(Soa::of) {
                 Some(soa) => serials.entry(soa.serial).or_default().push(format!("`{name}`")),
                 None => bad.push(format!("`{name}` returns no SOA of the zone")),
             },
@@ -96,7 +95,7 @@ mod tests {
             let named = list
                 .into_iter()
                 .enumerate()
-                .map(|(number, answer)| (format!("ns{number}.example.com"), answer));
+                .map(|(number, answer)| (format!("ns{number}.example.com"), Some(answer)));
             judge(&named.collect::<Vec<_>>())
         };
         assert_eq!(judged(vec![Ok(start(7, true)), Ok(start(7, true))]).verdict, Verdict::Pass);

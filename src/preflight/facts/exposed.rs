@@ -8,7 +8,7 @@ use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use crate::dns::Object;
+use crate::dns::{Object, ObjectKind};
 use crate::kube_api::accessors;
 use crate::nameserver::canonical;
 use crate::preflight::{list, subject, text};
@@ -42,7 +42,7 @@ pub struct Source {
 
 impl Source {
     fn of(
-        kind: &str,
+        kind: ObjectKind,
         object: &impl Metadata<Ty = ObjectMeta>,
         hosts: &BTreeSet<String>,
         annotations: &BTreeSet<String>,
@@ -53,11 +53,7 @@ impl Source {
         let names = names.collect();
         let metadata = object.metadata();
         let text = |part: &Option<String>| part.clone().unwrap_or_default();
-        let object = Object {
-            kind: kind.to_string(),
-            namespace: text(&metadata.namespace),
-            name: text(&metadata.name),
-        };
+        let object = Object { kind, namespace: text(&metadata.namespace), name: text(&metadata.name) };
         Self { object, annotations: metadata.annotations.clone().unwrap_or_default(), names }
     }
 
@@ -94,7 +90,7 @@ pub fn exposed(
         let by = format!("Service {}", accessors::subject(service));
         let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
         let at = balancer.into_iter().flat_map(|balancer| balancer.ingress.iter().flatten());
-        let source = Source::of("Service", service, &BTreeSet::new(), annotations);
+        let source = Source::of(ObjectKind::Service, service, &BTreeSet::new(), annotations);
         let at =
             source.targets(annotations).unwrap_or_else(|| addresses(at.map(|one| (&one.ip, &one.hostname))));
         found.extend(annotated(service, annotations).map(|name| Exposed {
@@ -124,7 +120,7 @@ fn of_ingress(ingress: &Ingress, annotations: &BTreeSet<String>) -> Vec<Exposed>
     let balancer = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let at = balancer.into_iter().flat_map(|balancer| balancer.ingress.iter().flatten());
     let hosts = names.union(&with_tls).cloned().collect();
-    let source = Source::of("Ingress", ingress, &hosts, annotations);
+    let source = Source::of(ObjectKind::Ingress, ingress, &hosts, annotations);
     let at = source.targets(annotations).unwrap_or_else(|| addresses(at.map(|one| (&one.ip, &one.hostname))));
     let by = format!("Ingress {}", accessors::subject(ingress));
     let exposed = |name: String| {

@@ -85,7 +85,7 @@ fn object<'e>(
 /// Returns whether the ownership records name no other object than this one (`endpoint/labels.go`: `resource`).
 fn is_published_from(source: &Source, owned: &[RecordSet]) -> bool {
     let object = &source.object;
-    let own = format!("{}/{}/{}", object.kind.to_lowercase(), object.namespace, object.name);
+    let own = format!("{}/{}/{}", object.kind.name().to_lowercase(), object.namespace, object.name);
     let mut resources = owned.iter().flat_map(|set| &set.data).filter_map(|text| resource(text));
     resources.all(|resource| resource == own)
 }
@@ -95,12 +95,12 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::dns::Object;
+    use crate::dns::{Object, ObjectKind};
     use crate::nameserver::Kind;
     use crate::preflight::facts::external_dns::testing::controller;
 
     fn exposed(name: &str, object: &str, more: &[&str]) -> Exposed {
-        let object = Object { kind: "Ingress".into(), namespace: "shop".into(), name: object.into() };
+        let object = Object { kind: ObjectKind::Ingress, namespace: "shop".into(), name: object.into() };
         let names = [name].iter().chain(more).map(ToString::to_string).collect();
         Exposed {
             name: name.into(),

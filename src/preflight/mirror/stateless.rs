@@ -1,4 +1,4 @@
-//! `stateless`: objects that contain data or are created by hand. They are not copied.
+//! `stateless`: objects whose data, endpoints or Pods are not copied.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ const WITHOUT_DATA: [&str; 11] = [
     "hostPath",
 ];
 
-/// Checks for objects that contain data or are created by hand. They are not copied.
+/// Checks for objects whose data, endpoints or Pods are not copied.
 fn judge(
     templates: &[Template],
     sets: &[StatefulSet],
@@ -72,7 +72,7 @@ fn judge(
     }
     Judged::warn(
         told.join("; "),
-        "these objects and their data are not copied: let both clusters use one external database, move the data with its own tools, or exclude \
+        "data, endpoints and single Pods are not copied: let both clusters use one external database, move the data with its own tools, or exclude \
          the namespace; create Pods without a controller, and endpoints, by hand on the mirror (`kubectl apply`)",
     )
 }

@@ -63,8 +63,8 @@ fn judge(answers: Option<&[Answer]>, about: &str, missing: Option<(&str, Option<
     };
     let Some(answers) = answers else {
         return Judged::warn(
-            format!("{about}; each health port is reachable only from its own node"),
-            "check on each node: `curl -s localhost:10256/healthz`",
+            format!("{about}; the health checks of kube-proxy listen on loopback only, or not at all"),
+            "check on each node: `curl -s localhost:10256/healthz`, or the port of kube-proxy's `healthzBindAddress`",
         );
     };
     let ill: Vec<String> = answers

@@ -44,7 +44,7 @@ impl Approver for Confirmations<'_> {
         if let Some(Err(reason)) = seen {
             self.voice.note(&format!("{}: {reason}", manual.name));
         }
-        let is_confirmed = !is_given && self.voice.ask("Is this step complete?").is_ok();
+        let is_confirmed = !is_given && self.voice.ask("Is this step complete? (no: pause)").is_ok();
         let is_done = is_confirmed && self.is_believed(&manual.name, back).await;
         Ok(if is_done { Answer::Confirmed } else { Answer::Open })
     }

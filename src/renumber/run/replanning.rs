@@ -25,7 +25,7 @@ impl RenumberSession {
             for replanned in &again {
                 if self.replace(ongoing, lock, (survey.revision, back), replanned).await? {
                     let (subject, why) = (replanned.made.subject(), &replanned.why);
-                    self.voice.note(&format!("{subject}: planned again, {why}"));
+                    self.voice.note(&format!("{subject}: planned again: {why}"));
                     is_again = true;
                 }
             }

@@ -3,34 +3,17 @@
 use std::collections::BTreeSet;
 
 use crate::ip::Item;
-use crate::operation::{Journal, Plan, Summary};
-use crate::renumber::ranges::{Content, KIND, RangeRewrite};
-use crate::session::{Failure, LiveEtcd};
-
-/// A rewrite of a RangeAllocation that has a journal.
-pub struct OpenedRewrite {
-    /// Plan of the rewrite.
-    pub plan: Plan<RangeRewrite>,
-    /// Journal of the rewrite.
-    pub journal: Journal,
-    /// Status of the rewrite.
-    pub summary: Summary,
-}
+use crate::operation::EtcdRecord;
+use crate::renumber::ranges::{Content, RangeRewrite};
+use crate::session::{Failure, LiveEtcd, Recorded};
 
 /// Opens the journal of a rewrite.
 pub async fn open_rewrite(
     store: &LiveEtcd,
     cluster: &str,
     operation: &str,
-) -> Result<OpenedRewrite, Failure> {
-    let (journal, summary, text) = Journal::open(store, cluster, operation).await?;
-    if summary.kind != KIND {
-        let text = format!("operation `{operation}` is of kind `{}`, not `{KIND}`", summary.kind);
-        return Err(Failure::refused(text));
-    }
-    let plan: Plan<RangeRewrite> = Plan::of_operation(&text, operation)?;
-    plan.compiles_as(&summary.compiled, operation)?;
-    Ok(OpenedRewrite { plan, journal, summary })
+) -> Result<Recorded<RangeRewrite>, Failure> {
+    Recorded::open_to_change(operation, &EtcdRecord::new(store, cluster, operation)).await
 }
 
 /// Returns the addresses or ports that a rewrite allocates, and the addresses or ports that it frees.

@@ -67,7 +67,7 @@ impl RenumberSession {
         let count = counted(found.found.len(), "Service was created", "Services were created");
         let first = found.found.first().map(crate::renumber::Move::subject).unwrap_or_default();
         self.voice.progress(&format!(
-            "sweep {number}: {count} in the old range meanwhile, the first is {first}; moving them, too"
+            "sweep {number}: {count} in the old range meanwhile, for example {first}; the operation moves them, too"
         ));
         self.amend(ongoing, lock, survey.revision, found).await?;
         Ok(true)

@@ -8,6 +8,8 @@ use std::error::Error as _;
 
 use etcd_client::Error;
 
+use crate::words::with_causes;
+
 /// The kind of a failure, which decides how to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -124,7 +126,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let status = match error {
             Error::GRpcStatus(status) => status,
-            Error::TransportError(error) => return Self::of_transport(chain(&error)),
+            Error::TransportError(error) => return Self::of_transport(with_causes(&error)),
             Error::InvalidArgs(_) | Error::InvalidUri(_) => {
                 return Self { kind: Kind::Configuration, not_carried_out: true, reason: error.to_string() };
             }
@@ -141,28 +143,13 @@ impl From<Error> for Failure {
             code::RESOURCE_EXHAUSTED | code::DATA_LOSS => (Kind::Other, false),
             _ if message.starts_with("etcdserver: ") => (Kind::Other, false),
             _ => {
-                let causes = status.source().map(chain).unwrap_or_default();
+                let causes = status.source().map(with_causes).unwrap_or_default();
                 let reason = if causes.is_empty() { message } else { causes };
                 return Self::of_transport(reason);
             }
         };
         Self { kind, not_carried_out, reason: message }
     }
-}
-
-/// Formats an error with its causes, each printed once.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let words = error.to_string();
-        if !text.contains(&words) {
-            text.push_str(": ");
-            text.push_str(&words);
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ async fn share_that_metrics_show_is_in_the_status_and_in_the_report() {
     metrics.shows("51");
     let status = world.netsurgeon("dns status -o json").expect(0).json();
     assert_eq!(status["names"][0]["observed"]["share"], 51.0);
-    assert!(world.netsurgeon("dns status").expect(0).out.contains("50 %, seen: 51 %"));
+    assert!(world.netsurgeon("dns status").expect(0).out.contains("50 %, observed: 51 %"));
     metrics.shows("NaN");
     let status = world.netsurgeon("dns status -o json").expect(0).json();
     assert_eq!(status["names"][0]["observed"]["share_error"], "no requests");

@@ -140,7 +140,7 @@ impl Found {
         let apart = match self.apart {
             0 => String::new(),
             count => format!(
-                "; {} because of anti-affinity, but other replicas run",
+                "; {} because of anti-affinity or a used host port, but other replicas run",
                 counted(count, "Pod fits on none of them", "Pods fit on none of them")
             ),
         };
@@ -398,7 +398,7 @@ mod tests {
         assert!(has_room(&of(&by_host, 2)), "one node is free");
         let all = of(&by_host, 3);
         assert!(
-            all.ends_with("; 3 Pods fit on none of them because of anti-affinity, but other replicas run"),
+            all.ends_with("; 3 Pods fit on none of them because of anti-affinity or a used host port, but other replicas run"),
             "{all}"
         );
         assert!(has_room(&of(&apart("kubernetes.io/hostname", json!({"matchLabels": {"app": "db"}})), 3)));
@@ -412,7 +412,7 @@ mod tests {
         let pods = [pod("one", "a1", "1", &by_zone), pod("two", "b1", "1", &by_zone)];
         let judged = judge(&nodes, &pods).observed;
         assert!(
-            judged.ends_with("; 1 Pod fits on none of them because of anti-affinity, but other replicas run"),
+            judged.ends_with("; 1 Pod fits on none of them because of anti-affinity or a used host port, but other replicas run"),
             "{judged}"
         );
         assert_eq!(judge(&nodes, &pods[..1]).verdict, Verdict::Pass);
