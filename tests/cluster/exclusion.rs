@@ -71,51 +71,54 @@ async fn runs_out(api: &Api) {
     .await;
 }
 
+/// These parts share a cluster.
 #[tokio::test]
-async fn only_one_operation_runs_at_a_time() {
+async fn lease_has_one_holder() {
     let cluster = start().await;
     let api = free(&cluster).await;
-    let (first, waited) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("it is free");
+    only_one_operation_runs_at_a_time(&api).await;
+    lease_of_killed_process_is_acquired_after_expiry(&api).await;
+    former_holder_notices_takeover(&api).await;
+}
+
+async fn only_one_operation_runs_at_a_time(api: &Api) {
+    let (first, waited) = acquire(api, &claim("dns-1", 1), terms(false)).await.expect("it is free");
     assert_eq!(waited, 0);
-    let words = refused(acquire(&api, &claim("cni-2", 2), terms(true)).await);
+    let words = refused(acquire(api, &claim("cni-2", 2), terms(true)).await);
     says(&words, &["`ops@host-1` (pid 1)", "`dns-1`"]);
     // The same operation: it waits, and is rejected because the holder renews the lease.
-    refused(acquire(&api, &claim("dns-1", 2), terms(false)).await);
+    refused(acquire(api, &claim("dns-1", 2), terms(false)).await);
     assert_eq!(first.lost(), None);
     first.release().await.expect("it is released");
-    assert!(ClusterLock::holder(&api).await.unwrap().is_none());
+    assert!(ClusterLock::holder(api).await.unwrap().is_none());
 
-    let (second, waited) = acquire(&api, &claim("cni-2", 2), terms(false)).await.expect("it is free");
+    let (second, waited) = acquire(api, &claim("cni-2", 2), terms(false)).await.expect("it is free");
     assert_eq!(waited, 0);
     // Killed: it does not renew the lease any more.
     drop(second);
-    let (_third, waited) =
-        acquire(&api, &claim("cni-2", 3), terms(false)).await.expect("it is acquired after a wait");
+    let (third, waited) =
+        acquire(api, &claim("cni-2", 3), terms(false)).await.expect("it is acquired after a wait");
     assert!(waited > 0);
+    third.release().await.expect("it is released");
 }
 
-#[tokio::test]
-async fn lease_of_killed_process_is_acquired_after_expiry() {
-    let cluster = start().await;
-    let api = free(&cluster).await;
-    drop(acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("it is free"));
-    runs_out(&api).await;
-    let (_second, waited) = acquire(&api, &claim("cni-2", 2), terms(false)).await.expect("it has expired");
+async fn lease_of_killed_process_is_acquired_after_expiry(api: &Api) {
+    drop(acquire(api, &claim("dns-1", 1), terms(false)).await.expect("it is free"));
+    runs_out(api).await;
+    let (second, waited) = acquire(api, &claim("cni-2", 2), terms(false)).await.expect("it has expired");
     assert!(waited > 0, "no remote clock is trusted: the Lease is observed for one TTL");
+    second.release().await.expect("it is released");
 }
 
-#[tokio::test]
-async fn former_holder_notices_takeover() {
-    let cluster = start().await;
-    let api = free(&cluster).await;
-    let (first, _) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("it is free");
-    let (second, waited) = acquire(&api, &claim("dns-1", 2), terms(true)).await.expect("it is taken over");
+async fn former_holder_notices_takeover(api: &Api) {
+    let (first, _) = acquire(api, &claim("dns-1", 1), terms(false)).await.expect("it is free");
+    let (second, waited) = acquire(api, &claim("dns-1", 2), terms(true)).await.expect("it is taken over");
     assert_eq!(waited, 0);
     let lost = tokio::time::timeout(DEADLINE, first.until_lost()).await.expect("the former holder notices");
     assert!(lost.contains("`ops@host-2` (pid 2)"), "{lost}");
     first.release().await.expect("the lease of the other process is not released");
     assert_eq!(second.lost(), None);
-    assert!(ClusterLock::holder(&api).await.unwrap().is_some_and(|held| held.claim.pid == 2));
+    assert!(ClusterLock::holder(api).await.unwrap().is_some_and(|held| held.claim.pid == 2));
 }
 
 #[tokio::test]

@@ -310,9 +310,17 @@ async fn late_write_is_rejected() {
     assert!(refused > 5);
 }
 
+/// These parts share the clusters; the first needs them without records.
 #[tokio::test]
-async fn second_run_and_rollback_change_nothing() {
+async fn ledger_keeps_its_promises_without_trouble() {
     let world = World::start().await;
+    plan_of_several_parts_is_read_back(&world).await;
+    second_run_and_rollback_change_nothing(&world).await;
+    process_that_lost_the_operation_writes_nothing(&world).await;
+    records_are_written_together(&world).await;
+}
+
+async fn second_run_and_rollback_change_nothing(world: &World) {
     let operation = world.operation().await;
     for way in [Direction::Forward, Direction::Back] {
         operation.finish(way).await;
@@ -331,9 +339,7 @@ async fn second_run_and_rollback_change_nothing() {
 }
 
 /// Two processes with one operation: the first holder finds out at its next write, whichever that is.
-#[tokio::test]
-async fn process_that_lost_the_operation_writes_nothing() {
-    let world = World::start().await;
+async fn process_that_lost_the_operation_writes_nothing(world: &World) {
     let operation = world.operation().await;
     let (first, mut journal) = operation.ledger(&world.free.0, 1).await.expect("it starts");
     first.still_ours().await.expect("this process holds the lease");
@@ -356,9 +362,7 @@ async fn process_that_lost_the_operation_writes_nothing() {
 }
 
 /// Many concurrent steps need few writes.
-#[tokio::test]
-async fn records_are_written_together() {
-    let world = World::start().await;
+async fn records_are_written_together(world: &World) {
     let number = 300;
     let names: Vec<String> = (0..number).map(|number| format!("many-{number}")).collect();
     let operation =
@@ -380,9 +384,7 @@ async fn records_are_written_together() {
     assert!(revisions.iter().all(Option::is_some));
 }
 
-#[tokio::test]
-async fn plan_of_several_parts_is_read_back() {
-    let world = World::start().await;
+async fn plan_of_several_parts_is_read_back(world: &World) {
     let operation = world.operation().await;
     let claim = operation.claim(1);
     let ledger = ClusterLedger::begin(&world.free.0, "there", &claim, 2_000).await.expect("it starts");
@@ -393,7 +395,7 @@ async fn plan_of_several_parts_is_read_back() {
     let (_, summary, read) = Journal::open_in(&record).await.expect("it is read");
     assert!(read == plan && summary.plan_parts == 3, "{}", summary.plan_parts);
     // Head, five for records, three for the plan; all are deleted with the head.
-    let names = objects_of_operations(&world).await;
+    let names = objects_of_operations(world).await;
     assert_eq!(names.len(), 9, "{names:?}");
     let path = format!("/api/v1/namespaces/kube-system/configmaps/{}", names[1]);
     let owner = &world.here.api.get(&path).await["metadata"]["ownerReferences"][0];

@@ -21,11 +21,13 @@ async fn cluster_ip_serves_with_nftables() {
 }
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn cluster_ip_serves_with_iptables() {
     serves(Era::Objects, ProxyMode::Iptables).await;
 }
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn cluster_ip_serves_with_nftables_1_32() {
     serves(Era::Bitmap, ProxyMode::Nftables).await;
 }

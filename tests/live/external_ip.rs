@@ -23,11 +23,13 @@ async fn external_ip_serves_with_nftables() {
 }
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn external_ip_serves_with_iptables() {
     a_held_address_serves_pods_and_nodes(Era::Objects, ProxyMode::Iptables).await;
 }
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn external_ip_serves_with_iptables_1_32() {
     a_held_address_serves_pods_and_nodes(Era::Bitmap, ProxyMode::Iptables).await;
 }

@@ -25,6 +25,7 @@ const CUTS: usize = 10;
 
 /// Each Service changes by a separate write: a kube-proxy whose watch is cut off anywhere then finds all changes when it resumes.
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn kube_proxy_misses_nothing_when_its_connections_are_cut() {
     let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
     let relay = Relay::start_at(gateway().into(), &cluster.api_servers[0].url().replace("https://", ""));
@@ -95,6 +96,7 @@ async fn kube_proxy_of_a_frozen_api_server_applies_nothing() {
 
 /// The rules of a stopped kube-proxy continue to serve, and a slow kube-proxy applies every change late.
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn kube_proxy_restart_interrupts_nothing() {
     let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
     let mut proxy = cluster.start_proxy(0, &ProxyOptions::new(ProxyMode::Nftables)).await;
@@ -120,6 +122,7 @@ async fn kube_proxy_restart_interrupts_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn api_continues_when_etcd_loses_its_leader() {
     let mut options = ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) };
     options.etcd = EtcdOptions { members: 3, ..EtcdOptions::default() };

@@ -99,6 +99,7 @@ async fn renumber_and_rollback_succeed_in_the_objects_era() {
 }
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn renumber_and_rollback_succeed_in_the_dual_write_era() {
     there_and_back(Era::DualWrite, ProxyMode::Iptables, "flags", false).await;
 }

@@ -19,9 +19,9 @@ use crate::session::{refuse_done, refuse_ended};
 /// Retire the old addresses: the last step of a renumbering
 ///
 /// Refuses while `renumber verify` finds an error, an API server has another range, a Service has an address of the old range,
-/// or a client may still use an old address. Every node must have recent evidence that no client used an old address for a long enough time (deploy/evidence.yaml,
-/// docs/audit.md). This host must not track a connection to an old address. After the first step of `retire` no rollback is
-/// possible. At the end, nothing managed by netsurgeon is left in the cluster.
+/// or a client may still use an old address. Every node must have recent evidence that no client used an old address for a long
+/// enough time (deploy/evidence.yaml, docs/audit.md). This host must not track a connection to an old address. After the first step
+/// of `retire` no rollback is possible. At the end, nothing managed by netsurgeon is left in the cluster.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

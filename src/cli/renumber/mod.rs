@@ -44,8 +44,8 @@ pub enum RenumberCommand {
 /// Plan the move: which Service gets which address, and how its old one is held
 ///
 /// Reads a snapshot or a live etcd, and never writes. An address keeps its offset if this address of the new range is free.
-/// `default/kubernetes` gets the first address. The other Services get other free addresses. Each old address answers until it is retired; the
-/// column HOLD shows how it is held (docs/renumber.md).
+/// `default/kubernetes` gets the first address. The other Services get other free addresses. Each old address answers until it is
+/// retired; the column HOLD shows how it is held (docs/renumber.md).
 ///
 /// `--save` or `-o json` writes the plan with a digest, so that you can review, keep and approve the plan.
 #[derive(Debug, Args)]
