@@ -32,7 +32,7 @@ demo: prerequisites-build ## renumber a copy of a small cluster, offline
 	cargo build --release --locked
 	target/release/netsurgeon rehearse testdata/objects.snapshot.db --to 10.200.0.0/16
 
-test: rig ## everything: format, lints, and all tests, including those on real etcd and real clusters
+test: rig ## everything: format, lints, and the tests of every tier, including those on real etcd and real clusters
 	cargo fmt --check
 	cargo clippy --all-targets --locked -- -D warnings
 	$(CHECK_FUZZ)

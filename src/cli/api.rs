@@ -19,7 +19,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Kubernetes API")]
 pub struct KubeArgs {
-    /// The kubeconfig [default: as kubectl finds it; on a kubeadm control-plane host, kubeadm's]
+    /// The kubeconfig file [default: the file that kubectl uses; if there is none, the Pod's service account or
+    /// `/etc/kubernetes/admin.conf`]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// A context of the kubeconfig [default: its current context]
@@ -81,7 +82,7 @@ fn warned(cluster: Cluster) -> Cluster {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Kubernetes API of the mirror")]
 pub struct MirrorKubeArgs {
-    /// The kubeconfig of the mirror [default: the same file, if a mirror context is given]
+    /// The kubeconfig file of the mirror [default: the same file as for the cluster, if `--mirror-context` is given]
     #[arg(long, value_name = "FILE")]
     mirror_kubeconfig: Option<PathBuf>,
     /// The context of the mirror [default: the current context of its kubeconfig]

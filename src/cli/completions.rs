@@ -16,7 +16,7 @@ Examples:
   source <(netsurgeon completions bash)        # in ~/.bashrc
   source <(netsurgeon completions zsh)         # in ~/.zshrc
   netsurgeon completions fish | source         # in ~/.config/fish/config.fish
-  # in the folder of kubectl-netsurgeon
+  # in the folder that contains the program kubectl-netsurgeon
   ln -s netsurgeon /usr/local/bin/kubectl_complete-netsurgeon")]
 pub struct CompletionsArgs {
     /// The shell

@@ -37,9 +37,10 @@ pub enum IpCommand {
     },
     /// Print the new address of each given address in another range
     ///
-    /// An address keeps its offset if the new range has that offset. The other addresses are packed: addresses of the static band
-    /// stay in the static band. A renumbering uses the same rules. It also considers which addresses are allocated, and that
-    /// `default/kubernetes` must have the first address.
+    /// An address keeps its offset from the start of the range, if the new range is large enough. Otherwise it gets another free
+    /// address. An address of the static band (the low end of a range) then stays in the static band if possible. A renumbering
+    /// uses the same rules. In addition, it uses no address that is already allocated, and it gives the first address to
+    /// `default/kubernetes`.
     #[command(after_long_help = "\
 Example:
   netsurgeon ip map --from 10.96.0.0/16 --to 10.200.0.0/20 10.96.0.10 10.96.77.3")]

@@ -20,7 +20,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How to take the operation lease.
 #[derive(Debug, Clone, Args)]
 pub struct LockArgs {
-    /// Take over the operation lease from a dead process of the same operation, without waiting until the lease expires
+    /// Take over the operation lease at once. Use this only if the process that holds the lease for the same operation is dead or
+    /// hangs. Without this option, netsurgeon waits until the lease expires
     #[arg(long)]
     take_over: bool,
     /// Seconds until the operation lease expires after its process is killed
@@ -38,28 +39,31 @@ impl LockArgs {
 /// How to run an operation.
 #[derive(Debug, Clone, Args)]
 pub struct LiveArgs {
-    /// How many Services are changed at the same time
+    /// Maximum number of Services that are changed at the same time
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u8).range(1..=64))]
     parallel: u8,
-    /// Maximum writes per second
+    /// Maximum number of writes per second [default: no limit]
     #[arg(long, value_name = "N")]
     pub(super) rate: Option<NonZeroU32>,
-    /// How many Services can be skipped because they changed or were deleted concurrently; one more stops the operation
+    /// Maximum number of Services to skip because another client changed or deleted them, or because the API rejects a change. If
+    /// there are more, the operation stops
     #[arg(long, value_name = "N", default_value = "0")]
     max_failures: u32,
-    /// How to ask every kube-proxy whether it has applied the writes: `auto`, `direct`, `node-proxy` (through the
-    /// API server), or a number of seconds to wait without verification
+    /// How to check that every kube-proxy has applied the writes. `direct`: by a request to each node. `node-proxy`: by requests
+    /// through the API server. `auto`: `direct` or, if this fails, `node-proxy`. A number: no check, wait for this many seconds
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_reach)]
     barrier: Reach,
-    /// In a rollback: how many seconds the new addresses still answer after every Service has its old address again, for clients
-    /// that have cached a new address from DNS; at most 300 in the bitmap era
+    /// In a rollback, keep the new addresses answering for this many seconds after the Services have moved back, because clients
+    /// can have a new address in their DNS cache. In the storage era `bitmap` (the default up to Kubernetes 1.32), the maximum is
+    /// 300
     #[arg(long, value_name = "SECONDS", default_value_t = LINGER.as_secs(), value_parser = clap::value_parser!(u64).range(..=3600))]
     linger: u64,
-    /// Host of an API server that is permanently stopped: do not wait for its answer. Its Lease in `kube-system`
-    /// remains for another hour
+    /// Host of an API server that is permanently stopped: netsurgeon does not wait for this API server. You need this option for
+    /// about an hour after the stop, until the Lease of the API server in `kube-system` expires
     #[arg(long, value_name = "HOST")]
     without_api_server: Vec<String>,
-    /// Confirm by name that a manual step is complete: `flags`, `soak`, ... Refused while an API server shows that it is not
+    /// Confirm that a manual step is complete, by the name of the step, for example `flags` or `soak`; can be repeated.
+    /// netsurgeon refuses the confirmation if an API server shows that the step is not complete
     #[arg(long, value_name = "WHAT")]
     pub(super) confirm: Vec<String>,
     /// Do not ask for confirmation before the start
@@ -67,10 +71,10 @@ pub struct LiveArgs {
     pub(super) yes: bool,
     #[command(flatten)]
     pub(super) lock: LockArgs,
-    /// Serve `GET /metrics` at this address, for Prometheus, while it runs; docs/metrics.md lists the metrics
+    /// Serve `GET /metrics` for Prometheus at this address while the operation runs; docs/metrics.md lists the metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics_listen: Option<String>,
-    /// Write no Kubernetes Events about Services that move
+    /// Do not create Kubernetes Events for the Services that move
     #[arg(long)]
     no_events: bool,
     #[command(flatten)]

@@ -17,15 +17,18 @@ use crate::operation::{Ambient, LeaseHolder, SystemAmbient};
 use crate::session::gates::until::duration_of;
 use crate::session::{Failure, Kind};
 
-/// Lock deploy pipelines out: the API server rejects their changes
+/// Set the deploy lock: the API server rejects changes by deploy pipelines
 ///
-/// Creates a ValidatingAdmissionPolicy (Kubernetes 1.30 and later) and waits until every API server enforces it. A client that is
-/// locked out gets an error with the holder of the deploy lock, its reason, its start, and how it ends. You, the users and groups
-/// that you exempt, and the cluster's own components are not locked out. Every client can still change status, labels,
-/// annotations and finalizers, scale, evict, write EndpointSlices, and delete a whole namespace.
+/// Creates a ValidatingAdmissionPolicy (Kubernetes 1.30 and later), and waits until every API server enforces this policy. A
+/// client whose change is rejected gets an error with the holder, the reason and the start of the deploy lock, and how to end the
+/// lock.
 ///
-/// If the API server does not support such policies, a ResourceQuota in each namespace rejects the creation of more objects. It
-/// does not reject other changes.
+/// The deploy lock does not apply to you, to the users and groups that you exempt, and to the cluster's own components. All
+/// clients can still change status, labels, annotations and finalizers, scale and evict, write EndpointSlices, and delete a whole
+/// namespace.
+///
+/// If the API server does not support such policies, netsurgeon creates a ResourceQuota in each namespace. A ResourceQuota
+/// rejects only the creation of more objects, for all users, also for you.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
@@ -55,35 +58,35 @@ struct MakeArgs {
     /// Which objects are locked
     #[arg(long, value_enum, default_value = "services", value_name = "WHAT")]
     what: WhatArg,
-    /// Only in this namespace; can be repeated [default: all but kube-system]
+    /// Lock only this namespace; can be repeated [default: all namespaces except kube-system]
     #[arg(short, long, value_name = "NAME")]
     namespace: Vec<String>,
-    /// Not in this namespace; can be repeated
+    /// Do not lock this namespace; can be repeated
     #[arg(long, value_name = "NAME")]
     exclude_namespace: Vec<String>,
-    /// Do not lock this user out; can be repeated
+    /// Do not reject changes by this user; can be repeated
     #[arg(long, value_name = "NAME")]
     exempt_user: Vec<String>,
-    /// Do not lock this group out; can be repeated
+    /// Do not reject changes by this group; can be repeated
     #[arg(long, value_name = "NAME")]
     exempt_group: Vec<String>,
-    /// Do not lock this service account out; can be repeated
+    /// Do not reject changes by this service account; can be repeated
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service_account)]
     exempt_service_account: Vec<String>,
-    /// Reason of the deploy lock, shown to clients that are locked out
+    /// Reason for the deploy lock. Clients see the reason in the error
     #[arg(long, value_name = "TEXT", required = true)]
     reason: Option<String>,
-    /// End automatically after this time, for example `2h` or `1h30m`, even if netsurgeon is not running: the controller manager
-    /// ends a Job, and the policy depends on this Job. Needs a ValidatingAdmissionPolicy
+    /// End the deploy lock after this time, for example `2h` or `1h30m`, even if netsurgeon does not run. The policy depends on a
+    /// Job with this deadline, and the controller manager ends the Job. Not possible with a ResourceQuota
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     seconds: Option<u32>,
-    /// The operation that needs the deploy lock, shown to clients that are locked out
+    /// Id of the operation that needs the deploy lock. Clients see the id in the error
     #[arg(long, value_name = "ID")]
     operation: Option<String>,
-    /// How to lock; `auto` uses a policy if the API serves it, otherwise a quota
+    /// How the API server rejects changes
     #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]
     with: With,
-    /// Print the objects for `kubectl apply`, and do not create them
+    /// Only print the objects, for example for `kubectl apply`, and do not create them
     #[arg(long)]
     dry_run: bool,
     /// Replace a deploy lock of another holder
@@ -101,7 +104,7 @@ struct MakeArgs {
 #[command(after_long_help = "\
 Examples:
   netsurgeon unlock
-  # after you asked its holder: `netsurgeon lock status`
+  # the lock of another holder: `netsurgeon lock status` shows the holder
   netsurgeon unlock --force")]
 pub struct UnlockArgs {
     /// Remove a deploy lock of another holder
@@ -111,7 +114,7 @@ pub struct UnlockArgs {
     reach: ReachArgs,
 }
 
-/// Show whether there is a deploy lock, its holder, and its reason
+/// Show the deploy lock, its holder and its reason
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -124,7 +127,7 @@ struct StatusArgs {
 
 #[derive(Debug, Args)]
 struct ReachArgs {
-    /// How long every API server may take to apply the change, in seconds
+    /// Maximum time until every API server has applied the change, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "90")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     deadline: u64,
@@ -147,7 +150,7 @@ enum WhatArg {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum With {
-    /// A policy if the API serves it, otherwise a quota
+    /// A policy if the API server supports policies, otherwise a quota
     Auto,
     /// A ValidatingAdmissionPolicy
     Policy,

@@ -62,8 +62,8 @@ use crate::session::Voice;
 /// Change the network of a Kubernetes cluster that is serving traffic.
 ///
 /// netsurgeon works on the objects that the API server stores in etcd. It reads a live etcd or a snapshot file, shows and checks
-/// every Service address, and moves all Services to another range. Through the Kubernetes API and the name servers, it points DNS
-/// names to a mirror of the cluster.
+/// every Service address, and moves all Services to another range. It also points DNS names to a mirror of the cluster, through
+/// the Kubernetes API and the name servers.
 #[derive(Debug, Parser)]
 #[command(name = "netsurgeon", version, about, long_about, max_term_width = 100)]
 #[command(propagate_version = false, subcommand_required = true, arg_required_else_help = true)]
@@ -72,24 +72,24 @@ Exit status:
   0   done
   1   refused, or failed before any change
   2   wrong usage
-  3   there are findings (check, verify, audit, preflight, diff, dns)
+  3   done, but there are findings: see the output
   4   failed, and rolled back completely
-  5   stuck or partly rolled back: read the journal
-  6   paused for a manual step, at a closed gate, or by a signal: resume it
+  5   stuck, or only partly rolled back: see the hints on stderr
+  6   paused by a manual step, a closed gate or a signal: resume the operation
   70  a bug in netsurgeon
 
-Data goes to stdout, everything else to stderr.")]
+Data goes to stdout. All messages go to stderr.")]
 pub struct Cli {
     /// Format of the data on stdout
     #[arg(short, long, global = true, value_enum, default_value = "table", value_name = "FORMAT")]
     output: Format,
-    /// When to use colour; `auto`: on a terminal, unless NO_COLOR is set
+    /// When to use colour. `auto`: if the output is a terminal and NO_COLOR is not set
     #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
     color: When,
     /// Format of messages on stderr: text, or one JSON object per line, described in docs/json.md
     #[arg(long, global = true, value_enum, default_value = "text", value_name = "FORMAT")]
     log_format: LogFormat,
-    /// Print more on stderr; repeat for even more
+    /// Print more messages on stderr; `-vv` prints even more
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
     #[command(subcommand)]
@@ -100,22 +100,22 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Rehearse(rehearse::RehearseArgs),
-    /// Check whether a cluster is ready: pass, warn or fail, why, and what to do
+    /// Check whether a cluster is ready for a change, and print what to repair
     #[command(subcommand)]
     Preflight(preflight::PreflightCommand),
     /// Move every Service to another Service range
     #[command(subcommand)]
     Renumber(renumber::RenumberCommand),
-    /// Point DNS names to a mirror of the cluster, in stages, and back
+    /// Point DNS names to a mirror of the cluster in stages, or back to the cluster
     #[command(subcommand)]
     Dns(dns::DnsCommand),
-    /// List, show, report, resume and undo operations
+    /// List, show, report, resume, roll back and forget operations
     #[command(subcommand)]
     Operation(operation::OperationCommand),
     Lock(lock::LockArgs),
     Unlock(lock::UnlockArgs),
     Audit(audit::AuditArgs),
-    /// The Service ranges: how full they are, and what is wrong with them
+    /// Show and check the Service ranges, and rewrite allocation bitmaps
     #[command(subcommand)]
     Ranges(ranges::RangesCommand),
     /// Show, list, decode and compare stored objects
@@ -127,7 +127,7 @@ enum Command {
     /// Show and change the Service range of API servers and the DNS address of kubelets
     #[command(subcommand, name = "controlplane")]
     ControlPlane(controlplane::ControlPlaneCommand),
-    /// Arithmetic on Service ranges, for scripts
+    /// Calculate addresses of Service ranges, for scripts
     #[command(subcommand)]
     Ip(ip::IpCommand),
     Completions(completions::CompletionsArgs),

@@ -34,9 +34,9 @@ pub enum PreflightCommand {
 
 /// Check whether a live cluster is ready to be renumbered
 ///
-/// Checks etcd, every API server, the stored objects and admission concurrently. Changes nothing: etcd is only read, and the API
-/// server gets changes only as dry runs. Exit status 3 if a check fails or is unknown, with `--strict` also for a warning;
-/// otherwise 0. docs/preflight.md describes every check.
+/// Checks etcd, every API server, the stored objects and the admission of the API server at the same time. Changes nothing: it
+/// only reads etcd, and sends changes to the API server only as dry runs. The exit status is 3 if a check fails or is unknown,
+/// and with `--strict` also if a check warns; otherwise it is 0. docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -53,7 +53,7 @@ pub struct RenumberArgs {
     target: TargetArgs,
     #[command(flatten)]
     tiers: TierArgs,
-    /// A snapshot of etcd, created with `etcdctl snapshot save`: it must be complete, recent, and from this cluster
+    /// A snapshot of etcd from `etcdctl snapshot save`. The snapshot must be complete, recent, and from this cluster
     #[arg(long, value_name = "FILE")]
     backup: Option<PathBuf>,
     #[command(flatten)]
@@ -66,10 +66,10 @@ pub struct RenumberArgs {
 
 /// Check whether the DNS names of a cluster are ready to point to its mirror
 ///
-/// Checks the zone, the permission to update it, the records of its names and their TTLs, other owners of these
-/// records, and what the mirror would answer in their place. Nothing is written: the permission is tested with a
-/// request that cannot succeed. Exit status 3 if a check fails or is unknown, with `--strict` also for
-/// a warning; otherwise 0. docs/preflight.md describes every check.
+/// Checks the zone, the permission to update the zone, the records and TTLs of the names, other owners of these records, and the
+/// addresses of the names on the mirror. Changes nothing: it tests the permission with a request that cannot succeed. The exit
+/// status is 3 if a check fails or is unknown, and with `--strict` also if a check warns; otherwise it is 0. docs/preflight.md
+/// describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -77,7 +77,7 @@ Examples:
       --mirror-context green
   netsurgeon preflight dns --zone example.com --server 192.0.2.53 \\
       --resolver 192.0.2.54 --mirror-kubeconfig green.conf
-  # a day before
+  # a day before the cutover
   netsurgeon preflight dns --zone example.com --name www.example.com \\
       --only names,ttls
   netsurgeon preflight dns --zone example.com -o json \\
@@ -95,9 +95,10 @@ pub struct DnsArgs {
 
 /// Check whether a live cluster is ready for another Pod network
 ///
-/// Checks the requirements for a change to any CNI: you can drain nodes one by one, Pods are recreated, network policies stay in
-/// force, addresses are unused, and the control plane tolerates the loss of a host. Nothing is written. Exit status 3 if a check
-/// fails or is unknown, with `--strict` also for a warning; otherwise 0. docs/preflight.md describes every check.
+/// Checks what a change to any CNI needs: you can drain the nodes one by one, controllers recreate the Pods, network policies
+/// stay in force, the new addresses are unused, and the control plane tolerates the loss of a host. Changes nothing. The exit
+/// status is 3 if a check fails or is unknown, and with `--strict` also if a check warns; otherwise it is 0. docs/preflight.md
+/// describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -111,7 +112,7 @@ Examples:
   netsurgeon preflight cni -o json \\
       | jq -r '.checks[] | select(.verdict == \"fail\").remedy'")]
 pub struct CniArgs {
-    /// A Pod range of the new network; repeat it for the other address family
+    /// A Pod range of the new network; repeat the option for the other address family
     #[arg(long, value_name = "CIDR")]
     pod_cidr: Vec<ServiceCidr>,
     /// The new CNI: check whether the ports of its agents and tunnels are free
@@ -125,16 +126,16 @@ pub struct CniArgs {
     kube: KubeArgs,
 }
 
-/// Check whether a second cluster is ready to serve the same workloads as this one
+/// Check whether a second cluster is ready to serve the same workloads as this cluster
 ///
-/// Checks two clusters before the resources of some namespaces are copied from one cluster to the other, without their data.
-/// Checks whether the mirror serves every kind, has the referenced classes and issuers, and has nodes with capacity for the
-/// running Pods. Only queries the APIs, and writes nothing. Exit status 3 if a check fails or is unknown, with `--strict` also
-/// for a warning; otherwise 0. docs/preflight.md describes every check.
+/// Run this before you copy the objects of some namespaces, without the data of the workloads, from this cluster to a second
+/// cluster, the mirror. Checks that the mirror serves every kind, has the classes and issuers that the objects name, and has
+/// nodes with capacity for the running Pods. Changes nothing: it only queries the two APIs. The exit status is 3 if a check fails
+/// or is unknown, and with `--strict` also if a check warns; otherwise it is 0. docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  # all but the system namespaces
+  # all namespaces except the system namespaces
   netsurgeon preflight mirror --mirror-kubeconfig mirror.conf
   netsurgeon preflight mirror --mirror-kubeconfig mirror.conf -n shop,till
   # two contexts of one kubeconfig
@@ -160,13 +161,13 @@ struct AskedArgs {
     /// Run only these checks, separated by commas
     #[arg(long, value_name = "CHECK", value_delimiter = ',', conflicts_with = "skip")]
     only: Vec<String>,
-    /// Do not run these checks, separated by commas; they are listed as skipped
+    /// Do not run these checks, separated by commas. The output lists them as skipped
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     skip: Vec<String>,
-    /// Exit with status 3 for warnings, too
+    /// Exit with status 3 also if a check warns
     #[arg(long)]
     strict: bool,
-    /// How long one check may take, in seconds
+    /// Maximum time for one check, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=600))]
     within: u64,
     /// Also write the result as JUnit XML, for CI

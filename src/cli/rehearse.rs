@@ -23,14 +23,14 @@ use crate::survey::{Era, Finding, Severity, Survey};
 /// Number of moves to print, as examples.
 const SHOWN_MOVES: usize = 8;
 
-/// Rehearse the whole move on a snapshot: plan, apply, audit, retire, and a rollback from the middle of the move
+/// Rehearse a renumbering and its rollback on a copy of a snapshot, in memory
 ///
-/// Runs the steps of a live run on a copy in memory. It moves every Service batch by batch, retires the old addresses, and audits
-/// the result. Then it starts the move again, stops in the middle, rolls back, and compares every key byte for byte with the
-/// snapshot. It only reads the snapshot.
+/// Runs the steps of a renumbering on a copy of the snapshot in memory. First, the rehearsal moves every Service batch by batch,
+/// retires the old addresses, and audits the result. Then it starts again from the snapshot, stops in the middle, and rolls back.
+/// It compares every changed key byte for byte with the snapshot. The snapshot file stays unchanged.
 ///
-/// A snapshot cannot show API server flags, controllers, finalizers and nodes. The rehearsal does not simulate them. The output
-/// lists what you must do about them, in the order of a live run.
+/// The rehearsal does not simulate API server flags, controllers, finalizers and nodes. The output lists the steps that the
+/// rehearsal cannot do, in the order of a live run.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -40,10 +40,12 @@ Examples:
       --tier-file tiers.txt --default-tier web
   netsurgeon rehearse backup.db --to 10.200.0.0/16 -o json | jq .rollback
 
-Exit status 0 if the rehearsal succeeds, even if the cluster had findings before; 3 if the audit
-afterwards finds more than before; 5 if the rollback does not restore everything.")]
+Exit status:
+  0   the rehearsal succeeds; findings from before the move do not count
+  3   the audit after the move has new findings
+  5   a Service has a wrong new address, or the rollback is not complete")]
 pub struct RehearseArgs {
-    /// A file from `etcdctl snapshot save`, or a stopped member's `member/snap/db`
+    /// A file from `etcdctl snapshot save`, or the file `member/snap/db` of a stopped etcd member
     #[arg(value_name = "SNAPSHOT")]
     snapshot: PathBuf,
     #[command(flatten)]
@@ -179,7 +181,7 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
         moves(work),
         String::new(),
         strong(
-            "Steps that a rehearsal cannot do, in the order of a live run; do them yourself unless stated otherwise",
+            "Steps that a rehearsal cannot do, in the order of a live run. You do those that do not start with the word netsurgeon",
         ),
     ]);
     for (index, outside) in rehearsal.external.iter().enumerate() {

@@ -14,10 +14,11 @@ use crate::session::Failure;
 use crate::session::is_leased;
 use crate::survey::Survey;
 
-/// Write a page about an operation: timeline, every Service, findings
+/// Write an HTML page about an operation: timeline, Services and findings
 ///
-/// One HTML file that you can attach to a ticket or an email: it loads no other files and has no scripts. Works
-/// during the operation and after it, as long as the journal exists: `renumber retire --keep-journal` keeps it.
+/// The page is one HTML file that you can attach to a ticket or an email: it loads no other files, and has no scripts. You can
+/// write the page during the operation and after it, as long as the journal exists. `renumber retire` removes the journal, unless
+/// you give `--keep-journal`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -26,7 +27,7 @@ Examples:
   netsurgeon renumber retire --keep-journal && \\
       netsurgeon operation report renumber-20261121T083915Z-3f2a --html r.html")]
 pub struct ReportArgs {
-    /// Id of the operation [default: the one under way]
+    /// Id of the operation [default: the operation under way]
     #[arg(value_name = "ID")]
     pub(super) operation: Option<String>,
     /// Write the page to this file

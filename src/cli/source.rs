@@ -44,10 +44,11 @@ pub struct EtcdArgs {
     /// Private key of the client certificate
     #[arg(long, value_name = "FILE", env = "ETCDCTL_KEY", hide_env_values = true)]
     pub etcd_key: Option<PathBuf>,
-    /// Name, or name and password, of an etcd user; the environment variable is safer: `ps` does not show it
+    /// Name of the etcd user, or name and password. For a password, the environment variable is safer, because `ps` does not show
+    /// it
     #[arg(long, value_name = "NAME[:PASSWORD]", env = "ETCDCTL_USER", hide_env_values = true)]
     pub etcd_user: Option<String>,
-    /// How long to try to reach an endpoint, in seconds
+    /// Maximum time to connect to an etcd endpoint, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = clap::value_parser!(u64).range(1..=600))]
     pub etcd_timeout: u64,
     #[command(flatten)]
@@ -59,11 +60,11 @@ pub struct EtcdArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "etcd")]
 pub struct StoredArgs {
-    /// Key prefix of the API server's objects: the value of the API server's flag with this name
+    /// Key prefix of the API server's objects: the value of the API server's flag `--etcd-prefix`
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     pub etcd_prefix: String,
-    /// The API server's `--encryption-provider-config` file, if it encrypts the objects that netsurgeon reads. Its keys
-    /// are kept in memory only
+    /// The API server's `--encryption-provider-config` file. You need this option if the API server encrypts objects that
+    /// netsurgeon reads. netsurgeon keeps the keys only in memory
     #[arg(long, value_name = "FILE", env = "NETSURGEON_ENCRYPTION_CONFIG", hide_env_values = true)]
     pub encryption_config: Option<PathBuf>,
     /// Whether values that these keys cannot decrypt are returned as stored
@@ -74,10 +75,10 @@ pub struct StoredArgs {
 /// What to read: a snapshot file or a live etcd.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SourceArgs {
-    /// Read this snapshot file, from `etcdctl snapshot save` or a stopped member's `member/snap/db`
+    /// Read this snapshot file, from `etcdctl snapshot save`, or the file `member/snap/db` of a stopped etcd member
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
-    /// Read all objects as of this revision [default: the newest]
+    /// Read all objects at this revision of etcd [default: the newest revision]
     #[arg(long, value_name = "REVISION", value_parser = clap::value_parser!(i64).range(1..))]
     pub at_revision: Option<i64>,
     #[command(flatten)]
@@ -108,7 +109,7 @@ impl SourceArgs {
     pub async fn open(&self, context: &Context, scope: &[KeyRange]) -> Result<Opened, Failure> {
         let store: Arc<dyn ReadStore> = match &self.snapshot {
             Some(path) => open_snapshot(context, path, scope, &self.etcd.stored)?,
-            None => self.etcd.connect().await?,
+            None => self.connect().await?,
         };
         Ok(Opened { store, layout: self.etcd.layout(), at: self.at_revision.map(Revision) })
     }
@@ -153,8 +154,16 @@ impl SourceArgs {
                 let store = mention_checksum(context, SnapshotStore::open_ahead(path, scope)?);
                 Arc::new(Sealed::new(store, self.etcd.stored.seal()?))
             }
-            None => self.etcd.connect().await?,
+            None => self.connect().await?,
         })
+    }
+
+    /// Connects to the live etcd.
+    async fn connect(&self) -> Result<Arc<LiveEtcd>, Failure> {
+        if !self.etcd.is_given() {
+            return Err(nothing_to_read());
+        }
+        self.etcd.connect().await
     }
 }
 
@@ -244,7 +253,7 @@ impl EtcdArgs {
         options.connect_timeout = Duration::from_secs(self.etcd_timeout);
         options.user = self.user(std::env::var("ETCDCTL_PASSWORD").ok())?;
         if options.endpoints.is_empty() {
-            let kubeadm = Kubeadm::find(root).ok_or_else(nothing_to_read)?;
+            let kubeadm = Kubeadm::find(root).ok_or_else(no_etcd)?;
             options.endpoints.push(KUBEADM_ENDPOINT.to_string());
             if options.ca_cert.is_none() && options.cert.is_none() && options.key.is_none() {
                 options.ca_cert = Some(kubeadm.ca_cert);
@@ -292,11 +301,22 @@ impl Kubeadm {
     }
 }
 
+/// The failure of a command that reads a snapshot or a live etcd.
 fn nothing_to_read() -> Failure {
     Failure::usage("there is nothing to read: neither `--snapshot` nor `--etcd-endpoints` is given")
         .hint("for a file: `--snapshot FILE`; for a live etcd: `--etcd-endpoints URL`, or ETCDCTL_ENDPOINTS")
-        .hint("on a kubeadm control-plane host, etcd is found automatically: run this there, as root")
+        .hint(ON_KUBEADM)
 }
+
+/// The failure of a command that needs a live etcd.
+fn no_etcd() -> Failure {
+    Failure::usage("no etcd is given, and this host is not a kubeadm control-plane host with etcd")
+        .hint("give its address: `--etcd-endpoints URL`, or set ETCDCTL_ENDPOINTS")
+        .hint(ON_KUBEADM)
+}
+
+const ON_KUBEADM: &str =
+    "on a kubeadm control-plane host, etcd is found automatically: run this there, as root";
 
 #[cfg(test)]
 mod tests {

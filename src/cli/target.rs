@@ -19,20 +19,23 @@ pub struct TargetArgs {
     /// The new Service range
     #[arg(long, value_name = "CIDR")]
     pub to: String,
-    /// File of fixed new addresses for Services, one per line: `NAMESPACE/NAME ADDRESS`
+    /// File with new addresses that you choose, one Service per line: `NAMESPACE/NAME ADDRESS`
     #[arg(long, value_name = "FILE")]
     pub pin: Option<PathBuf>,
-    /// Number of Services in a batch. The Services of a batch move together, between two waits for the data plane
+    /// Maximum number of Services in a batch. The Services of a batch move together. Before and after they move, netsurgeon waits
+    /// until every node has applied the changes
     #[arg(long, value_name = "N", default_value = "50", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub batch_size: u32,
-    /// How old addresses are held: `external-ip` refuses Services that need a shadow, `shadow` uses one for every
-    /// Service [default: depends on the Service and the data plane]
+    /// How to hold the old addresses. `external-ip`: each Service holds its old address as an external IP; the plan fails if a
+    /// Service needs a shadow. `shadow`: a second Service holds the old address, for every Service [default: for each Service,
+    /// `external-ip` if possible, otherwise `shadow`]
     #[arg(long, value_name = "HOLD", value_parser = parse_hold)]
     pub hold: Option<Hold>,
-    /// The configuration file of kube-proxy, if the cluster does not show how Services are routed
+    /// Use this configuration file of kube-proxy, if netsurgeon cannot read the configuration from the cluster
     #[arg(long, value_name = "FILE")]
     pub kube_proxy_config: Option<PathBuf>,
-    /// Continue if the data plane of Services is unknown or untested: connections to old addresses may fail
+    /// Continue even if netsurgeon cannot tell whether every node can hold old addresses. Connections to old addresses can then
+    /// fail
     #[arg(long)]
     pub accept_gap: bool,
 }

@@ -31,8 +31,8 @@ const LONGEST_WORDS: u64 = 4096;
 /// The order of Services by tier.
 #[derive(Debug, Args)]
 pub struct TierArgs {
-    /// Names of tiers, from least to most critical, for example `dev,batch,web,core`. No batch contains Services of two tiers.
-    /// Services behind webhooks and aggregated APIs move after these tiers, then the cluster's DNS and `default/kubernetes`
+    /// Names of tiers, from least to most critical, for example `dev,batch,web,core`. A batch contains Services of one tier only.
+    /// Services behind webhooks and aggregated APIs move after these tiers. The cluster's DNS and `default/kubernetes` move last
     #[arg(
         help_heading = "Tiers",
         long,
@@ -47,17 +47,18 @@ pub struct TierArgs {
     /// The tier of a Service is the value of this annotation
     #[arg(help_heading = "Tiers", long, value_name = "KEY", requires = "tiers", group = "tier-source")]
     tier_annotation: Option<String>,
-    /// File of tiers, one per line: `NAMESPACE/NAME TIER` or, for all other Services of a namespace, `NAMESPACE/* TIER`
+    /// File with the tiers, one Service per line: `NAMESPACE/NAME TIER`. The line `NAMESPACE/* TIER` is for all other Services of
+    /// a namespace
     #[arg(help_heading = "Tiers", long, value_name = "FILE", requires = "tiers", group = "tier-source")]
     tier_file: Option<PathBuf>,
-    /// Run this program for each Service, with namespace and name as its arguments: the first line of its output is
-    /// the tier. It runs without a shell; up to 8 run at once
+    /// Run this program for each Service that moves, with namespace and name as arguments. The first line of the output is the
+    /// tier. The program runs without a shell, and for up to 8 Services at the same time
     #[arg(help_heading = "Tiers", long, value_name = "PROGRAM", requires = "tiers", group = "tier-source")]
     tier_command: Option<PathBuf>,
-    /// How long the program may take per Service, in seconds
+    /// Maximum time of the program for one Service, in seconds
     #[arg(help_heading = "Tiers", long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=600))]
     tier_command_timeout: u64,
-    /// The tier for Services that have no tier; without this option the plan fails if a Service has no tier
+    /// Tier of all Services that have no tier. Without this option, the plan fails if a Service has no tier
     #[arg(help_heading = "Tiers", long, value_name = "NAME", requires = "tiers")]
     default_tier: Option<String>,
 }

@@ -16,29 +16,28 @@ pub(super) struct ZoneArgs {
     /// The zone whose names will point to the mirror
     #[arg(long, value_name = "ZONE")]
     zone: String,
-    /// A name in the zone; can be repeated [default: every host name in the zone that an Ingress, Service or HTTPRoute contains]
+    /// A name in the zone; can be repeated [default: all host names of the zone in Ingresses, Services and HTTPRoutes]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     name: Vec<String>,
-    /// A file with one name per line: `NAME`, or `NAME PROBE` with a probe in the format of `dns plan --probe`; `#` starts a
-    /// comment
+    /// A file with one name per line: `NAME` or `NAME PROBE`. PROBE has the format of `dns plan --probe`. `#` starts a comment
     #[arg(long, value_name = "FILE")]
     names_file: Option<PathBuf>,
-    /// The DNS provider that hosts the zone. `rfc2136`: name servers that accept dynamic updates; `route53`: Amazon Route 53,
-    /// with the credentials and the profile of the AWS CLI; `external-dns`: any provider that the cluster's ExternalDNS updates,
-    /// through annotations of its Ingresses and Services
+    /// The DNS provider that hosts the zone. `rfc2136`: name servers that accept dynamic updates. `route53`: Amazon Route 53,
+    /// with the credentials and the profile of the AWS CLI. `external-dns`: any provider of the cluster's ExternalDNS; netsurgeon
+    /// then changes annotations of Ingresses and Services, and ExternalDNS updates the records
     #[arg(long, value_name = "PROVIDER", default_value = "rfc2136", value_parser = ["rfc2136", "route53", "external-dns"])]
     provider: String,
-    /// With `--provider route53`: id of the hosted zone [default: the only one of the account with this name]
+    /// With `--provider route53`: id of the hosted zone [default: the only hosted zone of the account that has this name]
     #[arg(long, value_name = "ID")]
     hosted_zone: Option<String>,
     /// The name server that accepts updates of the zone; with `--provider external-dns`, any name server of the zone. The port is
     /// optional [default: the primary in the SOA of the zone]
     #[arg(long, value_name = "HOST[:PORT]")]
     server: Option<String>,
-    /// The key that signs updates, as `tsig-keygen` writes it; it is never shown
+    /// File with the key that signs updates, in the format of `tsig-keygen`. netsurgeon never prints the key
     #[arg(long, value_name = "FILE")]
     tsig_key_file: Option<PathBuf>,
-    /// A resolver that clients use, with or without a port [default: the first in /etc/resolv.conf]
+    /// A resolver that clients use, with or without a port [default: the first resolver in /etc/resolv.conf]
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     resolver: Option<String>,
 }

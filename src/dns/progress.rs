@@ -100,8 +100,7 @@ impl Progress for Tally {
     }
 
     fn words(&self, _now: Instant) -> String {
-        // A rollback also counts a name that has its old records again without a change.
-        let done = if self.back { "restored" } else { "changed" };
+        let done = if self.back { "changed back" } else { "changed" };
         format!("{} of {} {done}", self.changed, counted(self.names, "name", "names"))
     }
 

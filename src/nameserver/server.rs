@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{self, RData, RecordType, TSigVerifier};
@@ -13,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::message::{self, code, name_of, type_of};
-use super::{Answer, Key, Kind, NameserverError, PORT, Record, RecordSet, SetChange, canonical};
+use super::{AT_ONCE, Answer, Key, Kind, NameserverError, PORT, Record, RecordSet, SetChange, canonical};
 
 /// Timeout of one answer.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -77,24 +78,24 @@ impl Server {
     /// server has no address.
     pub async fn authorities(&self, zone: &str, resolver: &Self) -> Result<Vec<(String, Option<Self>)>> {
         let named = self.ask(zone, Kind::Ns).await?;
-        let mut found = Vec::new();
-        for name in named.of(Kind::Ns).into_iter().map(canonical) {
+        let found = named.of(Kind::Ns).into_iter().map(canonical).map(async |name| {
             let server = self.address_of(&name, resolver).await?.map(|address| {
                 // Only the primary can have a port other than 53. Other servers do not always know its key.
                 if address == self.at.ip() { self.clone() } else { Self::new((address, PORT).into(), None) }
             });
-            found.push((name, server));
-        }
-        Ok(found)
+            Ok((name, server))
+        });
+        stream::iter(found).buffered(AT_ONCE).try_collect().await
     }
 
     /// Resolves the name of another server of the zone. The primary knows the names in its own zone.
     async fn address_of(&self, name: &str, resolver: &Self) -> Result<Option<IpAddr>> {
         for kind in [Kind::A, Kind::Aaaa] {
-            let own = self.ask(name, kind).await.ok();
-            let answer = match own.filter(|answer| answer.is_authoritative && !answer.of(kind).is_empty()) {
-                Some(answer) => answer,
-                None => resolver.resolve(name, kind).await?,
+            let own = self.ask(name, kind).await.ok().filter(|answer| answer.is_authoritative);
+            let answer = match own {
+                Some(answer) if answer.records.is_empty() || !answer.of(kind).is_empty() => answer,
+                // A CNAME can lead out of the zone.
+                _ => resolver.resolve(name, kind).await?,
             };
             if let Some(Ok(address)) = answer.of(kind).first().map(|text| text.parse()) {
                 return Ok(Some(address));
@@ -308,5 +309,58 @@ mod tests {
         let (outcome, ()) = tokio::join!(server.transfer("example.com"), flood);
         let error = outcome.unwrap_err().to_string();
         assert!(error.contains("the zone takes more than 64 MiB"), "{error}");
+    }
+
+    /// Answers each question with these records of a name and type; without them, with the code that the name has.
+    async fn serve(records: Vec<rr::Record>, is_authoritative: bool, failing: &'static str) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = Server::new(listener.local_addr().unwrap(), None);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut bytes = vec![0; stream.read_u16().await.unwrap().into()];
+                stream.read_exact(&mut bytes).await.unwrap();
+                let asked = Message::from_vec(&bytes).unwrap();
+                let query = asked.queries[0].clone();
+                let mut answer = Message::response(asked.metadata.id, hickory_proto::op::OpCode::Query);
+                answer.metadata.authoritative = is_authoritative;
+                let is_asked =
+                    |one: &&rr::Record| one.name == *query.name() && one.record_type() == query.query_type();
+                answer.answers = records.iter().filter(is_asked).cloned().collect();
+                if query.name().to_string().starts_with(failing) {
+                    answer.metadata.response_code = ResponseCode::ServFail;
+                }
+                let bytes = answer.to_vec().unwrap();
+                stream.write_u16(bytes.len().try_into().unwrap()).await.unwrap();
+                stream.write_all(&bytes).await.unwrap();
+            }
+        });
+        server
+    }
+
+    #[tokio::test]
+    async fn primary_resolves_the_name_servers_of_its_zone() {
+        let record = |name: &str, data| rr::Record::from_rdata(name_of(name).unwrap(), 60, data);
+        let ns = |name: &str| record("example.com", RData::NS(rr::rdata::NS(name_of(name).unwrap())));
+        let address = |name: &str, ip: &str| match ip.parse().unwrap() {
+            IpAddr::V4(ip) => record(name, RData::A(ip.into())),
+            IpAddr::V6(ip) => record(name, RData::AAAA(ip.into())),
+        };
+        let names = ["ns1.example.com", "ns2.example.net", "ns3.example.net"];
+        // The resolver fails for names of the zone, as a resolver without access to an internal zone.
+        let resolver = serve(vec![address(names[1], "192.0.2.2")], false, "ns1").await;
+        let mut own: Vec<rr::Record> = names.iter().map(|name| ns(name)).collect();
+        own.push(address(names[0], "2001:db8::1"));
+        let primary = serve(own, true, "ns2").await;
+        let found = primary.authorities("example.com", &resolver).await.unwrap();
+        let found: Vec<_> = found
+            .into_iter()
+            .map(|(name, server)| (name, server.map(|server| server.at().to_string())))
+            .collect();
+        let expected = [Some("[2001:db8::1]:53"), Some("192.0.2.2:53"), None];
+        assert_eq!(found.len(), expected.len());
+        for (name, at) in names.iter().zip(expected) {
+            let (_, seen) = found.iter().find(|(one, _)| one == name).unwrap();
+            assert_eq!(seen.as_deref(), at, "{name}");
+        }
     }
 }

@@ -144,16 +144,16 @@ impl Effect {
                 "new Services would still get addresses of the old range".to_string(),
             ],
             Self::ReplaceRange => [
-                "ServiceCIDR `kubernetes` is deleted once no address needs it, and an API server recreates it from its flag"
+                "netsurgeon waits until ServiceCIDR `kubernetes` is deleted, and an API server recreates it with the new range from its flag"
                     .to_string(),
                 "the API servers' own ServiceCIDR must have the new range".to_string(),
             ],
             Self::RemoveTemporaryRange => [
                 format!(
-                    "`renumber retire` deletes ServiceCIDR `{}` once `kubernetes` has the new range",
+                    "netsurgeon deletes ServiceCIDR `{}` when `kubernetes` has the new range",
                     work.range_name()
                 ),
-                "this ServiceCIDR is only needed until the API servers' own ServiceCIDR has the range".to_string(),
+                "this ServiceCIDR is needed only until `kubernetes` has the new range".to_string(),
             ],
             _ => return None,
         };

@@ -95,11 +95,20 @@ impl RangeRewrite {
         plan_rewrite(survey, &self.name, to.as_ref()).is_ok_and(|plan| plan.work == *self)
     }
 
+    /// Returns the addresses or ports that the rewrite allocates, and those that it frees.
+    #[must_use]
+    pub fn difference(&self) -> (Vec<String>, Vec<String>) {
+        let before = self.before.as_ref().map(Content::marked).unwrap_or_default();
+        let after = self.after.marked();
+        let only =
+            |a: &BTreeSet<Item>, b: &BTreeSet<Item>| a.difference(b).map(ToString::to_string).collect();
+        (only(&after, &before), only(&before, &after))
+    }
+
     /// Returns whether the rewrite frees addresses or ports.
     #[must_use]
     pub fn frees(&self) -> bool {
-        let before = self.before.as_ref().map(Content::marked).unwrap_or_default();
-        before.difference(&self.after.marked()).next().is_some()
+        !self.difference().1.is_empty()
     }
 
     /// Returns the reverse rewrite, for display. If the rewrite created the object, the reverse rewrite writes an empty bitmap.

@@ -6,7 +6,6 @@ use super::html::{code, document, facts, header, moment, section, table};
 use super::steps;
 use crate::operation::Status;
 use crate::renumber::ranges::{Content, RangeRewrite};
-use crate::renumber::run::rewrite::difference;
 use crate::session::Recorded;
 
 /// Largest number of rows in a table.
@@ -57,7 +56,7 @@ fn head(opened: &Recorded<RangeRewrite>) -> Markup {
 }
 
 fn changes(opened: &Recorded<RangeRewrite>) -> Markup {
-    let (allocated, freed) = difference(&opened.plan.work);
+    let (allocated, freed) = opened.plan.work.difference();
     let changes = |id, heading, items: &[String]| {
         let rows = items.iter().take(MOST_ROWS).map(|item| [code(item)]);
         let more = items.len().saturating_sub(MOST_ROWS);

@@ -27,7 +27,7 @@ pub struct ClusterSession {
     gates: Gates,
 }
 
-/// An operation that is recorded in the cluster.
+/// An operation with its journal, which is in etcd or in the cluster.
 pub struct Recorded<W> {
     /// Id of the operation.
     pub operation: String,

@@ -128,7 +128,7 @@ fn from_batch_to_batch(netsurgeon: &Path, cluster: &Cluster) -> f64 {
     let (mut moved, mut said) = (Vec::new(), Vec::new());
     for line in BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok) {
         // The program prints one line when the Services of a batch have moved.
-        if line.contains("Services moved") && line.contains("; batch ") {
+        if line.starts_with("batch ") && line.contains("Services moved") {
             moved.push(Instant::now());
         }
         said.push(line);

@@ -17,6 +17,14 @@ fn wrong_usage_exits_with_status_2() {
     hint: on a kubeadm control-plane host, etcd is found automatically: run this there, as root
     --- exit status 2
     ");
+    // It reads no snapshot.
+    assert_snapshot!(tell("renumber verify"), @r"
+    --- stderr
+    error: no etcd is given, and this host is not a kubeadm control-plane host with etcd
+    hint: give its address: `--etcd-endpoints URL`, or set ETCDCTL_ENDPOINTS
+    hint: on a kubeadm control-plane host, etcd is found automatically: run this there, as root
+    --- exit status 2
+    ");
     assert_snapshot!(tell("ranges chekc"), @r"
     --- stderr
     error: unrecognized subcommand 'chekc'
@@ -209,26 +217,25 @@ fn help_names_every_command() {
     Change the network of a Kubernetes cluster that is serving traffic.
 
     netsurgeon works on the objects that the API server stores in etcd. It reads a live etcd or a
-    snapshot file, shows and checks every Service address, and moves all Services to another range.
-    Through the Kubernetes API and the name servers, it points DNS names to a mirror of the cluster.
+    snapshot file, shows and checks every Service address, and moves all Services to another range. It
+    also points DNS names to a mirror of the cluster, through the Kubernetes API and the name servers.
 
     Usage: netsurgeon [OPTIONS] <COMMAND>
 
     Commands:
-      rehearse      Rehearse the whole move on a snapshot: plan, apply, audit, retire, and a rollback
-                    from the middle of the move
-      preflight     Check whether a cluster is ready: pass, warn or fail, why, and what to do
+      rehearse      Rehearse a renumbering and its rollback on a copy of a snapshot, in memory
+      preflight     Check whether a cluster is ready for a change, and print what to repair
       renumber      Move every Service to another Service range
-      dns           Point DNS names to a mirror of the cluster, in stages, and back
-      operation     List, show, report, resume and undo operations
-      lock          Lock deploy pipelines out: the API server rejects their changes
+      dns           Point DNS names to a mirror of the cluster in stages, or back to the cluster
+      operation     List, show, report, resume, roll back and forget operations
+      lock          Set the deploy lock: the API server rejects changes by deploy pipelines
       unlock        Remove the deploy lock, and wait until no API server enforces it
       audit         Find references to an old Service range: its addresses, or the range itself
-      ranges        The Service ranges: how full they are, and what is wrong with them
+      ranges        Show and check the Service ranges, and rewrite allocation bitmaps
       inspect       Show, list, decode and compare stored objects
       certs         Show, reissue and verify the certificates of a control plane
       controlplane  Show and change the Service range of API servers and the DNS address of kubelets
-      ip            Arithmetic on Service ranges, for scripts
+      ip            Calculate addresses of Service ranges, for scripts
       completions   Print a completion script for a shell
       man           Print the manual, or write its pages to a folder
       version       Print the version
@@ -253,7 +260,7 @@ fn help_names_every_command() {
               [default: table]
 
           --color <WHEN>
-              When to use colour; `auto`: on a terminal, unless NO_COLOR is set
+              When to use colour. `auto`: if the output is a terminal and NO_COLOR is not set
 
               Possible values:
               - auto:   On a terminal
@@ -272,19 +279,19 @@ fn help_names_every_command() {
               [default: text]
 
       -v, --verbose...
-              Print more on stderr; repeat for even more
+              Print more messages on stderr; `-vv` prints even more
 
     Exit status:
       0   done
       1   refused, or failed before any change
       2   wrong usage
-      3   there are findings (check, verify, audit, preflight, diff, dns)
+      3   done, but there are findings: see the output
       4   failed, and rolled back completely
-      5   stuck or partly rolled back: read the journal
-      6   paused for a manual step, at a closed gate, or by a signal: resume it
+      5   stuck, or only partly rolled back: see the hints on stderr
+      6   paused by a manual step, a closed gate or a signal: resume the operation
       70  a bug in netsurgeon
 
-    Data goes to stdout, everything else to stderr.
+    Data goes to stdout. All messages go to stderr.
     --- exit status 0
     ");
     assert_snapshot!(tell("version"), @r"

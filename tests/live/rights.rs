@@ -151,7 +151,6 @@ async fn guard_user_suffices_in_the_bitmap_era() {
 /// During a rollback the RangeAllocation has the old range again, and the guard has to free the bit of a Service that is deleted
 /// then.
 #[tokio::test]
-#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn guard_user_suffices_under_dual_write() {
     let mut serving = start(Era::DualWrite, ProxyMode::Nftables).await;
     let users = Users::of_the_documents(&serving);

@@ -25,7 +25,8 @@ const EAR: Duration = Duration::from_millis(500);
 /// Whether to check connections, and for how long.
 #[derive(Debug, Clone, Args)]
 pub(super) struct FlowArgs {
-    /// With --host: check the connections that this host tracks, instead of its files and processes
+    /// With --host: find clients of old addresses in the connections that the kernel of this host tracks. Do not search files and
+    /// processes
     #[arg(long, requires = "host")]
     pub(super) flows: bool,
     /// Listen for new connections for this many seconds, and record each one, even if it is very short

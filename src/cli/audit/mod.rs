@@ -24,14 +24,16 @@ const SHOWN: usize = 20;
 
 /// Find references to an old Service range: its addresses, or the range itself
 ///
-/// Searches all stored objects of any kind, including custom resources. Searches plain text, JSON and YAML inside text,
-/// arguments, environment variables, and annotations. For a Secret, it prints only the key. During a renumbering, it counts the
-/// objects that hold old addresses but does not list them, and reports Pods that started before their Services moved. With
-/// `--host` it searches this machine instead: its configuration, the environments of its processes, and the resolv.conf that each
-/// process uses. It writes nothing, except ConfigMaps with `--publish`. For every place, docs/audit.md describes what it means
-/// and what to do.
+/// Searches all stored objects of any kind, including custom resources. Finds addresses also in JSON and YAML texts, arguments,
+/// environment variables and annotations. For a Secret, the audit prints only the name of the key. During a renumbering, the
+/// audit does not list the addresses that netsurgeon holds: it only counts them. It lists Pods that started before their Services
+/// moved.
 ///
-/// Exit status 3 if an address or range is found, or if an object or file cannot be read; otherwise 0.
+/// With `--host`, the audit searches this machine instead: configuration files, the environments of processes, and the
+/// resolv.conf of each process. The audit writes nothing, except ConfigMaps with `--publish`. docs/audit.md explains each kind of
+/// finding, and what to do.
+///
+/// The exit status is 3 if the audit finds an address or range, or if it cannot read everything; otherwise 0.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -45,10 +47,10 @@ Examples:
   netsurgeon audit --old 10.96.0.0/16 --host
   # from a Pod with the host's / and PID namespace
   netsurgeon audit --old 10.96.0.0/16 --host --root /host
-  # remaining clients, for `retire`
+  # evidence for `renumber retire`: clients that use old addresses
   netsurgeon audit --old 10.96.0.0/16 --host --flows --for 600 \\
       -o json > node-1.json
-  # from all nodes that run deploy/evidence.yaml
+  # the evidence of all nodes that run deploy/evidence.yaml
   netsurgeon audit --old 10.96.0.0/16 --gather")]
 pub struct AuditArgs {
     /// An old Service range; can be repeated

@@ -21,10 +21,10 @@ use crate::survey::Finding;
 
 /// Show certificates, and check their validity and addresses
 ///
-/// Reads files, all files in a folder, or the certificates that a server serves. Without any of these, reads the certificate
-/// folder of kubeadm, K3s, RKE2 or kOps on this host. Private keys are not opened. Exit status 3 if a certificate is not valid or
-/// expires soon, or if an API server's certificate does not cover a required address; docs/findings.md describes what to do about
-/// each finding.
+/// Reads the files and folders that you give, and the certificates that servers serve (`--server`). If you give none, reads the
+/// certificate folder of kubeadm, K3s, RKE2 or kOps on this host. Never opens a private key. The exit status is 3 if a
+/// certificate is not valid or expires soon, or if an API server's certificate does not cover a required address.
+/// docs/findings.md describes what to do about each finding.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -42,8 +42,8 @@ pub struct ShowArgs {
     /// Read the certificates of this server, as `HOST:PORT`; can be repeated
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     server: Vec<String>,
-    /// A Service range: every API server's certificate must cover its first address, the address of `default/kubernetes`; can be
-    /// repeated
+    /// A Service range. Every API server's certificate must cover the first address of this range, because `default/kubernetes`
+    /// has this address; can be repeated
     #[arg(long, value_name = "CIDR")]
     cidr: Vec<ServiceCidr>,
     /// Report a certificate that expires within this many days

@@ -28,9 +28,9 @@ const NAME: &str = "kubernetes.default.svc";
 
 /// Verify the certificate that every API server serves
 ///
-/// Connects to each API server, by its address and by the name `kubernetes.default.svc`. Checks the served certificate, not the
-/// files, because an API server loads a new certificate within a minute, without a restart. Exit status 3 if an API server does
-/// not answer, or serves a certificate that clients reject.
+/// Connects to each API server twice: by its address, and by the name `kubernetes.default.svc`. Checks the certificate that the
+/// API server serves, not the file: an API server loads a new file within a minute, without a restart. The exit status is 3 if an
+/// API server does not answer, or if clients would reject its certificate.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -44,10 +44,10 @@ pub struct VerifyArgs {
     /// An API server, as `HOST:PORT`; can be repeated [default: the endpoints of `default/kubernetes`]
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     server: Vec<String>,
-    /// A Service range: the certificate must cover its first address; can be repeated
+    /// A Service range. The certificate must cover the first address of this range; can be repeated
     #[arg(long, value_name = "CIDR")]
     cidr: Vec<ServiceCidr>,
-    /// A Service range: the certificate must no longer cover its first address
+    /// A Service range. The certificate must not cover the first address of this range any more
     #[arg(long, value_name = "CIDR")]
     without_cidr: Vec<ServiceCidr>,
     /// A name or address that the certificate must cover

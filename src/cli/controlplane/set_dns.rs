@@ -19,16 +19,17 @@ const KEY: [&str; 1] = ["clusterDNS"];
 
 /// Change the address of the cluster DNS in this host's kubelet configuration
 ///
-/// Changes `clusterDNS`. All other bytes of the file stay the same, and the old file is kept next to it. The change takes effect
-/// when the kubelet restarts, and a Pod gets the address when it is created. Run this on every node while both the old and the
-/// new address answer. If kubelets are configured elsewhere (K3s, RKE2, kOps), prints what to change there.
+/// Changes `clusterDNS`. All other bytes of the file stay the same, and the command keeps the old file next to the new file. The
+/// change takes effect when you restart the kubelet; then only new Pods get the new address. Run this on every node while both
+/// the old and the new address answer. If kubelets are configured elsewhere (K3s, RKE2, kOps), the command prints what to change
+/// there.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon controlplane set-dns --to 10.200.0.10 --dry-run
   netsurgeon controlplane set-dns --to 10.200.0.10 --yes \\
       && systemctl restart kubelet
-  # if there are several
+  # if the file has several addresses
   netsurgeon controlplane set-dns --from fd00:10:96::a --to fd00:10:200::a")]
 pub struct SetDnsArgs {
     /// The new address

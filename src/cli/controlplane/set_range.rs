@@ -14,10 +14,11 @@ use crate::wire::manifest::{flag, with_flag};
 
 /// Change the Service range in this host's static Pod manifests
 ///
-/// Changes the flag `--service-cluster-ip-range` of the API server, and of the controller manager if it has the flag. All other
-/// bytes of the files stay the same. The old files are kept in a separate folder next to the manifests, which the kubelet does
-/// not read. The kubelet then restarts the API server: change one host at a time, and wait for the API server (`controlplane
-/// wait`). If the range is configured elsewhere (K3s, RKE2, kOps, systemd), prints what to change there.
+/// Changes the flag `--service-cluster-ip-range` of the API server, and of the controller manager if the controller manager has
+/// this flag. All other bytes of the files stay the same. The command keeps the old files in a separate folder, which the kubelet
+/// does not read. After the change, the kubelet restarts the API server. So change one host at a time, and wait for the API
+/// server (`controlplane wait`). If the range is configured elsewhere (K3s, RKE2, kOps, systemd), the command prints what to
+/// change there.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

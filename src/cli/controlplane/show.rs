@@ -13,8 +13,8 @@ use crate::survey::Finding;
 
 /// Show the Service range of every API server and controller manager
 ///
-/// Reads the flag `--service-cluster-ip-range`: in static Pod manifests and processes on this host, and, through the API, in the
-/// Pods of all hosts. Exit status 3 if the values differ.
+/// Reads the flag `--service-cluster-ip-range` from the static Pod manifests and processes on this host, and through the API from
+/// the Pods of all hosts. The exit status is 3 if the values differ.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

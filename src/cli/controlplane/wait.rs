@@ -17,16 +17,17 @@ use crate::survey::Finding;
 /// The pause between two checks.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Wait until every API server is healthy and has a Service range
+/// Wait until every API server is ready and has the Service range
 ///
-/// Waits until every endpoint of `default/kubernetes` reports that it is ready. Also, every API server must have a flag with this
-/// range, found in a Pod or in a process on this host. Exit status 3 if this does not happen in time.
+/// Waits until every API server (every endpoint of `default/kubernetes`) reports that it is ready. The command also reads the
+/// flag of every API server, from its Pod or from its process on this host. With `--range`, the flag must have this range. The
+/// exit status is 3 if this takes longer than `--timeout`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   # before the next host
   netsurgeon controlplane wait --range 10.200.0.0/16 --host --timeout 120
-  # after the last one
+  # after the last host
   netsurgeon controlplane wait --range 10.200.0.0/16")]
 pub struct WaitArgs {
     /// The range, or one per address family, separated by a comma [default: any range]

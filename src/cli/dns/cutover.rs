@@ -14,24 +14,25 @@ use crate::operation::{Plan, Status};
 use crate::session::gates::GateSettings;
 use crate::session::{ClusterSession, Failure, counted};
 
-/// Run a stage of a cutover, or all of them
+/// Run a cutover up to a stage, or to its end
 ///
-/// Starts the cutover of a saved plan, or continues it. Lowers the TTLs, and waits until caches have dropped the records with the
-/// old TTLs. Each stage then probes the mirror, sends the updates, and waits until every name server and the resolver return the
-/// new records. A stage lasts as long as the plan defines. The operation is recorded in the cluster, so another machine or a
-/// restarted Job can continue it.
+/// Starts the cutover of a saved plan, or continues a cutover. First, netsurgeon lowers the TTLs, and waits until caches have
+/// dropped the records with the old TTLs. Each stage probes the mirror, changes the records, and waits until every name server
+/// and the resolver return the new records. Then the stage waits as long as the plan defines (`dns plan --soak`). The journal is
+/// in the cluster, so you can continue the cutover on another machine.
 ///
-/// A name is skipped, and its records stay unchanged, if the mirror does not serve it or another client changed its records. The
-/// other names continue. Exit status 3 if names were skipped, or if another client changed one after its last step. Run the same
-/// command again to retry skipped names.
+/// If the mirror does not serve a name, or if another client changed the records of a name, netsurgeon skips this name and does
+/// not change its records. The other names continue. The exit status is 3 if names were skipped, or if another client changed a
+/// name after its last step. To retry skipped names, run the same command again.
 ///
-/// Between two stages the cutover can check gates: a program, a URL, Prometheus, or the time. If a gate is closed, it pauses, or
-/// first rolls back the stage before the gate (both exit status 6), or rolls back everything (exit status 4).
+/// Between two stages, the cutover can check gates: a program, a URL, a Prometheus query or a time. (The options of gates call a
+/// stage a batch.) If a gate is closed, the cutover pauses (exit status 6). With `--on-gate-failure rollback`, it first rolls
+/// back the last stage, then pauses. With `--on-gate-failure rollback-all`, it rolls back everything (exit status 4).
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon dns cutover --plan cutover.json --stage 1
-  netsurgeon dns cutover --stage 2                     # the one under way
+  netsurgeon dns cutover --stage 2                     # the cutover under way
   netsurgeon dns cutover --plan cutover.json --approve 3f2a91c0 --yes --all \\
       --gate-http http://127.0.0.1:8080/healthy --on-gate-failure rollback-all
   netsurgeon dns cutover dns-cutover-20261121T083915Z-3f2a --all --yes")]
@@ -42,10 +43,10 @@ pub struct CutoverArgs {
     /// The saved plan
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// Refuse a plan with another digest; the first 8 digits or more are enough
+    /// Refuse the plan if it does not have this digest. Give the first 8 digits or more
     #[arg(long, value_name = "DIGEST", value_parser = digest::parse, requires = "plan")]
     approve: Option<String>,
-    /// Run the stages up to this one, counted from 1
+    /// Run all stages up to and including this stage, counted from 1
     #[arg(long, value_name = "N", required_unless_present = "all", conflicts_with = "all")]
     stage: Option<usize>,
     /// Run all stages
@@ -55,21 +56,21 @@ pub struct CutoverArgs {
     run: RunArgs,
     #[command(flatten)]
     gates: GateArgs,
-    /// Do not check any gates from now on, including those recorded with the operation
+    /// Check no gates from now on. This also removes the gates that the journal contains
     #[arg(long, help_heading = "Gates between batches")]
     no_gates: bool,
 }
 
 /// Point the names back to the old cluster
 ///
-/// Undoes all stages in reverse order, without a wait at each stage. Waits until every name server and the resolver return the
-/// old records, and until caches have dropped the mirror's records. Until then the mirror must keep serving. You can roll back at
-/// any time, also after the cutover has ended. If another client changed the records of a name, the name is reported and stays
-/// unchanged.
+/// Undoes all stages in reverse order, and does not wait after each stage. Then waits until every name server and the resolver
+/// return the old records, and until caches have dropped the mirror's records. The mirror must serve until then. You can roll
+/// back at any time, also after the end of the cutover, as long as the journal exists. If another client changed the records of a
+/// name, the rollback reports this name and does not change it, and the exit status is 3.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon dns rollback                               # the one under way
+  netsurgeon dns rollback                             # the cutover under way
   netsurgeon dns rollback dns-cutover-20261121T083915Z-3f2a --yes")]
 pub struct RollbackArgs {
     /// Id of the cutover [default: the cutover under way]

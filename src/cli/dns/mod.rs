@@ -33,11 +33,11 @@ pub enum DnsCommand {
 /// How to run a cutover.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// How many names are changed at the same time
+    /// Maximum number of names that are changed at the same time
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u8).range(1..=64))]
     parallel: u8,
-    /// How many names can be skipped because the mirror does not serve them or another client changed them; one more stops the
-    /// cutover [default: all]
+    /// Maximum number of names to skip because the mirror does not serve them, or because another client changed them. If there
+    /// are more, the cutover stops [default: no limit]
     #[arg(long, value_name = "N")]
     max_failures: Option<usize>,
     /// Do not ask for confirmation before the start
@@ -45,7 +45,7 @@ pub struct RunArgs {
     yes: bool,
     #[command(flatten)]
     lock: LockArgs,
-    /// Serve `GET /metrics` at this address, for Prometheus, while it runs; docs/metrics.md lists the metrics
+    /// Serve `GET /metrics` for Prometheus at this address while the operation runs; docs/metrics.md lists the metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics_listen: Option<String>,
     #[command(flatten)]
@@ -57,8 +57,8 @@ pub struct RunArgs {
 /// The key that signs updates.
 #[derive(Debug, Clone, Args)]
 pub struct KeyArgs {
-    /// File with the key that signs updates, in the format of `tsig-keygen`; the key is never shown [default: the file in the
-    /// plan]
+    /// File with the key that signs updates, in the format of `tsig-keygen`. netsurgeon never prints the key [default: the file
+    /// that the plan names]
     #[arg(long, value_name = "FILE")]
     tsig_key_file: Option<PathBuf>,
 }

@@ -29,17 +29,20 @@ const NEEDED: [&str; 4] = ["zone-servers", "zone-updates", "names", "targets"];
 /// Checks that refuse a plan even for a warning: too many names would change, or an ExternalDNS would revert the change.
 const STRICT: [&str; 2] = ["zone-share", "external-dns"];
 
-/// Plan a cutover: which records of which names change, and in which stages
+/// Plan a cutover: the names, their new records, and the stages
 ///
-/// Finds the names of the zone in Ingresses, Services and HTTPRoutes of the cluster. Reads their records, and the addresses of
-/// the same names on the mirror. Runs the checks of `preflight dns`, and creates no plan if a check fails or is unknown, or if
-/// `zone-share` or `external-dns` warns. Writes nothing to the cluster or the zone.
+/// Finds the names of the zone in the Ingresses, Services and HTTPRoutes of the cluster. Reads the DNS records of these names,
+/// and the addresses of the same names on the mirror. Changes nothing in the cluster and in the zone. The command runs the checks
+/// of `preflight dns`. It creates no plan if a check fails or is unknown, or if `zone-share` or `external-dns` warns; see
+/// `--force`.
 ///
-/// Route 53 supports weights. A name server does not: with one old and one new address in the answer, half of the clients use the
-/// new address. For a name server, the plan uses the largest share that the addresses allow, up to the requested share. A CNAME
-/// changes in the last stage.
+/// At each stage, the mirror gets a share of the clients (`--shares`). Route 53 supports weights, so every share is possible. A
+/// name server has no weights: the number of old and new addresses in the answer decides the share. With one old and one new
+/// address, half of the clients use the new address. On a name server, the plan uses the largest possible share that does not
+/// exceed the requested share, and a CNAME changes only in the last stage.
 ///
-/// With `--save`, or `-o json`, the plan is a file with a digest: review it, keep it, approve it.
+/// `--save` writes the plan to a file, and `-o json` prints it. The plan has a digest. Review the plan, then run exactly this
+/// plan with `dns cutover --plan FILE --approve DIGEST`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -54,7 +57,7 @@ Examples:
 pub struct PlanArgs {
     #[command(flatten)]
     zone: ZoneArgs,
-    /// The share of clients that the mirror gets at each stage, in percent
+    /// The share of clients that the mirror gets at each stage: numbers in percent, separated by commas
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "10,50,100", value_parser = clap::value_parser!(u8).range(1..=100))]
     shares: Vec<u8>,
     /// Maximum TTL of the names while the cutover runs, in seconds
@@ -63,7 +66,7 @@ pub struct PlanArgs {
     /// How long each stage lasts, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = clap::value_parser!(u64).range(1..=2_592_000))]
     soak: u64,
-    /// How to check that the mirror serves a name, before the name changes: `tcp:PORT`, `http[:PORT][/PATH]` or
+    /// How to check that the mirror serves a name, before the records of the name change: `tcp:PORT`, `http[:PORT][/PATH]` or
     /// `https[:PORT][/PATH]` [default: `https` if an object declares TLS for the name, otherwise `http`]
     #[arg(long, value_name = "HOW")]
     probe: Option<Probing>,
@@ -76,14 +79,15 @@ pub struct PlanArgs {
     /// CA certificates that probes trust, in addition to the system's CA certificates
     #[arg(long, value_name = "FILE")]
     probe_ca: Option<PathBuf>,
-    /// A Prometheus with the request metrics of the mirror: `dns status` and the report then show the mirror's share of the
-    /// requests
+    /// The Prometheus for `--share-query`. `dns status` and the report then show the mirror's share of the requests
     #[arg(long, value_name = "URL", requires = "share_query")]
     share_prometheus: Option<String>,
-    /// An instant query that returns the mirror's share of the requests for `{name}`, from 0 to 100
+    /// An instant query that returns the mirror's share of the requests for a name, as a number from 0 to 100. In the query,
+    /// write `{name}` in place of the name
     #[arg(long, value_name = "PROMQL", requires = "share_prometheus")]
     share_query: Option<String>,
-    /// Plan even if this check fails; `short-soak`: plan even if the stages are shorter than the TTL
+    /// Create the plan even if this check does not allow it. `short-soak`: even if a stage is shorter than the TTL. Can be
+    /// repeated, or a list separated by commas
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     force: Vec<String>,
     /// Also write the plan to this file

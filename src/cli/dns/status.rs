@@ -15,17 +15,17 @@ use crate::session::{ClusterSession, Failure, Settings, is_leased};
 
 /// Show the stage of a cutover, and what the name server and the resolver return now
 ///
-/// Reads the operation from the cluster, and queries each name. If the plan has a query for the mirror's share, shows this share.
-/// Needs no TSIG key, but credentials if the zone is in Route 53. Changes nothing. Exit status 3 if a name does not have the
-/// records that the operation set.
+/// Reads the journal of the cutover from the cluster, and queries the records of each name. If the plan has a query for the
+/// mirror's share of the requests, shows this share. The command needs no TSIG key; for Route 53, it needs credentials. It
+/// changes nothing. The exit status is 3 if a name does not have the records that the cutover set.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon dns status                                 # the one under way
+  netsurgeon dns status                               # the cutover under way
   netsurgeon dns status dns-cutover-20261121T083915Z-3f2a -o json \\
       | jq '.names[] | select(.observed.difference)'")]
 pub struct StatusArgs {
-    /// Id of the cutover [default: the one under way]
+    /// Id of the cutover [default: the cutover under way]
     #[arg(value_name = "ID")]
     operation: Option<String>,
     #[command(flatten)]

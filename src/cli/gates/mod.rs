@@ -16,40 +16,43 @@ pub struct GateArgs {
     /// Seconds to wait between two batches
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
     pause: Option<u64>,
-    /// Pause at this time, before the next batch: RFC 3339, `HH:MM` (its next occurrence in UTC), or relative to now, for example
-    /// `+90m` or `+1h30m`
+    /// Start no batch after this time: the operation pauses. Give a time in RFC 3339, `HH:MM` (in UTC, today or tomorrow), or a
+    /// time from now, for example `+90m` or `+1h30m`
     #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true)]
     until: Option<OffsetDateTime>,
-    /// Run this program between batches. An exit status other than 0 closes the gate, and the last line of stderr is the reason.
-    /// The program gets the environment variables NETSURGEON_OPERATION and NETSURGEON_BATCH: the number of the next batch,
-    /// counted from 1, or empty after the last batch
+    /// Run this program between two batches. If the exit status is not 0, the gate is closed, and the last line of stderr is the
+    /// reason. The program gets two environment variables. NETSURGEON_OPERATION is the id of the operation. NETSURGEON_BATCH is
+    /// the number of the next batch, counted from 1; it is empty after the last batch
     #[arg(long, value_name = "PROGRAM")]
     gate_command: Option<PathBuf>,
-    /// An argument for that program, passed without a shell. The journal records it: do not pass a secret
+    /// An argument for the program of `--gate-command`; can be repeated. No shell expands the argument. The journal records the
+    /// argument: do not pass a secret
     #[arg(long, value_name = "ARG", requires = "gate_command", allow_hyphen_values = true)]
     gate_arg: Vec<String>,
-    /// Between batches request this URL: a status other than 2xx closes the gate. Redirects are not followed
+    /// Send a GET request to this URL between two batches. If the status is not 2xx, the gate is closed. Redirects are not
+    /// followed
     #[arg(long, value_name = "URL")]
     gate_http: Option<String>,
-    /// Between batches send `--gate-query` to this Prometheus
+    /// Send the query of `--gate-query` to this Prometheus between two batches
     #[arg(long, value_name = "URL", requires = "gate_query", requires = "gate_limits")]
     gate_prometheus: Option<String>,
-    /// An instant query; a result without a sample closes the gate
+    /// An instant query. If the result has no sample, the gate is closed
     #[arg(long, value_name = "PROMQL", requires = "gate_prometheus")]
     gate_query: Option<String>,
-    /// Maximum value of every sample
+    /// If a sample is above this number, the gate is closed
     #[arg(long, value_name = "NUMBER", value_parser = limit, allow_hyphen_values = true)]
     #[arg(requires = "gate_prometheus")]
     gate_max: Option<f64>,
-    /// Minimum value of every sample
+    /// If a sample is below this number, the gate is closed
     #[arg(long, value_name = "NUMBER", value_parser = limit, allow_hyphen_values = true)]
     #[arg(requires = "gate_prometheus")]
     gate_min: Option<f64>,
-    /// How long each gate may take, in seconds; a gate that takes longer is closed [default: 30]
+    /// Maximum time for each gate, in seconds. A gate that takes longer is closed [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     gate_timeout: Option<u64>,
-    /// What to do at a closed gate: pause before the next batch; or roll back the batch before the gate, and pause before that
-    /// batch; or roll back everything. Exit status 6 for the first two, 4 for the last. `--until` always pauses [default: pause]
+    /// What to do if a gate is closed. `pause`: pause before the next batch. `rollback`: roll back the last batch, then pause.
+    /// `rollback-all`: roll back everything. The exit status is 6 after a pause, and 4 after `rollback-all`. At the time of
+    /// `--until`, the operation always pauses [default: pause]
     #[arg(long, value_name = "WHAT", value_parser = on_failure())]
     on_gate_failure: Option<OnFailure>,
 }

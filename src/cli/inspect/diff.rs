@@ -23,17 +23,17 @@ use crate::wire::{WireError, objects};
 
 /// Compare two stores, or two revisions of one store
 ///
-/// Compares two snapshot files, a snapshot file and the live etcd, or two revisions of one of them. Values are compared, not
-/// revisions. For a Secret, shows only that it differs.
+/// Compares two snapshot files, a snapshot file and the live etcd, or two revisions of one store. Compares the values of the
+/// keys, not their revisions. For a Secret, shows only that the Secret differs.
 ///
-/// Exit status 3 if the sides differ; otherwise 0.
+/// The exit status is 3 if the two sides differ; otherwise 0.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon inspect diff before.db after.db
   # against the live etcd
   netsurgeon inspect diff before.db
-  # the live etcd, then and now
+  # the live etcd: revision 12000 and now
   netsurgeon inspect diff --from-revision 12000
   netsurgeon inspect diff before.db after.db --under /registry/services/specs/")]
 pub struct DiffArgs {

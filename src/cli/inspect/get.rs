@@ -15,11 +15,12 @@ use crate::wire::objects;
 
 /// Show one stored object as YAML or JSON
 ///
-/// Name the object in kubectl's format, or by its key. Known fields are shown by name, other fields by protobuf number. A
-/// RangeAllocation is shown with the addresses or ports of its bits. The content of a Secret is never shown.
+/// Give the resource and the name of the object, as for kubectl, or the key of the object. The command shows known fields by
+/// name, and other fields by protobuf number. For a RangeAllocation, it shows the addresses or ports of the bits. It never shows
+/// the content of a Secret.
 ///
-/// The store's data about the record (revisions, encoding, size, lease) goes to stderr. With `-o json` and `-o yaml` the output
-/// contains it together with the object.
+/// The command prints the metadata of the record (revisions, encoding, size, lease) on stderr. With `-o json` and `-o yaml`, the
+/// output contains this metadata and the object.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

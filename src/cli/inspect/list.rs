@@ -27,13 +27,13 @@ pub struct ListArgs {
     /// Only keys with this prefix [default: the API server's prefix]
     #[arg(value_name = "PREFIX")]
     prefix: Option<String>,
-    /// Only objects of this kind, as in `Service`
+    /// Only objects of this kind, for example `Service`
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
     /// Stop after this many objects
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Print the number of objects by kind and encoding instead
+    /// Do not list the objects: print only their number, by kind and encoding
     #[arg(long)]
     summary: bool,
     #[command(flatten)]

@@ -42,7 +42,7 @@ pub enum OperationCommand {
     Forget(ForgetArgs),
 }
 
-/// List the operations that have a journal in this etcd, or in this cluster
+/// List all operations that have a journal, in etcd or in ConfigMaps of the cluster
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -71,31 +71,32 @@ pub struct ShowArgs {
 
 /// Resume an operation from its journal
 ///
-/// Works from any machine and folder. If a rollback was started, continues the rollback. Refuses an operation that has ended. The
-/// operation lease of a killed process expires within a minute: this command waits for that, with a countdown. It fails if that
-/// process is alive and renews its lease. `--take-over` does not wait.
+/// You can run this command on any machine and in any folder. If a rollback had started, the command continues the rollback. If
+/// the operation has ended, the command fails. If a process was killed, the command waits until the operation lease of that
+/// process expires, usually within a minute, and shows a countdown. With `--take-over`, it does not wait. If the process is alive
+/// and renews the lease, the command fails.
 ///
-/// The operation records its gates between batches, and checks them again after a resume. Gates that you give here replace the
-/// recorded gates.
+/// The journal contains the gates of the operation, and the operation checks them again after a resume. If you give gates here,
+/// they replace all recorded gates.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon operation resume                       # the one under way
+  netsurgeon operation resume                       # the operation under way
   netsurgeon operation resume renumber-20261121T083915Z-3f2a --take-over \\
       --confirm flags
   netsurgeon operation resume renumber-20261121T083915Z-3f2a --until +90m \\
       --gate-http http://127.0.0.1:8080/healthy
   netsurgeon operation resume renumber-20261121T083915Z-3f2a --no-gates")]
 pub struct ResumeArgs {
-    /// Id of the operation [default: the one under way]
+    /// Id of the operation [default: the operation under way]
     #[arg(value_name = "ID")]
     operation: Option<String>,
-    /// If the operation was retiring old addresses, keep its journal in etcd
+    /// Keep the journal in etcd when this command completes an interrupted `renumber retire`
     #[arg(long)]
     keep_journal: bool,
     #[command(flatten)]
     live: LiveArgs,
-    /// Do not check any gates from now on, including those recorded with the operation
+    /// Check no gates from now on. This also removes the gates that the journal contains
     #[arg(long, help_heading = "Gates between batches")]
     no_gates: bool,
     #[command(flatten)]
@@ -104,7 +105,8 @@ pub struct ResumeArgs {
 
 /// Roll back an operation
 ///
-/// Not possible after the operation's point of no return. If the operation is already rolled back, it stays unchanged.
+/// You cannot roll back after the point of no return of the operation: for a renumbering, the first step of `renumber retire`. If
+/// the operation is already rolled back, the command changes nothing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -112,7 +114,7 @@ Examples:
   netsurgeon operation rollback renumber-20261121T083915Z-3f2a --yes \\
       --confirm flags")]
 pub struct UndoArgs {
-    /// Id of the operation [default: the one under way]
+    /// Id of the operation [default: the operation under way]
     #[arg(value_name = "ID")]
     operation: Option<String>,
     #[command(flatten)]
@@ -123,8 +125,8 @@ pub struct UndoArgs {
 
 /// Remove the journal of an operation that has ended
 ///
-/// A renumbering removes its own journal when it is retired. An operation that is rolled back keeps its journal, so that you can
-/// inspect it. This command refuses an operation that has not ended.
+/// `renumber retire` removes the journal of its renumbering. Other operations, and operations that were rolled back, keep their
+/// journals, so that you can inspect them. If the operation has not ended, this command fails.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

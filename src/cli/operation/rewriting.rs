@@ -7,10 +7,10 @@ use super::{ResumeArgs, UndoArgs};
 use crate::cli::ranges::Rewrites;
 use crate::cli::report::ReportArgs;
 use crate::cli::{Context, Outcome};
-use crate::renumber::run::rewrite::open_rewrite;
+use crate::operation::EtcdRecord;
+use crate::renumber::ranges::RangeRewrite;
 use crate::report::rewritten;
-use crate::session::Failure;
-use crate::session::confirm_only;
+use crate::session::{Failure, Recorded, confirm_only};
 use crate::survey::Survey;
 
 /// Operations of kind `rewrite-range`.
@@ -37,7 +37,8 @@ impl OfKind for RangeRewrites {
     async fn report(&self, context: &Context, id: &str, args: &ReportArgs) -> Result<Outcome, Failure> {
         let store = args.homes.etcd.connect().await?;
         let cluster = Survey::identity(store.as_ref(), &args.homes.etcd.layout()).await?.unwrap_or_default();
-        let opened = open_rewrite(store.as_ref(), &cluster, id).await?;
+        let record = EtcdRecord::new(store.as_ref(), &cluster, id);
+        let opened: Recorded<RangeRewrite> = Recorded::open(id, &record).await?;
         args.write(context, &rewritten::page(&opened))
     }
 }

@@ -27,13 +27,13 @@ pub enum RangesCommand {
     Rewrite(rewrite::RewriteArgs),
 }
 
-/// Check that all records of every Service address agree
+/// Check that Services, ranges and records of allocations agree
 ///
 /// Compares the Services with each other, with the Service ranges, with the IPAddress objects and with the RangeAllocation
-/// bitmaps. Compares node ports in the same way. Compares the ranges with Pods and Nodes. docs/findings.md explains every code
-/// and what to do.
+/// bitmaps. Compares node ports in the same way. Compares the ranges with the addresses of Pods and Nodes. docs/findings.md
+/// explains the code of each finding, and what to do.
 ///
-/// Exit status 3 if there is an error or a warning; otherwise 0.
+/// The exit status is 3 if there is an error or a warning; otherwise 0.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -19,21 +19,22 @@ use crate::store::ReadStore;
 use crate::store::overlay::Overlay;
 use crate::survey::Survey;
 
-/// Rewrite the bits of a RangeAllocation from the Services, for its current or another range
+/// Rewrite an allocation bitmap (RangeAllocation) from the Services
 ///
-/// For clusters with an allocation bitmap (Kubernetes 1.33 and earlier). Shows the difference, asks for confirmation, checks
-/// again, and writes by compare-and-swap. If the bitmap or the allocations of Services change concurrently, it writes nothing.
-/// The journal keeps the old value: `netsurgeon operation rollback` (or `--undo`) restores it.
+/// Use this if the cluster has an allocation bitmap (Kubernetes 1.33 and earlier). The command can also change the range of the
+/// bitmap (`--to`). It shows the difference, asks for confirmation, checks again, and writes by compare-and-swap. If the bitmap
+/// or the allocations of Services change meanwhile, it writes nothing. The journal keeps the old value. To restore the old value,
+/// use `netsurgeon operation rollback` or `--undo`.
 ///
-/// Like any other operation, the rewrite takes the operation lease, and is refused while another operation has not ended. It
-/// needs only etcd. If an API server answers, it also takes the Lease that excludes operations of other kinds. `netsurgeon
-/// operation` lists, shows, resumes, rolls back, reports and forgets the rewrite.
+/// The rewrite is an operation: it takes the operation lease, and it fails while another operation has not ended. It needs only
+/// etcd. If an API server answers, the rewrite also takes the Lease that excludes operations of other kinds. You can list, show,
+/// resume, roll back, report and forget the rewrite with `netsurgeon operation`.
 ///
-/// The API server allocates an address shortly before it stores the Service. The rewrite frees a bit only if two checks, some
-/// seconds apart, find no Service that has it. Still, make sure that no client creates Services during the rewrite.
+/// Make sure that no client creates Services during the rewrite. The API server allocates an address shortly before it stores the
+/// Service. So the rewrite frees a bit only if two checks, some seconds apart, find no Service with this address.
 ///
-/// API servers read the new value at their next allocation, without a restart. On 1.32 and earlier they also
-/// rewrite it themselves every three minutes, from their own `--service-cluster-ip-range`.
+/// API servers read the new value at the next allocation, without a restart. API servers of Kubernetes 1.32 and earlier also
+/// rewrite the bitmap every three minutes, from their flag `--service-cluster-ip-range`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -13,11 +13,10 @@ use crate::cli::homes::HomeArgs;
 use crate::cli::live::{LockArgs, PATIENCE};
 use crate::cli::{Context, Outcome};
 use crate::kube_api::Cluster;
-use crate::operation::{Journal, Lock, Plan, Status, SystemAmbient, new_id};
+use crate::operation::{EtcdRecord, Journal, Lock, Plan, Status, SystemAmbient, new_id};
 use crate::renumber::ranges::{KIND, RangeRewrite, RewriteError};
 use crate::renumber::rewriting::{Rewriting, is_written};
 use crate::renumber::run::refuse_beside_another;
-use crate::renumber::run::rewrite::open_rewrite as open;
 use crate::session::LiveEtcd;
 use crate::session::{Failure, Kind};
 use crate::session::{Recorded, Taking, refuse_ended, refuse_removing, release};
@@ -165,7 +164,8 @@ impl<'a> Rewrites<'a> {
     }
 
     async fn open(&self, operation: &str) -> Result<Recorded<RangeRewrite>, Failure> {
-        open(self.store.as_ref(), &self.cluster, operation).await
+        let record = EtcdRecord::new(self.store.as_ref(), &self.cluster, operation);
+        Recorded::open_to_change(operation, &record).await
     }
 
     async fn take(&self, operation: &str, work: &RangeRewrite) -> Result<Lock, Failure> {

@@ -5,7 +5,6 @@ use serde::Serialize;
 use crate::cli::Context;
 use crate::cli::output::{Output, Tone, counted};
 use crate::renumber::ranges::RangeRewrite;
-use crate::renumber::run::rewrite::difference;
 use crate::session::Failure;
 
 /// Maximum number of changed addresses or ports that are shown as text.
@@ -35,7 +34,7 @@ pub(super) fn show(
     status: &'static str,
     operation: Option<&str>,
 ) -> Result<(), Failure> {
-    let (allocated, freed) = difference(work);
+    let (allocated, freed) = work.difference();
     let value = Rewritten {
         version: 1,
         status,
@@ -51,7 +50,7 @@ pub(super) fn show(
 }
 
 pub(super) fn describe(output: &Output, work: &RangeRewrite) -> String {
-    let (allocated, freed) = difference(work);
+    let (allocated, freed) = work.difference();
     let before = work.before.as_ref().map_or("(none)", |content| content.range.as_str());
     let mut lines = vec![format!("RangeAllocation {}", work.name)];
     if before == work.after.range {

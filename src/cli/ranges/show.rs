@@ -17,10 +17,10 @@ use crate::session::Failure;
 use crate::store::Revision;
 use crate::survey::{Era, Survey, Usage};
 
-/// Show every Service range: its source, how full it is, and a picture of its use
+/// Show the source and the use of every Service range, with a picture
 ///
-/// The counts come from the Services, in every storage era. The static band is the low end of a range; the
-/// allocator does not pick random addresses from it.
+/// The command counts the addresses that Services have. The static band is the low end of a range. The allocator chooses an
+/// address of the static band only if the rest of the range is full.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -23,16 +23,17 @@ use crate::survey::Survey;
 /// Move every Service of a live cluster to another range, and hold the old addresses
 ///
 /// Creates a plan, or uses a saved plan that still matches the cluster. Shows the plan and asks for confirmation. Takes the
-/// operation lease and a snapshot of etcd, then moves the Services batch by batch. Each old address answers until `renumber
-/// retire`. A signal stops the operation between two steps. Even if the process is killed, `operation resume` continues the
-/// operation and `operation rollback` undoes it, from any machine.
+/// operation lease, saves a snapshot of etcd, and moves the Services batch by batch. Each old address answers until
+/// `renumber retire`. A signal pauses the operation between two steps. You can continue the operation with `operation resume`, or
+/// undo it with `operation rollback`, on any machine, even if the process was killed.
 ///
-/// At a manual step (certificates, the API servers' flag) the operation asks you to do it. Without a terminal it
-/// pauses there, with exit status 6: do the step, then resume with `--confirm`.
+/// At a manual step (certificates, the flag of the API servers), netsurgeon asks you to do the step. Without a terminal, the
+/// operation pauses with exit status 6. Do the step, then run `operation resume` with `--confirm`.
 ///
-/// Between two batches the operation can check gates: a program, a URL, a Prometheus query, the clock. If a gate is closed, the
-/// operation pauses, or rolls back the batch before the gate and pauses (exit status 6 in both cases), or rolls back everything
-/// (exit status 4). The operation records its gates, and checks them again after a resume.
+/// Between two batches, the operation can check gates: a program, a URL, a Prometheus query or a time. If a gate is closed, the
+/// operation pauses (exit status 6). With `--on-gate-failure rollback`, it first rolls back the last batch, then pauses. With
+/// `--on-gate-failure rollback-all`, it rolls back everything (exit status 4). The journal records the gates, and the operation
+/// checks them again after a resume.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -54,16 +55,16 @@ pub struct ApplyArgs {
     target: Option<TargetArgs>,
     #[command(flatten)]
     tiers: TierArgs,
-    /// Apply this saved plan
+    /// Apply the plan in this file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold", "kube_proxy_config", "accept_gap", "batch_size", "tiers"], required_unless_present = "to")]
     plan: Option<PathBuf>,
-    /// Refuse a plan with another digest; the first 8 digits or more are enough
+    /// Refuse the plan if it does not have this digest. Give the first 8 digits or more
     #[arg(long, value_name = "DIGEST", value_parser = digest::parse)]
     approve: Option<String>,
     /// Save a snapshot of etcd to this file before the first write
     #[arg(long, value_name = "FILE", conflicts_with = "no_snapshot")]
     snapshot_to: Option<PathBuf>,
-    /// Do not take a snapshot, because you can restore etcd in another way
+    /// Do not save a snapshot. Use this only if you can restore etcd in another way
     #[arg(long)]
     no_snapshot: bool,
     #[command(flatten)]

@@ -16,27 +16,31 @@ use crate::renumber::run::{Ongoing, Options, again, left_alone};
 use crate::session::{Failure, Kind};
 use crate::session::{refuse_done, refuse_ended};
 
-/// Retire the old addresses: the last step of a renumbering
+/// Retire the old addresses (they stop answering), and end the renumbering
 ///
-/// Refuses while `renumber verify` finds an error, an API server has another range, a Service has an address of the old range,
-/// or a client may still use an old address. Every node must have recent evidence that no client used an old address for a long
-/// enough time (deploy/evidence.yaml, docs/audit.md). This host must not track a connection to an old address. After the first step
-/// of `retire` no rollback is possible. At the end, nothing managed by netsurgeon is left in the cluster.
+/// Before the first step, `retire` checks that `renumber verify` finds no error, that every API server has the new range, and
+/// that no Service outside the plan has an address of the old range. It also checks that no client uses an old address. Every
+/// node must have recent evidence that no client used an old address (docs/audit.md explains how to collect it, with
+/// deploy/evidence.yaml). The kernel of this host must not track a connection to an old address. If a check fails, the command
+/// retires no address.
+///
+/// After the first step, you cannot roll back. At the end, only the new addresses remain: `retire` has removed all holds, shadows
+/// and temporary objects and, without `--keep-journal`, the journal.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber retire                      # the renumbering under way
-  # no client on any node, for an hour
+  # require an hour without clients of old addresses, on every node
   netsurgeon renumber retire --quiet-for 3600
-  # evidence that nodes printed, not what they publish
+  # evidence from a file, not from the nodes' ConfigMaps
   netsurgeon renumber retire --evidence nodes.log
   netsurgeon renumber retire --yes --confirm cluster-dns --confirm soak \\
       --confirm certificates-after")]
 pub struct RetireArgs {
-    /// Id of the renumbering [default: the one under way]
+    /// Id of the renumbering [default: the renumbering under way]
     #[arg(long, value_name = "ID")]
     pub(in crate::cli) operation: Option<String>,
-    /// Keep the journal in etcd
+    /// Keep the journal in etcd, for example for `operation report`
     #[arg(long)]
     pub(in crate::cli) keep_journal: bool,
     #[command(flatten)]
@@ -47,18 +51,19 @@ pub struct RetireArgs {
 
 /// Roll back a renumbering: every Service gets its old address back
 ///
-/// Possible at any time before the old addresses are retired. Uses the current objects and keeps concurrent changes. If another
-/// client changed the address of a Service, the rollback skips and lists this Service, and the exit status is 5.
+/// You can roll back at any time before the first step of `renumber retire`. The rollback changes only what the renumbering
+/// changed: labels, ports and selectors that other clients changed meanwhile stay as they are. If another client changed the
+/// address of a Service, the rollback skips this Service and lists it, and the exit status is 5.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber rollback
   netsurgeon renumber rollback --operation renumber-20261121T083915Z-3f2a \\
       --yes --confirm flags
-  # no API server answers: first the Services, in etcd
+  # no API server answers: restore the old addresses in etcd
   netsurgeon renumber rollback --without-api 10")]
 pub struct RollbackArgs {
-    /// Id of the renumbering [default: the one under way]
+    /// Id of the renumbering [default: the renumbering under way]
     #[arg(long, value_name = "ID")]
     pub(in crate::cli) operation: Option<String>,
     #[command(flatten)]
@@ -70,8 +75,9 @@ pub struct RollbackArgs {
 /// Rollback in etcd only.
 #[derive(Debug, Clone, Args)]
 pub struct ApiLessArgs {
-    /// Use this while no API server answers: restores the old address of every Service in etcd only, and pauses this many seconds
-    /// instead of each wait. The rest of the rollback needs the API: run this command again when an API server answers
+    /// Use this only if no API server answers. netsurgeon restores the old address of every Service in etcd. It cannot wait for
+    /// API servers and nodes, so it pauses for this many seconds instead of each wait. The exit status is then 6, because the
+    /// rest of the rollback needs the API. When an API server answers, run the rollback again without this option
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(..=3600))]
     without_api: Option<u16>,
 }

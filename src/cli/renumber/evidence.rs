@@ -11,24 +11,25 @@ use crate::renumber::run::evidence::{AGE, Evidence, QUIET};
 /// Evidence from the nodes.
 #[derive(Debug, Clone, Args)]
 pub struct EvidenceArgs {
-    /// Retire even if a client uses an old address, or evidence is missing
+    /// Retire even if a client uses an old address, or if evidence is missing
     #[arg(long, conflicts_with = "evidence")]
     without_evidence: bool,
-    /// Output of `audit --host --flows --for SECONDS -o json` on the nodes, or of `audit --gather -o json`: one file
-    /// for all nodes, or one per node; can be repeated. Every Node must be included [default: the evidence that the
-    /// nodes publish, deploy/evidence.yaml]
+    /// File with evidence: the output of `audit --host --flows --for SECONDS -o json` of one or more nodes, or of
+    /// `audit --gather -o json`; can be repeated. There must be evidence of every Node [default: the evidence that the nodes
+    /// publish with deploy/evidence.yaml]
     #[arg(long, value_name = "FILE")]
     evidence: Vec<PathBuf>,
-    /// A Node that cannot provide evidence, such as one that is switched off or runs Windows; can be repeated
+    /// Do not require evidence of this Node, for example because the Node is switched off or runs Windows; can be repeated
     #[arg(long, value_name = "NODE")]
     without_evidence_of: Vec<String>,
     /// Namespace in which the nodes publish evidence
     #[arg(long, value_name = "NAMESPACE", default_value = NAMESPACE)]
     evidence_namespace: String,
-    /// Maximum age of a node's evidence: seconds since the evidence ended
+    /// Maximum age of a node's evidence, in seconds since the last check of the node
     #[arg(long, value_name = "SECONDS", default_value_t = AGE)]
     evidence_age: u64,
-    /// Require that no client used an old address in this many seconds before the end of the evidence
+    /// Refuse if a client used an old address in this many seconds before the last check of its node, or if the evidence covers
+    /// less time
     #[arg(long, value_name = "SECONDS", default_value_t = QUIET)]
     quiet_for: u64,
 }

@@ -15,31 +15,32 @@ use crate::cli::{Context, Outcome};
 use crate::renumber::run::guarding::{Guard, Line, Lines, Pass};
 use crate::session::Failure;
 
-/// Keep the old addresses held during the soak, even if clients change their Services
+/// Restore lost holds of old addresses during the soak
 ///
-/// If a client replaces a Service, the Service no longer holds its old address. If a client deletes a Service, its old address
-/// stays reserved without a Service. The guard checks every few seconds and repairs what it can. Each repair and its journal
-/// record are one transaction. The guard reports the objects that you must check. It takes no operation lease, and repairs
-/// nothing while another process runs an operation. Several guards can run at the same time; with `--lease` one of them repairs
-/// and the others watch. Without `--lease` the guard needs the API only if a shadow must follow its Service: the selector or
-/// ports, or the endpoints of a Service without a selector. The guard copies endpoints even while an operation runs.
+/// Clients can remove a hold. If a client replaces a Service, the Service no longer holds its old address. If a client deletes a
+/// Service, no Service has the old address, and the address stays reserved. The guard checks all holds every few seconds, repairs
+/// what it can, and reports what you must check. Each repair and its journal record are one transaction.
 ///
-/// Ends with the renumbering, or on SIGINT or SIGTERM. With `--once` the exit status is 3 if findings remain that you must check,
-/// and 6 if another process runs an operation. For a soak of several days, run the guard in the cluster: deploy/guard.yaml and
-/// docs/guard.md.
+/// While another process runs an operation, the guard repairs nothing: it only updates copies of endpoints. Several guards can
+/// run at the same time. With `--lease`, one of them repairs, and the others only watch. The guard needs the Kubernetes API for
+/// `--lease`, and if it must copy the selector, the ports or the endpoints of a Service to its shadow.
+///
+/// The guard ends when the renumbering ends, or on SIGINT or SIGTERM. With `--once`, the exit status is 3 if findings or repairs
+/// remain, and 6 if another process runs an operation. For a soak of several days, run the guard in the cluster with
+/// deploy/guard.yaml (docs/guard.md).
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   # in the foreground, until the renumbering ends
   netsurgeon renumber guard
   netsurgeon renumber guard --once                    # from a timer
-  netsurgeon renumber guard --once --dry-run          # what would be repaired
-  netsurgeon renumber guard -o json >> guard.log      # one JSON object a line
+  netsurgeon renumber guard --once --dry-run          # only report the repairs
+  netsurgeon renumber guard -o json >> guard.log      # one JSON object per line
   netsurgeon renumber guard --metrics-listen 127.0.0.1:9464
-  # for a Deployment: one of several guards repairs, and none exits
+  # several guards in a Deployment: one of them repairs
   netsurgeon renumber guard --stay --lease")]
 pub struct GuardArgs {
-    /// Id of the renumbering [default: the one under way]
+    /// Id of the renumbering [default: the renumbering under way]
     #[arg(long, value_name = "ID")]
     operation: Option<String>,
     /// Check once, repair what can be repaired, and exit
@@ -49,10 +50,10 @@ pub struct GuardArgs {
     #[arg(long, value_name = "SECONDS", default_value = "5")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
-    /// Repair nothing, only report what would be repaired
+    /// Repair nothing. Report the repairs that are needed
     #[arg(long)]
     dry_run: bool,
-    /// Do not exit when there is no renumbering or when one ends: wait for the next one, until SIGINT or SIGTERM
+    /// If there is no renumbering, or if a renumbering ends, do not exit: wait for the next renumbering, until SIGINT or SIGTERM
     #[arg(long, conflicts_with_all = ["once", "operation"])]
     stay: bool,
     /// Serve `GET /metrics`, for Prometheus, and `GET /healthz` at this address; docs/metrics.md lists the metrics
@@ -69,10 +70,11 @@ pub struct GuardArgs {
 /// The Lease of the guards.
 #[derive(Debug, Clone, Args)]
 pub struct LeaseArgs {
-    /// Repair only while holding the Lease `kube-system/netsurgeon-guard`; watch while another guard holds it
+    /// Repair only while this guard holds the Lease `kube-system/netsurgeon-guard`. While another guard holds the Lease, only
+    /// watch
     #[arg(long, conflicts_with_all = ["once", "dry_run"])]
     lease: bool,
-    /// If the Lease is not renewed for this many seconds, another guard acquires it
+    /// If a guard does not renew the Lease for this many seconds, another guard acquires the Lease
     #[arg(long, value_name = "SECONDS", default_value = "15", requires = "lease")]
     #[arg(value_parser = clap::value_parser!(u64).range(4..=3600))]
     lease_duration: u64,

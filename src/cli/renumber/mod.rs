@@ -41,21 +41,23 @@ pub enum RenumberCommand {
     Retire(Box<ending::RetireArgs>),
 }
 
-/// Plan the move: which Service gets which address, and how its old one is held
+/// Plan the move: the new address of each Service, and how its old address is held
 ///
-/// Reads a snapshot or a live etcd, and never writes. An address keeps its offset if this address of the new range is free.
-/// `default/kubernetes` gets the first address. The other Services get other free addresses. Each old address answers until it is
-/// retired; the column HOLD shows how it is held (docs/renumber.md).
+/// Reads a snapshot or a live etcd, and writes nothing to etcd. `default/kubernetes` gets the first address of the new range. All
+/// other Services keep the offset of their address in the range, if that new address is free: `10.96.0.10` becomes `10.200.0.10`.
+/// If that address is not free, the Service gets another free address. Each old address answers until you retire it. The column
+/// HOLD shows how the old address is held (docs/renumber.md).
 ///
-/// `--save` or `-o json` writes the plan with a digest, so that you can review, keep and approve the plan.
+/// `--save` writes the plan to a file, and `-o json` prints it. The plan has a digest. Review the plan, then apply exactly this
+/// plan with `renumber apply --plan FILE --approve DIGEST`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  # live, on a control-plane host
+  # from the live etcd, on a control-plane host
   netsurgeon renumber plan --to 10.200.0.0/16
   netsurgeon renumber plan --snapshot backup.db --to 10.200.0.0/16 \\
       --save plan.json
-  # the other family of a dual-stack cluster
+  # the IPv6 addresses of a dual-stack cluster
   netsurgeon renumber plan --to fd00:200::/112
   netsurgeon renumber plan --to 10.200.0.0/16 --tiers dev,web,core \\
       --tier-label team.example/tier --default-tier web
@@ -160,7 +162,7 @@ pub(super) fn remarks(work: &Renumbering) -> Vec<String> {
     let copied = work.moves.iter().filter(|candidate| candidate.has_copies()).count();
     if copied > 0 {
         lines.push(format!(
-            "{} no selector: each shadow gets a copy of the endpoints, and `netsurgeon renumber guard` keeps the copy current; start the guard before `apply`, and keep it running until the old addresses are retired",
+            "{} no selector: each shadow gets a copy of the endpoints, and `netsurgeon renumber guard --stay` keeps the copy current: start it before `apply`, and keep it running until the old addresses are retired",
             counted(copied, "Service with a shadow has", "Services with shadows have"),
         ));
     }

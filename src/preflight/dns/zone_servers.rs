@@ -35,7 +35,7 @@ fn judge(servers: &[(String, Option<Result<Answer, NameserverError>>)]) -> Judge
     let (mut bad, mut serials) = (Vec::new(), BTreeMap::<u32, Vec<String>>::new());
     for (name, answer) in servers {
         match answer {
-            None => bad.push(format!("`{name}` has no address")),
+            None => bad.push(format!("the resolver finds no address for the name server `{name}`")),
             Some(Err(error)) => bad.push(format!("`{name}`: {error}")),
             Some(Ok(answer)) if !answer.is_authoritative => {
                 bad.push(format!("`{name}` is not authoritative for the zone"));
@@ -52,7 +52,7 @@ fn judge(servers: &[(String, Option<Result<Answer, NameserverError>>)]) -> Judge
     if !bad.is_empty() {
         return Judged::fail(
             first_few(&bad),
-            "repair the server, or remove its NS record: resolvers that ask it get the old address, or none",
+            "repair the server or its address record, or remove its NS record: resolvers that ask it get the old address, or none",
         );
     }
     if serials.len() > 1 {
@@ -108,5 +108,8 @@ mod tests {
         );
         assert_eq!(judged(vec![Ok(start(7, true)), Err(refused("REFUSED"))]).verdict, Verdict::Fail);
         assert_eq!(judged(Vec::new()).verdict, Verdict::Fail);
+        let unnamed = judge(&[("ns0.example.com".into(), None)]);
+        assert_eq!(unnamed.verdict, Verdict::Fail);
+        assert!(unnamed.observed.contains("no address for the name server `ns0.example.com`"), "{unnamed:?}");
     }
 }

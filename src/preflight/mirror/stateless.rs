@@ -1,4 +1,4 @@
-//! `stateless`: objects whose data, endpoints or Pods are not copied.
+//! `stateless`: objects that are not copied, or only without their data or endpoints.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ const WITHOUT_DATA: [&str; 11] = [
     "hostPath",
 ];
 
-/// Checks for objects whose data, endpoints or Pods are not copied.
+/// Checks for objects that are not copied, or only without their data or endpoints.
 fn judge(
     templates: &[Template],
     sets: &[StatefulSet],
@@ -72,7 +72,7 @@ fn judge(
     }
     Judged::warn(
         told.join("; "),
-        "data, endpoints and single Pods are not copied: let both clusters use one external database, move the data with its own tools, or exclude \
+        "StatefulSets, PersistentVolumeClaims and Pods without a controller are not copied, and of the others neither data nor endpoints: let both clusters use one external database, move the data with its own tools, or exclude \
          the namespace; create Pods without a controller, and endpoints, by hand on the mirror (`kubectl apply`)",
     )
 }

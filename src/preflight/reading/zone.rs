@@ -176,7 +176,7 @@ impl Zone {
     }
 
     /// Resolves a name server to one of its addresses.
-    pub async fn find(&self, host: &str) -> Read<IpAddr> {
+    async fn find(&self, host: &str) -> Read<IpAddr> {
         let found = self.resolver()?.addresses(host).await.map_err(|error| unanswered(&error))?;
         found.first().copied().ok_or_else(|| {
             Judged::fail(

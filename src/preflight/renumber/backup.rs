@@ -24,7 +24,7 @@ pub const CHECK: Check<Renumber> = Check {
 /// The largest accepted age, in seconds.
 const OLD: u64 = 24 * 60 * 60;
 const HOUR: u64 = 60 * 60;
-const TAKE_ONE: &str = "take a snapshot: `etcdctl snapshot save FILE`, then `--backup FILE`";
+const TAKE_ONE: &str = "save a snapshot with `etcdctl snapshot save FILE`, then give it with `--backup FILE`";
 
 /// Opens the given snapshot, and compares it with etcd.
 async fn read(input: &Renumber) -> Read<Judged> {
@@ -88,7 +88,10 @@ fn judge(is_its: Option<bool>, revision: i64, newest: i64, age: u64, has_checksu
 
 /// Returns the result if no snapshot is given.
 fn none() -> Judged {
-    Judged::warn("no snapshot given; `renumber apply --snapshot-to FILE` takes one and verifies it", TAKE_ONE)
+    Judged::warn(
+        "no snapshot given; `renumber apply --snapshot-to FILE` saves a snapshot and verifies it",
+        TAKE_ONE,
+    )
 }
 
 #[cfg(test)]

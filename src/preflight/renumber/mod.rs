@@ -38,7 +38,9 @@ use crate::survey::Survey;
 /// Checks before a renumbering, in display order. Each check comes after the checks that it depends on.
 pub const CHECKS: &[Check<Renumber>] = &[
     shared::api::check(),
-    shared::etcd_members::check("writes need a quorum, and etcd must keep it if one more member fails"),
+    shared::etcd_members::check(
+        "writes need a quorum of etcd members, and etcd must keep the quorum if one more member fails",
+    ),
     shared::etcd_alarms::check("an etcd with an alarm rejects writes, or its data is corrupt"),
     shared::etcd_space::check(
         "a full etcd rejects writes, and a renumbering writes each Service several times",

@@ -39,7 +39,7 @@ fn judge(plan: &Plan<Renumbering>) -> Judged {
         0 => Judged::pass(seen),
         copied => Judged::warn(
             format!("{seen}, {copied} of them with copied EndpointSlices"),
-            "run `netsurgeon renumber guard` from before the first batch until the end: it keeps the copies up to date",
+            "start `netsurgeon renumber guard --stay` before the first batch, and keep it running until the end: it keeps the copies up to date",
         ),
     }
 }

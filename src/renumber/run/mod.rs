@@ -23,7 +23,6 @@ mod replanning;
 mod resuming;
 mod retiring;
 mod returning;
-pub mod rewrite;
 pub mod situation;
 mod stopping;
 mod sweeping;

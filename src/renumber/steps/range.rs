@@ -48,7 +48,7 @@ impl Compiler<'_> {
                      `netsurgeon certs reissue --for-cidr {}`",
                     self.work.to
                 ),
-                "in-cluster clients verify the certificate of the API server by the address of `default/kubernetes`",
+                "clients in the cluster connect to the address of `default/kubernetes`, so the certificate must cover this address",
             )
         }));
         steps
@@ -66,7 +66,7 @@ impl Compiler<'_> {
             )
         };
         let again = format!(
-            "an API server with `{}` would create the ServiceCIDR of that range again",
+            "an API server that still has `{}` in its flag would create the ServiceCIDR of the old range again",
             as_flag(&self.work.flag_before)
         );
         let why = match self.work.era {
@@ -267,21 +267,25 @@ impl Compiler<'_> {
                  rollout restart daemonset/node-local-dns`",
                 pairs("`NEW` for `OLD`")
             );
-            let why = "its Pods get the address of the DNS from their environment";
+            let why = "its Pods get the address of the cluster's DNS from their environment variables";
             steps.push(manual("node-local-dns", what, why));
         }
         if !dns.is_empty() {
             let what = format!(
-                "give the kubelets the new address of the cluster's DNS (`clusterDNS`): on each node {}, then restart the \
-                 kubelet",
+                "on each node, run {} and restart the kubelet, so that new Pods get the new address of the cluster's DNS \
+                 (`clusterDNS`)",
                 pairs("`netsurgeon controlplane set-dns --from OLD --to NEW`")
             );
-            steps.push(manual("cluster-dns", what, "new Pods would get a DNS address that stops answering"));
+            steps.push(manual(
+                "cluster-dns",
+                what,
+                "without this step, new Pods would get the old DNS address, which stops answering",
+            ));
         }
         let soak = manual(
             "soak",
-            "restart Pods with an old address in `resolv.conf` or the environment, and update CNI kubeconfigs on hosts; wait \
-             until no client uses an old address"
+            "restart Pods that have an old address in `resolv.conf` or in their environment variables; update CNI kubeconfigs on \
+             hosts; wait until no client uses an old address"
                 .to_string(),
             "an old address stops answering when it is retired",
         );
@@ -297,8 +301,8 @@ impl Compiler<'_> {
         }
         steps.push(manual(
             "certificates-after",
-            "reissue the API servers' certificates without the old first address (`netsurgeon certs reissue --drop-old`); unlock the \
-             deploy pipelines"
+            "on each control-plane host, run `netsurgeon certs reissue --drop-old CIDR` with the old range; then remove the deploy \
+             lock, if it is set: `netsurgeon unlock`"
                 .to_string(),
             "no client connects to the old address any more",
         ));

@@ -17,10 +17,10 @@ pub(super) struct FileArgs {
     /// A folder with the layout of kubeadm, K3s, RKE2 or kOps [default: the first such folder on this host]
     #[arg(long, value_name = "FOLDER", conflicts_with = "cert")]
     pki: Option<PathBuf>,
-    /// The certificate
+    /// The certificate to reissue
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// Its private key
+    /// The private key of this certificate
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// The certificate of the CA

@@ -28,24 +28,25 @@ const SKEW: Duration = Duration::hours(1);
 
 /// Reissue an API server's certificate with other addresses and names
 ///
-/// Starts from the current certificate: subject, names, addresses, usages, validity and key stay the same, except for the
-/// requested changes. The serial number is new. The CA's key signs the new certificate on this host, or elsewhere (`--csr-out`,
-/// then `--cert-in`). Shows the difference and asks for confirmation. Keeps the old files next to the new files. An API server
-/// never serves a certificate and a key that do not match. It loads the new pair within a minute, without a restart.
+/// Starts from the current certificate: subject, names, addresses, usages, validity and key stay the same, except for the changes
+/// that you request. The serial number is new. If the CA's key is on this host, the command signs the new certificate with this
+/// key. If the CA's key is elsewhere, use `--csr-out`, then `--cert-in`. The command shows the difference, asks for confirmation,
+/// and keeps the old files next to the new files. An API server loads the new certificate and key within a minute, without a
+/// restart. It never serves a certificate and a key that do not match.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  # on a control-plane host: what would change
+  # on a control-plane host: only show what would change
   netsurgeon certs reissue --for-cidr 10.200.0.0/16 --dry-run
-  # old and new address together
+  # cover the old and the new address
   netsurgeon certs reissue --for-cidr 10.200.0.0/16 --yes
-  # when no client uses the old one any more
+  # when no client uses the old address any more
   netsurgeon certs reissue --drop-old 10.96.0.0/16 --yes
   # the CA's key is elsewhere
   netsurgeon certs reissue --for-cidr 10.200.0.0/16 --csr-out apiserver.csr
   # install the signed certificate
   netsurgeon certs reissue --cert-in signed.crt --yes
-  # rollback
+  # restore the old certificate
   netsurgeon certs reissue \\
       --cert-in /etc/kubernetes/pki/apiserver.crt.20261122T044500Z.old")]
 pub struct ReissueArgs {
@@ -54,7 +55,7 @@ pub struct ReissueArgs {
     /// Add the first address of this Service range (the address of `default/kubernetes`); can be repeated
     #[arg(long, value_name = "CIDR")]
     for_cidr: Vec<ServiceCidr>,
-    /// Drop the first address of this Service range; use it only when the range is no longer in use
+    /// Remove the first address of this Service range. Do this only if no client uses the range any more
     #[arg(long, value_name = "CIDR")]
     drop_old: Vec<ServiceCidr>,
     /// Add this address
@@ -63,10 +64,10 @@ pub struct ReissueArgs {
     /// Add this DNS name
     #[arg(long, value_name = "NAME")]
     add_dns: Vec<String>,
-    /// Drop this address
+    /// Remove this address
     #[arg(long, value_name = "IP")]
     drop_ip: Vec<IpAddr>,
-    /// Drop this DNS name
+    /// Remove this DNS name
     #[arg(long, value_name = "NAME")]
     drop_dns: Vec<String>,
     /// Days of validity, counted from now [default: the validity of the old certificate]
@@ -75,16 +76,17 @@ pub struct ReissueArgs {
     /// Create a new private key of the same kind
     #[arg(long)]
     new_key: bool,
-    /// Write a signing request for a CA whose key is elsewhere, and change nothing; a new key is written next to the request
+    /// Write a signing request to this file, for a CA whose key is elsewhere, and do not change the certificate. With
+    /// `--new-key`, also write the new key next to the request
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cert_in", "days", "dry_run", "yes"])]
     csr_out: Option<PathBuf>,
-    /// Install this certificate: a certificate that a CA signed elsewhere, or an earlier certificate
+    /// Install the certificate in this file. A CA elsewhere signed it, or it is an earlier certificate
     #[arg(
         long, value_name = "FILE",
         conflicts_with_all = ["for_cidr", "drop_old", "add_ip", "add_dns", "drop_ip", "drop_dns", "days", "new_key"]
     )]
     cert_in: Option<PathBuf>,
-    /// The private key of that certificate [default: the current one]
+    /// The private key of the certificate of `--cert-in` [default: the current key]
     #[arg(long, value_name = "FILE", requires = "cert_in")]
     key_in: Option<PathBuf>,
     /// Only show the difference

@@ -29,8 +29,8 @@ Examples:
   netsurgeon renumber status --watch 10 -o json \\
       | jq -c '[.status, .stage, .waiting]'")]
 pub struct StatusArgs {
-    /// Check again after this many seconds, until the renumbering ends. On a terminal the screen is redrawn;
-    /// otherwise a line is printed after each change. If no renumbering is under way, wait for one
+    /// Check again every SECONDS (2 if you give no number), until the renumbering ends. On a terminal, netsurgeon redraws the
+    /// screen. Otherwise it prints a line after each change. If no renumbering is under way, it waits for the next renumbering
     #[arg(
         long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
         value_parser = clap::value_parser!(u16).range(1..)
@@ -42,13 +42,13 @@ pub struct StatusArgs {
 
 /// Check every Service against the journal
 ///
-/// Each moved Service must have its new address, its old address must be held, and no other Service is allowed to have either
-/// address. The exit status is 3 if a check fails; docs/findings.md lists what to do about each finding.
+/// Checks for each moved Service that it has its new address, that its old address is held, and that no other Service has one of
+/// the two addresses. The exit status is 3 if a check fails. docs/findings.md lists what to do about each finding.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon renumber verify
-  # on a node: also connect to both of its addresses
+  # on a node: also connect to the old and the new address of the Service
   netsurgeon renumber verify --probe default/web
   netsurgeon renumber verify -o json | jq '.findings[].code'")]
 pub struct VerifyArgs {
@@ -59,15 +59,15 @@ pub struct VerifyArgs {
 /// The renumbering to check, and how to reach it.
 #[derive(Debug, Args)]
 struct StandingArgs {
-    /// Id of the renumbering [default: the one under way]
+    /// Id of the renumbering [default: the renumbering under way]
     #[arg(long, value_name = "ID")]
     operation: Option<String>,
-    /// Test a TCP connection from this host to the old and the new address of this Service, at this port or at its first port;
-    /// can be repeated. Run this on a node or in a Pod, where Services are routed
+    /// Test a TCP connection from this host to the old and to the new address of this Service. Without PORT, use the first port
+    /// of the Service; can be repeated. Run this on a node or in a Pod: other hosts do not route the addresses of Services
     #[arg(long = "probe", value_name = "NAMESPACE/NAME[:PORT]", value_parser = parse)]
     probes: Vec<Asked>,
-    /// Show clients that still use an old address, based on the connections that this host tracks. Run this on a node, as root; a
-    /// node tracks only the connections of its own Pods
+    /// Show clients that still use an old address, from the connections that the kernel of this host tracks. Run this on each
+    /// node, as root: a node tracks only the connections of its own Pods
     #[arg(long)]
     flows: bool,
     #[command(flatten)]
