@@ -258,7 +258,7 @@ impl Renumbering {
         };
         match part {
             Part::Prepare => "prepare the operation".into(),
-            Part::Flags => format!("every API server has `{}` as its range", self.to),
+            Part::Flags => format!("set the range of every API server to `{}`", self.to),
             Part::Reserve if batch.is_some() => format!("reserve the addresses of {of}"),
             Part::Reserve => {
                 let addresses = counted(self.planned().len(), "address", "addresses");
@@ -391,7 +391,8 @@ impl Work for Renumbering {
         let mut stages = self.stages();
         stages.reverse();
         for stage in stages.iter_mut().filter(|stage| stage.name == Part::Flags.name()) {
-            stage.title = format!("every API server has `{}` as its range again", as_flag(&self.flag_before));
+            stage.title =
+                format!("set the range of every API server back to `{}`", as_flag(&self.flag_before));
         }
         if self.era == Era::Bitmap {
             return stages;
