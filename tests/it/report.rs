@@ -397,6 +397,6 @@ async fn rollback_stopped_after_flags_shows_their_stage() {
         let page = page_of(&bench, &store, Status::Interrupted).await;
         let next = page.split("Current or next stage").nth(1).expect("a row for the next stage");
         let next = next.split("</tr>").next().unwrap_or_default();
-        assert!(next.contains("back: every API server has"), "{fixture}: {next}");
+        assert!(next.contains("back: set the range of every API server"), "{fixture}: {next}");
     }
 }
