@@ -272,7 +272,8 @@ async fn apply_survives_the_loss_of_the_etcd_leader() {
 #[tokio::test]
 async fn second_operator_is_refused() {
     let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
-    let mut apply = serving.start_netsurgeon(&format!("{} --lock-ttl 3", serving.apply_words()));
+    // The rate keeps it running while `resume` waits for its lease.
+    let mut apply = serving.start_netsurgeon(&format!("{} --lock-ttl 3 --rate 5", serving.apply_words()));
     serving.wait_for_records(&mut apply, "reserve", 1).await;
     let second = serving.netsurgeon("renumber apply --to 10.201.0.0/16 --no-snapshot --yes").expect(1);
     let operation = serving.journals().remove(0);
