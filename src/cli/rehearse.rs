@@ -1,4 +1,4 @@
-//! `netsurgeon rehearse`: runs the whole move on a copy of a snapshot, forward and back.
+//! `netsurgeon rehearse`: runs a renumbering and its rollback on a copy of a snapshot.
 
 use std::path::PathBuf;
 
@@ -20,16 +20,17 @@ use crate::renumber::{Rehearsal, Renumbering, rehearse};
 use crate::session::{Failure, Kind};
 use crate::survey::{Era, Finding, Severity, Survey};
 
-/// Number of moves to print, as examples.
+/// Maximum number of moves that the report shows as examples.
 const SHOWN_MOVES: usize = 8;
 
 /// Rehearse a renumbering and its rollback on a copy of a snapshot, in memory
 ///
 /// Runs the steps of a renumbering on a copy of the snapshot in memory. First, the rehearsal moves every Service batch by batch,
-/// retires the old addresses, and audits the result. Then it starts again from the snapshot, stops in the middle, and rolls back.
-/// It compares every changed key byte for byte with the snapshot. The snapshot file stays unchanged.
+/// retires the old addresses, and audits the result. Then the rehearsal starts again from the snapshot, stops in the middle, and
+/// rolls back. After the rollback, it compares every changed key byte for byte with the snapshot. The snapshot file stays
+/// unchanged.
 ///
-/// The rehearsal does not simulate API server flags, controllers, finalizers and nodes. The output lists the steps that the
+/// The rehearsal does not simulate API server flags, controllers, finalizers or nodes. The output lists the steps that the
 /// rehearsal cannot do, in the order of a live run.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -64,13 +65,13 @@ struct Rehearsed<'a> {
     era: Era,
     digest: &'a str,
     tiers: Vec<TierSize<'a>>,
-    /// Estimated duration of a live run, minimum and maximum.
+    /// Minimum and maximum of the estimated duration of a live run, in seconds.
     estimated_seconds: [u64; 2],
     #[serde(flatten)]
     rehearsal: &'a Rehearsal,
 }
 
-/// A tier, and the number of its Services that move.
+/// A tier, and the number of Services in the tier that move.
 #[derive(Serialize)]
 struct TierSize<'a> {
     name: &'a str,
@@ -84,7 +85,7 @@ pub async fn run(context: &Context, args: &RehearseArgs) -> Result<Outcome, Fail
     let store = open_snapshot(context, &args.snapshot, &scope(&layout), &args.stored)?;
     if args.tiers.needs_survey() {
         let survey = Survey::read(store.as_ref(), &layout, None).await?;
-        args.tiers.settle(context, &survey, &mut options)?;
+        args.tiers.settle(context, &survey, &mut options).await?;
     }
     let mut progress = Spinner::new();
     let (plan, rehearsal) = rehearse(store, &layout, &options, &SystemAmbient, &mut progress).await?;

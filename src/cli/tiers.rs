@@ -1,32 +1,25 @@
 //! The arguments for tiers of Services, the file that lists tiers, and the program that prints them.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
-use std::thread;
+use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::Context;
 use super::file::read;
 use super::output::counted;
+use crate::host::program;
 use crate::renumber::plan::open_to_tiers;
 use crate::renumber::tier::API_BACKENDS;
 use crate::renumber::{PlanOptions, TierSource, Tiers};
 use crate::session::Failure;
 use crate::survey::{ServiceRecord, Survey};
 
-/// Maximum number of programs that run concurrently.
+/// Maximum number of processes of the program that run concurrently.
 const AT_ONCE: usize = 8;
-/// Maximum number of bytes to read from a program's output.
-const LONGEST_WORDS: u64 = 4096;
 
 /// The order of Services by tier.
 #[derive(Debug, Args)]
@@ -47,15 +40,15 @@ pub struct TierArgs {
     /// The tier of a Service is the value of this annotation
     #[arg(help_heading = "Tiers", long, value_name = "KEY", requires = "tiers", group = "tier-source")]
     tier_annotation: Option<String>,
-    /// File with the tiers, one Service per line: `NAMESPACE/NAME TIER`. The line `NAMESPACE/* TIER` is for all other Services of
-    /// a namespace
+    /// File with the tiers, one Service per line: `NAMESPACE/NAME TIER`. The line `NAMESPACE/* TIER` sets the tier of all other
+    /// Services in the namespace
     #[arg(help_heading = "Tiers", long, value_name = "FILE", requires = "tiers", group = "tier-source")]
     tier_file: Option<PathBuf>,
     /// Run this program for each Service that moves, with namespace and name as arguments. The first line of the output is the
     /// tier. The program runs without a shell, and for up to 8 Services at the same time
     #[arg(help_heading = "Tiers", long, value_name = "PROGRAM", requires = "tiers", group = "tier-source")]
     tier_command: Option<PathBuf>,
-    /// Maximum time of the program for one Service, in seconds
+    /// Maximum time that the program can run for one Service, in seconds
     #[arg(help_heading = "Tiers", long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=600))]
     tier_command_timeout: u64,
     /// Tier of all Services that have no tier. Without this option, the plan fails if a Service has no tier
@@ -88,8 +81,9 @@ impl TierArgs {
         self.tier_command.is_some() || self.tier_file.is_some()
     }
 
-    /// Completes the tiers with the Services of the cluster, and warns about Services that may be in a wrong tier.
-    pub(super) fn settle(
+    /// Runs the program that prints tiers, if one is given. Warns about lines of the tier file that match no Service. Also warns
+    /// if Services behind webhooks or aggregated APIs cannot be determined, because the order of the Services can then be wrong.
+    pub(super) async fn settle(
         &self,
         context: &Context,
         survey: &Survey,
@@ -104,7 +98,7 @@ impl TierArgs {
                 first.key, first.reason
             ));
         }
-        self.ask(context, survey, options)
+        self.ask(context, survey, options).await
     }
 
     fn warn_of_strangers(&self, context: &Context, survey: &Survey, options: &PlanOptions) {
@@ -120,15 +114,20 @@ impl TierArgs {
         }
     }
 
-    /// Runs the program, if one is given, once for every Service that moves. Stops at the first failure.
-    fn ask(&self, context: &Context, survey: &Survey, options: &mut PlanOptions) -> Result<(), Failure> {
+    /// Runs the program once for every Service that moves, if a program is given. Stops at the first failure.
+    async fn ask(
+        &self,
+        context: &Context,
+        survey: &Survey,
+        options: &mut PlanOptions,
+    ) -> Result<(), Failure> {
         let (Some(program), Some(tiers)) = (&self.tier_command, &mut options.tiers) else { return Ok(()) };
         let services = open_to_tiers(survey, &options.to);
         let count = counted(services.len(), "Service", "Services");
         context.output.progress(&format!("running `{}` to get the tiers of {count}", program.display()));
         let limit = Duration::from_secs(self.tier_command_timeout);
         let names = tiers.names.as_slice();
-        let answers = tokio::task::block_in_place(|| Question { program, limit, names }.ask_all(&services))?;
+        let answers = Question { program, limit, names }.ask_all(&services).await?;
         tiers.source = TierSource::Listed(answers);
         Ok(())
     }
@@ -190,38 +189,23 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Returns the tier of each Service by `namespace/name`, or the failure of the first Service for which the program fails.
-    fn ask_all(&self, services: &[&ServiceRecord]) -> Result<BTreeMap<String, String>, Failure> {
-        let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let answers = Mutex::new(BTreeMap::new());
-        thread::scope(|scope| {
-            for _ in 0..AT_ONCE.min(services.len()) {
-                scope.spawn(|| {
-                    while !stop.load(Ordering::Relaxed) {
-                        let index = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(service) = services.get(index) else { break };
-                        let answer = self.ask(service);
-                        stop.fetch_or(answer.is_err(), Ordering::Relaxed);
-                        answers.lock().unwrap_or_else(PoisonError::into_inner).insert(index, answer);
-                    }
-                });
-            }
-        });
-        let answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let by_subject = |(index, answer): (usize, Result<String, Failure>)| {
-            let subject = services.get(index).map(|service| service.subject()).unwrap_or_default();
-            answer.map(|tier| (subject, tier))
-        };
-        answers.into_iter().map(by_subject).collect()
+    /// Returns the tier of each Service by `namespace/name`. If the program fails, returns the failure for the first Service in
+    /// the list for which it failed.
+    async fn ask_all(&self, services: &[&ServiceRecord]) -> Result<BTreeMap<String, String>, Failure> {
+        let asked = services.iter().map(async |service| Ok((service.subject(), self.ask(service).await?)));
+        stream::iter(asked).buffered(AT_ONCE).try_collect().await
     }
 
-    fn ask(&self, service: &ServiceRecord) -> Result<String, Failure> {
+    async fn ask(&self, service: &ServiceRecord) -> Result<String, Failure> {
         let (program, subject) = (self.program.display(), service.subject());
         let failed = |what: String| {
             Failure::refused(format!("the tier of Service `{subject}` is not known: `{program}` {what}"))
                 .hint(format!("try it by hand: `{program} {} {}`", service.namespace, service.name))
         };
-        let ran = self.run(service).map_err(|error| failed(format!("cannot be run: {error}")))?;
+        let mut command = Command::new(self.program);
+        command.args([&service.namespace, &service.name]);
+        let ran = program::run(&mut command, self.limit).await;
+        let ran = ran.map_err(|error| failed(format!("cannot be run: {error}")))?;
         let said = if ran.stderr.is_empty() { String::new() } else { format!(": {}", ran.stderr) };
         let Some(status) = ran.status else {
             return Err(failed(format!("gave no answer within {} s{said}", self.limit.as_secs())));
@@ -235,55 +219,4 @@ impl Question<'_> {
         }
         Ok(tier.to_string())
     }
-
-    /// Runs the program in its own process group. Its output goes to files: with pipes, a child process that keeps a pipe open
-    /// would delay the end.
-    fn run(&self, service: &ServiceRecord) -> io::Result<Ran> {
-        let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
-        let mut child = Command::new(self.program)
-            .args([service.namespace.as_str(), service.name.as_str()])
-            .stdin(Stdio::null())
-            .stdout(stdout.try_clone()?)
-            .stderr(stderr.try_clone()?)
-            .process_group(0)
-            .spawn()?;
-        let status = wait(&mut child, self.limit)?;
-        Ok(Ran { status, stdout: words(&mut stdout)?, stderr: words(&mut stderr)? })
-    }
-}
-
-/// The result of a program.
-struct Ran {
-    /// The exit status; `None` if the program timed out.
-    status: Option<ExitStatus>,
-    stdout: String,
-    stderr: String,
-}
-
-/// Waits until the program ends; after the limit, kills it and its child processes.
-fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
-    let pid = Pid::from_child(child);
-    let (sender, ended) = mpsc::channel();
-    thread::spawn(move || {
-        // The process is not reaped here, so its id is not reused until `child.wait`.
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        while matches!(waitid(WaitId::Pid(pid), options), Err(rustix::io::Errno::INTR)) {}
-        // After the limit the receiver may no longer exist.
-        let _ = sender.send(());
-    });
-    let in_time = ended.recv_timeout(limit).is_ok();
-    if !in_time {
-        kill_process_group(pid, Signal::KILL)?;
-    }
-    let status = child.wait()?;
-    Ok(in_time.then_some(status))
-}
-
-/// Reads the start of a program's output, without control characters.
-fn words(file: &mut File) -> io::Result<String> {
-    file.rewind()?;
-    let mut bytes = Vec::new();
-    file.take(LONGEST_WORDS).read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
-    Ok(text.trim().chars().filter(|character| !character.is_control() || *character == '\n').collect())
 }

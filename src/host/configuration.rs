@@ -49,14 +49,14 @@ const PLACES: [&str; 30] = [
 const KUBERNETES: &str = "etc/kubernetes";
 /// Path of the resolver configuration, below the root folder of a process.
 const RESOLVER: &str = "etc/resolv.conf";
-/// Largest configuration file, in bytes.
+/// Maximum size of a configuration file, in bytes.
 const LARGEST: u64 = 4 << 20;
-/// Largest environment of a process, in bytes. The kernel limits the environment and arguments together to 6 MiB
+/// Maximum size of a process's environment, in bytes. The kernel limits the environment and arguments together to 6 MiB
 /// (`bprm_stack_limits`, `fs/exec.c`, Linux 6.1).
 const ENVIRONMENT: u64 = 6 << 20;
 /// File system type of `/proc`: `PROC_SUPER_MAGIC` (`uapi/linux/magic.h`, Linux 6.1).
 const OF_PROC: i64 = 0x9fa0;
-/// Deepest nesting of folders.
+/// Maximum depth of nested folders.
 const DEEPEST: usize = 16;
 
 /// An item of this machine's configuration.
@@ -216,7 +216,7 @@ impl Looked {
     }
 }
 
-/// Returns whether a folder is the `/proc` of a kernel. Another folder may contain FIFOs, and links out of the root.
+/// Returns whether a folder is the `/proc` of a kernel. Any other folder may contain FIFOs, and links that lead out of the root.
 fn is_of_the_kernel(proc: &Path) -> bool {
     statfs(proc).is_ok_and(|about| about.f_type == OF_PROC) && proc.join("1").exists()
 }

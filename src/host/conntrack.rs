@@ -1,9 +1,9 @@
 //! Reads the connections that the kernel of this host tracks. They show the clients of an address, even if no rule exists for the
 //! address.
 //!
-//! The source is `/proc/net/nf_conntrack` (`ct_seq_show`, `net/netfilter/nf_conntrack_standalone.c`, Linux 6.12). If the kernel
-//! has no such file, the output of `conntrack -L -o extended` is used, in the same format. Each connection has one line, with the
-//! original direction first, then the reply direction:
+//! The source is `/proc/net/nf_conntrack` (`ct_seq_show`, `net/netfilter/nf_conntrack_standalone.c`, Linux 6.12). If the file
+//! cannot be read, netsurgeon reads the output of `conntrack -L -o extended`, which has the same format. Each connection has one
+//! line, with the original direction first, then the reply direction:
 //!
 //! ```text
 //! ipv4 2 tcp 6 86390 ESTABLISHED src=10.244.1.5 dst=10.96.0.10 sport=40000 dport=53 src=10.244.0.2 dst=10.244.1.5 ...
@@ -47,8 +47,8 @@ pub struct Flow {
     /// The connection.
     pub connection: Begun,
     /// Whether the connection may still be in use. False for a TCP connection that has ended or was never established; the kernel
-    /// keeps ended connections for two minutes. Always true for UDP, which has no state: the kernel deletes an entry 30 to 120 s
-    /// after its last packet.
+    /// keeps ended connections for two minutes. Always true for UDP, which has no state. The kernel deletes a UDP entry 30 to 120
+    /// s after the last packet.
     pub is_open: bool,
 }
 

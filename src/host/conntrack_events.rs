@@ -3,8 +3,8 @@
 //!
 //! A netlink socket in the group of new connections (`NF_NETLINK_CONNTRACK_NEW`,
 //! `include/uapi/linux/netfilter/nfnetlink_compat.h`) receives an event for each accepted connection. Listening needs
-//! CAP_NET_ADMIN, covers the network namespace of this process, and changes nothing on the host. A message has a `nlmsghdr`, a
-//! `nfgenmsg` and attributes (`nfnetlink.h`, `nfnetlink_conntrack.h`, Linux 6.12).
+//! CAP_NET_ADMIN, covers the network namespace of this process, and changes nothing on the host. A message consists of a
+//! `nlmsghdr`, a `nfgenmsg` and attributes (`nfnetlink.h`, `nfnetlink_conntrack.h`, Linux 6.12).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -80,7 +80,7 @@ impl Beginnings {
 
     /// Waits for the next events, for at most the time `within`. Blocks the thread.
     pub fn next(&self, within: Duration) -> io::Result<Heard> {
-        // A timeout of zero would wait for ever.
+        // With a timeout of zero, the call would wait without a time limit.
         set_socket_timeout(&self.0, Timeout::Recv, Some(within.max(Duration::from_millis(1))))?;
         let mut buffer = vec![0; MESSAGES];
         match recv(&self.0, &mut buffer, RecvFlags::empty()) {

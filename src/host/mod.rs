@@ -1,12 +1,13 @@
-//! Reads the local state of this machine, and replaces its files atomically.
+//! Reads the local state of this machine, replaces its files atomically, and runs programs.
 //!
-//! netsurgeon has its own code here, because `procfs` 0.18 reads no tracked connections and no IPv6 routes. The crate also drops
-//! empty arguments, fails on arguments that are not UTF-8, and reads environments without a limit.
+//! netsurgeon does not use the crate `procfs` 0.18, because the crate cannot read tracked connections or IPv6 routes. The crate
+//! also drops empty arguments, fails on arguments that are not UTF-8, and reads environments without a limit.
 
 pub mod configuration;
 pub mod conntrack;
 pub mod conntrack_events;
 pub mod process;
+pub mod program;
 pub mod replace;
 pub mod resolver;
 mod rooted;

@@ -24,7 +24,7 @@ pub fn running(program: &str) -> Vec<Process> {
     pids.into_iter().filter_map(process).filter(|process| process.runs(program)).collect()
 }
 
-/// Returns the ids of the processes in a `/proc`, sorted.
+/// Returns the sorted ids of the processes in a `/proc` folder.
 pub(super) fn pids(proc: &Path) -> io::Result<Vec<u32>> {
     let names = fs::read_dir(proc)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
     let mut pids: Vec<u32> = names.iter().filter_map(|name| name.to_str()?.parse().ok()).collect();

@@ -11,10 +11,10 @@
 //! ```
 //!
 //! Afterwards the links are replaced with the new files. All new files are written before a file is replaced, so a full disk
-//! changes nothing. An interrupted replacement leaves the folder `.netsurgeon`, and maybe working links; the next replacement
-//! first removes both. A program that opens one file before the switch and the other after the switch reads a mismatch. It must
-//! then read both again, as an API server does (`loadServingCert`, `pkg/server/dynamiccertificates/dynamic_serving_content.go` of
-//! k8s.io/apiserver, v0.36.3).
+//! changes nothing. An interrupted replacement leaves the folder `.netsurgeon` behind, and possibly the links, which still work.
+//! The next replacement first removes both. A program that opens one file before the switch and the other after the switch reads
+//! a mismatch. The program must then read both files again, as an API server does (`loadServingCert`,
+//! `pkg/server/dynamiccertificates/dynamic_serving_content.go` of k8s.io/apiserver, v0.36.3).
 
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -127,8 +127,8 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Replaces a file, or two files of one folder at the same instant. With `keep`, saves the old content. Returns the files that
-/// have the old content.
+/// Replaces a file, or two files of one folder at the same instant. With `keep`, saves the old content. Returns the paths of the
+/// files in which the old content was saved.
 ///
 /// Blocks the thread. After an error the files are unchanged. Exception: if only the cleanup fails, which is the last step, the
 /// files are already replaced.
@@ -140,7 +140,7 @@ pub fn replace(files: &[Replacement], keep: Option<Keep<'_>>) -> Result<Vec<Path
     let (operations, kept) = operations(&folder, &files, keep)?;
     let outcome = carry_out(&operations);
     if outcome.is_err() {
-        // Errors of the recovery are ignored: the first error is returned.
+        // Errors of the recovery are ignored, because the first error is returned.
         let _ = carry_out(&recovery(&folder, &files));
         let is_replaced = |file: &Replacement| fs::read(&file.path).is_ok_and(|now| now == *file.content);
         if !files.iter().any(is_replaced) {
@@ -152,8 +152,9 @@ pub fn replace(files: &[Replacement], keep: Option<Keep<'_>>) -> Result<Vec<Path
     outcome.map(|()| kept)
 }
 
-/// A lock on a folder, held until it is dropped: only the holder replaces files in the folder. The lock is on a file that only
-/// this user can open. A lock on the folder itself would not work, because every process that can read the folder can lock it.
+/// A lock on a folder, which is held until this value is dropped. Only the holder replaces files in the folder. The lock is on a
+/// file that only this user can open. A lock on the folder itself would not work, because every process that can read the folder
+/// can lock it.
 struct Turn {
     path: PathBuf,
     _locked: File,
@@ -193,7 +194,7 @@ fn failed(operation: String, source: io::Error) -> ReplaceError {
     ReplaceError::Io { operation, source }
 }
 
-/// Follows the symbolic links of the paths, except links of an interrupted replacement.
+/// Resolves the symbolic links in the paths, except the links of an interrupted replacement.
 fn with_real_paths(files: &[Replacement]) -> Result<Vec<Replacement>, ReplaceError> {
     let real = |file: &Replacement| {
         let path = match fs::read_link(&file.path) {
@@ -278,7 +279,7 @@ fn operations(
     Ok((all, kept))
 }
 
-/// Returns the path with a suffix. Appends a number if this file exists already.
+/// Returns the path with a suffix. Appends a number if this file already exists.
 fn free(path: &Path, suffix: &str) -> PathBuf {
     let named = |number: u32| {
         let mut name = path.as_os_str().to_os_string();

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 const FILE: &str = "/etc/resolv.conf";
 
-/// Returns the name servers in `/etc/resolv.conf`, in the order of their use.
+/// Returns the name servers in `/etc/resolv.conf`, in the order in which they are used.
 pub fn nameservers() -> io::Result<Vec<IpAddr>> {
     Ok(in_text(&std::fs::read_to_string(FILE)?))
 }

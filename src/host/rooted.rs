@@ -32,15 +32,16 @@ impl Root {
     }
 
     /// Opens a regular file. Returns `None` for a folder, a socket, a FIFO or a device. The type is checked before opening,
-    /// because opening a FIFO can block for ever and opening a device such as a watchdog has effects. The check uses a descriptor
-    /// that does not open the file (`O_PATH`); the file is then opened through this descriptor.
+    /// because opening a FIFO can block without a time limit, and opening a device such as a watchdog has side effects. The check
+    /// uses a descriptor that does not open the file (`O_PATH`); the file is then opened through this descriptor.
     pub(super) fn file(&self, path: &Path) -> io::Result<Option<Opened>> {
         let found = File::from(self.at(path, OFlags::PATH)?);
         let about = found.metadata()?;
         if !about.is_file() {
             return Ok(None);
         }
-        // The file exists. So every later failure is an error, even if `/proc` is missing.
+        // The file exists. The error has another kind than `NotFound`, because a missing `/proc` must not look like a missing
+        // file.
         let file = File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(io::Error::other)?;
         Ok(Some(Opened { file, identity: (about.dev(), about.ino()) }))
     }

@@ -1,4 +1,4 @@
-//! Reads the routes of this host's main table, in the network namespace of this process (`fib_route_seq_show`,
+//! Reads the routes in the main routing table of this host, in the network namespace of this process (`fib_route_seq_show`,
 //! `net/ipv4/fib_trie.c`, and `rt6_info_route`, `net/ipv6/route.c`, Linux 6.12).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,7 +14,8 @@ pub struct Route {
     pub device: String,
 }
 
-/// Returns all routes except default routes and routes of the loopback device. Fails if the kernel does not show its routes.
+/// Returns all routes except default routes and routes of the loopback device. Fails if the kernel's list of IPv4 routes cannot
+/// be read.
 pub fn routes() -> std::io::Result<Vec<Route>> {
     let of_v4 = std::fs::read_to_string("/proc/net/route")?;
     // The file does not exist if the kernel has no IPv6.

@@ -1,4 +1,4 @@
-//! `netsurgeon renumber apply`: move every Service of a live cluster, and hold the old addresses.
+//! `netsurgeon renumber apply`: moves every Service of a live cluster, and holds the old addresses.
 
 use std::path::PathBuf;
 
@@ -22,18 +22,18 @@ use crate::survey::Survey;
 
 /// Move every Service of a live cluster to another range, and hold the old addresses
 ///
-/// Creates a plan, or uses a saved plan that still matches the cluster. Shows the plan and asks for confirmation. Takes the
-/// operation lease, saves a snapshot of etcd, and moves the Services batch by batch. Each old address answers until
-/// `renumber retire`. A signal pauses the operation between two steps. You can continue the operation with `operation resume`, or
-/// undo it with `operation rollback`, on any machine, even if the process was killed.
+/// Creates a plan, or uses a saved plan that still matches the cluster. Shows the plan and asks for confirmation. Acquires the
+/// operation lease, saves a snapshot of etcd, and moves the Services batch by batch. Each old address answers until `renumber
+/// retire`. A signal pauses the operation between two steps. You can continue the operation with `operation resume`, or undo it
+/// with `operation rollback`, on any machine, even if the process was killed.
 ///
 /// At a manual step (certificates, the flag of the API servers), netsurgeon asks you to do the step. Without a terminal, the
 /// operation pauses with exit status 6. Do the step, then run `operation resume` with `--confirm`.
 ///
 /// Between two batches, the operation can check gates: a program, a URL, a Prometheus query or a time. If a gate is closed, the
 /// operation pauses (exit status 6). With `--on-gate-failure rollback`, it first rolls back the last batch, then pauses. With
-/// `--on-gate-failure rollback-all`, it rolls back everything (exit status 4). The journal records the gates, and the operation
-/// checks them again after a resume.
+/// `--on-gate-failure rollback-all`, it rolls back the whole operation (exit status 4). The journal records the gates, and the
+/// operation checks them again after a resume.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -79,7 +79,7 @@ struct Applied<'a> {
     version: u8,
     operation: &'a str,
     digest: &'a str,
-    /// The status: `soaking`.
+    /// The status of the operation, which is `soaking`.
     status: Status,
     moved: usize,
     /// Number of moved Services that were created in the old range during the operation.
@@ -88,7 +88,7 @@ struct Applied<'a> {
     steps: usize,
     /// Steps that were skipped because an object was changed or deleted concurrently, each with the reason.
     left_alone: Vec<String>,
-    /// Services that were created in the old range during the operation and not moved.
+    /// Services that were created in the old range during the operation, and that were not moved.
     newcomers: Vec<String>,
     snapshot: Option<Backup>,
 }
@@ -101,7 +101,7 @@ pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure
     }
     let settings = args.gates.settings();
     let gates = settings.resolve()?;
-    // The snapshot is taken below, or the user declined it with `--no-snapshot`.
+    // The manual step `snapshot` is confirmed here: `apply` saves the snapshot, or the user declined it with `--no-snapshot`.
     let session = args.live.open(context).await?.with_gates(gates).confirming("snapshot");
     session.refuse_beside_others().await?;
     let plan = decide(context, args, &session).await?;
@@ -109,7 +109,7 @@ pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure
     conclude(context, &session, &ongoing, &report, snapshot).await
 }
 
-/// Returns the plan that was approved and matches the cluster.
+/// Returns a plan that matches the cluster and that the user has approved.
 async fn decide(
     context: &Context,
     args: &ApplyArgs,
@@ -122,7 +122,7 @@ async fn decide(
     let plan = match (&args.plan, &mut options) {
         (Some(path), _) => Plan::read(path)?,
         (None, Some(options)) => {
-            args.tiers.settle(context, &survey, options)?;
+            args.tiers.settle(context, &survey, options).await?;
             plan(&survey, options)?
         }
         (None, None) => return Err(Failure::usage("give `--to CIDR` or `--plan FILE`")),
@@ -214,7 +214,7 @@ mod tests {
         args: ApplyArgs,
     }
 
-    /// clap treats an optional group of arguments as absent if it contains another group.
+    /// clap treats an optional group of arguments as absent if the group contains another group.
     #[test]
     fn target_is_parsed_with_and_without_tiers() {
         let parsed = |words: &str| {
@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// A saved plan has its range and batches: the error must name the conflicting option, not a missing `--to`.
+    /// A saved plan contains its range and its batches, so the error must name the conflicting option, not a missing `--to`.
     #[test]
     fn plan_options_conflict_with_a_saved_plan() {
         for option in ["--batch-size 10", "--to 10.200.0.0/16", "--hold shadow"] {

@@ -19,13 +19,13 @@ use crate::session::{refuse_done, refuse_ended};
 /// Retire the old addresses (they stop answering), and end the renumbering
 ///
 /// Before the first step, `retire` checks that `renumber verify` finds no error, that every API server has the new range, and
-/// that no Service outside the plan has an address of the old range. It also checks that no client uses an old address. Every
-/// node must have recent evidence that no client used an old address (docs/audit.md explains how to collect it, with
-/// deploy/evidence.yaml). The kernel of this host must not track a connection to an old address. If a check fails, the command
-/// retires no address.
+/// that no Service outside the plan has an address of the old range. It also checks that no client uses an old address. There
+/// must be recent evidence from every node that no client used an old address (docs/audit.md explains how to collect evidence
+/// with deploy/evidence.yaml). The kernel of this host must not track a connection to an old address. If a check fails, the
+/// command retires no address.
 ///
-/// After the first step, you cannot roll back. At the end, only the new addresses remain: `retire` has removed all holds, shadows
-/// and temporary objects and, without `--keep-journal`, the journal.
+/// After the first step, you cannot roll back. At the end, only the new addresses remain. `retire` removes all holds, shadows and
+/// temporary objects. Without `--keep-journal`, it also removes the journal.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -52,7 +52,7 @@ pub struct RetireArgs {
 /// Roll back a renumbering: every Service gets its old address back
 ///
 /// You can roll back at any time before the first step of `renumber retire`. The rollback changes only what the renumbering
-/// changed: labels, ports and selectors that other clients changed meanwhile stay as they are. If another client changed the
+/// changed. Labels, ports and selectors that other clients changed meanwhile stay unchanged. If another client changed the
 /// address of a Service, the rollback skips this Service and lists it, and the exit status is 5.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -72,12 +72,12 @@ pub struct RollbackArgs {
     pub(in crate::cli) live: LiveArgs,
 }
 
-/// Rollback in etcd only.
+/// Options for a rollback in etcd only.
 #[derive(Debug, Clone, Args)]
 pub struct ApiLessArgs {
     /// Use this only if no API server answers. netsurgeon restores the old address of every Service in etcd. It cannot wait for
-    /// API servers and nodes, so it pauses for this many seconds instead of each wait. The exit status is then 6, because the
-    /// rest of the rollback needs the API. When an API server answers, run the rollback again without this option
+    /// API servers or nodes, so it pauses for this many seconds instead of each wait. The exit status is then 6, because the rest
+    /// of the rollback needs the API. When an API server answers, run the rollback again without this option
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(..=3600))]
     without_api: Option<u16>,
 }
@@ -101,7 +101,7 @@ fn print(context: &Context, ongoing: &Ongoing, report: &Report) -> Result<(), Fa
 }
 
 impl RetireArgs {
-    /// Returns the options that the next command for this renumbering needs again.
+    /// Returns the options that the user must repeat in the next command for this renumbering.
     fn options(&self) -> Options {
         let given = |is_given: bool, option: &str| if is_given { option.to_string() } else { String::new() };
         let yes = given(self.live.yes, " --yes");
@@ -139,15 +139,15 @@ pub async fn retire(context: &Context, args: &RetireArgs) -> Result<Outcome, Fai
     Ok(Outcome::Done)
 }
 
-/// Reports that the rest of a journal is removed.
+/// Reports that the rest of a journal was removed.
 fn removed(context: &Context, operation: &str) -> Result<Outcome, Failure> {
     let ended = Ended { version: 1, operation, status: Status::Done, steps: 0, stuck: Vec::new() };
     context.output.data(&ended, |_| String::new())?;
     Ok(Outcome::Done)
 }
 
-/// Returns a note about open connections: kube-proxy does not delete conntrack entries of an address that no Service has
-/// (`CleanStaleEntries`, `pkg/proxy/conntrack/cleanup.go`, v1.36.3).
+/// Returns a note about open connections. They continue because kube-proxy does not delete conntrack entries for an address that
+/// no Service has (`CleanStaleEntries`, `pkg/proxy/conntrack/cleanup.go`, v1.36.3).
 fn afterlife(work: &Renumbering) -> String {
     let family = work.family.to_string().to_lowercase();
     let end = |range: &ServiceCidr| format!("`conntrack -D -p udp -f {family} -d {range}`");

@@ -14,12 +14,12 @@ pub struct EvidenceArgs {
     /// Retire even if a client uses an old address, or if evidence is missing
     #[arg(long, conflicts_with = "evidence")]
     without_evidence: bool,
-    /// File with evidence: the output of `audit --host --flows --for SECONDS -o json` of one or more nodes, or of
-    /// `audit --gather -o json`; can be repeated. There must be evidence of every Node [default: the evidence that the nodes
-    /// publish with deploy/evidence.yaml]
+    /// File with evidence: the output of `audit --host --flows --for SECONDS -o json` from one or more nodes, or of `audit
+    /// --gather -o json`; can be repeated. There must be evidence from every Node [default: the evidence that the nodes publish
+    /// with deploy/evidence.yaml]
     #[arg(long, value_name = "FILE")]
     evidence: Vec<PathBuf>,
-    /// Do not require evidence of this Node, for example because the Node is switched off or runs Windows; can be repeated
+    /// Do not require evidence from this Node, for example because the Node is switched off or runs Windows; can be repeated
     #[arg(long, value_name = "NODE")]
     without_evidence_of: Vec<String>,
     /// Namespace in which the nodes publish evidence
@@ -28,14 +28,15 @@ pub struct EvidenceArgs {
     /// Maximum age of a node's evidence, in seconds since the last check of the node
     #[arg(long, value_name = "SECONDS", default_value_t = AGE)]
     evidence_age: u64,
-    /// Refuse if a client used an old address in this many seconds before the last check of its node, or if the evidence covers
-    /// less time
+    /// Refuse to retire if a client used an old address in this many seconds before the last check of the node, or if the
+    /// evidence covers less time
     #[arg(long, value_name = "SECONDS", default_value_t = QUIET)]
     quiet_for: u64,
 }
 
 impl EvidenceArgs {
-    /// Returns options that require no evidence. A retirement that has started has already checked the evidence.
+    /// Returns options that require no evidence. They are for a retirement that has started, because it has already checked the
+    /// evidence.
     pub fn waived() -> Self {
         Self {
             without_evidence: true,
@@ -47,7 +48,7 @@ impl EvidenceArgs {
         }
     }
 
-    /// Returns the requirements on the evidence.
+    /// Returns the requirements for the evidence.
     pub fn wanted(&self) -> Evidence {
         Evidence {
             waived: self.without_evidence,

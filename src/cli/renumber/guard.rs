@@ -17,13 +17,13 @@ use crate::session::Failure;
 
 /// Restore lost holds of old addresses during the soak
 ///
-/// Clients can remove a hold. If a client replaces a Service, the Service no longer holds its old address. If a client deletes a
+/// Clients can remove a hold. If a client replaces a Service, the new object does not hold the old address. If a client deletes a
 /// Service, no Service has the old address, and the address stays reserved. The guard checks all holds every few seconds, repairs
-/// what it can, and reports what you must check. Each repair and its journal record are one transaction.
+/// the holds that it can repair, and reports other problems. Each repair and its journal record are one transaction.
 ///
-/// While another process runs an operation, the guard repairs nothing: it only updates copies of endpoints. Several guards can
-/// run at the same time. With `--lease`, one of them repairs, and the others only watch. The guard needs the Kubernetes API for
-/// `--lease`, and if it must copy the selector, the ports or the endpoints of a Service to its shadow.
+/// While another process runs an operation, the guard repairs no hold. It only updates copies of endpoints. Several guards can
+/// run at the same time. With `--lease`, only one guard repairs holds, and the other guards only watch. The guard needs the
+/// Kubernetes API for `--lease`, and if it must copy the selector, the ports or the endpoints of a Service to its shadow.
 ///
 /// The guard ends when the renumbering ends, or on SIGINT or SIGTERM. With `--once`, the exit status is 3 if findings or repairs
 /// remain, and 6 if another process runs an operation. For a soak of several days, run the guard in the cluster with
@@ -43,17 +43,17 @@ pub struct GuardArgs {
     /// Id of the renumbering [default: the renumbering under way]
     #[arg(long, value_name = "ID")]
     operation: Option<String>,
-    /// Check once, repair what can be repaired, and exit
+    /// Check once, repair the holds that can be repaired, and exit
     #[arg(long)]
     once: bool,
     /// Seconds between two checks
     #[arg(long, value_name = "SECONDS", default_value = "5")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
-    /// Repair nothing. Report the repairs that are needed
+    /// Only report the repairs that are needed
     #[arg(long)]
     dry_run: bool,
-    /// If there is no renumbering, or if a renumbering ends, do not exit: wait for the next renumbering, until SIGINT or SIGTERM
+    /// If there is no renumbering, or if a renumbering ends, do not exit. Wait for the next renumbering, until SIGINT or SIGTERM
     #[arg(long, conflicts_with_all = ["once", "operation"])]
     stay: bool,
     /// Serve `GET /metrics`, for Prometheus, and `GET /healthz` at this address; docs/metrics.md lists the metrics
@@ -82,7 +82,7 @@ pub struct LeaseArgs {
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &GuardArgs) -> Result<Outcome, Failure> {
-    // Process 1 of a container ignores a signal without a handler.
+    // The guard needs these handlers, because process 1 of a container ignores a signal that has no handler.
     let told = if args.once { None } else { Some(Signals::new()?) };
     let guard = Guard {
         operation: args.operation.clone(),
@@ -107,7 +107,8 @@ pub async fn run(context: &Context, args: &GuardArgs) -> Result<Outcome, Failure
     Ok(Outcome::Done)
 }
 
-/// The signals that end the guard. A signal is safe at any time, because etcd executes each transaction completely or not at all.
+/// The signals that end the guard. A signal is safe at any time, because etcd executes a transaction either completely or not at
+/// all.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,

@@ -1,4 +1,4 @@
-//! `netsurgeon renumber`: move every Service of a cluster to another Service range.
+//! `netsurgeon renumber`: moves every Service of a cluster to another Service range.
 
 mod apply;
 mod ending;
@@ -43,10 +43,10 @@ pub enum RenumberCommand {
 
 /// Plan the move: the new address of each Service, and how its old address is held
 ///
-/// Reads a snapshot or a live etcd, and writes nothing to etcd. `default/kubernetes` gets the first address of the new range. All
-/// other Services keep the offset of their address in the range, if that new address is free: `10.96.0.10` becomes `10.200.0.10`.
-/// If that address is not free, the Service gets another free address. Each old address answers until you retire it. The column
-/// HOLD shows how the old address is held (docs/renumber.md).
+/// Reads a snapshot or a live etcd, and writes nothing to etcd. `default/kubernetes` gets the first address of the new range.
+/// Every other Service keeps the offset of its address in the range, if the new range has a free address at this offset:
+/// `10.96.0.10` becomes `10.200.0.10`. Otherwise, the Service gets another free address. Each old address answers until you
+/// retire it. The column HOLD shows how the old address is held (docs/renumber.md).
 ///
 /// `--save` writes the plan to a file, and `-o json` prints it. The plan has a digest. Review the plan, then apply exactly this
 /// plan with `renumber apply --plan FILE --approve DIGEST`.
@@ -90,10 +90,10 @@ pub async fn run(context: &Context, command: &RenumberCommand) -> Result<Outcome
 
 async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure> {
     let mut options = args.target.resolve(&args.tiers)?;
-    // The survey and the plan can be large. They are not freed, because the process ends soon.
+    // The survey and the plan can be large. Their memory is not freed, because the process ends soon.
     let (survey, store) = args.source.survey_annotated(context, options.annotation()).await?;
     let survey = ManuallyDrop::new(survey);
-    args.tiers.settle(context, &survey, &mut options)?;
+    args.tiers.settle(context, &survey, &mut options).await?;
     let plan = ManuallyDrop::new(plan(&survey, &options)?);
     if let Some(path) = &args.save {
         let text = serde_json::to_vec_pretty(&*plan).map_err(|e| Failure::new(super::Kind::Bug, e))?;
@@ -152,7 +152,7 @@ fn summary(plan: &Plan<Renumbering>, store: &str, rate: Option<NonZeroU32>) -> S
     lines.join("\n")
 }
 
-/// Returns remarks about the data plane, and about objects that the plan could not read.
+/// Returns remarks about the data plane, about objects that could not be read, and about shadows that need the guard.
 pub(super) fn remarks(work: &Renumbering) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(work.data_plane.iter().map(|about| format!("Services are routed by {about}")));

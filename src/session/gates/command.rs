@@ -1,20 +1,11 @@
 //! A program as a gate.
 
-use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::time::{sleep, timeout};
-
-/// How often to check whether the program has ended.
-const LOOK: Duration = Duration::from_millis(20);
-/// Number of bytes that are read from the end of the program's stderr.
-const END: u64 = 4096;
+use crate::host::program;
 
 /// A program with its arguments.
 #[derive(Debug, Clone)]
@@ -23,23 +14,8 @@ pub struct Program {
     arguments: Vec<String>,
 }
 
-/// A running program. Dropping this value ends its whole process group.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // The system does not reuse the process id before this process has waited for it.
-        if matches!(self.0.try_wait(), Ok(None)) {
-            if let Some(group) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
-                let _ = kill_process_group(group, Signal::KILL);
-            }
-            let _ = self.0.wait();
-        }
-    }
-}
-
 impl Program {
-    /// Finds the program: at a path, or by its name in PATH.
+    /// Finds the program at a path, or by its name in PATH.
     pub fn find(path: &Path, arguments: &[String]) -> Result<Self, String> {
         let is_program = |path: &Path| {
             path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
@@ -60,7 +36,8 @@ impl Program {
         }
     }
 
-    /// Runs the program until it ends and returns the result. `batch` is the batch that would start, from 0.
+    /// Runs the program, and ends it when the time `limit` has passed. Returns why the gate is open, or fails with the reason why
+    /// it is closed. `batch` is the batch that would start, from 0.
     pub async fn run(
         &self,
         operation: &str,
@@ -68,49 +45,16 @@ impl Program {
         limit: Duration,
     ) -> Result<String, String> {
         let batch = batch.map_or_else(String::new, |batch| batch.saturating_add(1).to_string());
-        // Stderr goes to a file, not to a pipe: a background process of the program could hold a pipe open forever.
-        let failed = |error: std::io::Error| format!("`{}` cannot be run: {error}", self.path.display());
-        let mut said = tempfile::tempfile().map_err(failed)?;
-        let child = Command::new(&self.path)
-            .args(&self.arguments)
-            .env("NETSURGEON_OPERATION", operation)
-            .env("NETSURGEON_BATCH", batch)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(said.try_clone().map_err(failed)?)
-            // Ctrl-C must reach only netsurgeon, which ends the program itself.
-            .process_group(0)
-            .spawn()
-            .map_err(failed)?;
-        let mut running = Running(child);
-        let ended = timeout(limit, ended(&mut running.0)).await;
-        let last = last_line(&mut said).unwrap_or_default();
-        match ended {
-            Ok(Ok(status)) if status.success() => Ok(status.to_string()),
-            Ok(Ok(status)) if last.is_empty() => Err(status.to_string()),
-            Ok(Ok(status)) => Err(format!("{last} ({status})")),
-            Ok(Err(error)) => Err(failed(error)),
-            Err(_) => Err(format!("it did not end within {} s", limit.as_secs())),
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments).env("NETSURGEON_OPERATION", operation).env("NETSURGEON_BATCH", batch);
+        let ran = program::run(&mut command, limit).await;
+        let ran = ran.map_err(|error| format!("`{}` cannot be run: {error}", self.path.display()))?;
+        let last = ran.stderr.lines().last().unwrap_or_default().trim();
+        match ran.status {
+            Some(status) if status.success() => Ok(status.to_string()),
+            Some(status) if last.is_empty() => Err(status.to_string()),
+            Some(status) => Err(format!("{last} ({status})")),
+            None => Err(format!("it did not end within {} s", limit.as_secs())),
         }
     }
-}
-
-async fn ended(child: &mut Child) -> std::io::Result<ExitStatus> {
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
-        }
-        sleep(LOOK).await;
-    }
-}
-
-/// Returns the last line that is not empty, without control characters.
-fn last_line(file: &mut File) -> std::io::Result<String> {
-    let length = file.seek(SeekFrom::End(0))?;
-    file.seek(SeekFrom::Start(length.saturating_sub(END)))?;
-    let mut end = Vec::new();
-    file.take(END).read_to_end(&mut end)?;
-    let text = String::from_utf8_lossy(&end);
-    let last = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    Ok(last.chars().filter(|character| !character.is_control()).collect())
 }

@@ -1,4 +1,4 @@
-//! `netsurgeon renumber status` and `verify`: the state of a renumbering, and whether the cluster matches it.
+//! `netsurgeon renumber status` and `verify`: show the state of a renumbering, and check whether the cluster matches its journal.
 
 mod watch;
 
@@ -43,7 +43,7 @@ pub struct StatusArgs {
 /// Check every Service against the journal
 ///
 /// Checks for each moved Service that it has its new address, that its old address is held, and that no other Service has one of
-/// the two addresses. The exit status is 3 if a check fails. docs/findings.md lists what to do about each finding.
+/// the two addresses. The exit status is 3 if a check fails. docs/findings.md explains what to do about each finding.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -63,11 +63,12 @@ struct StandingArgs {
     #[arg(long, value_name = "ID")]
     operation: Option<String>,
     /// Test a TCP connection from this host to the old and to the new address of this Service. Without PORT, use the first port
-    /// of the Service; can be repeated. Run this on a node or in a Pod: other hosts do not route the addresses of Services
+    /// of the Service; can be repeated. Run this on a node or in a Pod, because other hosts do not route the addresses of
+    /// Services
     #[arg(long = "probe", value_name = "NAMESPACE/NAME[:PORT]", value_parser = parse)]
     probes: Vec<Asked>,
     /// Show clients that still use an old address, from the connections that the kernel of this host tracks. Run this on each
-    /// node, as root: a node tracks only the connections of its own Pods
+    /// node, as root, because a node tracks only the connections of its own Pods
     #[arg(long)]
     flows: bool,
     #[command(flatten)]

@@ -43,7 +43,7 @@ pub(super) async fn run(context: &Context, args: &StandingArgs, every: Duration)
                     ));
                     break;
                 }
-                // etcd may be unavailable for a moment: continue to watch.
+                // etcd can be unavailable for a moment, so the command continues to watch.
                 let text = failure.error.to_string();
                 if trouble.replace(text.clone()).as_ref() != Some(&text) {
                     context.output.warn(&text);
@@ -52,7 +52,7 @@ pub(super) async fn run(context: &Context, args: &StandingArgs, every: Duration)
             }
         }
         trouble = None;
-        // A check reads every Service. With the extra pause, checks take at most half of the time.
+        // A check reads every Service. The extra pause makes each pause at least as long as the check before it.
         sleep(started.elapsed().saturating_sub(every)).await;
     }
     Ok(Outcome::Done)
