@@ -2,7 +2,7 @@
 
 use super::Failure;
 
-/// Fails if a confirmed name is not a manual step. `open` lists the manual steps that may be open.
+/// Fails if a confirmed name is not a manual step. `open` contains the manual steps that the hint lists.
 pub fn confirm_only(confirm: &[String], known: &[&str], open: &[String]) -> Result<(), Failure> {
     let unknown = confirm.iter().find(|name| !known.contains(&name.as_str()));
     let Some(name) = unknown else { return Ok(()) };

@@ -42,7 +42,7 @@ pub type LiveEtcd = Sealed<EtcdStore>;
 pub struct Settings {
     /// Terms of the operation lease.
     pub lease: LeaseTerms,
-    /// Number of subjects that are processed concurrently.
+    /// Maximum number of subjects that are processed concurrently.
     pub parallel: usize,
     /// Maximum number of writes per second.
     pub rate: Option<NonZeroU32>,
@@ -52,7 +52,7 @@ pub struct Settings {
     pub agreed: bool,
     /// Names of the manual steps that are confirmed as complete.
     pub confirm: Vec<String>,
-    /// Listen address of `GET /metrics`, such as `127.0.0.1:9464`.
+    /// Listen address for `GET /metrics`, such as `127.0.0.1:9464`.
     pub metrics: Option<String>,
 }
 
@@ -70,7 +70,7 @@ impl Default for Settings {
     }
 }
 
-/// A live cluster: its etcd and its API, verified to belong to the same cluster.
+/// A live cluster, with its etcd and its API. [`Session::open`] verifies that both belong to the same cluster.
 pub struct Session {
     /// Reports to the user, and asks questions.
     pub voice: Voice,
@@ -98,7 +98,7 @@ pub enum Api {
 
 impl Session {
     /// Starts a session with etcd and API. Fails if they belong to different clusters, or if the given encryption configuration
-    /// differs from the API server's.
+    /// differs from the configuration of the API server.
     pub async fn open(
         voice: Voice,
         (store, layout): (Arc<LiveEtcd>, Layout),
@@ -122,7 +122,7 @@ impl Session {
     }
 
     /// Starts a session with etcd only. The session sends no requests to an API server, so each wait takes the fixed time
-    /// `pause`. Fails if an API server answers; `answers` is the address of this server.
+    /// `pause`. Fails if `answers` contains the address of an API server that answers.
     pub async fn open_without_api(
         voice: Voice,
         (store, layout): (Arc<LiveEtcd>, Layout),
@@ -168,7 +168,7 @@ impl Session {
         Self { gates, ..self }
     }
 
-    /// Returns the Kubernetes API, or how long each wait takes without it.
+    /// Returns the Kubernetes API, or how long each wait takes without the API.
     pub fn api(&self) -> &Api {
         &self.api
     }
@@ -197,7 +197,7 @@ impl Session {
         Ok(Lock::holder(self.store.as_ref(), &self.id).await?)
     }
 
-    /// Asks a question, unless every question is answered with yes.
+    /// Asks a question, unless the user has already answered every question with yes.
     pub fn ask(&self, question: &str) -> Result<(), Failure> {
         if self.settings.agreed { Ok(()) } else { self.voice.ask(question) }
     }

@@ -127,7 +127,7 @@ impl Conditions<'_> {
     }
 }
 
-/// Runs in one direction until a gate is closed.
+/// Runs in one direction, to the end or until a gate is closed.
 async fn go<W: Work>(
     executor: &mut Executor<'_, W::Effect>,
     work: &W,
@@ -161,7 +161,7 @@ async fn go<W: Work>(
 }
 
 /// Returns the failure after a rollback at a closed gate, with the steps that could not be rolled back. `restored` describes the
-/// result: `every Service has its old address`.
+/// result, for example `every Service has its old address`.
 pub fn rolled_back(closed: &Closed, report: &Report, operation: &str, restored: &str) -> Failure {
     let Closed { gate, reason } = closed;
     let because = format!("gate `{gate}` is closed: {reason}");

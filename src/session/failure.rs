@@ -1,5 +1,5 @@
-//! Why a command failed, and what to do about it. The modules below report what they found and expected. This module adds what to
-//! do next. Hints for one kind of operation are in the module of that kind.
+//! Why a command failed, and what to do about it. Lower-level modules report what they found and what they expected. This module
+//! adds what to do next. Hints for one kind of operation are in the module of that kind.
 
 use super::said::Said;
 use crate::ip::CidrError;
@@ -13,7 +13,7 @@ use crate::wire::{EditError, WireError};
 /// The kind of failure; it decides the exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The reader of stdout has closed it. This is not an error, and nothing is reported.
+    /// The reader of stdout has closed the pipe. This is not an error, and nothing is reported.
     BrokenPipe,
     /// The command was refused, or failed before it changed anything.
     Refused,
@@ -30,7 +30,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the exit status (`Cli`'s help lists them).
+    /// Returns the exit status. The help of `Cli` lists all exit statuses.
     pub fn code(self) -> u8 {
         match self {
             Self::BrokenPipe => 0,
@@ -39,7 +39,7 @@ impl Kind {
             Self::RolledBack => 4,
             Self::Stuck => 5,
             Self::Paused => 6,
-            // sysexits.h EX_SOFTWARE.
+            // `EX_SOFTWARE` in `sysexits.h`.
             Self::Bug => 70,
         }
     }
@@ -52,7 +52,7 @@ pub struct Failure {
     pub kind: Kind,
     /// What happened, with its causes.
     pub error: anyhow::Error,
-    /// What to do next, one sentence each.
+    /// What to do next. Each hint is one sentence.
     pub hints: Vec<String>,
     /// Step of the operation at which the failure happened.
     pub step: Option<String>,
@@ -86,14 +86,14 @@ impl Failure {
         self
     }
 
-    /// Adds any number of hints, such as an optional one.
+    /// Adds any number of hints, for example an optional hint.
     #[must_use]
     pub fn hints(mut self, hints: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.hints.extend(hints.into_iter().map(Into::into));
         self
     }
 
-    /// Changes the kind, for a caller that knows how far the operation got.
+    /// Changes the kind, except for [`Kind::BrokenPipe`]. Used by callers that can tell how far the operation got.
     #[must_use]
     pub fn kind(mut self, kind: Kind) -> Self {
         if self.kind != Kind::BrokenPipe {
@@ -109,8 +109,8 @@ impl Failure {
         self
     }
 
-    /// Returns the lines to print. Leaves out a cause if the line before it already contains the cause. The first line of a pause
-    /// is not an error.
+    /// Returns the lines to print. Omits a cause that the line before it already contains. If the command paused, the first line
+    /// has the kind [`Said::Paused`].
     pub fn lines(&self) -> Vec<(Said, String)> {
         let first = if self.kind == Kind::Paused { Said::Paused } else { Said::Error };
         let mut lines: Vec<(Said, String)> = Vec::new();
@@ -253,8 +253,8 @@ impl From<CommitError> for Failure {
     }
 }
 
-/// Hint for values that a KMS plug-in encrypted. Only the plug-in has the key. So the objects must be stored under another key
-/// during the operation.
+/// Hint for values that a KMS plug-in encrypted. Only the plug-in has the key. So during the operation, the objects must be
+/// encrypted with a local key or stored unencrypted.
 const WITHOUT_KMS: &str = "only the KMS plug-in can decrypt it: for the duration of an operation, encrypt these resources \
                            with a local key, or store them unencrypted (docs/encryption.md, \"A KMS\")";
 
@@ -316,7 +316,7 @@ impl From<OperationError> for Failure {
             OperationError::LockLost { .. } => Self::new(Kind::Refused, error).hint(
                 "the journal has every completed step; the process that holds the lease now may already be running the operation",
             ),
-            // The caller, which knows the operation, adds the hint.
+            // The caller adds the hint, because the hint depends on the kind of operation.
             OperationError::Stopped
             | OperationError::Paused { .. }
             | OperationError::GateClosed { .. }
@@ -328,7 +328,7 @@ impl From<OperationError> for Failure {
             OperationError::PointOfNoReturn { .. } => Self::new(Kind::Refused, error)
                 .hint("to go back, renumber to the old range with a new operation"),
             OperationError::IllegalTransition { .. } => Self::new(Kind::Bug, error),
-            // The caller, which knows the operation, adds the hint.
+            // The caller adds the hint, because the hint depends on the kind of operation.
             OperationError::Changed { .. }
             | OperationError::Gone { .. }
             | OperationError::Exists { .. }

@@ -36,7 +36,7 @@ impl Home {
         Ok(listed.into_iter().map(|listed| Found { home: self.clone(), listed }).collect())
     }
 
-    /// Returns the place where these operations are recorded, as a machine-readable name.
+    /// Returns the name of the place where these operations are recorded, for programs.
     pub fn ledger(&self) -> &'static str {
         match self {
             Self::Etcd(_) => "etcd",

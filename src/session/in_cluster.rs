@@ -1,4 +1,4 @@
-//! A session for operations that are recorded in the cluster, through its API. They need no etcd.
+//! A session for operations that are recorded in the cluster, through its API. These operations need no access to etcd.
 
 use serde_json::Value;
 
@@ -6,14 +6,14 @@ use super::execute::{Conditions, until_stopped};
 use super::gates::Gates;
 use super::lease::{Taking, lock_cluster, words};
 use super::metrics::{Figures, Metrics};
-use super::{Arrival, Failure, Heading, Settings, Subject, Voice, show};
+use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Voice, show};
 use crate::kube_api::Cluster;
 use crate::operation::{
     self, Ambient as _, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, Kind, LeaseHolder,
-    Listed, Observer, Plan, ReadLedger, Silence, Status, Summary, SystemAmbient, Terms, Work, new_id,
+    Listed, Observer, Plan, Silence, Status, SystemAmbient, Terms, Work, new_id,
 };
 
-/// A session of operations that are recorded in a cluster.
+/// A session for operations that are recorded in a cluster.
 pub struct ClusterSession {
     /// Reports to the user and asks questions.
     pub voice: Voice,
@@ -27,53 +27,10 @@ pub struct ClusterSession {
     gates: Gates,
 }
 
-/// An operation with its journal, which is in etcd or in the cluster.
-pub struct Recorded<W> {
-    /// Id of the operation.
-    pub operation: String,
-    /// Plan of the operation.
-    pub plan: Plan<W>,
-    /// Journal of the operation.
-    pub journal: Journal,
-    /// Status of the operation.
-    pub summary: Summary,
-}
-
 /// The operation lease and the record of an operation, held by this process.
 pub struct Holding {
     lock: ClusterLock,
     ledger: ClusterLedger,
-}
-
-impl<W: Kind + Work> Recorded<W> {
-    /// Reads an operation from the API of its cluster.
-    pub async fn read(api: &Cluster, operation: &str) -> Result<Self, Failure> {
-        let record = ClusterRecord::find(api, operation).await?;
-        let record = record.ok_or_else(|| {
-            Failure::refused(format!("there is no operation `{operation}`"))
-                .hint("`netsurgeon operation list` lists the operations of this cluster")
-        })?;
-        Self::open(operation, &record).await
-    }
-
-    /// Opens an operation, if it is of this kind.
-    pub async fn open(operation: &str, ledger: &dyn ReadLedger) -> Result<Self, Failure> {
-        let (journal, summary, text) = Journal::open_in(ledger).await?;
-        if summary.kind != W::NAME {
-            let (found, wanted) = (&summary.kind, W::NAME);
-            let text = format!("operation `{operation}` is of kind `{found}`, not `{wanted}`");
-            return Err(Failure::refused(text));
-        }
-        let plan = Plan::of_operation(&text, operation)?;
-        Ok(Self { operation: operation.to_string(), plan, journal, summary })
-    }
-
-    /// Opens an operation to change the cluster. Its plan must compile to the same steps as when it started.
-    pub async fn open_to_change(operation: &str, ledger: &dyn ReadLedger) -> Result<Self, Failure> {
-        let opened = Self::open(operation, ledger).await?;
-        opened.plan.compiles_as(&opened.summary.compiled, operation)?;
-        Ok(opened)
-    }
 }
 
 impl ClusterSession {
@@ -113,8 +70,8 @@ impl ClusterSession {
         Recorded::read(&self.api, operation).await
     }
 
-    /// Starts an operation: takes the operation lease of the cluster, and records the plan. Fails while another operation that is
-    /// recorded in this cluster has not ended.
+    /// Starts an operation: acquires the operation lease of the cluster, and records the plan. Fails if the cluster has a record
+    /// of another operation that has not ended.
     pub async fn begin<W: Kind + Work>(
         &self,
         plan: Plan<W>,
@@ -165,8 +122,8 @@ impl ClusterSession {
             .hint(format!("to go back: `netsurgeon operation rollback {id}`")))
     }
 
-    /// Runs the steps with the gates and limits of this session. Records the direction first, so that the journal has it if the
-    /// process is killed.
+    /// Runs the steps with the gates and limits of this session. Records the direction first, so that the journal contains the
+    /// direction even if the process is killed.
     pub async fn execute<W: Work>(
         &self,
         recorded: &mut Recorded<W>,

@@ -1,5 +1,5 @@
-//! The operation lease: it decides which process runs an operation. A command that continues an operation waits until the lease
-//! of an ended process expires. The command fails if the previous process is still alive.
+//! The operation lease decides which process runs an operation. A command that continues an operation waits until the lease of an
+//! ended process expires. The command fails if the previous process is still alive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,9 +41,9 @@ impl Session {
 }
 
 impl LeaseTerms {
-    /// Acquires the operation lease like [`Self::take`], and the Kubernetes Lease. The Kubernetes Lease also excludes operations
-    /// that do not use etcd. If no API answers (`api` contains the reason) or the Lease cannot be written, warns that these
-    /// operations are not excluded.
+    /// Acquires the operation lease like [`Self::take`], and then the Kubernetes Lease, which also excludes operations that do
+    /// not use etcd. If no API answers (`api` contains the reason) or the Lease cannot be written, warns that these operations
+    /// are not excluded.
     pub async fn take_both(
         self,
         voice: &Voice,
@@ -53,8 +53,8 @@ impl LeaseTerms {
         taking: &Taking<'_>,
     ) -> Result<Lock, Failure> {
         let lock = self.take(voice, store, cluster, taking).await?;
-        // The fencing token is in etcd: a previous process of this operation lost the operation lease there. So the Kubernetes
-        // Lease can be taken over immediately.
+        // The fencing token is in etcd, where a previous process of this operation has lost the operation lease. So the
+        // Kubernetes Lease can be taken over immediately.
         let terms = Terms { ttl: self.ttl, silence: Silence::Keeps, take_over: true };
         let reason = match api {
             Ok(api) => match lock_cluster(voice, api, lock.claim(), terms).await {
@@ -120,7 +120,7 @@ pub async fn lock_cluster(
     ClusterLock::acquire(api, claim, terms, &mut waiting).await
 }
 
-/// Returns the failure for an operation lease that could not be taken.
+/// Returns the failure for an operation lease that could not be acquired.
 pub(super) fn words(error: OperationError, taking: &Taking<'_>) -> Failure {
     match error {
         OperationError::Locked(held) => refused(&held, taking),

@@ -1,5 +1,5 @@
-//! Runs one operation of any kind from start to end, without a terminal: connects, acquires the lease, asks questions, runs the
-//! steps, stops at gates, reports progress, and counts metrics.
+//! Runs one operation of any kind from start to end, without a terminal. A session connects, acquires the lease, asks questions,
+//! runs the steps, stops at gates, reports progress, and exposes metrics.
 //!
 //! [`Session::open`] verifies that an etcd and an API belong to the same cluster. [`Session::lock`] acquires the operation lease.
 //! [`Session::execute`] runs the steps of a [`Work`](crate::operation::Work) with gates and limits. Reports go to a [`Voice`],
@@ -15,6 +15,7 @@ mod in_cluster;
 mod lease;
 pub mod metrics;
 pub mod progress;
+mod recorded;
 mod refusals;
 mod said;
 mod sealing;
@@ -26,8 +27,9 @@ pub use confirming::confirm_only;
 pub use connection::{Api, Connect, LiveEtcd, Session, Settings, is_leased, show};
 pub use execute::{Arrival, Heading, Subject, rolled_back, status_after};
 pub use failure::{Failure, Kind};
-pub use in_cluster::{ClusterSession, Holding, Recorded};
+pub use in_cluster::{ClusterSession, Holding};
 pub use lease::{LeaseTerms, Taking, lock_cluster, release};
+pub use recorded::Recorded;
 pub use refusals::{refuse_done, refuse_ended, refuse_removing};
 pub use said::Said;
 pub use voice::{Countdown, Talk, Voice};

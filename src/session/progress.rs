@@ -20,7 +20,7 @@ pub trait Progress: Send {
     /// Returns the number of subjects between two progress lines; `None` for one progress line per batch.
     fn line_after(&self) -> Option<usize>;
 
-    /// Returns the figures as text: `150 of 600 Services moved (25 %), 12.5 a second, 36 s left`.
+    /// Returns the figures as text, such as `150 of 600 Services moved (25 %), 12.5 a second, 36 s left`.
     fn words(&self, now: Instant) -> String;
 
     /// Returns the figures as fields of a log line.
@@ -29,7 +29,7 @@ pub trait Progress: Send {
     /// Returns the number of the current batch, starting at 1; 0 outside of batches.
     fn batch(&self) -> usize;
 
-    /// Returns a short name of the current stage: `batch 2 of 4, flip`.
+    /// Returns a short name for the current stage, such as `batch 2 of 4, flip`.
     fn stage(&self) -> String;
 
     /// Returns a sentence that describes the current stage.

@@ -3,7 +3,7 @@
 use super::Failure;
 use crate::operation::{Status, Summary};
 
-/// Fails if the operation has ended: it cannot be resumed or retired. Its journal stays unchanged.
+/// Fails if the operation has ended, because it can no longer be resumed or retired. Its journal stays unchanged.
 pub fn refuse_ended(operation: &str, summary: &Summary) -> Result<(), Failure> {
     let ended = match summary.status {
         Status::RolledBack => "was rolled back",
@@ -24,7 +24,7 @@ pub fn refuse_removing(operation: &str, summary: &Summary) -> Result<(), Failure
         .hint(format!("to remove the rest: `netsurgeon operation forget {operation}`")))
 }
 
-/// Fails if the operation has passed its point of no return: it cannot be rolled back.
+/// Fails if the operation is done. It has passed its point of no return, and cannot be rolled back.
 pub fn refuse_done(operation: &str, summary: &Summary) -> Result<(), Failure> {
     if summary.status == Status::RolledBack || !summary.has_ended() {
         return Ok(());

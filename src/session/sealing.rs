@@ -1,4 +1,4 @@
-//! Checks that the given encryption configuration encrypts a Service in the same way as the API server.
+//! Checks that the given encryption configuration encrypts a Service as the API server does.
 
 use super::{Failure, LiveEtcd};
 use crate::kube_api::Cluster;
@@ -11,7 +11,8 @@ use crate::wire::envelope::PROTOBUF_MAGIC;
 const NAMESPACE: &str = "kube-system";
 
 /// Lets the API server write a Service, and compares its encryption with the given configuration. Existing objects cannot be
-/// used: they show only the encryption at the time of their last write, perhaps under an old key or by netsurgeon.
+/// used, because they show only the encryption at the time of their last write. An old key may have been in use at that time, or
+/// netsurgeon may have written the object.
 pub(super) async fn same_seal(store: &LiveEtcd, cluster: &Cluster, layout: &Layout) -> Result<(), Failure> {
     let Some(seal) = store.seal() else { return Ok(()) };
     let ours = |name: &str| {

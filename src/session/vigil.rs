@@ -1,4 +1,4 @@
-//! Checks whether etcd answers while an operation waits. Failed requests are retried silently, so without this check an operator
+//! Checks whether etcd answers while an operation runs. Failed requests are retried silently, so without this check an operator
 //! would not notice that etcd does not answer.
 
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::voice::Voice;
 use crate::store::{Key, ReadStore};
 
-/// Time without an answer until the session warns the operator. The session repeats the warning at this interval.
+/// After this time without an answer, the session warns the operator. The session repeats the warning at this interval.
 const SILENCE: Duration = Duration::from_secs(20);
-/// Interval of the checks.
+/// Interval between the checks.
 const LOOK: Duration = Duration::from_secs(4);
 
 /// Checks etcd regularly, and reports when it does not answer.

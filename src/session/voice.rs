@@ -1,5 +1,5 @@
-//! The interface between a session and its user: reports and questions. A terminal, a log and a library caller each implement
-//! [`Talk`] in their own way.
+//! The interface between a session and its user, for reports and questions. A terminal, a log and a library caller each have
+//! their own implementation of [`Talk`].
 
 use std::any::Any;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::operation::{Observer, Silent, StopSwitch};
 
 /// Prints or records what a session reports.
 pub trait Talk: Send + Sync {
-    /// Reports a text; a structured log adds the fields.
+    /// Reports a text. A structured log also contains the fields.
     fn say(&self, said: Said, text: &str, fields: &[(&str, Value)]);
 
     /// Asks whether to continue. Fails if the answer is no, or if no user can be asked.
@@ -25,7 +25,7 @@ pub trait Talk: Send + Sync {
     /// Adds a field to every later line.
     fn about(&self, _name: &'static str, _value: &str) {}
 
-    /// Shows a wait that ends at a known time.
+    /// Returns a function that shows a wait with a known maximum duration.
     fn countdown(&self) -> Countdown<'_> {
         Box::new(|_, _| {})
     }
@@ -41,7 +41,8 @@ pub trait Talk: Send + Sync {
     }
 }
 
-/// Shows a wait that ends at a known time: the longest remaining time, and the reason for the wait.
+/// A function that shows a wait with a known maximum duration. Its arguments are the maximum remaining time and the reason for
+/// the wait.
 pub type Countdown<'a> = Box<dyn FnMut(Duration, &str) + Send + 'a>;
 
 /// The voice of a session: a shared implementation of [`Talk`].
@@ -54,12 +55,12 @@ impl Voice {
         Self(Arc::new(talk))
     }
 
-    /// Reports a note: neither data nor a failure.
+    /// Reports additional information for the user.
     pub fn note(&self, text: &str) {
         self.say(Said::Note, text, &[]);
     }
 
-    /// Reports a warning that the user needs before continuing.
+    /// Reports information that the user needs before continuing.
     pub fn warn(&self, text: &str) {
         self.say(Said::Warning, text, &[]);
     }

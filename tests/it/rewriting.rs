@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use netsurgeon::operation::{Journal, LeaseHolder, Listed, OperationError, Plan, Report};
+use netsurgeon::operation::{
+    EtcdRecord, Journal, LeaseHolder, Listed, OperationError, Plan, Report, Status, Summary,
+};
 use netsurgeon::renumber::ranges::{RangeRewrite, plan_rewrite, wanted_meanwhile};
 use netsurgeon::renumber::rewriting::Rewriting;
+use netsurgeon::session::Recorded;
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::overlay::Overlay;
 use netsurgeon::store::{Entry, Guard, Key, ReadStore as _};
@@ -120,6 +123,26 @@ async fn released_address_gets_no_bit() {
         let is_marked = |wanted: &str| marked.iter().any(|item| item.to_string() == wanted);
         assert!(is_marked("10.96.0.10"), "{marked:?}");
         assert_eq!(is_marked("10.96.15.161"), is_wanted);
+    }
+}
+
+/// Another version started it: it is completed with that version, or forgotten if it has ended.
+#[tokio::test]
+async fn hint_for_the_plan_of_another_version_fits_the_status() {
+    let plan = r#"{"version": 99, "header": {"kind": "rewrite-range", "tool": "netsurgeon 9.9"}}"#;
+    for (status, command) in [(Status::Running, "resume"), (Status::Done, "forget")] {
+        let store = MemoryStore::new();
+        let summary = Summary { kind: "rewrite-range".into(), status, ..Summary::default() };
+        Journal::begin(&store, "one", OPERATION, plan.as_bytes(), summary, &[]).await.expect("a journal");
+        let opened =
+            Recorded::<RangeRewrite>::open(OPERATION, &EtcdRecord::new(&store, "one", OPERATION)).await;
+        let refused = opened.err().expect("it is refused");
+        assert!(refused.error.to_string().contains("netsurgeon 9.9"), "{:#}", refused.error);
+        assert!(
+            refused.hints.concat().contains(&format!("operation {command} {OPERATION}`")),
+            "{:?}",
+            refused.hints
+        );
     }
 }
 

@@ -47,7 +47,7 @@ use crate::operation::{
     self, EtcdRecord, Journal, Lock, Plan, PlanFileError, Report, Status, StepId, Stuck, Summary, Work,
 };
 use crate::session::gates::Gates;
-use crate::session::{Arrival, Failure, Session, rolled_back};
+use crate::session::{Arrival, Failure, Recorded, Session, rolled_back};
 use crate::store::{ReadStore, Revision};
 
 /// Options of a renumbering, in addition to the options of every operation.
@@ -84,7 +84,7 @@ impl Deref for RenumberSession {
     }
 }
 
-/// Direction of a run, and where it ends.
+/// The direction of a run, and the stage at which the run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Forward, until every Service has moved and the old addresses are held.
@@ -120,7 +120,7 @@ pub struct Ongoing {
     pub options: Options,
 }
 
-/// Command-line options to repeat, each with a leading space.
+/// Command-line options to repeat in the next command, each with a leading space.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Options that are repeated only up to the point of no return.
@@ -163,8 +163,8 @@ impl RenumberSession {
         open(self.store.as_ref(), &self.id, operation, None, true).await
     }
 
-    /// Continues an operation, then records its status in the journal. If a closed gate requires a rollback, rolls everything
-    /// back and returns a failure.
+    /// Continues an operation, then records its status in the journal. If a closed gate requires a rollback, rolls the whole
+    /// operation back and returns a failure.
     pub async fn carry_out(
         &self,
         ongoing: &mut Ongoing,
@@ -203,7 +203,7 @@ impl Ongoing {
     }
 }
 
-/// Returns the completed renumberings of a cluster with partly removed journals.
+/// Returns the completed renumberings of a cluster for which the removal of the journal was interrupted.
 pub async fn half_removed(store: &dyn ReadStore, cluster: &str) -> Result<Vec<String>, Failure> {
     let listed = Journal::list(store, Some(cluster)).await?;
     let is_left =
@@ -211,7 +211,7 @@ pub async fn half_removed(store: &dyn ReadStore, cluster: &str) -> Result<Vec<St
     Ok(listed.into_iter().filter(is_left).map(|listed| listed.operation).collect())
 }
 
-/// Returns whether the journal of an operation is deleted, or its removal has started.
+/// Returns whether the journal of an operation is deleted, or the removal of the journal has started.
 pub async fn is_gone(store: &dyn ReadStore, operation: &str) -> Result<bool, Failure> {
     let listed = Journal::list(store, None).await?;
     let found = listed.iter().find(|listed| listed.operation == operation);
@@ -227,18 +227,6 @@ pub async fn open_operation(
     at: Option<Revision>,
 ) -> Result<Ongoing, Failure> {
     open(store, cluster, operation, at, false).await
-}
-
-/// Returns the failure for a plan that this version cannot read. If the operation has ended, the hint is to remove its journal.
-fn unreadable(error: PlanFileError, operation: &str, summary: &Summary) -> Failure {
-    let is_over = summary.has_ended() && matches!(error, PlanFileError::Begun { .. });
-    let failure = Failure::from(error);
-    if !is_over {
-        return failure;
-    }
-    let hint =
-        format!("the operation has ended: `netsurgeon operation forget {operation}` removes its journal");
-    Failure { hints: Vec::new(), ..failure }.hint(hint)
 }
 
 /// Returns whether an operation could not be opened because another version of netsurgeon started it.
@@ -273,18 +261,12 @@ pub async fn open(
         },
     };
     let record = EtcdRecord::new(store, cluster, &operation).at(at);
-    let (journal, summary, text) = Journal::open_in(&record).await?;
-    if summary.kind != KIND {
-        return Err(Failure::refused(format!(
-            "operation `{operation}` is of kind `{}`, not `{KIND}`",
-            summary.kind
-        )));
-    }
-    let mut plan: Plan<Renumbering> =
-        Plan::of_operation(&text, &operation).map_err(|error| unreadable(error, &operation, &summary))?;
-    if is_to_change {
-        plan.compiles_as(&summary.compiled, &operation)?;
-    }
+    let opened: Recorded<Renumbering> = if is_to_change {
+        Recorded::open_to_change(&operation, &record).await?
+    } else {
+        Recorded::open(&operation, &record).await?
+    };
+    let Recorded { operation, mut plan, journal, summary } = opened;
     for amendment in Journal::amendments(&record).await? {
         plan.work.amend(Plan::parse(&amendment, Path::new(&operation))?.work);
     }
@@ -292,7 +274,7 @@ pub async fn open(
     Ok(Ongoing { operation, plan, journal, summary, journal_goes, options })
 }
 
-/// Counts the Services that do not move, by reason: ` (3 headless, 1 ExternalName)`.
+/// Returns the numbers of Services that do not move, by reason, as text: ` (3 headless, 1 ExternalName)`.
 pub fn reasons(work: &Renumbering) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for skipped in &work.skipped {

@@ -24,10 +24,10 @@ use super::voice::Voice;
 use crate::kube_api::Probe;
 use crate::operation::{Checkpoint, Closed, Stage};
 
-/// Name of the time gate. If this gate is closed, the operation always pauses, independent of the setting for the other gates.
+/// Name of the time gate. If this gate is closed, the operation always pauses. The setting for the other gates does not apply.
 const UNTIL: &str = "until";
 
-/// Default timeout of a gate.
+/// Default timeout for a gate.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The gate settings, as the user gives them and as the journal records them.
@@ -47,13 +47,13 @@ pub struct GateSettings {
     pub gate_http: Option<String>,
     /// URL of the Prometheus server that runs the query.
     pub gate_prometheus: Option<String>,
-    /// An instant query of Prometheus.
+    /// An instant query for Prometheus.
     pub gate_query: Option<String>,
     /// Maximum value of each sample.
     pub gate_max: Option<f64>,
     /// Minimum value of each sample.
     pub gate_min: Option<f64>,
-    /// Timeout of each gate, in seconds.
+    /// Timeout for each gate, in seconds.
     pub gate_timeout: Option<u64>,
     /// The action at a closed gate.
     pub on_gate_failure: Option<OnFailure>,
@@ -153,13 +153,13 @@ impl Gates {
         !self.pause.is_zero() || self.until.is_some() || !self.probes.is_empty()
     }
 
-    /// Returns the number of gates, without the time gate.
+    /// Returns the number of gates, except the time gate.
     #[cfg(test)]
     pub(crate) fn asked(&self) -> usize {
         self.probes.len()
     }
 
-    /// Fails if the time limit for new batches has passed, or would pass during a pause of `ahead`.
+    /// Fails if the time limit for new batches has passed, or would pass during a pause with the duration `ahead`.
     fn over(&self, ahead: Duration) -> Result<(), String> {
         let Some(until) = self.until else { return Ok(()) };
         let (now, words) = (OffsetDateTime::now_utc(), until::words(until));
@@ -182,7 +182,7 @@ pub struct Gatekeeper<'a> {
 }
 
 impl<'a> Gatekeeper<'a> {
-    /// Returns the gatekeeper of these gates.
+    /// Returns the gatekeeper for these gates.
     pub fn new(gates: &'a Gates, voice: &'a Voice, operation: &'a str) -> Self {
         Self { gates, voice, operation }
     }

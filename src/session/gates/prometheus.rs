@@ -8,15 +8,15 @@ use serde_json::Value;
 use crate::kube_api::{Probe, Response, escaped};
 use crate::session::counted;
 
-/// A query and the limits of its samples.
+/// A query and the limits for its samples.
 pub struct Query {
     /// Probe that sends the query.
     pub probe: Probe,
-    /// Limits of the samples.
+    /// Limits for the samples.
     pub limits: Limits,
 }
 
-/// The allowed range of every sample, limits included.
+/// The allowed range of every sample, including both limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// Minimum value.
@@ -76,7 +76,7 @@ pub async fn prometheus_number(base: &str, query: &str, limit: Duration) -> Resu
 }
 
 /// Checks an answer. The gate is open only if every sample is certainly within the limits. So it is closed if there is no sample,
-/// if a sample is not a number, or if the answer has a warning and may lack samples.
+/// if a sample is not a number, or if the answer has a warning and may be incomplete.
 fn judge(response: &Response, limits: Limits) -> Result<String, String> {
     let samples = samples(response)?;
     let mut extremes: Option<(f64, f64)> = None;

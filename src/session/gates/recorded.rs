@@ -16,8 +16,8 @@ impl GateSettings {
             .map_err(|error| Failure::usage(format!("these gates cannot be recorded: {error}")))
     }
 
-    /// Returns these gates if there are any. Otherwise returns the recorded gates, or no gates if `none` is set. Leaves out a
-    /// recorded time limit that has passed, because the operator resumed the operation after it.
+    /// Returns these gates if there are any. Otherwise returns the recorded gates, or no gates if `none` is true. Omits a
+    /// recorded time limit that has passed, because the operator resumed the operation after that time.
     pub fn or_recorded(&self, recorded: &Value, none: bool) -> Result<Self, Failure> {
         if none || *self != Self::default() || recorded.is_null() {
             return Ok(self.clone());

@@ -6,8 +6,8 @@ use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{OffsetDateTime, Time, UtcOffset};
 
-/// Parses RFC 3339, `HH:MM` for the next occurrence of this time of day in UTC, or `+` and a duration from now, for example
-/// `+1h30m`. Returns a UTC time, truncated to whole seconds.
+/// Parses a time in one of three formats: RFC 3339, `HH:MM` for the next occurrence of this time of day in UTC, or `+` and a
+/// duration from now, for example `+1h30m`. Returns a UTC time, truncated to whole seconds.
 pub fn parse(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, String> {
     let moment = if let Some(duration) = text.strip_prefix('+') {
         let duration = duration_of(duration).ok_or_else(|| wrong("`+90m`, `+1h30m` or `+45s`"))?;

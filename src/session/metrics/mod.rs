@@ -1,9 +1,9 @@
-//! Prometheus metrics of an operation or of the guard, while it runs (`--metrics-listen`). The listener answers only
-//! `GET /metrics` and `GET /healthz`.
+//! Prometheus metrics for a running operation or a running guard (`--metrics-listen`). The listener answers only `GET /metrics`
+//! and `GET /healthz`.
 //!
-//! The listener implements the part of HTTP that it needs (RFC 9112): one request per connection, with a limit on the size and
-//! the time of its head. One scraper reads the metrics every few seconds, and a full HTTP server would be a larger attack
-//! surface.
+//! The listener implements the part of HTTP that it needs (RFC 9112): one request per connection, with limits for the size of the
+//! request head and for the duration of the connection. This is enough, because one scraper reads the metrics every few seconds.
+//! A full HTTP server would be a larger attack surface.
 
 mod text;
 mod writes;
@@ -26,16 +26,16 @@ pub use writes::{Counted, Writes};
 const MOST_HEAD: usize = 8 * 1024;
 /// How long a client can take to send its request and read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Maximum number of concurrent clients. At this limit, a new client replaces the oldest client. The limit is so high that the
-/// oldest client already has its answer.
+/// Maximum number of concurrent clients. At this limit, a new client replaces the oldest client. The limit is high enough that
+/// the oldest client normally has its answer by then.
 const MOST_CLIENTS: usize = 256;
-/// Pause after the system could not accept a connection, most likely because no file descriptor was free.
+/// Pause after a connection could not be accepted, most likely because no file descriptor was free.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The metrics of the running operation; none before an operation runs.
+/// The metrics of the running operation; `None` before an operation runs.
 type Shown = Arc<Mutex<Option<Arc<dyn Figures>>>>;
 
-/// A listener for metrics. Dropping this value closes it.
+/// A listener for metrics. Dropping this value closes the listener.
 pub struct Metrics {
     address: SocketAddr,
     shown: Shown,
@@ -54,7 +54,7 @@ impl Metrics {
 
     /// Starts to listen at an address and a port; for port 0, the system chooses a free port.
     pub async fn listen(address: &str) -> Result<Self, Failure> {
-        // The part before an `@` can be a password, so it is not printed.
+        // A text with an `@` can contain a password, so it is not printed.
         let asked = if address.contains('@') { "ADDR:PORT" } else { address };
         let refused = |error: std::io::Error| {
             Failure::refused(format!("cannot listen for `--metrics-listen {asked}`: {error}"))
@@ -92,7 +92,8 @@ async fn serve(listener: TcpListener, shown: Shown, writes: Writes) {
             continue;
         };
         clients.retain(|client| !client.is_finished());
-        // The oldest client has had time to send its request. It is disconnected so that a probe does not wait for slow clients.
+        // The oldest client has had time to send its request. It is disconnected, so that a probe does not have to wait for slow
+        // clients.
         if clients.len() >= MOST_CLIENTS
             && let Some(oldest) = clients.pop_front()
         {
@@ -116,7 +117,7 @@ async fn answer(mut stream: TcpStream, shown: &Shown, writes: &Writes) -> std::i
     stream.shutdown().await
 }
 
-/// Reads up to the empty line that ends a head; returns `None` if there is no such line.
+/// Reads the head of a request, which ends with an empty line. Returns `None` if the head is incomplete or too long.
 async fn read_head(stream: &mut TcpStream) -> std::io::Result<Option<String>> {
     let (mut head, mut block) = (Vec::new(), [0; 1024]);
     loop {

@@ -1,8 +1,8 @@
 //! Metrics in the text format of Prometheus, version 0.0.4 (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
-//! Metric names follow the conventions of Prometheus: the unit at the end, `_total` for counters, `_info` for texts.
+//! Metric names follow the conventions of Prometheus: the unit is at the end, `_total` is for counters, and `_info` is for texts.
 //!
-//! This module has its own code, because `prometheus-client` 0.26 has no summaries: it can write `netsurgeon_barrier_seconds`
-//! only as a histogram. With the library, this file and its callers would be longer.
+//! This module does not use the library `prometheus-client` 0.26, because that library has no summaries. It can write
+//! `netsurgeon_barrier_seconds` only as a histogram. With the library, this file and its callers would be longer.
 
 use std::fmt::{Display, Write as _};
 
@@ -37,7 +37,7 @@ pub fn page(figures: Option<&dyn Figures>, writes: u64) -> String {
 pub struct Page(String);
 
 impl Page {
-    /// Starts a family of metrics of this kind: `counter`, `gauge` or `summary`.
+    /// Starts a family of metrics with this kind: `counter`, `gauge` or `summary`.
     pub fn family(&mut self, name: &str, kind: &str, help: &str) {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -57,7 +57,7 @@ impl Page {
         self.sample(name, &[], value);
     }
 
-    /// Writes a metric family with one sample that has labels.
+    /// Writes a family with one sample, which has labels and the value 1.
     pub fn info(&mut self, name: &str, help: &str, labels: &[(&str, &str)]) {
         self.family(name, "gauge", help);
         self.sample(name, labels, 1);

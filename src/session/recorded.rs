@@ -1,0 +1,62 @@
+//! An operation as its journal records it, in etcd or in the cluster.
+
+use super::Failure;
+use crate::kube_api::Cluster;
+use crate::operation::{ClusterRecord, Journal, Kind, Plan, PlanFileError, ReadLedger, Summary, Work};
+
+/// An operation with its journal, which is in etcd or in the cluster.
+pub struct Recorded<W> {
+    /// Id of the operation.
+    pub operation: String,
+    /// Plan of the operation.
+    pub plan: Plan<W>,
+    /// Journal of the operation.
+    pub journal: Journal,
+    /// Summary of the operation, with its status.
+    pub summary: Summary,
+}
+
+impl<W: Kind + Work> Recorded<W> {
+    /// Reads an operation from the API of its cluster.
+    pub async fn read(api: &Cluster, operation: &str) -> Result<Self, Failure> {
+        let record = ClusterRecord::find(api, operation).await?;
+        let record = record.ok_or_else(|| {
+            Failure::refused(format!("there is no operation `{operation}`"))
+                .hint("`netsurgeon operation list` lists the operations of this cluster")
+        })?;
+        Self::open(operation, &record).await
+    }
+
+    /// Opens an operation. Fails if the operation is of another kind.
+    pub async fn open(operation: &str, ledger: &dyn ReadLedger) -> Result<Self, Failure> {
+        let (journal, summary, text) = Journal::open_in(ledger).await?;
+        if summary.kind != W::NAME {
+            let (found, wanted) = (&summary.kind, W::NAME);
+            let text = format!("operation `{operation}` is of kind `{found}`, not `{wanted}`");
+            return Err(Failure::refused(text));
+        }
+        let plan =
+            Plan::of_operation(&text, operation).map_err(|error| unreadable(error, operation, &summary))?;
+        Ok(Self { operation: operation.to_string(), plan, journal, summary })
+    }
+
+    /// Opens an operation in order to run it. Its plan must compile to the same steps as when the operation started.
+    pub async fn open_to_change(operation: &str, ledger: &dyn ReadLedger) -> Result<Self, Failure> {
+        let opened = Self::open(operation, ledger).await?;
+        opened.plan.compiles_as(&opened.summary.compiled, operation)?;
+        Ok(opened)
+    }
+}
+
+/// Returns the failure for a plan that this version cannot read. If the operation has ended, the hint shows how to remove its
+/// journal.
+fn unreadable(error: PlanFileError, operation: &str, summary: &Summary) -> Failure {
+    let is_over = summary.has_ended() && matches!(error, PlanFileError::Begun { .. });
+    let failure = Failure::from(error);
+    if !is_over {
+        return failure;
+    }
+    let hint =
+        format!("the operation has ended: `netsurgeon operation forget {operation}` removes its journal");
+    Failure { hints: Vec::new(), ..failure }.hint(hint)
+}
