@@ -48,8 +48,14 @@ pub enum NameserverError {
         at: SocketAddr,
         /// The request.
         what: String,
-        /// The response code. For a rejected signature it includes the TSIG error (RFC 8945, section 3).
+        /// The response code. If the server rejected the signature, the code includes the TSIG error (RFC 8945, section 3).
         code: String,
+    },
+    /// The name of the name server has no address.
+    #[error("the resolver finds no address for the name server `{name}`")]
+    NoAddress {
+        /// Name of the name server.
+        name: String,
     },
     /// The text is not a domain name.
     #[error("`{name}` is not a domain name: {reason}")]
@@ -78,14 +84,14 @@ pub enum NameserverError {
 }
 
 impl NameserverError {
-    /// Returns whether a prerequisite of an update does not hold: a record set differs from the expected set (RFC 2136, section
-    /// 3.2). Nothing was changed.
+    /// Returns whether a prerequisite of an update does not hold, because a record set differs from the expected set (RFC 2136,
+    /// section 3.2). Nothing was changed.
     pub fn is_conflict(&self) -> bool {
         let codes = ["NXRRSET", "YXRRSET", "NXDOMAIN", "YXDOMAIN"];
         matches!(self, Self::Refused { code, .. } if codes.contains(&code.as_str()))
     }
 
-    /// Returns whether the name server may have executed the failed request: the answer is missing or cannot be trusted.
+    /// Returns whether the name server may have executed the failed request, because the answer is missing or cannot be trusted.
     pub fn is_in_doubt(&self) -> bool {
         matches!(
             self,
@@ -120,6 +126,9 @@ impl NameserverError {
             Self::Key { .. } => Some(
                 "give a file in the format of `tsig-keygen NAME`: key \"NAME\" { algorithm hmac-sha256; secret \"...\"; };",
             ),
+            Self::NoAddress { .. } => {
+                Some("repair the address record of the name server, or remove its NS record")
+            }
             Self::Garbled { .. } | Self::Unsigned { .. } | Self::Name { .. } | Self::Data { .. } => None,
         }
     }

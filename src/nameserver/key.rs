@@ -48,7 +48,7 @@ impl Key {
             "hmac-sha256" => TsigAlgorithm::HmacSha256,
             "hmac-sha384" => TsigAlgorithm::HmacSha384,
             "hmac-sha512" => TsigAlgorithm::HmacSha512,
-            // The error does not show the unknown text: it may be the secret in the wrong place.
+            // The error does not show the unknown text, because the text may be the secret in the wrong place.
             _ => return Err(bad("its algorithm is not hmac-sha256, hmac-sha384 or hmac-sha512")),
         };
         let secret = secret.ok_or_else(|| bad("it has no `secret`"))?;

@@ -7,7 +7,7 @@ use hickory_proto::rr::{self, DNSClass, Name, RData, RecordType};
 
 use super::{Kind, NameserverError, Record, RecordSet, SetChange, canonical};
 
-/// Parses a domain name. An asterisk within a label is an ordinary character (RFC 2181, section 11): ExternalDNS creates such
+/// Parses a domain name. An asterisk within a label is an ordinary character (RFC 2181, section 11). ExternalDNS creates such
 /// names for wildcards.
 pub(super) fn name_of(text: &str) -> Result<Name, NameserverError> {
     let text = text.trim_end_matches('.');
@@ -37,7 +37,7 @@ pub(super) fn question(name: Name, kind: RecordType, recursive: bool) -> Message
     message
 }
 
-/// Returns an update of a zone that contains no changes.
+/// Returns an update for a zone, without any change.
 pub(super) fn nothing(zone: Name) -> Message {
     let mut message = Message::query();
     message.metadata.op_code = OpCode::Update;
@@ -46,9 +46,9 @@ pub(super) fn nothing(zone: Name) -> Message {
     message
 }
 
-/// Returns an update of a zone that cannot succeed. Its prerequisites contradict each other: the zone's own name must be in use
-/// and not in use (RFC 2136, sections 2.4.4 and 2.4.5). Even a successful update would change nothing, because it only adds the
-/// existing record `there` (section 3.4.2.2).
+/// Returns an update for a zone that can never succeed. Its prerequisites contradict each other: the zone's own name must be in
+/// use and not in use (RFC 2136, sections 2.4.4 and 2.4.5). Even if it succeeded, it would change nothing, because it only adds
+/// the record `there`, which already exists (section 3.4.2.2).
 pub(super) fn never(zone: &Name, there: rr::Record) -> Message {
     let mut message = nothing(zone.clone());
     for class in [DNSClass::ANY, DNSClass::NONE] {
@@ -60,8 +60,9 @@ pub(super) fn never(zone: &Name, there: rr::Record) -> Message {
     message
 }
 
-/// Returns an update that replaces all given record sets. If one set differs from its expected present set, the update replaces
-/// none. The prerequisites contain the data of the present sets (RFC 2136, sections 2.4.2 and 2.4.3). They cannot contain TTLs.
+/// Returns an update that replaces all given record sets. If one set differs from its expected present set, the update changes
+/// nothing. The prerequisites contain the data of the present sets (RFC 2136, sections 2.4.2 and 2.4.3). They cannot contain
+/// TTLs.
 pub(super) fn replacement(zone: Name, changes: &[SetChange]) -> Result<Message, NameserverError> {
     let mut message = nothing(zone);
     for (name, kind) in changes.iter().filter_map(SetChange::of) {
@@ -79,7 +80,7 @@ pub(super) fn replacement(zone: Name, changes: &[SetChange]) -> Result<Message, 
             message.add_pre_requisite(all);
         }
     }
-    // A name cannot have a CNAME and other records. So the update adds the new sets after it deletes all old sets.
+    // A name cannot have a CNAME and other records. Therefore, the update adds the new sets after it deletes all old sets.
     for to in changes.iter().filter_map(|change| change.to.as_ref()) {
         for record in records(to)? {
             message.add_update(record);
@@ -95,10 +96,10 @@ fn records(set: &RecordSet) -> Result<Vec<rr::Record>, NameserverError> {
     set.data.iter().map(record).collect()
 }
 
-/// Longest part of a text (RFC 1035, section 3.3).
+/// Maximum length of one part of a text, in bytes (RFC 1035, section 3.3).
 const TEXT_PART: usize = 255;
 
-/// Parses the data of a record, as [`data`] returns it.
+/// Parses the data of a record, in the format that [`data`] returns.
 fn parsed(kind: Kind, data: &str) -> Result<RData, NameserverError> {
     let bad = |reason: String| NameserverError::Data { kind, data: data.to_string(), reason };
     Ok(match kind {
@@ -214,7 +215,7 @@ mod tests {
         let changes = SetChange::between(&old, &new);
         let message = replacement(name_of("example.com").unwrap(), &changes).unwrap();
         let read = Message::from_vec(&message.to_vec().unwrap()).unwrap();
-        // RFC 2136 has prerequisites where answers have answers, and updates where they have authorities.
+        // In an update (RFC 2136), the answer section has the prerequisites, and the authority section has the changes.
         let told = |records: &[rr::Record]| -> Vec<String> {
             let one =
                 |record: &rr::Record| format!("{} {} {}", record.dns_class, record.record_type(), record.ttl);

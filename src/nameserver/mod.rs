@@ -1,6 +1,6 @@
-//! Reads the records of a zone from name servers, checks whether they accept updates, and replaces record sets
-//! ([`Server::replace`]). The checks never change a zone: their updates are either empty, or have prerequisites that no zone can
-//! meet.
+//! Reads the records of a zone from name servers, checks whether the servers accept updates, and replaces record sets
+//! ([`Server::replace`]). The checks never change a zone, because their updates are either empty, or have prerequisites that no
+//! zone can meet.
 
 mod error;
 mod key;
@@ -21,7 +21,7 @@ pub use set::{
 /// The port of name servers (RFC 1035, section 4.2).
 pub const PORT: u16 = 53;
 
-/// Number of concurrent queries. Each query needs a connection, and BIND accepts 150 connections (`tcp-clients`).
+/// Number of concurrent queries. Each query needs a connection, and BIND accepts 150 connections by default (`tcp-clients`).
 pub const AT_ONCE: usize = 8;
 
 /// The type of a DNS record (RFC 1035, section 3.2.2; RFC 3596).
@@ -31,7 +31,7 @@ pub enum Kind {
     A,
     /// IPv6 address.
     Aaaa,
-    /// Alias of another name.
+    /// Alias for another name.
     Cname,
     /// Name server of a zone.
     Ns,

@@ -1,10 +1,10 @@
-//! Sends requests to one name server. It uses TCP for three reasons: every server supports TCP (RFC 7766), answers over TCP are
-//! complete, and an attacker cannot forge answers by guessing ids.
+//! Sends requests to one name server. This module uses TCP for three reasons: every server supports TCP (RFC 7766), answers over
+//! TCP are complete, and an attacker cannot forge answers by guessing ids.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::{StreamExt as _, stream};
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{self, RData, RecordType, TSigVerifier};
@@ -19,8 +19,8 @@ use super::{AT_ONCE, Answer, Key, Kind, NameserverError, PORT, Record, RecordSet
 /// Timeout of one answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Maximum memory for the records of a zone, in bytes: about half a million records. In a larger zone, each name needs its own
-/// query.
+/// Maximum memory for the records of a zone, in bytes. It is enough for about half a million records. In a larger zone, each name
+/// needs its own query.
 const MOST: usize = 64 << 20;
 
 /// Timeout of a whole zone transfer.
@@ -74,34 +74,34 @@ impl Server {
         Ok(found)
     }
 
-    /// Returns every name server of a zone by its name, as the NS records say at this server, the primary. `None`: the name of the
-    /// server has no address.
-    pub async fn authorities(&self, zone: &str, resolver: &Self) -> Result<Vec<(String, Option<Self>)>> {
+    /// Returns the name servers of a zone, with their names, from the NS records at this server, which must be the primary. If a
+    /// name cannot be resolved, its entry is an error.
+    pub async fn authorities(&self, zone: &str, resolver: &Self) -> Result<Vec<(String, Result<Self>)>> {
         let named = self.ask(zone, Kind::Ns).await?;
         let found = named.of(Kind::Ns).into_iter().map(canonical).map(async |name| {
-            let server = self.address_of(&name, resolver).await?.map(|address| {
-                // Only the primary can have a port other than 53. Other servers do not always know its key.
+            let server = self.address_of(&name, resolver).await.map(|address| {
+                // The port and the key belong to the primary. Other servers use port 53, and do not always have the key.
                 if address == self.at.ip() { self.clone() } else { Self::new((address, PORT).into(), None) }
             });
-            Ok((name, server))
+            (name, server)
         });
-        stream::iter(found).buffered(AT_ONCE).try_collect().await
+        Ok(stream::iter(found).buffered(AT_ONCE).collect().await)
     }
 
-    /// Resolves the name of another server of the zone. The primary knows the names in its own zone.
-    async fn address_of(&self, name: &str, resolver: &Self) -> Result<Option<IpAddr>> {
+    /// Resolves the name of another server of the zone. Queries the primary first, because it has the names in its own zone.
+    async fn address_of(&self, name: &str, resolver: &Self) -> Result<IpAddr> {
         for kind in [Kind::A, Kind::Aaaa] {
             let own = self.ask(name, kind).await.ok().filter(|answer| answer.is_authoritative);
             let answer = match own {
                 Some(answer) if answer.records.is_empty() || !answer.of(kind).is_empty() => answer,
-                // A CNAME can lead out of the zone.
+                // A CNAME can point to a name outside the zone.
                 _ => resolver.resolve(name, kind).await?,
             };
             if let Some(Ok(address)) = answer.of(kind).first().map(|text| text.parse()) {
-                return Ok(Some(address));
+                return Ok(address);
             }
         }
-        Ok(None)
+        Err(NameserverError::NoAddress { name: name.to_string() })
     }
 
     async fn look(&self, name: &str, kind: Kind, recursive: bool) -> Result<Answer> {
@@ -117,7 +117,7 @@ impl Server {
     }
 
     /// Returns the record sets of these types at a name, ordered by type. Does not return records of other names in the answer,
-    /// such as the target of a CNAME. `recursive`: the server is a resolver.
+    /// such as the target of a CNAME. Set `recursive` if the server is a resolver.
     pub async fn sets(&self, name: &str, kinds: &[Kind], recursive: bool) -> Result<Vec<RecordSet>> {
         let mut found = Vec::new();
         for kind in kinds {
@@ -171,8 +171,8 @@ impl Server {
         }
     }
 
-    /// Checks whether the server evaluates the changes of an update before its prerequisites, as BIND does since 9.18.11. Only in
-    /// this case is the result of [`Self::would_change`] conclusive. RFC 2136 specifies the opposite order.
+    /// Checks whether the server evaluates the changes of an update before its prerequisites, as BIND does since 9.18.11. The
+    /// result of [`Self::would_change`] is conclusive only in this case. RFC 2136 specifies the opposite order.
     pub async fn looks_ahead(&self, zone: &str) -> Result<bool> {
         // No zone except the root zone contains this name. A server that checks the changes rejects a record outside its zone
         // (section 3.4.1.3).
@@ -181,7 +181,7 @@ impl Server {
         Ok(answer.metadata.response_code == ResponseCode::NotZone)
     }
 
-    /// Checks whether the server would accept a change of the records of one type at a name. The update cannot succeed, so
+    /// Checks whether the server would accept a change to the records of one type at a name. The update cannot succeed, so
     /// nothing is changed (`message::never`). Fails if the server would reject the change. If the name has no records of this
     /// type, sends no update. A server that checks the prerequisites first never rejects the update ([`Self::looks_ahead`]).
     pub async fn would_change(&self, zone: &str, name: &str, kind: Kind) -> Result<()> {
@@ -197,8 +197,8 @@ impl Server {
         }
     }
 
-    /// Replaces record sets of a zone: all of them, or none. Fails with [`NameserverError::is_conflict`] if a set in the zone
-    /// differs from the present set that its change expects. TTLs are not compared.
+    /// Replaces either all of the given record sets of a zone, or none. Fails with [`NameserverError::is_conflict`] if a set in
+    /// the zone differs from the present set that its change expects. TTLs are not compared.
     pub async fn replace(&self, zone: &str, changes: &[SetChange]) -> Result<()> {
         let answer = self.exchange(message::replacement(name_of(zone)?, changes)?).await?;
         match answer.metadata.response_code {
@@ -280,7 +280,7 @@ mod tests {
 
     use super::*;
 
-    /// A malicious server may send records for ever.
+    /// A malicious server can send an endless number of records.
     #[tokio::test]
     async fn endless_zone_transfer_is_aborted() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -311,7 +311,7 @@ mod tests {
         assert!(error.contains("the zone takes more than 64 MiB"), "{error}");
     }
 
-    /// Answers each question with these records of a name and type; without them, with the code that the name has.
+    /// Answers each query with the records of its name and type. Queries for names that start with `failing` get SERVFAIL.
     async fn serve(records: Vec<rr::Record>, is_authoritative: bool, failing: &'static str) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = Server::new(listener.local_addr().unwrap(), None);
@@ -346,7 +346,7 @@ mod tests {
             IpAddr::V6(ip) => record(name, RData::AAAA(ip.into())),
         };
         let names = ["ns1.example.com", "ns2.example.net", "ns3.example.net"];
-        // The resolver fails for names of the zone, as a resolver without access to an internal zone.
+        // The resolver fails for names of the zone, like a resolver without access to an internal zone.
         let resolver = serve(vec![address(names[1], "192.0.2.2")], false, "ns1").await;
         let mut own: Vec<rr::Record> = names.iter().map(|name| ns(name)).collect();
         own.push(address(names[0], "2001:db8::1"));
@@ -356,7 +356,8 @@ mod tests {
             .into_iter()
             .map(|(name, server)| (name, server.map(|server| server.at().to_string())))
             .collect();
-        let expected = [Some("[2001:db8::1]:53"), Some("192.0.2.2:53"), None];
+        let none = NameserverError::NoAddress { name: names[2].to_string() };
+        let expected = [Ok("[2001:db8::1]:53"), Ok("192.0.2.2:53"), Err(&none)];
         assert_eq!(found.len(), expected.len());
         for (name, at) in names.iter().zip(expected) {
             let (_, seen) = found.iter().find(|(one, _)| one == name).unwrap();

@@ -1,5 +1,5 @@
-//! Record sets: all records of one type at a name. DNS changes, caches and compares them as a whole (RFC 2181, section 5). A DNS
-//! service with weights has several sets of one type at a name, and returns one of them.
+//! Record sets. A record set has all records of one type at a name. DNS servers change and cache a record set as a whole (RFC
+//! 2181, section 5). A DNS service with weights has several sets of one type at a name, and returns one of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,8 +25,8 @@ pub struct RecordSet {
     /// The weight of the set, if the service has several sets of this type and name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<Weight>,
-    /// Set if this record set is an alias: the service returns the addresses of another name. This name is the only data. An
-    /// alias has no TTL of its own.
+    /// Set if this record set is an alias. The service then returns the addresses of another name, which is the only entry in
+    /// `data`. An alias has no TTL of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<Alias>,
 }
@@ -40,7 +40,7 @@ pub struct Weight {
     pub weight: u8,
 }
 
-/// An alias of another name (Route 53: alias records).
+/// An alias for another name (Route 53: alias records).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Alias {
     /// Id of the hosted zone that contains the other name.
@@ -55,8 +55,8 @@ impl RecordSet {
         Self { name: name.into(), kind, ttl, data, weight: None, alias: None }
     }
 
-    /// Groups records into sets, ordered by name and type. The TTL of a set is the shortest TTL of its records: a cache counts a
-    /// TTL down (RFC 2181, section 5.2).
+    /// Groups records into sets, ordered by name and type. The TTL of a set is the shortest TTL of its records, because a cache
+    /// counts TTLs down (RFC 2181, section 5.2).
     pub fn group<'r>(records: impl IntoIterator<Item = &'r Record>) -> Vec<Self> {
         let mut sets: BTreeMap<(&str, Kind), Self> = BTreeMap::new();
         for Record { name, kind, ttl, data } in records {
@@ -107,7 +107,7 @@ impl RecordSet {
         self.weight.as_ref().is_none_or(|weight| weight.weight > 0)
     }
 
-    /// Returns the id of the set among those of its type and name.
+    /// Returns the id that distinguishes the set from other sets with the same type and name.
     fn id(&self) -> Option<&str> {
         self.weight.as_ref().map(|weight| weight.id.as_str())
     }
@@ -126,13 +126,13 @@ impl fmt::Display for RecordSet {
 }
 
 /// Returns whether an answer contains these sets. If several sets have weights, an answer contains one of them. For an alias, an
-/// answer contains some addresses of the other name (the data of the alias).
+/// answer contains some addresses of the other name; in `sets`, these addresses must be the data of the alias.
 pub fn is_answer(answer: &[RecordSet], sets: &[RecordSet]) -> bool {
     let kinds: BTreeSet<Kind> = answer.iter().chain(sets).map(|set| set.kind).collect();
     kinds.into_iter().all(|kind| {
         let mut possible = sets.iter().filter(|set| set.kind == kind && set.is_returned()).peekable();
         match answer.iter().find(|set| set.kind == kind) {
-            // The other name of an alias may have no address of this type, also if that of another alias has one.
+            // The other name of an alias can have no address of this type, even if the other name of another alias has one.
             None => {
                 possible.peek().is_none() || possible.any(|set| set.alias.is_some() && set.data.is_empty())
             }
@@ -185,7 +185,7 @@ pub struct SetChange {
 
 impl SetChange {
     /// Returns the changes from one list of sets to another. Omits names and types without a change. If one of several sets with
-    /// weights changes, includes all sets of its name and type, also unchanged sets.
+    /// weights changes, includes all sets with the same name and type, even unchanged sets.
     pub fn between(from: &[RecordSet], to: &[RecordSet]) -> Vec<Self> {
         let key = |set: &RecordSet| (set.name.clone(), set.kind, set.id().map(str::to_string));
         let mut both: BTreeMap<(String, Kind, Option<String>), Self> = BTreeMap::new();
@@ -215,7 +215,7 @@ impl SetChange {
         Self { from: self.to.clone(), to: self.from.clone() }
     }
 
-    /// Returns the name and the type of the set; `None` if the change has no set before and after.
+    /// Returns the name and the type of the set; `None` if both `from` and `to` are `None`.
     pub fn of(&self) -> Option<(&str, Kind)> {
         let set = self.from.as_ref().or(self.to.as_ref())?;
         Some((&set.name, set.kind))
@@ -312,12 +312,12 @@ mod tests {
         assert!(is_answer(&[set(&["192.0.2.2"])], &alias) && !is_answer(&[], &alias));
         let empty = RecordSet { data: Vec::new(), ..alias[0].clone() };
         assert!(is_answer(&[], std::slice::from_ref(&empty)));
-        // Two weighted aliases, of which only one has an address of this type.
+        // Only one of these two weighted aliases has an address of this type.
         let mixed = [empty, alias[0].clone()];
         assert!(is_answer(&[], &mixed) && is_answer(&[set(&["192.0.2.1"])], &mixed));
         assert!(!is_answer(&[set(&["192.0.2.3"])], &mixed));
         assert_eq!(SetChange::between(&[set(&["192.0.2.1"])], &both).len(), 3);
-        // A set that stays beside one that changes is included.
+        // An unchanged set is included if another set with the same name and type changes.
         let later = [both[0].clone(), weighted("new", 20, "192.0.2.2")];
         let changes = SetChange::between(&both, &later);
         assert_eq!(changes.iter().map(SetChange::is_change).collect::<Vec<_>>(), [true, false]);

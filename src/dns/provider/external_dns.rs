@@ -1,5 +1,6 @@
-//! The ExternalDNS of the cluster. It writes the records of objects to any DNS provider that it supports. netsurgeon changes the
-//! annotations of the objects, and waits until every name server of the zone returns the annotated records.
+//! The ExternalDNS of the cluster. ExternalDNS writes the records of objects to any DNS provider that it supports. netsurgeon
+//! changes the annotations of the objects, and waits until every name server of the zone returns the records that follow from
+//! the annotations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,12 +17,12 @@ use crate::nameserver::{Kind, RecordSet};
 use crate::operation::Fault;
 use crate::session::Failure;
 
-/// A zone that ExternalDNS writes.
+/// A zone with records that ExternalDNS writes.
 pub(super) struct ByExternalDns {
     servers: Rfc2136,
     cluster: Cluster,
     delay: Duration,
-    /// The objects of the names, and the record sets before the cutover.
+    /// For each name, the object from which ExternalDNS publishes it, and the record sets before the cutover.
     published: BTreeMap<String, (Published, Vec<RecordSet>)>,
 }
 

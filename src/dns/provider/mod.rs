@@ -23,7 +23,7 @@ use crate::session::Failure;
 /// Reads and replaces the record sets of one zone.
 #[async_trait]
 pub(super) trait Provider: Send + Sync {
-    /// Checks that the zone can be changed. Changes nothing.
+    /// Checks that the zone can be changed. This check changes nothing.
     async fn check(&self, work: &Cutover) -> Result<(), Failure>;
 
     /// Returns the current record sets of a name with these types, sorted.
@@ -42,11 +42,11 @@ pub(super) trait Provider: Send + Sync {
         Ok(Compared::of(&present, &change.sets))
     }
 
-    /// Executes a change completely or not at all. Fails with [`Fault::Skip`] if a current state differs from the state in the
-    /// change, and with [`Fault::InDoubt`] if the answer was lost. Returns the value that [`Self::recall`] needs.
+    /// Executes a change completely or not at all. Fails with [`Fault::Skip`] if the current state differs from the state before
+    /// the change, and with [`Fault::InDoubt`] if the answer was lost. Returns the value that [`Self::recall`] needs.
     async fn replace(&self, change: &Change) -> Result<Value, Fault>;
 
-    /// Forgets what was read before, so that the next read returns the current state.
+    /// Drops cached record sets, so that the next read returns the current state.
     async fn refresh(&self) {}
 
     /// Returns whether a name still has these record sets, which the journal expects.
@@ -54,17 +54,18 @@ pub(super) trait Provider: Send + Sync {
         Ok(are_same(&self.read(name, kinds).await?, sets))
     }
 
-    /// Returns how long the provider usually needs at most to execute a change.
+    /// Returns the usual maximum time that the provider needs to execute a change.
     fn delay(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Passes the results of [`Self::replace`] to the provider, before [`Self::behind`]: an earlier process may have made these
-    /// changes. `None` if the answer was lost; an empty list if nothing is known about the changes.
+    /// Passes the results of [`Self::replace`] to the provider before [`Self::behind`] is called, because an earlier process can
+    /// have made these changes. An entry is `None` if the answer was lost. The list is empty if nothing is known about the
+    /// changes.
     fn recall(&self, _made: &[Option<Box<Value>>]) {}
 
     /// Returns an authoritative server that does not serve these record sets of a name yet, and the records that it serves;
-    /// `None` if all servers serve them. `kinds`: the types to compare; a type without a set must not exist.
+    /// `None` if all servers serve these sets. `kinds`: the types to compare; a type without a set must not exist.
     async fn behind(&self, name: &str, kinds: &[Kind], sets: &[RecordSet]) -> Result<Option<String>, Fault>;
 }
 
@@ -117,8 +118,8 @@ pub(super) async fn open(
     Ok(provider)
 }
 
-/// Returns the provider of a zone, to read records. Sends no request to the provider, but may search for credentials. If a server
-/// has several views, `key` selects one.
+/// Returns the provider of a zone, to read records. This function sends no request to the provider, but it can search for
+/// credentials. If a server has several views, `key` selects a view.
 pub(super) async fn reader(work: &Cutover, key: Option<Key>) -> Result<Box<dyn Provider>, Failure> {
     Ok(match &work.service {
         Service::Rfc2136 { server, .. } | Service::ExternalDns { server, .. } => {

@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) struct Rfc2136 {
     zone: String,
     primary: Server,
-    /// Every authoritative server, by its name.
+    /// All authoritative servers, each with its name.
     servers: Vec<(String, Server)>,
 }
 
@@ -33,9 +33,7 @@ impl Rfc2136 {
         let found = primary.authorities(zone, resolver).await.map_err(|error| refused(&error))?;
         let mut servers = Vec::new();
         for (name, server) in found {
-            let none = || format!("the resolver finds no address for the name server `{name}`");
-            let server = server.ok_or_else(|| Failure::refused(none()))?;
-            servers.push((name, server));
+            servers.push((name, server.map_err(|error| refused(&error))?));
         }
         Ok(Self { zone: zone.to_string(), primary, servers })
     }
@@ -45,8 +43,8 @@ impl Rfc2136 {
         Self { zone: zone.to_string(), primary, servers: Vec::new() }
     }
 
-    /// Fails if the servers serve different versions of the zone: a change would not reach all servers. First waits until a
-    /// recent change has reached every server.
+    /// Waits until all servers serve the same version of the zone. Fails if the versions still differ after [`SPREAD`], because a
+    /// change would then not reach all servers.
     pub async fn refuse_behind(&self) -> Result<(), Failure> {
         let started = Instant::now();
         loop {

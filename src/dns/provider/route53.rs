@@ -20,14 +20,15 @@ use crate::session::Failure;
 /// How long the cached list of record sets is used. netsurgeon adds its own changes to the list. If another client changed a
 /// record, Route 53 rejects the request.
 const FRESH: Duration = Duration::from_secs(10);
-/// Pause between two rounds of questions whether changes have reached every server.
+/// Pause between two rounds of requests that ask whether changes have reached every server.
 const LOOK: Duration = Duration::from_secs(2);
-/// How many changes are asked for between two pauses: Route 53 allows five requests per second for an account.
+/// Maximum number of changes to ask about in one round, because Route 53 allows five requests per second for an account.
 const MOST_ASKED: usize = 10;
 
-/// Time after which every Route 53 server has a change with an unknown id (Route 53 Developer Guide: usually within 60 s).
+/// Time after which netsurgeon assumes that a change with an unknown id has reached every Route 53 server. According to the
+/// Route 53 Developer Guide, a change usually reaches all servers within 60 s.
 const SPREAD: Duration = Duration::from_mins(1);
-/// Maximum number of characters in the values of one request: half of the limit of Route 53.
+/// Maximum number of characters in the values of one request. This is half of the limit of Route 53.
 const MOST_CHARACTERS: usize = 16_000;
 
 /// The record sets of a zone, by name.
@@ -42,7 +43,7 @@ struct Known {
     sets: Result<Sets, Route53Error>,
 }
 
-/// A change whose request has not been sent.
+/// A change that has not been sent yet.
 struct Waiting {
     changes: Vec<SetChange>,
     tell: oneshot::Sender<Outcome>,
@@ -53,7 +54,7 @@ struct Waiting {
 struct Spreading {
     /// Ids of the changes, and whether each change has reached every server.
     changes: BTreeMap<String, bool>,
-    /// When Route 53 was last asked for changes; `None` if all asked changes had reached every server.
+    /// Time at which Route 53 was last asked about changes; `None` if all of these changes had reached every server.
     asked: Option<Instant>,
     /// Time at which this process last found a change without an id.
     without_id: Option<Instant>,
@@ -67,7 +68,7 @@ pub(super) struct Route53Zone {
     known: Turn<Option<Known>>,
     waiting: Mutex<Vec<Waiting>>,
     spreading: Mutex<Spreading>,
-    /// Serializes the checks whether changes have reached every server.
+    /// Serializes the requests that ask whether changes have reached every server.
     asking: Turn<()>,
 }
 
@@ -88,8 +89,8 @@ impl Route53Zone {
         })
     }
 
-    /// Sends as many waiting changes as one request can contain. If Route 53 rejects the request, sends the change of each name
-    /// again in its own request.
+    /// Sends as many waiting changes as one request can contain. If Route 53 rejects the request because of a conflict, sends the
+    /// change of each name again in its own request.
     async fn send(&self, known: &mut Option<Known>) {
         let batch = {
             let mut waiting = lock(&self.waiting);
@@ -127,12 +128,12 @@ impl Route53Zone {
                     self.why(error, &changes).await
                 }
             };
-            // The receiver no longer exists if its step was dropped.
+            // If the step of the change was dropped, the receiver no longer exists.
             let _ = tell.send(outcome);
         }
     }
 
-    /// Returns the outcome of a rejected change. An earlier attempt of the same request may have been executed.
+    /// Returns the outcome of a rejected change. Route 53 can have executed an earlier attempt of the same request.
     async fn why(&self, error: Route53Error, changes: &[SetChange]) -> Outcome {
         if !error.is_conflict() {
             return Err(fault(&error));
@@ -154,7 +155,7 @@ impl Route53Zone {
     }
 }
 
-/// Adds own changes to the known record sets.
+/// Adds changes that Route 53 has executed to the cached record sets.
 fn note(known: &mut Option<Known>, changes: &[SetChange]) {
     let Some(Known { sets: Ok(sets), .. }) = known else { return };
     for SetChange { from, to } in changes {
@@ -184,7 +185,7 @@ fn refused(error: &Route53Error) -> Failure {
 
 #[async_trait]
 impl Provider for Route53Zone {
-    /// Checks that the hosted zone is the planned zone, and that the credentials allow changes of every name.
+    /// Checks that the hosted zone is the planned zone, and that the credentials allow changes to every name.
     async fn check(&self, work: &Cutover) -> Result<(), Failure> {
         let zone = self.api.zone(&self.id).await.map_err(|error| refused(&error))?;
         if zone.name != work.zone {
@@ -214,8 +215,8 @@ impl Provider for Route53Zone {
                 }
                 sets
             });
-            // A large zone has many pages. Its list is used longer, so that the requests for it are a tenth of the possible ones. An
-            // error is used only for the names that wait for the same list.
+            // The list of a large zone has many pages. It is used for ten times as long as the request took, so that list
+            // requests need at most a tenth of the time. An error is used only for the names that wait for the same list.
             let fresh = match listed {
                 Ok(_) => FRESH.max(started.elapsed().saturating_mul(10)),
                 Err(_) => LOOK,
@@ -266,7 +267,7 @@ impl Provider for Route53Zone {
         SPREAD
     }
 
-    /// Asks for some of the changes that had not reached every server. The others are asked for in later rounds.
+    /// Asks about some of the changes that have not reached every server. Later calls ask about the other changes.
     async fn behind(&self, _: &str, _: &[Kind], _: &[RecordSet]) -> Result<Option<String>, Fault> {
         let _turn = self.asking.lock().await;
         let (open, asked) = {
@@ -285,7 +286,7 @@ impl Provider for Route53Zone {
         }
         let mut pending = open.iter().skip(MOST_ASKED).take(1).cloned().collect::<Vec<_>>();
         for change in open.into_iter().take(MOST_ASKED) {
-            // Set before the request, so that after an error the other names do not ask at once.
+            // This time is set before the request, so that the other names do not ask immediately after an error.
             lock(&self.spreading).asked = Some(Instant::now());
             if self.api.is_in_sync(&change).await.map_err(|error| fault(&error))? {
                 lock(&self.spreading).changes.insert(change, true);

@@ -1,4 +1,4 @@
-//! `zone-servers`: whether every name server of the zone answers for it, with the same serial.
+//! `zone-servers`: whether every name server of the zone is authoritative, and whether all of them return the same serial.
 
 use std::collections::BTreeMap;
 
@@ -24,23 +24,23 @@ async fn read(dns: &Dns) -> Read<Judged> {
     let servers = primary.authorities(&dns.zone.name, dns.zone.resolver()?).await;
     let servers = servers.map_err(|error| unanswered(&error))?;
     let asked = servers.into_iter().map(async |(name, server)| match server {
-        Some(server) => (name, Some(server.ask(&dns.zone.name, Kind::Soa).await)),
-        None => (name, None),
+        Ok(server) => (name, server.ask(&dns.zone.name, Kind::Soa).await),
+        Err(error) => (name, Err(error)),
     });
     Ok(judge(&join_all(asked).await))
 }
 
-/// Checks the name servers of a zone by their names and SOA answers. `None`: the name has no address.
-fn judge(servers: &[(String, Option<Result<Answer, NameserverError>>)]) -> Judged {
+/// Checks the name servers of a zone. `servers`: name and SOA answer of each server.
+fn judge(servers: &[(String, Result<Answer, NameserverError>)]) -> Judged {
     let (mut bad, mut serials) = (Vec::new(), BTreeMap::<u32, Vec<String>>::new());
     for (name, answer) in servers {
         match answer {
-            None => bad.push(format!("the resolver finds no address for the name server `{name}`")),
-            Some(Err(error)) => bad.push(format!("`{name}`: {error}")),
-            Some(Ok(answer)) if !answer.is_authoritative => {
+            Err(error @ NameserverError::NoAddress { .. }) => bad.push(error.to_string()),
+            Err(error) => bad.push(format!("`{name}`: {error}")),
+            Ok(answer) if !answer.is_authoritative => {
                 bad.push(format!("`{name}` is not authoritative for the zone"));
             }
-            Some(Ok(answer)) => match answer.records.iter().find_map(Soa::of) {
+            Ok(answer) => match answer.records.iter().find_map(Soa::of) {
                 Some(soa) => serials.entry(soa.serial).or_default().push(format!("`{name}`")),
                 None => bad.push(format!("`{name}` returns no SOA of the zone")),
             },
@@ -95,7 +95,7 @@ mod tests {
             let named = list
                 .into_iter()
                 .enumerate()
-                .map(|(number, answer)| (format!("ns{number}.example.com"), Some(answer)));
+                .map(|(number, answer)| (format!("ns{number}.example.com"), answer));
             judge(&named.collect::<Vec<_>>())
         };
         assert_eq!(judged(vec![Ok(start(7, true)), Ok(start(7, true))]).verdict, Verdict::Pass);
@@ -108,7 +108,8 @@ mod tests {
         );
         assert_eq!(judged(vec![Ok(start(7, true)), Err(refused("REFUSED"))]).verdict, Verdict::Fail);
         assert_eq!(judged(Vec::new()).verdict, Verdict::Fail);
-        let unnamed = judge(&[("ns0.example.com".into(), None)]);
+        let name = "ns0.example.com".to_string();
+        let unnamed = judge(&[(name.clone(), Err(NameserverError::NoAddress { name }))]);
         assert_eq!(unnamed.verdict, Verdict::Fail);
         assert!(unnamed.observed.contains("no address for the name server `ns0.example.com`"), "{unnamed:?}");
     }

@@ -14,13 +14,13 @@ use crate::route53::{HostedZone, Listed, Route53, Route53Error};
 
 use super::unread;
 
-/// SOA and name servers of a zone, as one server or resolver returns them.
+/// SOA record and name servers of a zone, as one server or resolver returns them.
 pub type Seen = (Option<Soa>, BTreeSet<String>);
 
 /// The kind of service that holds a zone.
 #[derive(Debug, Clone)]
 pub enum Provider {
-    /// Name servers that accept dynamic updates (RFC 2136). `server`: the server that accepts updates, with or without a port.
+    /// Name servers that accept dynamic updates (RFC 2136).
     Rfc2136 {
         /// The server that accepts updates, with or without a port; `None` for the primary that the resolver finds.
         server: Option<String>,
@@ -29,16 +29,16 @@ pub enum Provider {
     },
     /// Amazon Route 53, with the id of the hosted zone, if it is given.
     Route53(Option<String>),
-    /// The ExternalDNS of the cluster. `server`: a name server of the zone, with or without a port.
+    /// The ExternalDNS of the cluster.
     ExternalDns {
         /// A name server of the zone, with or without a port; `None` for the primary that the resolver finds.
         server: Option<String>,
     },
 }
 
-/// A zone, and where it is read from. Each part is read once.
+/// A zone, and the service from which it is read. Each part is read once.
 pub struct Zone {
-    /// Its name.
+    /// Name of the zone.
     pub name: String,
     /// The service that holds the zone.
     pub provider: Provider,
@@ -50,18 +50,18 @@ pub struct Zone {
 
 /// The zone in Route 53.
 pub struct Hosted {
-    /// The account's API.
+    /// The Route 53 API of the account.
     pub api: Route53,
     /// The zone.
     pub zone: HostedZone,
-    /// Its record sets.
+    /// The record sets of the zone.
     pub listed: Vec<Listed>,
-    /// Other hosted zones of this name.
+    /// Other hosted zones with this name.
     pub twins: Vec<HostedZone>,
 }
 
 impl Zone {
-    /// Returns a zone, without reading it yet. `resolver`: a resolver that clients use, with or without a port.
+    /// Creates a zone, and reads nothing yet. `resolver`: a resolver that clients use, with or without a port.
     pub fn new(name: &str, provider: Provider, resolver: Option<&str>) -> Self {
         Self {
             name: canonical(name),
@@ -180,7 +180,7 @@ impl Zone {
         let found = self.resolver()?.addresses(host).await.map_err(|error| unanswered(&error))?;
         found.first().copied().ok_or_else(|| {
             Judged::fail(
-                format!("the resolver finds no address for the name server `{host}`"),
+                NameserverError::NoAddress { name: host.to_string() }.to_string(),
                 "repair its record, or give the address of the server that accepts updates: `--server`",
             )
         })
@@ -201,7 +201,7 @@ impl Zone {
         Ok((ask(Kind::Soa).await?.records.iter().find_map(Soa::of), servers))
     }
 
-    /// Reads the SOA and the name servers of the zone, from its service.
+    /// Reads the SOA and the name servers of the zone, from the service that holds it.
     pub async fn own_start(&self) -> Read<Seen> {
         let Some(Hosted { listed, .. }) = self.hosted().await? else {
             return self.start(self.primary().await?, false).await;
@@ -230,7 +230,7 @@ impl Zone {
         Ok(self.records.get_or_init(read).await)
     }
 
-    /// Returns the current record sets of a name, of these types.
+    /// Returns the current record sets of a name that have one of these types.
     pub async fn present(&self, name: &str, kinds: &[Kind]) -> Read<Vec<RecordSet>> {
         if let Some(Hosted { listed, .. }) = self.hosted().await? {
             let is_of = |set: &&RecordSet| set.name == name && kinds.contains(&set.kind);
@@ -246,7 +246,7 @@ impl Zone {
         Ok(listed.iter().filter(|listed| listed.set.name == name).find_map(|listed| listed.routing.clone()))
     }
 
-    /// Returns the delegated child zone that contains a name, if there is one. Such a zone has its own NS records.
+    /// Returns the delegated child zone that contains a name, if there is one. A delegated zone has its own NS records.
     pub async fn below(&self, name: &str) -> Read<Option<String>> {
         let (mut path, mut rest) = (Vec::new(), name);
         while rest != self.name {
@@ -302,12 +302,12 @@ fn with_port(text: &str) -> (String, u16) {
     (canonical(host), port)
 }
 
-/// Returns the result of a check whose name server did not answer.
+/// Returns the result of a check that got an error from a name server.
 pub fn unanswered(error: &NameserverError) -> Judged {
     Judged::unknown(error.to_string(), error.hint().unwrap_or_default())
 }
 
-/// Returns the result of a check if Route 53 denied the request.
+/// Returns the result of a check that got an error from Route 53.
 pub fn refused(error: &Route53Error) -> Judged {
     Judged::unknown(error.to_string(), error.hint())
 }
