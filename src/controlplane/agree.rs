@@ -1,5 +1,5 @@
 //! Checks whether every API server is ready and has the expected range. Used by `controlplane wait`, and before a renumbering
-//! continues after a change of the flag.
+//! continues after the flag was changed.
 
 use std::time::Duration;
 
@@ -22,14 +22,15 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub enum Places {
     /// Pods, and those processes on this host that are API servers of the cluster.
     Cluster,
-    /// Pods, or processes on this host if there are no Pods.
+    /// Pods, or the processes on this host if no API server runs in a Pod.
     PodsOrHost,
     /// The processes on this host only.
     Host,
 }
 
-/// Returns a finding for each unmet condition. Every API server must be ready. The number of readable flags must not be smaller
-/// than the number of API servers. If a range is given, all flags must have this range.
+/// Returns a finding for each unmet condition. Every API server must be ready. There must be an endpoint for each API server Pod
+/// that runs. There must be a readable flag for each API server; with [`Places::Host`], one readable flag is enough. If a range
+/// is given, every flag must have this range.
 pub async fn not_yet(cluster: &Cluster, range: Option<&str>, places: Places) -> Vec<Finding> {
     let servers = match cluster.api_servers().await {
         Ok(servers) => servers,
@@ -158,6 +159,8 @@ mod tests {
             found.extend(unreached(seen.len(), endpoints));
             found.iter().map(|finding| finding.code).collect()
         };
+        let process = Seen { source: "process", at: "1234".into(), ..seen("10.96.0.0/16", true) };
+        assert_eq!(process.subject(), "kube-apiserver process 1234 on this host");
         let there = seen("10.200.0.0/16", true);
         assert_eq!(codes(&[there.clone(), there.clone()], 2), Vec::<&str>::new());
         assert_eq!(codes(std::slice::from_ref(&there), 2), ["api-server-unseen"]);

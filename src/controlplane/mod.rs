@@ -9,9 +9,9 @@ pub use seen::{
     Seen, differences, flags_in_pods, folder_of_manifests, in_manifests, in_pods, in_processes, manifests,
 };
 
-/// The name of the API server, as a process and a container.
+/// The name of the API server, as a process and as a container.
 pub const API_SERVER: &str = "kube-apiserver";
 /// The name of the controller manager.
 pub const CONTROLLER_MANAGER: &str = "kube-controller-manager";
-/// The flag of the API server and the controller manager that has the Service range.
+/// The flag that contains the Service range. The API server and the controller manager have it.
 pub const FLAG: &str = "service-cluster-ip-range";

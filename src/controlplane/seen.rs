@@ -14,12 +14,12 @@ use crate::session::Failure;
 use crate::survey::Finding;
 use crate::wire::manifest::{ManifestError, flag, runs};
 
-/// Folders from which kubelets read static Pod manifests. The first is the folder of kubeadm and kOps (`staticPodPath`), the
-/// second is the folder of RKE2.
+/// Folders from which kubelets read static Pod manifests. kubeadm and kOps use the first folder (`staticPodPath`), and RKE2 uses
+/// the second folder.
 const FOLDERS: [&str; 2] = ["/etc/kubernetes/manifests", "/var/lib/rancher/rke2/agent/pod-manifests"];
 /// The port of an API server without `--secure-port`.
 const SECURE_PORT: u16 = 6443;
-/// Label keys for the component of a static Pod. kubeadm sets the first label, kOps the second.
+/// Label keys for the component of a static Pod. kubeadm sets the first label, and kOps sets the second label.
 const LABELS: [&str; 2] = ["component", "k8s-app"];
 
 /// The Service range flag of one component, and where it was read.
@@ -31,7 +31,7 @@ pub struct Seen {
     pub source: &'static str,
     /// The file, the process id, or the Pod with its node.
     pub at: String,
-    /// The value of the flag, `None` if the flag is not given.
+    /// The value of the flag; `None` if the flag is not given.
     pub range: Option<String>,
     /// Whether the component runs with this flag; always false for a manifest.
     #[serde(skip)]
@@ -39,9 +39,13 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Returns where the flag was read, for example `process 1234` or `pod kube-apiserver-a on a`.
+    /// Returns where the flag was read, for example `kube-apiserver process 1234 on this host` or `pod kube-apiserver-a on a`.
     pub fn subject(&self) -> String {
-        format!("{} {}", self.source, self.at)
+        let Self { component, source, at, .. } = self;
+        match *source {
+            "process" => format!("{component} process {at} on this host"),
+            _ => format!("{source} {at}"),
+        }
     }
 }
 
@@ -210,8 +214,8 @@ async fn pods(cluster: &Cluster) -> Result<Vec<ControlPlanePod>, Failure> {
     Ok(found.into_iter().map(|(at, pod)| ControlPlanePod { at, text: text(&pod), pod }).collect())
 }
 
-/// Returns whether the container of the current Pod spec runs, and the condition `Ready` is not `False`. A mirror Pod is
-/// recreated when its manifest changes, and gets the container's state later (`pkg/kubelet/pod/mirror_client.go`,
+/// Returns whether the container of the component runs with the current Pod spec, and the condition `Ready` is not `False`. A
+/// mirror Pod is recreated when its manifest changes, and gets the container's state later (`pkg/kubelet/pod/mirror_client.go`,
 /// `status/status_manager.go`, v1.36.3). The node controller sets `Ready` to `False` for Pods on a lost node
 /// (`pkg/controller/nodelifecycle`).
 fn is_running(pod: &Pod, component: &str) -> bool {
