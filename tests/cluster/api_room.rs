@@ -74,7 +74,7 @@ async fn objects(era: Era) {
     let made = api.create(&service("web")).await.unwrap();
     let error = api.create(&service("web")).await.unwrap_err();
     assert!(matches!(error, ClusterError::AlreadyExists { .. }), "{error}");
-    assert_eq!(error.to_string(), "Service `default/web` exists already");
+    assert_eq!(error.to_string(), "Service `default/web` already exists");
     assert_eq!(api.get(&service_ref("web")).await.unwrap().unwrap()["spec"], made["spec"]);
     assert_eq!(api.get(&service_ref("none")).await.unwrap(), None);
     let change =

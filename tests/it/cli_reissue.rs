@@ -289,7 +289,7 @@ fn invalid_input_is_rejected_without_change() {
         ("--ca-key traditional.key --ca-key-password-file password", "openssl pkcs8 -topk8"),
         ("--ca-key none", "it contains no private key"),
         ("--key other.key", "the key does not belong to the certificate"),
-        ("--days 5000", "its authority only until"),
+        ("--days 5000", "but its authority is valid only until"),
         ("--add-ip 10.200.0.1 --drop-ip 10.200.0.1", "is both added and dropped"),
     ] {
         let (code, _, said) = reissue(at, &format!("--yes --for-cidr 10.200.0.0/16 {arguments}"));

@@ -66,7 +66,7 @@ async fn addresses_survive_frozen_api_servers_around_flips() {
     let old = Serving::targets();
     let before = created(&serving, "/registry/ipaddresses/").await;
     let probe = serving.probe(&old).await;
-    let mut apply = serving.start_netsurgeon(&serving.apply_words());
+    let mut apply = serving.start_slow_apply();
     serving.wait_for_records(&mut apply, "date", 1).await;
     serving.cluster.pause_api_server(1);
     tokio::time::sleep(STANDSTILL).await;
@@ -218,7 +218,7 @@ async fn dead_api_server_is_excluded_by_name() {
     let mut serving = Serving::start_on(options, ProxyMode::Nftables).await;
     let old = Serving::targets();
     let probe = serving.probe(&old).await;
-    let mut apply = serving.start_netsurgeon(&serving.apply_words());
+    let mut apply = serving.start_slow_apply();
     serving.wait_for_records(&mut apply, "flip", 3).await;
     let host = serving.cluster.api_servers[1].host();
     serving.cluster.api_servers[1].kill();
@@ -241,7 +241,7 @@ async fn apply_survives_the_restart_of_an_api_server() {
     let old = Serving::targets();
     let before = created(&serving, "/registry/ipaddresses/").await;
     let probe = serving.probe(&old).await;
-    let mut apply = serving.start_netsurgeon(&serving.apply_words());
+    let mut apply = serving.start_slow_apply();
     serving.wait_for_records(&mut apply, "flip", 5).await;
     serving.cluster.restart_api_server(0).await;
     assert_eq!(apply.end().await, 6, "everything has moved, and it asks for the flags");
@@ -258,7 +258,7 @@ async fn apply_survives_the_loss_of_the_etcd_leader() {
     let old = Serving::targets();
     let before = created(&serving, "/registry/ipaddresses/").await;
     let probe = serving.probe(&old).await;
-    let mut apply = serving.start_netsurgeon(&serving.apply_words());
+    let mut apply = serving.start_slow_apply();
     serving.wait_for_records(&mut apply, "flip", 5).await;
     let leader = serving.cluster.etcd.leader().await;
     serving.cluster.etcd.kill_member(leader);

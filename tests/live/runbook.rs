@@ -352,7 +352,7 @@ async fn operation_resumes_once_etcd_has_its_quorum_again() {
     let mut serving = Serving::start_on(options, ProxyMode::Nftables).await;
     let old = Serving::targets();
     let probe = serving.probe(&old).await;
-    let mut apply = serving.start_netsurgeon(&serving.apply_words());
+    let mut apply = serving.start_slow_apply();
     serving.wait_for_records(&mut apply, "flip", 5).await;
     for member in 0..2 {
         serving.cluster.etcd.pause_member(member);

@@ -193,6 +193,11 @@ impl Serving {
         Watched::start(self.command(words))
     }
 
+    /// Starts an apply that is slow enough for a test that counts its records.
+    pub fn start_slow_apply(&self) -> Watched {
+        self.start_netsurgeon(&format!("{} --rate 20", self.apply_words()))
+    }
+
     /// Runs the program on its own terminal (`script`), 120 columns wide, and returns the terminal's output.
     pub fn on_a_terminal(&self, words: &str) -> Run {
         let command = self.command(words);

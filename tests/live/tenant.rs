@@ -152,7 +152,7 @@ async fn tenant_hijacks_nothing_and_stops_nothing() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let mallory = tenant(&serving).await;
     let probe = serving.probe(&Serving::targets()).await;
-    let mut applying = serving.start_netsurgeon(&serving.apply_words());
+    let mut applying = serving.start_slow_apply();
     serving.wait_for_records(&mut applying, "flip", 1).await;
     forge(&mallory).await;
     assert_eq!(applying.end().await, 6, "{:?}", lines_of(&applying.err));
