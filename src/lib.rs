@@ -7,12 +7,12 @@
 //! main
 //! cli                    arguments, output, exit codes: one file per command, the only room that prints
 //! preflight   report     checks whether a cluster is ready, one file for each check · one HTML page of an operation
-//! renumber, dns          each compiles an intention into a plan, and runs it on a live cluster
-//! deploy_lock            locks deploy pipelines
+//! renumber, dns          each creates a plan, compiles it into steps, and runs the steps on a live cluster
+//! deploy_lock            makes the API server reject changes by deploy pipelines
 //! audit                  finds where an address of an old range is still recorded
-//! controlplane           the flags of API servers, as far as they can be observed
+//! controlplane           the flags of the control plane that are visible from this host
 //! session                an operation of any kind from start to end: connect, lock, ask, run, gates, progress, metrics
-//! operation   survey     plan, step, ledger, executor · the objects of a cluster, and their audit
+//! operation   survey     plan, step, ledger, executor · the Service addresses of a cluster, and their audit
 //! encryption             decrypts and encrypts stored values with the API server's own encryption configuration
 //! store  kube_api  host  etcd, snapshot file, memory, overlay · the Kubernetes API · this machine
 //! route53                the record sets of hosted zones in Amazon Route 53
@@ -21,7 +21,7 @@
 //! ip         words       ranges, offsets, first address, old→new map · numbers and times for people
 //! ```
 //!
-//! Every room except `cli` is a library that needs no terminal:
+//! Every room except `cli` is a library that needs no terminal. This example moves the Services of a cluster:
 //!
 //! ```no_run
 //! # use std::{path::Path, sync::Arc};

@@ -1,7 +1,8 @@
-//! The `netsurgeon` binary: parse, run, exit.
+//! The `netsurgeon` binary. All code is in the library.
 
-/// A rehearsal of a large cluster allocates and frees millions of values of a few kilobytes. glibc's allocator searches longer
-/// and longer for free memory. With it, the cost of each Service was 1.5 times as high with 50,000 Services as with 10,000.
+/// The memory allocator of the program. A rehearsal of a large cluster allocates and frees millions of values with a few
+/// kilobytes each, and glibc's allocator needs more and more time to find free memory. With glibc's allocator, each Service cost
+/// 1.5 times as much with 50,000 Services as with 10,000.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -7,18 +7,19 @@ pub fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// Returns a number of things that are all meant, with the words that follow: `1 Node is ready`, `all 2 Nodes are ready`.
+/// Returns a number with the words that follow it, and with `all` before a plural: `1 Node is ready`, `all 2 Nodes are ready`.
 pub fn all_of(count: usize, one: &str, many: &str) -> String {
     let all = if count == 1 { "" } else { "all " };
     format!("{all}{}", counted(count, one, many))
 }
 
-/// Returns the text after the first items of a list: `, and 2 more`; empty if there are no more.
+/// Returns the text that follows the first items of a list, for example `, and 2 more`. If there are no more items, the text is
+/// empty.
 pub fn and_more(count: usize) -> String {
     if count == 0 { String::new() } else { format!(", and {count} more") }
 }
 
-/// Number of items of a list that are shown.
+/// Maximum number of items of a list that [`first_few`] shows.
 const FEW: usize = 3;
 
 /// Returns the first items of a list, and the number of the remaining items: `a, b, c, and 2 more`.
@@ -27,7 +28,7 @@ pub fn first_few(items: &[String]) -> String {
     shown + &and_more(items.len().saturating_sub(FEW))
 }
 
-/// Formats a time for people: `36 s`, `4 min 10 s`, `2 h 5 min`.
+/// Formats a duration for people: `36 s`, `4 min 10 s`, `2 h 5 min`.
 pub fn in_words(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
@@ -39,7 +40,7 @@ pub fn in_words(time: Duration) -> String {
     }
 }
 
-/// Formats an error and its causes, each once.
+/// Formats an error and its causes. Omits a cause if the text already contains it.
 pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -54,7 +55,7 @@ pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// Returns the title of a stage with its direction.
+/// Returns the title of a stage, with the prefix `back: ` in a rollback.
 pub fn titled(title: &str, back: bool) -> String {
     if back { format!("back: {title}") } else { title.to_string() }
 }

@@ -34,11 +34,12 @@ pub struct Evidence {
     /// When the observation ended.
     #[serde(with = "rfc3339")]
     pub ended: OffsetDateTime,
-    /// Whether the document has every connection that started during the observation, not only those open at its start or end.
+    /// Whether the document has every connection that started during the observation, not only the connections that were open at
+    /// its start or end.
     pub complete: bool,
-    /// The ports of old addresses that were used.
+    /// The used ports of old addresses.
     pub used: Vec<Used>,
-    /// Number of clients that the document omits. It lists the clients that used an old address most recently.
+    /// Number of clients that the document omits. The document lists the clients that used an old address most recently.
     #[serde(default)]
     pub left_out: u64,
 }
@@ -126,7 +127,7 @@ impl Seen {
         client
     }
 
-    /// Keeps at most `MOST` clients: those that used an address most recently. Drops the other clients.
+    /// Keeps the `MOST` clients that used an address most recently. Drops the other clients.
     fn leave_out(&mut self) {
         let Some(more) = self.clients.len().checked_sub(MOST).filter(|more| *more > 0) else { return };
         let mut all: Vec<_> = std::mem::take(&mut self.clients).into_iter().collect();
@@ -157,10 +158,10 @@ impl Seen {
     }
 }
 
-/// Reads documents from a text: one [`Gathered`], or single documents with other lines between them, for example Pod logs. Skips
-/// an incomplete document, for example at the end of a truncated log.
+/// Reads documents from a text: one [`Gathered`], or single documents with other lines between them, as in Pod logs. Skips an
+/// incomplete document, for example at the end of a truncated log.
 ///
-/// Fails if a document has another structure or version, or if there is no document.
+/// Fails if a document has another structure or version, or if the text contains no document.
 pub fn documents(text: &str) -> Result<Vec<Evidence>, String> {
     let found = match serde_json::from_str::<Gathered>(text) {
         Ok(gathered) => gathered.documents,

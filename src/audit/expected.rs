@@ -16,7 +16,7 @@ pub struct Expected {
     pub held: BTreeSet<(IpAddr, String)>,
     /// Addresses that Services gave up, each with the time. Pods that started before this time can still use the address.
     pub given_up: Option<Vec<Given>>,
-    /// Objects and addresses that belong to unfinished operations, according to the journals. A label is not sufficient proof.
+    /// Objects and addresses that belong to unfinished operations, according to the journals. A label does not prove this.
     pub ours: Ours,
 }
 
@@ -46,7 +46,7 @@ impl Expected {
     }
 }
 
-/// Returns whether the Service is the sentinel of a barrier. Sentinels are in `kube-system`: tenants do not create objects there.
+/// Returns whether the Service is the sentinel of a barrier. Sentinels are in `kube-system`, where tenants do not create objects.
 fn is_sentinel(head: &Head, namespace: &str) -> bool {
     let labels = &head.metadata.labels;
     namespace == "kube-system" && labels.get("netsurgeon.io/part").is_some_and(|part| part == "barrier")

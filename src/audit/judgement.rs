@@ -1,4 +1,4 @@
-//! Checks whether the evidence of the nodes shows that no client uses an old address any more.
+//! Checks whether the evidence of the nodes shows that clients have stopped using old addresses.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub struct Asked {
     pub now: OffsetDateTime,
     /// Maximum age of a document.
     pub age: Duration,
-    /// The quiet time before a node's last check. If a client uses an old address in this time, the check fails.
+    /// The quiet time before the end of a node's newest document. If a client used an old address in this time, the check fails.
     pub quiet: Duration,
 }
 
@@ -83,8 +83,8 @@ pub enum Lacking {
 }
 
 /// Checks the documents. Every Node needs a recent document. The document must cover all ranges, and contain every connection of
-/// the whole quiet time. No client may have used an old address in the quiet time. Documents of deleted Nodes are ignored: the
-/// Pods of these Nodes are deleted, too.
+/// the whole quiet time. Fails if a client used an old address in the quiet time. Documents of deleted Nodes are ignored, because
+/// the Pods of these Nodes are deleted, too.
 pub fn judge(documents: &[Evidence], asked: &Asked) -> Result<(), Lacking> {
     let newest = |node: &String| {
         documents.iter().filter(|document| document.node == *node).max_by_key(|document| document.ended)
@@ -94,7 +94,7 @@ pub fn judge(documents: &[Evidence], asked: &Asked) -> Result<(), Lacking> {
         let (count, of) = (missing.len(), asked.nodes.len());
         return Err(Lacking::Node { count, of, first: (*first).clone() });
     }
-    // Reports clients of old addresses first: an operator must act on them even if evidence is missing.
+    // Reports clients of old addresses before insufficient documents, because an operator must act on these clients in any case.
     for document in documents.iter().filter(|document| asked.nodes.contains(&document.node)) {
         if let Some(newest) = newest(&document.node) {
             is_quiet(document, newest, asked)?;
@@ -103,8 +103,8 @@ pub fn judge(documents: &[Evidence], asked: &Asked) -> Result<(), Lacking> {
     asked.nodes.iter().filter_map(newest).try_for_each(|document| is_enough(document, asked))
 }
 
-/// Fails if a client used an old address in the quiet time before the node's last check. The times come from the node's clock.
-/// The evidence does not cover the time after that check.
+/// Fails if a client used an old address in the quiet time before the end of the node's newest document. All these times come
+/// from the node's clock. The evidence does not cover later times.
 fn is_quiet(document: &Evidence, newest: &Evidence, asked: &Asked) -> Result<(), Lacking> {
     let is_newest = newest.ended == document.ended;
     let is_lately = |last| seconds(last, newest.ended) <= asked.quiet.as_secs().cast_signed();

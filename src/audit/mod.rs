@@ -1,10 +1,10 @@
 //! Finds addresses of an old Service range, and the range itself, in the stored objects of a cluster and on a host.
 //!
 //! [`scan`] finds addresses in bytes. [`objects`] scans stored objects of every kind, including unknown kinds, and reports the
-//! path to each address. [`places`] defines the kinds of places, with meaning and remedy. [`pods`] finds Pods that started before
-//! a Service gave up its address, and still have the address. [`evidence`] is a node's record of the clients of old addresses.
-//! [`judgement`] checks whether the evidence of all nodes shows that no client is left. [`published`] reads and writes the nodes'
-//! documents; all other modules do no input or output.
+//! path to each address. [`places`] defines the kinds of places that can contain an address, with meaning and remedy. [`pods`]
+//! finds Pods that started before a Service gave up its address, and still have the address. [`evidence`] is a node's record of
+//! the clients of old addresses. [`judgement`] checks whether the evidence of all nodes shows that clients have stopped using old
+//! addresses. [`published`] reads and writes the nodes' documents. The other modules do no input or output.
 
 pub mod evidence;
 mod expected;
@@ -32,11 +32,12 @@ pub use scan::{Form, Hit, Old};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// When the old addresses stop answering: a client connects to the address, or a component routes or filters by it.
+    /// When the old addresses stop answering, because a client connects to the address, or a component routes or filters traffic
+    /// by it.
     BreaksAtRetirement,
     /// When a component starts or is upgraded, or a manifest is applied again.
     BreaksAtNextRestart,
-    /// Never: no component acts on the address.
+    /// Never, because no component acts on the address.
     Cosmetic,
 }
 
@@ -116,8 +117,8 @@ pub struct Finding {
     pub remedy: &'static str,
 }
 
-/// Up to this number of bytes before a hit are used to classify the hit, and up to [`AFTER`] bytes from its start. Only bytes of
-/// the same line are used.
+/// Maximum number of bytes before a hit that are used to classify the hit. Up to [`AFTER`] bytes from the start of the hit are
+/// also used. Only bytes in the line of the hit are used.
 const BEFORE: usize = 1024;
 const AFTER: usize = 64;
 

@@ -1,4 +1,4 @@
-//! Scans one stored object, and limits the number of its findings: an object of a tenant can contain an address a hundred
+//! Scans one stored object, and limits the number of its findings, because an object of a tenant can contain an address a hundred
 //! thousand times.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,8 +34,8 @@ pub(super) struct Found {
     pub(super) held: usize,
 }
 
-/// Scans an object. `secrets` has the key prefixes of Secrets and ConfigMaps. An object can have findings even if a part of it is
-/// unreadable.
+/// Scans an object. `secrets` contains the key prefixes of Secrets and ConfigMaps. An object can have findings even if a part of
+/// it is unreadable.
 pub(super) fn look(
     old: &Old,
     expected: &Expected,
@@ -69,7 +69,7 @@ struct Object<'o> {
     record: Record<'o>,
     is_secret: bool,
     about: Option<About>,
-    /// Offsets of hits in the value. They ensure that a hit counts only once, even if two scans find it.
+    /// Offsets of hits in the value. With them, a hit counts only once, even if two scans find it.
     places: BTreeSet<usize>,
     kept: BTreeMap<&'static str, usize>,
     found: Found,

@@ -2,7 +2,7 @@
 //!
 //! The kubelet creates a container's environment when the container starts (`getServiceEnvVarMap`, `pkg/kubelet/kubelet_pods.go`,
 //! v1.36.3). The environment has the variables of `default/kubernetes` and, unless `enableServiceLinks` is false, of every
-//! Service of the namespace. The kubelet creates `resolv.conf` with the Pod's sandbox (`GetPodDNS`,
+//! Service in the Pod's namespace. The kubelet creates `resolv.conf` with the Pod's sandbox (`GetPodDNS`,
 //! `pkg/kubelet/network/dns/dns.go`).
 
 use std::borrow::Cow;

@@ -58,8 +58,8 @@ impl Body {
         constructed(Tag::Sequence, &all)
     }
 
-    /// Replaces the value of an extension, and keeps its position and criticality. Adds a new extension at the end, as not
-    /// critical.
+    /// Replaces the value of an extension, and keeps its position and criticality. If the extension is missing, adds it at the
+    /// end, as not critical.
     pub(super) fn set_extension(&mut self, id: ObjectIdentifier, value: &[u8]) -> Result<()> {
         let extn_value = OctetString::new(value)?;
         for piece in &mut self.extensions {

@@ -1,4 +1,4 @@
-//! Private keys. They are read in every common file format, and never printed.
+//! Reads private keys in every common file format. Never prints them.
 
 use std::fmt;
 
@@ -42,8 +42,8 @@ pub enum KeyError {
     /// The key is encrypted in the weak format of OpenSSL before version 1.0.
     #[error("it is encrypted in OpenSSL's traditional format: convert it with `openssl pkcs8 -topk8`")]
     Traditional,
-    /// The text is not a key, or the key has an unsupported algorithm. Supported are RSA with at least 2048 bits, ECDSA on P-256,
-    /// P-384 or P-521, and Ed25519.
+    /// The text is not a key, or the key has an unsupported algorithm. The supported algorithms are RSA with at least 2048 bits,
+    /// ECDSA on P-256, P-384 or P-521, and Ed25519.
     #[error("it is not an RSA (2048 bits or more), ECDSA (P-256, P-384, P-521) or Ed25519 key: {0}")]
     Unsupported(String),
     /// The cryptographic library failed.
@@ -101,7 +101,7 @@ impl fmt::Debug for PrivateKey {
 }
 
 impl PrivateKey {
-    /// Reads the first private key of a PEM text: PKCS#1, SEC1 or PKCS#8. A PKCS#8 key may be encrypted with a password (PBES2).
+    /// Reads the first private key in a PEM text: PKCS#1, SEC1 or PKCS#8. A PKCS#8 key can be encrypted with a password (PBES2).
     pub fn from_pem(text: &str, password: Option<&str>) -> Result<Self, KeyError> {
         let blocks = blocks(text).map_err(|_| KeyError::None)?;
         let found = blocks.iter().find_map(|block| Form::of(block.label).map(|form| (form, block)));
@@ -123,7 +123,7 @@ impl PrivateKey {
         Ok(Self { pair: KeyPair::try_from(&key).map_err(unsupported)?, form })
     }
 
-    /// Generates a key of the same algorithm and file format.
+    /// Generates a key with the same algorithm and file format.
     pub fn another(&self, kind: &PublicKey) -> Result<Self, KeyError> {
         let algorithm = self.pair.algorithm();
         let made = match kind {
@@ -228,7 +228,7 @@ fn inner(pkcs8: &[u8]) -> DerResult<(Vec<u8>, Vec<u8>)> {
     Ok((AnyRef::from_der(&key)?.value().to_vec(), algorithm))
 }
 
-/// Adds the curve to an `ECPrivateKey`: a SEC1 file has no other place for the curve.
+/// Adds the curve to an `ECPrivateKey`, because a SEC1 file has no other place for the curve.
 fn with_curve(key: &[u8], algorithm: &[u8]) -> DerResult<Vec<u8>> {
     let mut parts = pieces(key)?;
     if !parts.iter().any(|part| AnyRef::from_der(part).is_ok_and(|part| part.header().tag() == CURVE)) {

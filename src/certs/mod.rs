@@ -1,5 +1,5 @@
-//! X.509 certificates. These modules use no files, sockets or clock. They need randomness only for new keys and signatures.
-//! Private keys are never printed.
+//! X.509 certificates. These modules do not use files, sockets or the clock. They need randomness only for new keys and
+//! signatures. Private keys are never printed.
 
 mod authority;
 mod body;

@@ -37,7 +37,7 @@ pub(super) fn blocks(text: &str) -> Result<Vec<Block<'_>>, Unfinished> {
 }
 
 impl Block<'_> {
-    /// Returns the decoded bytes of the block, or why they cannot be decoded.
+    /// Returns the decoded bytes of the block, or the reason why they cannot be decoded.
     pub(super) fn der(&self) -> Result<Vec<u8>, String> {
         decode_vec(self.text.as_bytes()).map(|(_, bytes)| bytes).map_err(|error| error.to_string())
     }

@@ -112,7 +112,7 @@ impl Certificate {
         describe(&certificate, der).map_err(|error| error.to_string())
     }
 
-    /// Returns whether this is a serving certificate of an API server: it covers a name of the cluster's API, and is valid for
+    /// Returns whether this is a serving certificate of an API server, which covers a name of the cluster's API and is valid for
     /// server authentication. A certificate without extended key usages is also valid for servers (RFC 5280, section 4.2.1.12).
     pub fn is_of_an_api_server(&self) -> bool {
         let of_the_api = |name: &String| {
@@ -133,7 +133,7 @@ impl Certificate {
     }
 }
 
-/// Reads all certificates of a PEM text, in order. Text between certificates is ignored.
+/// Reads all certificates in a PEM text, in order. Text between certificates is ignored.
 pub fn certificates(text: &str) -> Result<Vec<Certificate>, CertError> {
     let blocks = blocks(text).map_err(|Unfinished(number)| CertError::Unfinished { number })?;
     let ours = blocks.iter().filter(|block| block.label == LABEL);
@@ -153,7 +153,7 @@ pub fn request_to_pem(der: &[u8]) -> String {
     block("CERTIFICATE REQUEST", der)
 }
 
-/// Replaces the first certificate of a PEM text. The text around the certificate stays the same.
+/// Replaces the first certificate in a PEM text. The text around the certificate stays the same.
 pub fn with_first(text: &str, der: &[u8]) -> String {
     let new = to_pem(der);
     let found = blocks(text).unwrap_or_default().into_iter().find(|block| block.label == LABEL);

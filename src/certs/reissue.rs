@@ -1,4 +1,4 @@
-//! Reissues a certificate with other names. All other content stays the same, byte for byte.
+//! Reissues a certificate with other names. Content that does not change is copied byte for byte.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ const ALTERNATIVE_NAMES: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29
 const AUTHORITY_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.35");
 /// Object identifier of `extensionRequest` (RFC 2985, section 5.4.2).
 const EXTENSION_REQUEST: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.14");
-/// Length of a key identifier in bytes: RFC 7093, section 2, method 1.
+/// Length of a key identifier, in bytes (RFC 7093, section 2, method 1).
 const IDENTIFIER: usize = 20;
 
 /// A name that a certificate covers.
@@ -46,7 +46,7 @@ impl fmt::Display for Name {
 }
 
 impl Name {
-    /// Returns whether two names are equal. DNS names are compared without case (RFC 4343).
+    /// Returns whether two names are equal. In DNS names, upper and lower case are equal (RFC 4343).
     fn is(&self, other: &GeneralName) -> bool {
         match (self, other) {
             (Self::Dns(name), GeneralName::DnsName(other)) => name.eq_ignore_ascii_case(other.as_str()),
@@ -72,7 +72,7 @@ pub struct Changes {
     pub add: Vec<Name>,
     /// Names to remove.
     pub drop: Vec<Name>,
-    /// Start and end of the new validity; `None`: unchanged.
+    /// Start and end of the new validity; `None` keeps the old validity.
     pub validity: Option<(OffsetDateTime, OffsetDateTime)>,
 }
 
@@ -96,7 +96,7 @@ impl Changes {
 }
 
 /// Reissues the certificate, signs it with `authority`, and returns the new certificate as DER. `new_key` replaces the key.
-/// `serial` is 16 random bytes: a serial number is positive and has at most 20 bytes (RFC 5280, section 4.1.2.2).
+/// `serial` has 16 random bytes. A serial number must be positive and have at most 20 bytes (RFC 5280, section 4.1.2.2).
 pub fn reissue(
     certificate: &Certificate,
     changes: &Changes,
@@ -120,7 +120,7 @@ pub fn reissue(
         if until > limit {
             return Err(ReissueError::Validity {
                 until,
-                reason: format!("its authority only until {limit}"),
+                reason: format!("but its authority is valid only until {limit}"),
             });
         }
         let [not_before, not_after] = [time(from)?, time(until)?];
@@ -154,7 +154,7 @@ pub fn belongs(key: &PrivateKey, certificate: &Certificate) -> Result<(), Reissu
     if key.public() == body.key { Ok(()) } else { Err(ReissueError::OtherKey(certificate.subject.clone())) }
 }
 
-/// Returns the content to sign. The fields that the authority sets are still those of the old certificate.
+/// Returns the content to sign. The fields that the authority sets still have the values of the old certificate.
 fn changed(
     certificate: &Certificate,
     changes: &Changes,

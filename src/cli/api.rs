@@ -1,4 +1,4 @@
-//! The options to connect to the Kubernetes API of the cluster and of its mirror.
+//! The options for connections to the Kubernetes API of the cluster and of its mirror.
 
 use std::path::PathBuf;
 use std::sync::Once;
@@ -34,12 +34,12 @@ impl KubeArgs {
         Ok(warned(self.connect_silently().await?))
     }
 
-    /// Connects to the API. Prints no warning.
+    /// Connects to the API, without the warning that [`Self::connect`] can print.
     pub async fn connect_silently(&self) -> Result<Cluster, Failure> {
         Ok(Cluster::connect(&self.options()).await?)
     }
 
-    /// Connects to the API. While the API server does not answer, for example during a restart, retries for up to `patience`.
+    /// Connects to the API. If the API server does not answer, for example during a restart, retries for up to `patience`.
     pub async fn connect_within(&self, patience: Duration) -> Result<Cluster, Failure> {
         let started = Instant::now();
         loop {
@@ -63,7 +63,7 @@ impl Connect for KubeArgs {
     }
 }
 
-/// Warns once if the kubeconfig does not verify the API server's certificate.
+/// Warns once if the kubeconfig disables the verification of the API server's certificate.
 fn warned(cluster: Cluster) -> Cluster {
     static WARNED: Once = Once::new();
     if cluster.is_unverified() {
@@ -82,7 +82,7 @@ fn warned(cluster: Cluster) -> Cluster {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Kubernetes API of the mirror")]
 pub struct MirrorKubeArgs {
-    /// The kubeconfig file of the mirror [default: the same file as for the cluster, if `--mirror-context` is given]
+    /// The kubeconfig file of the mirror [default: the kubeconfig file of the cluster, if `--mirror-context` is given]
     #[arg(long, value_name = "FILE")]
     mirror_kubeconfig: Option<PathBuf>,
     /// The context of the mirror [default: the current context of its kubeconfig]
@@ -91,7 +91,7 @@ pub struct MirrorKubeArgs {
 }
 
 impl MirrorKubeArgs {
-    /// Returns the options to connect to the mirror, if a mirror is given. `own` are the options for the cluster itself.
+    /// Returns the options to connect to the mirror, if a mirror is given. `own`: the options for the cluster itself.
     pub fn named(&self, own: &KubeArgs) -> Option<KubeArgs> {
         let (kubeconfig, context) = (self.mirror_kubeconfig.clone(), self.mirror_context.clone());
         match (&kubeconfig, &context) {

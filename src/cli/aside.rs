@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 /// The bar on the screen. The program suspends the bar while it prints other output.
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// Suspends the bar, if there is one, and calls `print`.
+/// Calls `print`. If a bar is on the screen, suspends it during the call.
 pub(super) fn aside<T>(print: impl FnOnce() -> T) -> T {
     let bar = SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match bar {
@@ -16,7 +16,7 @@ pub(super) fn aside<T>(print: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Shows a bar, or removes the current one.
+/// Records the bar that is on the screen; `None` if there is no bar.
 pub(super) fn show(bar: Option<ProgressBar>) {
     *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = bar;
 }

@@ -1,5 +1,6 @@
 //! Completion at the shell prompt. The completion script calls this program. The program completes its own options, and reads the
-//! ids of operations from etcd and the cluster. If a read fails, it completes no id and prints nothing.
+//! ids of operations from etcd and the cluster. If a read fails, the program completes no ids from this source and prints no
+//! error.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -20,12 +21,12 @@ const ASKED: &str = "NETSURGEON_COMPLETE";
 /// Name of the program that kubectl calls to complete the words after `kubectl netsurgeon`. kubectl passes the words as arguments
 /// (`SetupPluginCompletion`, k8s.io/kubectl/pkg/cmd/plugin/plugin_completion.go, v0.36.3).
 pub const KUBECTL: &str = "kubectl_complete-netsurgeon";
-/// Maximum time that a completion may take.
+/// Maximum time to read the ids of operations.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Directive that tells kubectl to complete no file names: `ShellCompDirectiveNoFileComp` of `spf13/cobra` (completions.go,
+/// Directive with which kubectl completes no file names: `ShellCompDirectiveNoFileComp` of `spf13/cobra` (completions.go,
 /// v1.10.2).
 const NO_FILES: &str = ":4";
-/// Directive that tells kubectl to complete file names: `ShellCompDirectiveDefault`.
+/// Directive with which kubectl completes file names: `ShellCompDirectiveDefault`.
 const FILES: &str = ":0";
 
 /// If the completion script called this program, prints completions and ends the process.

@@ -1,4 +1,4 @@
-//! `netsurgeon completions`, `man` and `version`: files that a package ships besides the program.
+//! `netsurgeon completions`, `man` and `version`: print the completion scripts, the manual and the version.
 
 use std::path::PathBuf;
 

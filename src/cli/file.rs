@@ -26,10 +26,11 @@ impl Readers {
     }
 }
 
-/// Writes a new file with a random name, then renames it to `path`. The file is either complete or does not appear. If `path` is
-/// a symbolic link, replaces the link and does not follow it. Refuses a path that exists and is not a regular file.
+/// Writes a new file with a random name, then renames it to `path`. Either the complete file appears at `path`, or `path` is
+/// unchanged. If `path` is a symbolic link, replaces the link and does not follow it. Refuses a path that exists and is not a
+/// regular file.
 pub fn write_file(path: &Path, content: &[u8], readers: Readers) -> Result<(), Failure> {
-    // A device cannot be replaced.
+    // A rename would replace a device, for example `/dev/null`, with a regular file.
     if path.metadata().is_ok_and(|found| !found.is_file()) {
         return Err(Failure::refused(format!("`{}` exists and is not a regular file", path.display()))
             .hint("give a new file, or a regular file to replace"));
@@ -51,7 +52,7 @@ pub fn create_file(path: &Path, content: &[u8], readers: Readers) -> Result<(), 
     file.sync_all()
 }
 
-/// Returns a function that adds the path of a file to its error.
+/// Returns a function that adds the path of a file to an error.
 pub fn at<E: Display>(path: &Path) -> impl Fn(E) -> Failure {
     move |error| Failure::refused(format!("`{}`: {error}", path.display()))
 }

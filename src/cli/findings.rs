@@ -1,10 +1,10 @@
-//! Prints findings, and returns the exit status of the command.
+//! Formats findings as text, and determines the outcome of a command from its findings.
 
 use super::Outcome;
 use super::output::{Output, Tone, table};
 use crate::survey::{Finding, Severity};
 
-/// Returns the outcome of a command that checks for findings. Only errors and warnings affect the outcome, not infos.
+/// Returns the outcome of a command from its findings. Only errors and warnings affect the outcome; infos do not.
 pub(super) fn outcome(findings: &[Finding]) -> Outcome {
     let is_wrong = |finding: &Finding| finding.severity != Severity::Info;
     if findings.iter().any(is_wrong) { Outcome::Findings } else { Outcome::Done }

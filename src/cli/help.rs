@@ -1,9 +1,9 @@
 //! Arranges the help of every command: first the command's own options, then the options for etcd and the API. Tuning options are
-//! under "Advanced", and options of all commands are under "Global options". `-h` omits tuning options.
+//! under "Advanced", and options that all commands have are under "Global options". `-h` omits tuning options.
 
 use clap::Command;
 
-/// Options that tune a command, by id. Their defaults fit most clusters.
+/// Ids of the options that tune a command. The defaults of these options are right for most clusters.
 const ADVANCED: [&str; 11] = [
     "barrier",
     "etcd_prefix",
@@ -18,7 +18,7 @@ const ADVANCED: [&str; 11] = [
     "without_api_server",
 ];
 
-/// Sections that `-h` also omits, because one line is not enough to explain them.
+/// Sections that `-h` also omits, because one line is not enough to explain their options.
 const LONG_ONLY: [&str; 2] = ["Gates between batches", "Tiers"];
 
 const MORE: &str = "`--help` also shows examples, tuning, and every option in full.";
@@ -57,7 +57,7 @@ mod tests {
         all
     }
 
-    /// Every command has a long help with an example.
+    /// Every command has a help text. The long help of every command without subcommands contains an example.
     #[test]
     fn every_command_has_an_example() {
         for command in every_command() {
@@ -77,7 +77,8 @@ mod tests {
         }
     }
 
-    /// Help is at most 100 columns wide, and often 80. clap must not wrap an example, because users copy it.
+    /// clap wraps the help at the width of the terminal, which is often 80 columns. Users copy the examples, so clap must not
+    /// wrap them.
     #[test]
     fn examples_fit_in_eighty_columns() {
         for command in every_command() {

@@ -14,7 +14,7 @@ use crate::renumber::run::is_open;
 use crate::session::Failure;
 use crate::session::homes::{Found, Home};
 
-/// How long to wait for an answer of the API if operations are also read from etcd.
+/// Maximum time to wait for an answer from the API if operations are also read from etcd.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where operations are recorded: etcd, or the cluster. One of the two is sufficient.
@@ -27,15 +27,15 @@ pub(super) struct HomeArgs {
 }
 
 impl HomeArgs {
-    /// Returns the operations that are recorded in etcd and in the cluster. If etcd is available, a failed request to the API
-    /// causes only a warning.
+    /// Returns the operations that are recorded in etcd and in the cluster. If etcd is given, a failed request to the API only
+    /// causes a warning.
     pub(super) async fn list(&self, context: &Context) -> Result<Vec<Found>, Failure> {
         let mut all = self.in_etcd().await?;
         all.extend(self.in_cluster(context).await?);
         Ok(all)
     }
 
-    /// Returns the operations that are recorded in etcd; none if no etcd is given.
+    /// Returns the operations that are recorded in etcd. The list is empty if no etcd is given.
     async fn in_etcd(&self) -> Result<Vec<Found>, Failure> {
         if !self.etcd.is_given() {
             return Ok(Vec::new());
@@ -68,8 +68,8 @@ impl HomeArgs {
         timeout(PATIENCE, looked).await.map_err(late)?
     }
 
-    /// Finds an operation of any cluster by its id. Searches etcd first, if it is available, then the cluster. Without an id,
-    /// finds the only operation that has not ended.
+    /// Finds an operation of any cluster by its id. Searches etcd first, if it is given, then the cluster. Without an id, finds
+    /// the only operation that has not ended.
     pub(super) async fn find(&self, context: &Context, id: Option<&str>) -> Result<Found, Failure> {
         let Some(id) = id else { return self.under_way(context).await };
         let of_id = |all: Vec<Found>| all.into_iter().find(|found| found.listed.operation == id);
@@ -98,7 +98,8 @@ impl HomeArgs {
         }
     }
 
-    /// Returns the operations that can be read in etcd and in the cluster, for completion. Prints nothing, and ignores errors.
+    /// Returns the operations that can be read from etcd and from the cluster, for completion. Prints nothing, and ignores
+    /// errors.
     pub(super) async fn quietly(&self) -> Vec<Found> {
         let in_cluster = async {
             let api = self.kube.connect_silently().await?;

@@ -14,7 +14,7 @@ use crate::session::Failure;
 
 #[derive(Debug, Subcommand)]
 pub enum IpCommand {
-    /// Print the first address of a range: the address of the Service `default/kubernetes`
+    /// Print the first address of a range, which is the address of the Service `default/kubernetes`
     ///
     /// The API server's certificate must cover this address.
     #[command(after_long_help = "Example:\n  netsurgeon ip first 10.96.0.0/16    # 10.96.0.1")]
@@ -37,10 +37,10 @@ pub enum IpCommand {
     },
     /// Print the new address of each given address in another range
     ///
-    /// An address keeps its offset from the start of the range, if the new range is large enough. Otherwise it gets another free
-    /// address. An address of the static band (the low end of a range) then stays in the static band if possible. A renumbering
-    /// uses the same rules. In addition, it uses no address that is already allocated, and it gives the first address to
-    /// `default/kubernetes`.
+    /// The new address has the same offset from the start of the range, if the new range is large enough. Otherwise, the new
+    /// address is another free address. If the old address is in the static band (the low end of a range), this free address is
+    /// also in the static band, if possible. A renumbering uses the same rules. In addition, a renumbering uses no address that
+    /// is already allocated, and gives the first address to `default/kubernetes`.
     #[command(after_long_help = "\
 Example:
   netsurgeon ip map --from 10.96.0.0/16 --to 10.200.0.0/20 10.96.0.10 10.96.77.3")]
@@ -48,10 +48,10 @@ Example:
         /// The range that contains the addresses
         #[arg(long, value_name = "CIDR")]
         from: ServiceCidr,
-        /// The range to map to
+        /// The range for the new addresses
         #[arg(long, value_name = "CIDR")]
         to: ServiceCidr,
-        /// The addresses
+        /// The old addresses
         #[arg(value_name = "ADDRESS", required = true)]
         addresses: Vec<IpAddr>,
     },

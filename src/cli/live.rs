@@ -1,4 +1,4 @@
-//! The options of an operation on a live cluster, and the session that the operation opens.
+//! The options for an operation on a live cluster, and the session that the operation opens.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::renumber::run::{Choices, RenumberSession};
 use crate::session::Failure;
 use crate::session::{LeaseTerms, Session, Settings};
 
-/// How long to wait for an answer of an API server, if the operation does not need the API.
+/// Maximum time to wait for an answer from an API server, if the operation does not need the API.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How to take the operation lease.
+/// How to acquire the operation lease.
 #[derive(Debug, Clone, Args)]
 pub struct LockArgs {
     /// Take over the operation lease at once. Use this only if the process that holds the lease for the same operation is dead or
     /// hangs. Without this option, netsurgeon waits until the lease expires
     #[arg(long)]
     take_over: bool,
-    /// Seconds until the operation lease expires after its process is killed
+    /// Seconds until the operation lease expires after the process is killed
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(2..=3600))]
     lock_ttl: u64,
 }
@@ -50,7 +50,8 @@ pub struct LiveArgs {
     #[arg(long, value_name = "N", default_value = "0")]
     max_failures: u32,
     /// How to check that every kube-proxy has applied the writes. `direct`: by a request to each node. `node-proxy`: by requests
-    /// through the API server. `auto`: `direct` or, if this fails, `node-proxy`. A number: no check, wait for this many seconds
+    /// through the API server. `auto`: `direct` or, if this fails, `node-proxy`. A number: wait for this many seconds, without a
+    /// check
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_reach)]
     barrier: Reach,
     /// In a rollback, keep the new addresses answering for this many seconds after the Services have moved back, because clients
@@ -58,7 +59,7 @@ pub struct LiveArgs {
     /// 300
     #[arg(long, value_name = "SECONDS", default_value_t = LINGER.as_secs(), value_parser = clap::value_parser!(u64).range(..=3600))]
     linger: u64,
-    /// Host of an API server that is permanently stopped: netsurgeon does not wait for this API server. You need this option for
+    /// Host of an API server that is permanently stopped. netsurgeon does not wait for this API server. You need this option for
     /// about an hour after the stop, until the Lease of the API server in `kube-system` expires
     #[arg(long, value_name = "HOST")]
     without_api_server: Vec<String>,
@@ -102,7 +103,7 @@ impl LiveArgs {
         Ok(RenumberSession::new(session, self.choices()))
     }
 
-    /// Connects only to etcd; refuses if an API server answers.
+    /// Connects only to etcd. Fails if an API server answers.
     pub async fn open_without_api(
         &self,
         context: &Context,
@@ -115,7 +116,7 @@ impl LiveArgs {
         Ok(RenumberSession::new(session, self.choices()))
     }
 
-    /// Returns the URL of an API server that answers.
+    /// Returns the URL of an API server that answers; `None` if no API server answers.
     async fn answering(&self) -> Option<String> {
         let cluster = self.home.kube.connect().await.ok()?;
         cluster.identity().await.ok().map(|_| cluster.server().to_string())

@@ -19,16 +19,16 @@ use crate::session::{Failure, Kind};
 
 /// Set the deploy lock: the API server rejects changes by deploy pipelines
 ///
-/// Creates a ValidatingAdmissionPolicy (Kubernetes 1.30 and later), and waits until every API server enforces this policy. A
-/// client whose change is rejected gets an error with the holder, the reason and the start of the deploy lock, and how to end the
-/// lock.
+/// Creates a ValidatingAdmissionPolicy (Kubernetes 1.30 and later), and waits until every API server enforces this policy. If the
+/// API server rejects a change, the client gets an error. The error contains the holder, the reason and the start of the deploy
+/// lock, and explains how to end the lock.
 ///
-/// The deploy lock does not apply to you, to the users and groups that you exempt, and to the cluster's own components. All
+/// The deploy lock does not apply to you, to the users and groups that you exempt, or to the cluster's own components. All
 /// clients can still change status, labels, annotations and finalizers, scale and evict, write EndpointSlices, and delete a whole
 /// namespace.
 ///
-/// If the API server does not support such policies, netsurgeon creates a ResourceQuota in each namespace. A ResourceQuota
-/// rejects only the creation of more objects, for all users, also for you.
+/// If the API server does not support such policies, netsurgeon creates a ResourceQuota in each namespace. A ResourceQuota only
+/// rejects the creation of more objects. It applies to all users, including you.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
@@ -86,7 +86,7 @@ struct MakeArgs {
     /// How the API server rejects changes
     #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]
     with: With,
-    /// Only print the objects, for example for `kubectl apply`, and do not create them
+    /// Print the objects, for example for `kubectl apply`, and do not create them
     #[arg(long)]
     dry_run: bool,
     /// Replace a deploy lock of another holder
@@ -131,7 +131,7 @@ struct ReachArgs {
     #[arg(long, value_name = "SECONDS", default_value = "90")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     deadline: u64,
-    /// Check only the API server of the kubeconfig, not every API server at its own address
+    /// Check only the API server of the kubeconfig. By default, netsurgeon checks every API server at its own address
     #[arg(long)]
     through_kubeconfig: bool,
     #[command(flatten)]
@@ -271,7 +271,7 @@ async fn make(context: &Context, args: &MakeArgs) -> Result<Outcome, Failure> {
         if !present.is_of_the_holder_of(&freeze) && !standing.has_ended() && !args.force {
             return Err(held_by_another(present, "lock"));
         }
-        // With `--for`, the new time starts now.
+        // With `--for`, the deploy lock starts again now.
         if present.is_of_the_holder_of(&freeze) && freeze.seconds.is_none() {
             freeze.since = present.since;
         }
@@ -307,7 +307,7 @@ impl MakeArgs {
             id: SystemAmbient.uid(),
             holder: claim.holder,
             user: user.unwrap_or_default(),
-            // clap requires it.
+            // clap requires a reason.
             reason: self.reason.clone().unwrap_or_default(),
             operation: self.operation.clone(),
             since: claim.since,

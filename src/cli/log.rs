@@ -57,7 +57,7 @@ impl Kind {
 
 /// Whether this process writes JSON messages on stderr.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
-/// Fields of every line, such as the current operation.
+/// Fields that every line contains, such as the id of the current operation.
 static STANDING: Mutex<Vec<(&str, Value)>> = Mutex::new(Vec::new());
 
 /// Sets the format of the messages of this process.
@@ -70,7 +70,7 @@ pub fn is_json() -> bool {
     IS_JSON.load(Ordering::Relaxed)
 }
 
-/// Returns whether the arguments request JSON. Works even if other arguments are invalid.
+/// Returns whether the arguments request JSON, even if other arguments are invalid.
 pub fn is_asked_for(arguments: &[OsString]) -> bool {
     let next_is = |(one, next): (&OsString, &OsString)| one == "--log-format" && next == "json";
     arguments.iter().any(|one| one == "--log-format=json")
@@ -96,7 +96,7 @@ fn compose(now: OffsetDateTime, level: &str, message: &str, mut fields: Map<Stri
     for (name, value) in standing.iter() {
         fields.entry(*name).or_insert_with(|| value.clone());
     }
-    // RFC 3339, always in UTC and with milliseconds, so that a text sort is in time order.
+    // RFC 3339, always in UTC and with milliseconds, so that lines sorted as text are also sorted by time.
     let format = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
     let time = now.format(format).unwrap_or_default();
     json!({"time": time, "level": level, "message": message, "fields": fields}).to_string()

@@ -1,11 +1,11 @@
 //! The command line: arguments and output.
 //!
-//! Each command has one file. The file contains its arguments, with the help as doc comments, and a function `run` that passes
-//! them to the other modules. [`crate::session::failure`] gives every error a kind, and `Kind::code` returns the exit status of
-//! the kind. [`output`] is the only module that prints, and [`source`] finds the store. Parsing reads no files and opens no
-//! connections: a command first resolves its arguments, then connects.
+//! Each command has one file. The file contains the arguments of the command, with the help as doc comments, and a function `run`
+//! that passes the arguments to the other modules. [`crate::session::failure`] gives every error a kind, and `Kind::code` returns
+//! the exit status of the kind. [`output`] is the only module that prints, and [`source`] finds the store. Parsing reads no files
+//! and opens no connections. A command first resolves its arguments, then connects.
 //!
-//! A new command needs a file, a variant of [`Command`], a line in [`dispatch`], and an example in its long help.
+//! A new command needs a file, a variant in [`Command`], a line in [`dispatch`], and an example in its long help.
 
 pub mod output;
 pub mod report;
@@ -158,7 +158,7 @@ pub enum Outcome {
     Done,
     /// Done, with findings.
     Findings,
-    /// Paused, to be resumed.
+    /// Paused: another process runs an operation.
     Paused,
 }
 
@@ -182,7 +182,8 @@ pub fn main() -> ExitCode {
 }
 
 /// Protects the credentials and Secrets in the memory of this process. The kernel writes no core dump to a file or to a program
-/// (core(5)), and only root can read the memory. Ignores a failure: the rest of the program does not depend on this protection.
+/// (core(5)), and only root can read the memory. Ignores a failure, because the rest of the program does not depend on this
+/// protection.
 fn leave_no_core() {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     let _ = setrlimit(Resource::Core, none);
@@ -216,7 +217,7 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
     output::start_tracing(cli.verbose);
     let finished = runtime().and_then(|runtime| {
         let finished = runtime.block_on(dispatch(&context, &cli.command));
-        // No task runs longer than its command, so the runtime does not wait.
+        // No task must continue after the command, so the runtime does not wait for tasks.
         runtime.shutdown_background();
         finished
     });
@@ -232,8 +233,8 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
 /// Minimum similarity of two words for a suggestion, from 0 to 1. clap itself requires 0.7.
 const ALIKE: f64 = 0.8;
 
-/// Suggests subcommands with the same or a similar name for an unknown subcommand. The suggestions can be at any level: `plan` is
-/// a subcommand of `renumber`.
+/// Suggests subcommands with the same or a similar name for an unknown subcommand. The suggestions can be at any level, for
+/// example `renumber plan` for `plan`.
 fn suggest(error: &mut clap::Error) {
     use clap::error::{ContextKind, ContextValue};
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return };
@@ -241,7 +242,7 @@ fn suggest(error: &mut clap::Error) {
     similar(&Cli::command(), "", typed, &mut found);
     found.sort_by(|(one, _), (other, _)| other.total_cmp(one));
     let best = found.first().map_or(0.0, |(likeness, _)| *likeness);
-    // With an exact match, similar names are dropped.
+    // If a name matches exactly, similar names are dropped.
     found.retain(|(likeness, _)| best < 1.0 || *likeness >= 1.0);
     let paths: Vec<String> = found.into_iter().map(|(_, path)| path).collect();
     if !paths.is_empty() {
@@ -249,7 +250,7 @@ fn suggest(error: &mut clap::Error) {
     }
 }
 
-/// Removes an invalid value from an error if the value may be a URL with a password.
+/// Removes an invalid value from an error if the value could be a URL with a password.
 fn hide_credentials(error: &mut clap::Error) {
     use clap::error::{ContextKind, ContextValue};
     if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue)
@@ -270,8 +271,8 @@ fn similar(command: &clap::Command, path: &str, typed: &str, found: &mut Vec<(f6
     }
 }
 
-/// Returns the command line with the name that the user called. For the kubectl plugin `kubectl-netsurgeon` the name is `kubectl
-/// netsurgeon`.
+/// Returns the command line with the name by which the user called the program. For the kubectl plugin `kubectl-netsurgeon`, the
+/// name is `kubectl netsurgeon`.
 fn command_named(program: Option<&OsString>) -> clap::Command {
     command(if is_called(program, "kubectl-netsurgeon") { "kubectl netsurgeon" } else { "netsurgeon" })
 }

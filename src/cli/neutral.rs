@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// All colour sequences of this program (ECMA-48, 8.3.117).
+/// All colour sequences that this program prints (ECMA-48, 8.3.117).
 const COLOURS: [&str; 6] =
     ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m", "\u{1b}[32m", "\u{1b}[33m", "\u{1b}[1;31m"];
 
@@ -30,7 +30,8 @@ pub(super) fn neutral(text: &str, has_colours: bool) -> Cow<'_, str> {
     Cow::Owned(made)
 }
 
-/// Escapes harmful characters like [`neutral`], and also line ends and tabs. Used for one line of text or one table cell.
+/// Escapes harmful characters as [`neutral`] does, and also escapes line ends and tabs. Used for one line of text or one table
+/// cell.
 pub(super) fn neutral_line(text: &str, has_colours: bool) -> Cow<'_, str> {
     match neutral(text, has_colours) {
         text if text.contains(['\n', '\t']) => Cow::Owned(text.replace('\n', "\\n").replace('\t', "\\t")),
@@ -74,7 +75,7 @@ fn escape(text: &mut String, character: char) {
     }
 }
 
-/// A writer of JSON that escapes harmful characters with [`neutral`].
+/// A writer for JSON that escapes harmful characters with [`neutral`].
 pub(super) struct Neutral<W>(pub(super) W);
 
 impl<W: Write> Write for Neutral<W> {

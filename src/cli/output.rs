@@ -1,7 +1,7 @@
 //! The only module that prints: data to stdout, everything else to stderr.
 //!
-//! Colour never carries information that the text does not contain. Colour is off if stdout or stderr is not a terminal, if
-//! NO_COLOR is set (<https://no-color.org>), and with `--color never`.
+//! Colour only repeats information that the text also contains. By default, stdout and stderr are coloured if they are terminals
+//! and NO_COLOR is not set (<https://no-color.org>). The option `--color` overrides this.
 
 use std::io::{BufRead, BufWriter, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +18,8 @@ use super::neutral::{Neutral, neutral, neutral_line};
 pub use crate::session::counted;
 use crate::session::failure::{Failure, Kind as FailureKind};
 
-/// Size of the buffer for JSON, in bytes: the size of a pipe's buffer. The buffer is needed because JSON is written a few bytes
-/// at a time.
+/// Size of the buffer for JSON, in bytes. It equals the size of a pipe's buffer. The buffer is needed because the JSON serializer
+/// writes only a few bytes at a time.
 const JSON_BLOCK: usize = 64 * 1024;
 
 /// How data is printed.
@@ -101,7 +101,7 @@ impl Output {
         self.format
     }
 
-    /// Returns whether data is printed for programs.
+    /// Returns whether data is printed for programs, as JSON or YAML.
     pub fn is_structured(&self) -> bool {
         self.format != Format::Table
     }
@@ -157,7 +157,8 @@ impl Output {
         self.text(text)
     }
 
-    /// Prints a value as YAML. Output for programs keeps harmful characters: unlike JSON, YAML has no escapes outside of quotes.
+    /// Prints a value as YAML. Output for programs keeps harmful characters, because YAML, unlike JSON, has no escapes outside of
+    /// quotes.
     pub fn yaml<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         let text = serde_saphyr::to_string(value).map_err(|error| Failure::new(FailureKind::Bug, error))?;
         let is_for_people = self.format == Format::Table || std::io::stdout().is_terminal();
@@ -200,7 +201,7 @@ impl Output {
         self.say(Kind::Progress, text, &[]);
     }
 
-    /// Prints a message on stderr. With `--log-format json` the line also has the fields.
+    /// Prints a message on stderr. With `--log-format json`, the line also contains `fields`.
     pub fn say(&self, kind: Kind, text: &str, fields: &[(&str, Value)]) {
         say(kind, text, fields);
     }
@@ -218,9 +219,9 @@ impl Output {
         }
     }
 
-    /// Asks on the terminal whether to continue. With `yes`, does not ask.
+    /// Asks the user on the terminal whether to continue. With `yes`, does not ask.
     ///
-    /// Fails if the answer is no, or if there is no terminal.
+    /// Fails if the answer is not `y` or `yes`, or if stdin or stderr is not a terminal.
     pub fn ask(&self, question: &str, yes: bool) -> Result<(), Failure> {
         if yes {
             return Ok(());
@@ -260,7 +261,7 @@ fn say(kind: Kind, text: &str, fields: &[(&str, Value)]) {
         Kind::Warning => Tone::Careful,
         Kind::Paused | Kind::Note | Kind::Hint | Kind::Cause => Tone::Strong,
     };
-    // Continuation lines are indented, so that text from the cluster cannot look like a message of this program.
+    // Continuation lines are indented, so that text from the cluster cannot look like a message from this program.
     let text = text.replace('\n', "\n  ");
     talk(&format!("{} {text}", paint(colours_talk(), tone, &format!("{}:", kind.label()))));
 }
@@ -269,7 +270,7 @@ fn colours_talk() -> bool {
     COLOURS_TALK.load(Ordering::Relaxed)
 }
 
-/// A printer of single lines to stdout, without colours. Used for data that is printed as soon as it is read.
+/// A printer for single lines on stdout, without colours. Used for data that is printed as soon as it is read.
 pub struct Lines(BufWriter<std::io::Stdout>);
 
 impl Lines {
@@ -341,22 +342,22 @@ fn coloured<'c>(table: &str, cells: impl Iterator<Item = &'c String>) -> String 
     text + rest
 }
 
-/// Returns whether the locale is UTF-8. The first variable that is set decides (POSIX.1-2024, 8.2).
+/// Returns whether the locale uses UTF-8. Reads the first of the variables that is set and not empty (POSIX.1-2024, 8.2).
 pub fn speaks_utf8() -> bool {
     let set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| std::env::var(name).ok());
     let mut set = set.filter(|value| !value.is_empty());
     set.next().is_some_and(|value| value.to_lowercase().replace('-', "").contains("utf8"))
 }
 
-/// Returns whether a document has the version that docs/json.md promises: `version`, or `apiVersion` in a document for `kubectl`.
-/// Debug assertions check this.
+/// Returns whether a document has the field that docs/json.md requires: `version`, or `apiVersion` in a document for `kubectl`.
+/// Only debug assertions call this function.
 fn has_version(value: &impl Serialize) -> bool {
     let names =
         |document: serde_json::Value| ["version", "apiVersion"].iter().any(|key| document.get(key).is_some());
     serde_json::to_value(value).is_ok_and(names)
 }
 
-/// Sets up the log on stderr: off without `-v`, then info, debug, trace.
+/// Sets up the log on stderr. Without `-v`, there is no log. With `-v`, `-vv` and `-vvv`, the level is info, debug and trace.
 pub(super) fn start_tracing(verbose: u8) {
     let level = match verbose {
         0 => return,
@@ -364,8 +365,8 @@ pub(super) fn start_tracing(verbose: u8) {
         2 => tracing::Level::DEBUG,
         _ => tracing::Level::TRACE,
     };
-    // The API client is excluded: it logs its errors in full, including the output of an exec plugin, which is a token.
-    // netsurgeon logs requests and responses itself.
+    // The log excludes messages from the API client, because this client logs its errors in full. Such an error can contain the
+    // output of an exec plugin, which is a token. netsurgeon logs requests and responses itself.
     let filter = EnvFilter::new(format!("{level},kube_client=off"));
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     if log::is_json() {
@@ -375,7 +376,7 @@ pub(super) fn start_tracing(verbose: u8) {
     }
 }
 
-/// A writer of complete lines to stderr. It suspends the progress bar while it writes.
+/// A writer that collects a message and writes it to stderr when it is dropped. It suspends the progress bar while it writes.
 #[derive(Default)]
 struct Aside(Vec<u8>);
 
@@ -402,7 +403,7 @@ pub(super) fn is_watched() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Prints a message without colour, and does not suspend the bar. Used if the process is about to end.
+/// Prints a message without colour, and does not suspend the progress bar. Used only when the process is about to end.
 pub(super) fn plain(kind: Kind, text: &str) {
     let line = if log::is_json() { log::line(kind, text, &[]) } else { format!("{}: {text}", kind.label()) };
     let _ = writeln!(std::io::stderr().lock(), "{}", neutral(&line, false));

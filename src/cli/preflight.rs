@@ -34,9 +34,9 @@ pub enum PreflightCommand {
 
 /// Check whether a live cluster is ready to be renumbered
 ///
-/// Checks etcd, every API server, the stored objects and the admission of the API server at the same time. Changes nothing: it
-/// only reads etcd, and sends changes to the API server only as dry runs. The exit status is 3 if a check fails or is unknown,
-/// and with `--strict` also if a check warns; otherwise it is 0. docs/preflight.md describes every check.
+/// Checks etcd, every API server, the stored objects and the admission of the API server at the same time. The command changes
+/// nothing. It only reads etcd, and it sends changes to the API server only as dry runs. The exit status is 3 if a check fails or
+/// is unknown, and with `--strict` also if a check warns; otherwise it is 0. docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -67,9 +67,9 @@ pub struct RenumberArgs {
 /// Check whether the DNS names of a cluster are ready to point to its mirror
 ///
 /// Checks the zone, the permission to update the zone, the records and TTLs of the names, other owners of these records, and the
-/// addresses of the names on the mirror. Changes nothing: it tests the permission with a request that cannot succeed. The exit
-/// status is 3 if a check fails or is unknown, and with `--strict` also if a check warns; otherwise it is 0. docs/preflight.md
-/// describes every check.
+/// addresses of the names on the mirror. The command changes nothing. It tests the permission with a request that cannot succeed.
+/// The exit status is 3 if a check fails or is unknown, and with `--strict` also if a check warns; otherwise it is 0.
+/// docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -95,10 +95,10 @@ pub struct DnsArgs {
 
 /// Check whether a live cluster is ready for another Pod network
 ///
-/// Checks what a change to any CNI needs: you can drain the nodes one by one, controllers recreate the Pods, network policies
-/// stay in force, the new addresses are unused, and the control plane tolerates the loss of a host. Changes nothing. The exit
-/// status is 3 if a check fails or is unknown, and with `--strict` also if a check warns; otherwise it is 0. docs/preflight.md
-/// describes every check.
+/// Checks the requirements for a change to any CNI. You must be able to drain the nodes one by one, controllers must recreate the
+/// Pods, network policies must stay in force, the new addresses must be unused, and the control plane must tolerate the loss of a
+/// host. The command changes nothing. The exit status is 3 if a check fails or is unknown, and with `--strict` also if a check
+/// warns; otherwise it is 0. docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -115,7 +115,7 @@ pub struct CniArgs {
     /// A Pod range of the new network; repeat the option for the other address family
     #[arg(long, value_name = "CIDR")]
     pod_cidr: Vec<ServiceCidr>,
-    /// The new CNI: check whether the ports of its agents and tunnels are free
+    /// The new CNI. The command then also checks whether the ports of its agents and tunnels are free
     #[arg(long, value_name = "CNI", value_parser = PossibleValuesParser::new(newcomers()))]
     to: Option<String>,
     #[command(flatten)]
@@ -130,8 +130,9 @@ pub struct CniArgs {
 ///
 /// Run this before you copy the objects of some namespaces, without the data of the workloads, from this cluster to a second
 /// cluster, the mirror. Checks that the mirror serves every kind, has the classes and issuers that the objects name, and has
-/// nodes with capacity for the running Pods. Changes nothing: it only queries the two APIs. The exit status is 3 if a check fails
-/// or is unknown, and with `--strict` also if a check warns; otherwise it is 0. docs/preflight.md describes every check.
+/// nodes with capacity for the running Pods. The command changes nothing. It only queries the two APIs. The exit status is 3 if a
+/// check fails or is unknown, and with `--strict` also if a check warns; otherwise it is 0. docs/preflight.md describes every
+/// check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -247,7 +248,7 @@ async fn check_cni(args: &CniArgs) -> Result<Vec<CheckResult>, Failure> {
 }
 
 impl AskedArgs {
-    /// Returns the selection. Fails if the name of a check is unknown.
+    /// Returns the checks to run. Fails if the name of a check is unknown.
     fn selection<C>(&self, all: &[Check<C>]) -> Result<Selection, Failure> {
         let is_known = |name: &&String| all.iter().any(|check| check.name == name.as_str());
         if let Some(name) = self.only.iter().chain(&self.skip).find(|name| !is_known(name)) {

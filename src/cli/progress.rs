@@ -15,9 +15,9 @@ use crate::operation::{Event, Observer};
 use crate::session::progress::{Progress as Figures, SharedProgress};
 use crate::session::{Countdown, in_words, titled};
 
-/// How often a bar is redrawn, even if there are no events.
+/// Time between two redraws of a bar, even if there are no events.
 const TICK: Duration = Duration::from_millis(250);
-/// How often a countdown prints a line if stderr is not a terminal.
+/// Time between two lines of a countdown if stderr is not a terminal.
 const COUNT: Duration = Duration::from_secs(10);
 
 /// A bar on the screen until it is dropped.
@@ -46,7 +46,7 @@ impl Drop for Shown {
     }
 }
 
-/// A display of the current stage and the number of completed steps. Used if no other figures of the operation are known.
+/// Shows the current stage and the number of completed steps. Used if no other figures about the operation are known.
 pub struct Spinner(Option<Shown>);
 
 impl Spinner {
@@ -72,7 +72,7 @@ impl Observer for Spinner {
     }
 }
 
-/// Returns a display of a wait that ends at a known time. On a terminal, redraws one line. Otherwise prints a line every ten
+/// Returns a function that shows the remaining time of a wait. On a terminal, redraws one line. Otherwise prints a line every ten
 /// seconds.
 pub fn countdown(output: &Output) -> Countdown<'_> {
     let (mut bar, mut said) = (None, None::<Duration>);
@@ -91,7 +91,7 @@ pub fn countdown(output: &Output) -> Countdown<'_> {
     })
 }
 
-/// Writes events to the log of `-v`.
+/// Writes events to the log that `-v` enables.
 fn trace(event: &Event<'_>) {
     match event {
         Event::StageStarted { stage, steps, back } => {
@@ -101,7 +101,7 @@ fn trace(event: &Event<'_>) {
         Event::StepStarted { step, .. } => tracing::trace!(step = %step.id, "started"),
         Event::StepDone { step } => tracing::debug!(step = %step.id, "done"),
         Event::StepSkipped { step } => tracing::debug!(step = %step.id, "already done"),
-        // The command reports the error at its end.
+        // The command reports the error when it ends.
         Event::StepFailed { step, error } => tracing::debug!(step = %step.id, "not done: {error}"),
         Event::CheckpointAsked { stage } => tracing::debug!(stage = stage.name, "checking the gates"),
         Event::CheckpointAnswered => {}
@@ -109,7 +109,7 @@ fn trace(event: &Event<'_>) {
     }
 }
 
-/// A display of the number of completed subjects, the rate, and the remaining time.
+/// Shows the number of completed subjects, the rate, and the remaining time.
 pub struct Progress<'a> {
     output: &'a Output,
     figures: SharedProgress,
@@ -118,7 +118,8 @@ pub struct Progress<'a> {
     counting: Option<JoinHandle<()>>,
     /// Number of subjects that were completed since the last line.
     unsaid: usize,
-    /// Without batches, a line is printed each time after this number of completed subjects. `None` if there are batches.
+    /// Number of completed subjects after which the next line is printed, if the operation has no batches. `None` if there are
+    /// batches.
     line_after: Option<usize>,
 }
 
@@ -129,7 +130,7 @@ impl<'a> Progress<'a> {
             let figures = lock(&figures);
             (figures.reached(), figures.line_after())
         };
-        // Drawing a bar locks the progress figures, so this code must not hold their lock.
+        // A redraw of the bar locks the progress figures, so this code must not hold the lock here.
         let bar = Shown::new(Some(all), || style(&figures));
         if let Some(Shown(bar)) = &bar {
             bar.set_position(reached as u64);

@@ -1,4 +1,4 @@
-//! `netsurgeon operation report`: an HTML page about an operation.
+//! `netsurgeon operation report`: writes an HTML page about an operation.
 
 use std::path::PathBuf;
 
@@ -16,8 +16,8 @@ use crate::survey::Survey;
 
 /// Write an HTML page about an operation: timeline, Services and findings
 ///
-/// The page is one HTML file that you can attach to a ticket or an email: it loads no other files, and has no scripts. You can
-/// write the page during the operation and after it, as long as the journal exists. `renumber retire` removes the journal, unless
+/// The page is one HTML file that you can attach to a ticket or an email, because it loads no other files and has no scripts. You
+/// can write the page during or after the operation, as long as the journal exists. `renumber retire` removes the journal, unless
 /// you give `--keep-journal`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\

@@ -1,5 +1,5 @@
-//! The store that a command reads: a snapshot file or a live etcd. It is given by flags, `ETCDCTL_*` variables, or the files of
-//! kubeadm on a control-plane host.
+//! The store that a command reads: a snapshot file or a live etcd. Flags, `ETCDCTL_*` variables, or the files of kubeadm on a
+//! control-plane host select the store.
 //!
 //! `resolve` only checks arguments and files; `open` and `connect` open the store.
 
@@ -44,8 +44,8 @@ pub struct EtcdArgs {
     /// Private key of the client certificate
     #[arg(long, value_name = "FILE", env = "ETCDCTL_KEY", hide_env_values = true)]
     pub etcd_key: Option<PathBuf>,
-    /// Name of the etcd user, or name and password. For a password, the environment variable is safer, because `ps` does not show
-    /// it
+    /// Name of the etcd user, or name and password. The environment variable is safer for a password, because `ps` does not show
+    /// the variable
     #[arg(long, value_name = "NAME[:PASSWORD]", env = "ETCDCTL_USER", hide_env_values = true)]
     pub etcd_user: Option<String>,
     /// Maximum time to connect to an etcd endpoint, in seconds
@@ -67,7 +67,7 @@ pub struct StoredArgs {
     /// netsurgeon reads. netsurgeon keeps the keys only in memory
     #[arg(long, value_name = "FILE", env = "NETSURGEON_ENCRYPTION_CONFIG", hide_env_values = true)]
     pub encryption_config: Option<PathBuf>,
-    /// Whether values that these keys cannot decrypt are returned as stored
+    /// Whether the store returns values that these keys cannot decrypt, in their stored form
     #[arg(skip)]
     is_lenient: bool,
 }
@@ -75,7 +75,7 @@ pub struct StoredArgs {
 /// What to read: a snapshot file or a live etcd.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SourceArgs {
-    /// Read this snapshot file, from `etcdctl snapshot save`, or the file `member/snap/db` of a stopped etcd member
+    /// Read this file: a snapshot from `etcdctl snapshot save`, or the file `member/snap/db` of a stopped etcd member
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
     /// Read all objects at this revision of etcd [default: the newest revision]
@@ -105,7 +105,7 @@ impl SourceArgs {
         source
     }
 
-    /// Opens the store. `scope` has the key ranges that will be read, for the index of a snapshot.
+    /// Opens the store. `scope` contains the key ranges that the caller will read; they are indexed in a snapshot.
     pub async fn open(&self, context: &Context, scope: &[KeyRange]) -> Result<Opened, Failure> {
         let store: Arc<dyn ReadStore> = match &self.snapshot {
             Some(path) => open_snapshot(context, path, scope, &self.etcd.stored)?,
@@ -114,12 +114,12 @@ impl SourceArgs {
         Ok(Opened { store, layout: self.etcd.layout(), at: self.at_revision.map(Revision) })
     }
 
-    /// Opens the store, and reads all objects that hold a Service address. Also returns the name of the store.
+    /// Opens the store, and reads all objects that contain a Service address. Also returns the name of the store.
     pub async fn survey(&self, context: &Context) -> Result<(Survey, String), Failure> {
         self.survey_annotated(context, None).await
     }
 
-    /// Reads the same survey as [`Self::survey`], and this annotation of every Service.
+    /// Reads the same survey as [`Self::survey`] and, if `annotation` is given, also this annotation of every Service.
     pub async fn survey_annotated(
         &self,
         context: &Context,
@@ -132,7 +132,7 @@ impl SourceArgs {
         Ok((survey, store.describe()))
     }
 
-    /// Reads the same survey as [`Self::survey`], and the list of objects that unfinished operations own.
+    /// Reads the same survey as [`Self::survey`], and also returns the objects that unfinished operations own.
     pub async fn survey_beside(&self, context: &Context) -> Result<(Survey, Ours, String), Failure> {
         let layout = self.etcd.layout();
         let mut scope = layout.surveyed();
@@ -167,7 +167,7 @@ impl SourceArgs {
     }
 }
 
-/// Returns the objects that unfinished operations of a cluster own. A journal that cannot be read causes a warning.
+/// Returns the objects that unfinished operations of a cluster own. If a journal cannot be read, prints a warning.
 async fn ours(context: &Context, store: &dyn ReadStore, cluster: &str) -> Result<Ours, Failure> {
     let mut ours = Ours::default();
     for operation in unfinished(store, cluster).await? {
@@ -184,7 +184,7 @@ async fn ours(context: &Context, store: &dyn ReadStore, cluster: &str) -> Result
     Ok(ours)
 }
 
-/// Opens a snapshot file, with a note if it has no checksum.
+/// Opens a snapshot file. Prints a note if the file has no checksum.
 pub fn open_snapshot(
     context: &Context,
     path: &Path,
@@ -211,7 +211,7 @@ impl StoredArgs {
         Layout::new(&self.etcd_prefix)
     }
 
-    /// Reads the encryption keys; `None` without an encryption configuration.
+    /// Reads the encryption keys. Returns `None` if no encryption configuration is given.
     fn seal(&self) -> Result<Option<Arc<dyn Seal>>, Failure> {
         let Some(path) = &self.encryption_config else { return Ok(None) };
         let unusable = |failure: Failure| {
@@ -233,7 +233,7 @@ impl EtcdArgs {
         self.stored.layout()
     }
 
-    /// Returns whether an etcd is known, from the arguments or from kubeadm's files on this host.
+    /// Returns whether the arguments or kubeadm's files on this host specify an etcd.
     pub fn is_given(&self) -> bool {
         self.etcd_endpoints.iter().any(|text| !text.is_empty()) || Kubeadm::find(Path::new("/")).is_some()
     }
@@ -263,7 +263,7 @@ impl EtcdArgs {
         Ok(options)
     }
 
-    /// Returns the name and the password of the etcd user, with the rules of etcdctl. The first colon splits `NAME:PASSWORD`.
+    /// Returns the name and the password of the etcd user, parsed as etcdctl parses them. The first colon splits `NAME:PASSWORD`.
     /// Without a colon, the password comes from `ETCDCTL_PASSWORD`.
     fn user(&self, password: Option<String>) -> Result<Option<(String, String)>, Failure> {
         let Some(user) = self.etcd_user.as_deref().filter(|user| !user.is_empty()) else { return Ok(None) };
@@ -290,7 +290,7 @@ struct Kubeadm {
 }
 
 impl Kubeadm {
-    /// Finds the certificates. The API server's client certificate comes first because it has all permissions.
+    /// Finds the certificates. Prefers the API server's client certificate, because it has all permissions in etcd.
     fn find(root: &Path) -> Option<Self> {
         let pki = root.join("etc/kubernetes/pki");
         let ca_cert = pki.join("etcd/ca.crt");
@@ -301,14 +301,14 @@ impl Kubeadm {
     }
 }
 
-/// The failure of a command that reads a snapshot or a live etcd.
+/// The failure of a command that reads a snapshot or a live etcd, if neither is given.
 fn nothing_to_read() -> Failure {
     Failure::usage("there is nothing to read: neither `--snapshot` nor `--etcd-endpoints` is given")
         .hint("for a file: `--snapshot FILE`; for a live etcd: `--etcd-endpoints URL`, or ETCDCTL_ENDPOINTS")
         .hint(ON_KUBEADM)
 }
 
-/// The failure of a command that needs a live etcd.
+/// The failure of a command that needs a live etcd, if none is given or found.
 fn no_etcd() -> Failure {
     Failure::usage("no etcd is given, and this host is not a kubeadm control-plane host with etcd")
         .hint("give its address: `--etcd-endpoints URL`, or set ETCDCTL_ENDPOINTS")

@@ -40,7 +40,8 @@ impl Talk for Output {
     }
 }
 
-/// Requests a stop of the operation at the first signal. A second signal ends the process immediately, which is also safe.
+/// At the first signal, asks the operation to stop after its current steps. At the second signal, ends the process immediately.
+/// This is also safe, because the journal contains every completed step.
 #[expect(clippy::exit, reason = "a second signal asks to stop at once")]
 async fn listen(output: Output, switch: StopSwitch) {
     use tokio::signal::unix::{SignalKind, signal};

@@ -1,4 +1,4 @@
-//! The arguments of a renumbering's target: the new range, pinned addresses, batches and tiers.
+//! The arguments that describe the target of a renumbering: the new range, pinned addresses, batches and holds.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,16 +22,16 @@ pub struct TargetArgs {
     /// File with new addresses that you choose, one Service per line: `NAMESPACE/NAME ADDRESS`
     #[arg(long, value_name = "FILE")]
     pub pin: Option<PathBuf>,
-    /// Maximum number of Services in a batch. The Services of a batch move together. Before and after they move, netsurgeon waits
-    /// until every node has applied the changes
+    /// Maximum number of Services in a batch. The Services of a batch move together. Before and after the move of a batch,
+    /// netsurgeon waits until every node has applied the changes
     #[arg(long, value_name = "N", default_value = "50", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub batch_size: u32,
     /// How to hold the old addresses. `external-ip`: each Service holds its old address as an external IP; the plan fails if a
-    /// Service needs a shadow. `shadow`: a second Service holds the old address, for every Service [default: for each Service,
+    /// Service needs a shadow. `shadow`: for every Service, a second Service holds the old address [default: for each Service,
     /// `external-ip` if possible, otherwise `shadow`]
     #[arg(long, value_name = "HOLD", value_parser = parse_hold)]
     pub hold: Option<Hold>,
-    /// Use this configuration file of kube-proxy, if netsurgeon cannot read the configuration from the cluster
+    /// Configuration file of kube-proxy. Give this file if netsurgeon cannot read the configuration from the cluster
     #[arg(long, value_name = "FILE")]
     pub kube_proxy_config: Option<PathBuf>,
     /// Continue even if netsurgeon cannot tell whether every node can hold old addresses. Connections to old addresses can then
@@ -48,7 +48,8 @@ fn parse_hold(text: &str) -> Result<Hold, String> {
 }
 
 impl TargetArgs {
-    /// Reads the files of pins and tiers, and checks the range. Does not run a program for tiers yet.
+    /// Parses the range, and reads the files with pins, tiers and the kube-proxy configuration. Does not yet run the program that
+    /// prints tiers.
     pub fn resolve(&self, tiers: &TierArgs) -> Result<PlanOptions, Failure> {
         let to: ServiceCidr = self.to.parse()?;
         let pins = match &self.pin {

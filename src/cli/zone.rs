@@ -1,4 +1,4 @@
-//! The options for the names of a zone.
+//! The options that select a zone and its names.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::session::Failure;
 /// Which names will point to the mirror.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ZoneArgs {
-    /// The zone whose names will point to the mirror
+    /// The zone that contains the names that will point to the mirror
     #[arg(long, value_name = "ZONE")]
     zone: String,
     /// A name in the zone; can be repeated [default: all host names of the zone in Ingresses, Services and HTTPRoutes]
@@ -23,15 +23,15 @@ pub(super) struct ZoneArgs {
     #[arg(long, value_name = "FILE")]
     names_file: Option<PathBuf>,
     /// The DNS provider that hosts the zone. `rfc2136`: name servers that accept dynamic updates. `route53`: Amazon Route 53,
-    /// with the credentials and the profile of the AWS CLI. `external-dns`: any provider of the cluster's ExternalDNS; netsurgeon
-    /// then changes annotations of Ingresses and Services, and ExternalDNS updates the records
+    /// with the credentials and the profile of the AWS CLI. `external-dns`: any provider that the cluster's ExternalDNS uses;
+    /// netsurgeon then changes annotations of Ingresses and Services, and ExternalDNS updates the records
     #[arg(long, value_name = "PROVIDER", default_value = "rfc2136", value_parser = ["rfc2136", "route53", "external-dns"])]
     provider: String,
     /// With `--provider route53`: id of the hosted zone [default: the only hosted zone of the account that has this name]
     #[arg(long, value_name = "ID")]
     hosted_zone: Option<String>,
-    /// The name server that accepts updates of the zone; with `--provider external-dns`, any name server of the zone. The port is
-    /// optional [default: the primary in the SOA of the zone]
+    /// The name server that accepts updates for the zone; with `--provider external-dns`, any name server of the zone. The port
+    /// is optional [default: the primary in the SOA of the zone]
     #[arg(long, value_name = "HOST[:PORT]")]
     server: Option<String>,
     /// File with the key that signs updates, in the format of `tsig-keygen`. netsurgeon never prints the key
@@ -42,11 +42,12 @@ pub(super) struct ZoneArgs {
     resolver: Option<String>,
 }
 
-/// The probes of single names, read from a file.
+/// Probes for single names, read from a file.
 pub(super) type Probes = BTreeMap<String, Probing>;
 
 impl ZoneArgs {
-    /// Returns the names that will point to the mirror, and the probes of single names. Reads the file with names.
+    /// Returns the names that will point to the mirror, and the probes for single names. Reads the file with names, if one is
+    /// given.
     pub(super) fn names(&self) -> Result<(Names, Probes), Failure> {
         let (mut name, mut probes) = (self.name.clone(), Probes::new());
         if let Some(path) = &self.names_file {
@@ -63,7 +64,7 @@ impl ZoneArgs {
         Ok((names, probes))
     }
 
-    /// Returns the provider, and refuses options of other providers.
+    /// Returns the provider. Fails if an option for another provider is given.
     fn provider(&self) -> Result<Provider, Failure> {
         let is = |name: &str| self.provider == name;
         let others = [

@@ -34,7 +34,7 @@ pub enum FreezeError {
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     /// Another holder has the deploy lock.
-    #[error("locked already: {0}")]
+    #[error("already locked: {0}")]
     Held(String),
     /// The scope contains no existing namespace.
     #[error("the deploy lock would cover no namespace: {0}")]
@@ -42,7 +42,7 @@ pub enum FreezeError {
     /// Not every API server applied the change in time.
     #[error("{what}, but not every API server applied it within {seconds} s: {seen}")]
     Behind {
-        /// The change that is complete in the cluster.
+        /// The completed change, for example `the deploy lock is created`.
         what: &'static str,
         /// The deadline, in seconds.
         seconds: u64,
@@ -208,12 +208,12 @@ impl Freezer<'_> {
         let judge = |outcome: Result<Value, ClusterError>| match outcome {
             Err(ClusterError::Refused { reason, .. }) if reason.contains(&refused) => Ok(()),
             Err(error) => Err(error.to_string()),
-            Ok(_) => Err("it still accepts the change".to_string()),
+            Ok(_) => Err("the API server still accepts the change".to_string()),
         };
         self.ask_all(freeze, &namespaces, judge, "the deploy lock is created").await
     }
 
-    /// Waits until no API server refuses changes any more. Returns the checked API servers.
+    /// Waits until every API server accepts changes again. Returns the checked API servers.
     pub async fn wait_until_gone(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
         let namespaces = match self.probed(freeze).await {
             // Deleted namespaces are not locked.
@@ -284,7 +284,7 @@ impl Freezer<'_> {
         Ok(clients)
     }
 
-    /// Returns the namespaces that receive the probe. For quotas these are all locked namespaces; for a policy one locked
+    /// Returns the namespaces that receive the probe. With quotas, these are all locked namespaces. With a policy, one locked
     /// namespace is enough.
     async fn probed(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
         let mut namespaces = self.namespaces(freeze).await?;
@@ -304,7 +304,7 @@ impl Freezer<'_> {
         let present: BTreeSet<String> = present.into_iter().collect();
         let missing = freeze.scope.only.iter().find(|name| !present.contains(*name));
         if let Some(missing) = missing {
-            return Err(FreezeError::Nothing(format!("there is no namespace `{missing}`")));
+            return Err(FreezeError::Nothing(format!("namespace `{missing}` does not exist")));
         }
         let namespaces: Vec<String> = present.into_iter().filter(|name| freeze.scope.has(name)).collect();
         if namespaces.is_empty() {
@@ -314,7 +314,7 @@ impl Freezer<'_> {
     }
 }
 
-/// Parses an object from a list. Objects without netsurgeon's name are ignored, even if their labels match.
+/// Parses an object from a list. Ignores objects with names that netsurgeon does not use, even if their labels match.
 fn object(api_version: &'static str, kind: &'static str, found: &Value) -> Option<Object> {
     let metadata = found.get("metadata")?;
     let text = |name: &str| metadata.get(name).and_then(Value::as_str).map(str::to_string);

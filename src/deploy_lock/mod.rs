@@ -21,7 +21,7 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::kube_api::MANAGED_BY;
 
-/// Name of every object of a deploy lock.
+/// Name of every object of a deploy lock except its timer.
 pub const NAME: &str = "netsurgeon-lock";
 /// Name of the probe object. A dry run of its creation shows whether a deploy lock is active.
 pub const PROBE: &str = "netsurgeon-lock-probe";
@@ -29,7 +29,7 @@ pub const PROBE: &str = "netsurgeon-lock-probe";
 const ANNOTATION: &str = "netsurgeon.io/lock";
 /// Label that distinguishes the objects of a deploy lock from other objects managed by netsurgeon.
 const PART: (&str, &str) = ("netsurgeon.io/part", "lock");
-/// Namespace that is excluded unless it is named explicitly: it contains the components of the cluster.
+/// Namespace that is excluded unless it is named explicitly, because it contains the components of the cluster.
 const OWN_NAMESPACE: &str = "kube-system";
 /// Version of the annotation's format.
 pub const VERSION: u8 = 1;
@@ -223,7 +223,8 @@ impl Freeze {
         metadata
     }
 
-    /// Returns an object whose creation the deploy lock refuses. The object is only sent as a dry run and never created.
+    /// Returns the probe, an object that API servers refuse while the deploy lock is active. The probe is sent only as a dry run,
+    /// so it is never created.
     pub fn probe(&self, namespace: &str) -> Value {
         let metadata = json!({"name": PROBE, "namespace": namespace});
         if self.what.services() {
@@ -252,7 +253,7 @@ fn time_text(seconds: i64) -> String {
     time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_else(|| seconds.to_string())
 }
 
-/// Returns a text without line breaks and other control characters.
+/// Returns a text without line breaks or other control characters.
 fn one_line(text: &str) -> String {
     text.split(|c: char| c.is_control() || c.is_whitespace())
         .filter(|word| !word.is_empty())

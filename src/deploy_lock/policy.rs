@@ -1,19 +1,19 @@
 //! Builds the ValidatingAdmissionPolicy of a deploy lock. Does no I/O.
 //!
-//! The policy refuses to create, change and delete locked objects. The holder, the exempt users and groups, and the components of
-//! the cluster can still do this. For all users, the policy permits:
+//! The policy refuses requests that create, change or delete locked objects. It does not apply to the holder, the exempt users
+//! and groups, and the components of the cluster. For all users, the policy permits:
 //!
 //! * subresources, which no rule of the policy matches: `services/status` (load-balancer controllers), `*/scale` (autoscalers),
 //!   `pods/eviction` (drains);
 //! * changes outside `spec`: finalizers, owner references, annotations and labels that controllers write, and writes without a
 //!   change;
 //! * all kinds except Services and workloads, such as EndpointSlices, ConfigMaps and namespaces. A user with permission to delete
-//!   a namespace can delete its objects this way.
+//!   a namespace can therefore delete the objects in the namespace.
 //!
 //! The policy of a deploy lock with a time limit has its timer ([`super::timer`]) as parameter. Once the timer has expired or is
 //! deleted, the policy refuses nothing.
 //!
-//! The policy fails closed: the request is refused if an expression fails, and the expressions are written so that they do not
+//! The policy fails closed. If an expression fails, the request is refused. The expressions are written in a form that does not
 //! fail. The API server evaluates the policy, so no other component is needed. The policy does not cover policies and bindings,
 //! so a user with permission to delete them can end the lock.
 
@@ -41,7 +41,7 @@ const OWN_GROUPS: [&str; 2] = ["system:nodes", "system:serviceaccounts:kube-syst
 
 /// Returns the policy of a deploy lock.
 pub fn policy(freeze: &Freeze) -> Value {
-    // Unused fields are null: the merge patch removes them from an existing policy (RFC 7386).
+    // Unused fields are null, so that the merge patch removes them from an existing policy (RFC 7386).
     let timer = freeze.seconds.map(|_| json!({"apiVersion": timer::API_VERSION, "kind": timer::KIND}));
     let ended = if freeze.seconds.is_some() { timer::HAS_ENDED } else { "false" };
     json!({
@@ -150,7 +150,7 @@ fn rules(freeze: &Freeze) -> Vec<Value> {
     if freeze.what.deploys() {
         rules.push(rule("apps", &["deployments", "statefulsets", "daemonsets", "replicasets"], ALL));
         rules.push(rule("batch", &["jobs", "cronjobs"], ALL));
-        // Pods can still be deleted: this is everyday work, and a controller replaces the Pod.
+        // Pods can still be deleted, because this is a normal operation, and a controller replaces the Pod.
         rules.push(rule("", &["pods"], &["CREATE"]));
     }
     rules

@@ -14,7 +14,7 @@ const WORKLOADS: [&str; 4] =
 
 /// Returns the ResourceQuota for a namespace. The error that clients receive contains only the name of the quota.
 pub fn quota(freeze: &Freeze, namespace: &str) -> Value {
-    // Kinds that are not locked are null: the merge patch removes them from an existing quota (RFC 7386).
+    // Kinds that are not locked are null, so that the merge patch removes them from an existing quota (RFC 7386).
     let limit = |frozen: bool| if frozen { Value::from("0") } else { Value::Null };
     let mut hard = serde_json::Map::new();
     hard.insert("services".to_string(), limit(freeze.what.services()));

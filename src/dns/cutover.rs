@@ -19,7 +19,7 @@ use crate::operation::{Effect, Journal, Kind, Stage, State, StepId, WaitKind, Wo
 /// The kind of operation.
 pub const KIND: &str = "dns-cutover";
 
-/// The stage that waits for the soak time after the change to a share.
+/// Name of the stage that waits for the soak time after each change of the share.
 pub(super) const SOAK: &str = "soak";
 
 /// A cutover of DNS names, in stages.
@@ -38,9 +38,9 @@ pub struct Cutover {
     /// How long a resolver caches the negative answer for a record type that does not exist, in seconds (RFC 2308).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub negative_ttl: u64,
-    /// The requested share of the mirror at each stage, in percent. The last is 100.
+    /// The requested share of the mirror at each stage, in percent. The last share is 100.
     pub shares: Vec<Share>,
-    /// Further CA certificates that probes trust, as PEM.
+    /// Additional CA certificates that probes trust, as PEM.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trusted: Vec<String>,
     /// How long the ExternalDNS of the old cluster caches the owners of names, in seconds.
@@ -80,7 +80,7 @@ pub enum Service {
     Route53 {
         /// Id of the hosted zone.
         id: String,
-        /// Whether the zone is private: only its networks (VPCs) can resolve it.
+        /// Whether the zone is private, so that only clients in its networks (VPCs) can resolve its names.
         private: bool,
     },
     /// The ExternalDNS of the cluster: netsurgeon changes the annotations of objects, and ExternalDNS changes the records.
@@ -88,7 +88,7 @@ pub enum Service {
     ExternalDns {
         /// A name server of the zone.
         server: SocketAddr,
-        /// How long ExternalDNS may take to write a change, in seconds.
+        /// Maximum time until ExternalDNS writes a change, in seconds.
         delay: u64,
     },
 }
@@ -102,7 +102,7 @@ impl Service {
         }
     }
 
-    /// Returns how the provider splits clients.
+    /// Returns how the provider splits clients between old and new targets.
     pub(super) fn split(&self) -> Split {
         match self {
             Self::Rfc2136 { .. } | Self::ExternalDns { .. } => Split::Addresses,
@@ -111,7 +111,7 @@ impl Service {
     }
 }
 
-/// Formats the provider: `192.0.2.53:53 (key `mover`)`, or `Route 53, hosted zone Z123 (private)`.
+/// Formats the provider, for example as `192.0.2.53:53 (key `mover`)` or as `Route 53, hosted zone Z123 (private)`.
 impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -125,12 +125,12 @@ impl fmt::Display for Service {
     }
 }
 
-/// Where the TSIG key is. A plan never contains the key itself.
+/// Location of the TSIG key. A plan never contains the key itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyFile {
     /// Name of the key.
     pub name: String,
-    /// Path of the key file on the machine that created the plan. On another machine, the user gives the path of the file there.
+    /// Path of the key file on the machine that created the plan. On another machine, the user gives the path on that machine.
     pub file: PathBuf,
 }
 
@@ -153,7 +153,7 @@ pub struct Name {
     /// The ownership records of ExternalDNS, if the name has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ownership: Option<Ownership>,
-    /// The object whose annotations change, if ExternalDNS changes the records.
+    /// The object with the annotations to change, if ExternalDNS changes the records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
     /// How to check that the mirror serves the name.
@@ -164,11 +164,12 @@ pub struct Name {
 /// records of the name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ownership {
-    /// The record sets before the cutover: the ExternalDNS of the old cluster is the owner.
+    /// The record sets before the cutover, when the ExternalDNS of the old cluster is the owner.
     pub before: Vec<RecordSet>,
-    /// The record sets during the cutover: netsurgeon is the owner.
+    /// The record sets during the cutover, when netsurgeon is the owner.
     pub held: Vec<RecordSet>,
-    /// The record sets after the cutover: the ExternalDNS of the mirror is the owner, if the mirror has an ExternalDNS.
+    /// The record sets after the cutover, when the ExternalDNS of the mirror is the owner. If the mirror has no ExternalDNS,
+    /// netsurgeon is still the owner.
     pub after: Vec<RecordSet>,
 }
 
@@ -177,18 +178,18 @@ pub struct Ownership {
 pub struct Change {
     /// The name.
     pub name: String,
-    /// The changes of its record sets.
+    /// The changes to the record sets of the name.
     pub sets: Vec<SetChange>,
     /// The annotation change that makes ExternalDNS write these changes, if ExternalDNS manages the records.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub annotating: Option<Annotating>,
-    /// The probe of the mirror, if the change sends clients there.
+    /// The probe of the mirror, if the change sends clients to the mirror.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probing>,
 }
 
 impl Change {
-    /// Returns the change that undoes this one.
+    /// Returns the change that undoes this change.
     pub(super) fn reversed(&self) -> Self {
         Self {
             name: self.name.clone(),
@@ -264,7 +265,7 @@ pub enum Point {
     Held,
     /// The TTLs are lowered.
     Lowered,
-    /// A stage, from 0.
+    /// A stage. The first stage has the number 0.
     Stage(usize),
     /// The original TTLs are restored, and the mirror has all clients.
     Final,
@@ -317,13 +318,13 @@ impl Name {
 }
 
 impl Cutover {
-    /// Returns the points of every name, in order.
+    /// Returns all points of the cutover, in order. Every name has the same points.
     pub fn points(&self) -> Vec<Point> {
         let stages = (0..self.shares.len()).map(Point::Stage);
         [Point::Held, Point::Lowered].into_iter().chain(stages).chain([Point::Final]).collect()
     }
 
-    /// Returns the previous point; `None` for the first.
+    /// Returns the previous point; `None` for the first point.
     fn before(&self, point: Point) -> Option<Point> {
         self.points().into_iter().take_while(|other| *other < point).last()
     }
@@ -343,7 +344,7 @@ impl Cutover {
         StepId(format!("{}/{}", self.tag(point), name.name))
     }
 
-    /// Returns the record sets of a name at a point, without ownership records; `None` is the time before the cutover.
+    /// Returns the record sets of a name at a point, without ownership records. `point`: `None` for the time before the cutover.
     pub fn sets(&self, name: &Name, point: Option<Point>) -> Vec<RecordSet> {
         name.sets(point, self.ttl)
     }
@@ -359,7 +360,7 @@ impl Cutover {
         is_change.then(|| Change { name: name.name.clone(), sets, annotating, probe })
     }
 
-    /// Returns the last point that a name has reached; `None` if none of its steps is in force.
+    /// Returns the last point that a name has reached; `None` if no step of the name is in force.
     pub fn reached(&self, name: &Name, journal: &Journal) -> Option<Point> {
         let is_done = |point: &Point| journal.state(&self.step(name, *point)).is_some_and(State::is_in_force);
         let is_passed = |point: &Point| self.change(name, *point).is_none() || is_done(point);
@@ -374,7 +375,7 @@ impl Cutover {
         longest(self.names.iter().flat_map(|name| &name.before).filter(is_lowered).map(|set| set.ttl))
     }
 
-    /// Returns the longest TTL while the cutover runs. An alias has the TTL of its target, which may be longer than the maximum.
+    /// Returns the longest TTL while the cutover runs. An alias has the TTL of its target, which can be longer than the maximum.
     pub fn stage_ttl(&self) -> Duration {
         let sets = self.names.iter().flat_map(|name| name.before.iter().chain(&name.after));
         longest(sets.map(|set| set.lowered(self.ttl).ttl))
@@ -395,8 +396,8 @@ impl Cutover {
         self.names.iter().any(|name| is_recorded(&self.step(name, Point::Final)))
     }
 
-    /// Returns how long the cutover takes without gates. First caches must drop the old TTLs. Then each stage takes its soak
-    /// time, plus the TTL until resolvers return the new records.
+    /// Returns how long the cutover takes without gates. First, caches must drop the records with the old TTLs. Then each stage
+    /// takes its soak time, plus the TTL until resolvers return the new records.
     pub fn duration(&self) -> Duration {
         let caches = if self.has_change(Point::Lowered) { self.longest_ttl() } else { Duration::ZERO };
         let stages = u32::try_from(self.shares.len()).unwrap_or(u32::MAX);
@@ -421,12 +422,13 @@ impl Cutover {
         }
     }
 
-    /// Returns the id of a wait at the stage of a share. Shares count from 0.
+    /// Returns the id of a wait at the stage of a share. `share`: index of the share, from 0.
     pub(super) fn wait_of(&self, name: &str, share: usize) -> StepId {
         StepId(format!("{name}/{}", self.shares.get(share).copied().unwrap_or_default()))
     }
 
-    /// Returns whether the stage of a share (counted from 0) is over: its soak is done, and not every name was skipped.
+    /// Returns whether the stage of a share is over: its soak is complete, and at least one name has changed. If no name changes
+    /// at this stage, only the soak counts. `share`: index of the share, from 0.
     pub(super) fn is_over(&self, share: usize, journal: &Journal) -> bool {
         let point = Point::Stage(share);
         let mut changes = self.names.iter().filter(|name| self.change(name, point).is_some()).peekable();
@@ -436,7 +438,7 @@ impl Cutover {
         is_soaked && (is_empty || changes.any(is_done))
     }
 
-    /// Returns when the soak of a share (counted from 0) ended, in seconds since 1970.
+    /// Returns when the soak of a share ended, in seconds since 1970. `share`: index of the share, from 0.
     pub fn soaked_at(&self, share: usize, journal: &Journal) -> Option<i64> {
         let record = journal.find(&self.wait_of(SOAK, share))?;
         record.history.iter().rev().find(|(state, _)| *state == State::Done).map(|(_, time)| *time)
@@ -448,7 +450,7 @@ impl Cutover {
         serde_json::from_value(*record.made.clone()?).ok()
     }
 
-    /// Returns the index of the first stage after a share, for a run that ends there. `None` for the last share.
+    /// Returns the index of the first stage after a share, for a run that ends before this stage. `None` for the last share.
     pub fn end_of_share(&self, share: usize) -> Option<usize> {
         let is_later = |stage: &Stage| stage.batch.is_some_and(|batch| batch > share);
         self.stages().into_iter().find(is_later).map(|stage| stage.index)
@@ -463,7 +465,7 @@ impl Cutover {
         })
     }
 
-    /// Returns whether any name is an alias for IPv6 at some point.
+    /// Returns whether any name has an AAAA alias before or after the cutover.
     pub(super) fn has_aaaa_alias(&self) -> bool {
         let is_it = |set: &RecordSet| set.kind == RecordKind::Aaaa && set.alias.is_some();
         self.names.iter().any(|name| name.before.iter().chain(&name.after).any(is_it))

@@ -1,7 +1,7 @@
-//! The ownership records of ExternalDNS: TXT records that name the owner of another record, and prevent other instances from
-//! changing it.
+//! The ownership records of ExternalDNS. These TXT records name the owner of another record, so that other instances of
+//! ExternalDNS do not change that record.
 //!
-//! ExternalDNS v0.23, `registry/txt` and `endpoint/labels.go`.
+//! The format is defined in `registry/txt` and `endpoint/labels.go` of ExternalDNS v0.23.
 
 /// The owner that netsurgeon records while it changes a name.
 pub const HOLDER: &str = "netsurgeon";
@@ -10,12 +10,13 @@ const HERITAGE: &str = "heritage=external-dns";
 const OWNER: &str = "external-dns/owner=";
 const RESOURCE: &str = "external-dns/resource=";
 
-/// Returns the object in an ownership record, for example `ingress/shop/web`; `None` for a text without one.
+/// Returns the object in an ownership record, for example `ingress/shop/web`; `None` for a text without an object.
 pub fn resource(text: &str) -> Option<&str> {
     text.trim_matches('"').split(',').find_map(|part| part.strip_prefix(RESOURCE))
 }
 
-/// Returns the owner in an ownership record, for example `heritage=external-dns,external-dns/owner=blue,…`; `None` for other texts.
+/// Returns the owner in an ownership record, for example `blue` in `heritage=external-dns,external-dns/owner=blue,…`; `None` for
+/// other texts.
 pub fn owner(text: &str) -> Option<&str> {
     let mut parts = text.trim_matches('"').split(',');
     if parts.next() != Some(HERITAGE) {
@@ -24,7 +25,7 @@ pub fn owner(text: &str) -> Option<&str> {
     parts.find_map(|part| part.strip_prefix(OWNER))
 }
 
-/// Returns an ownership record with another owner. Everything else stays.
+/// Returns an ownership record with another owner. The rest of the record stays the same.
 pub(super) fn with_owner(text: &str, owner: &str) -> String {
     let part = |part: &str| match (part.strip_prefix(OWNER), part.ends_with('"')) {
         (Some(_), true) => format!("{OWNER}{owner}\""),

@@ -15,7 +15,7 @@ use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Obser
 
 /// Pause between two checks of a wait.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long servers and the resolver may take to return new records, in addition to the TTL.
+/// Maximum time until servers and the resolver return new records, in addition to the TTL.
 const GRACE: Duration = Duration::from_mins(1);
 
 /// The environment of a live cutover.
@@ -74,8 +74,8 @@ impl Live<'_> {
         (name, sets, behind)
     }
 
-    /// Returns a server that does not return these record sets yet; `None` if all servers return them. Also returns `None` if
-    /// another client changed the records: the next change of the name detects this.
+    /// Returns a text about a server that does not return these record sets yet; `None` if all servers return them. Also returns
+    /// `None` if another client changed the records, because the next change of the name detects this.
     async fn behind(&self, name: &Name, sets: &[RecordSet]) -> Result<Option<String>, Fault> {
         let kinds = name.kinds();
         if !self.provider.is_unchanged(&name.name, &kinds, sets).await? {
@@ -98,7 +98,8 @@ impl Live<'_> {
         Duration::from_secs(self.work.negative_ttl)
     }
 
-    /// Returns how long a resolver may cache that a name has no AAAA record, because one of its aliases has no IPv6 address.
+    /// Returns how long a resolver can cache the answer that a name has no AAAA record. An AAAA alias gives this answer while its
+    /// target has no IPv6 address.
     fn absent(&self) -> Duration {
         if self.work.has_aaaa_alias() { self.negative_ttl() } else { Duration::ZERO }
     }
@@ -119,7 +120,7 @@ impl Live<'_> {
         Ok(found)
     }
 
-    /// Returns the names whose step to this point is done, with their record sets at this point.
+    /// Returns the names for which the step to this point is done, with their record sets at this point.
     fn moved(&self, point: Point, records: Records<'_>) -> Vec<(&Name, Vec<RecordSet>)> {
         let is_done = |name: &&Name| {
             records(&self.work.step(name, point)).is_some_and(|record| record.state == State::Done)
@@ -128,7 +129,7 @@ impl Live<'_> {
     }
 }
 
-/// Returns the change for the direction of the step: reversed in a rollback.
+/// Returns the change of a step. In a rollback, the change is reversed.
 fn oriented(doing: &Doing<'_, Change>) -> Change {
     if doing.back { doing.effect.reversed() } else { doing.effect.clone() }
 }

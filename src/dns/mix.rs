@@ -1,8 +1,8 @@
 //! Splits the clients of a name between its old and its new targets.
 //!
 //! A provider with weights has one record set for each side, and returns the new set for the requested share of queries. DNS
-//! without weights can only list addresses of both sides, and a client picks one of them. So only fractions of small numbers are
-//! possible as shares.
+//! without weights can only list addresses of both sides, and a client picks one of them. Therefore only fractions with small
+//! numbers, such as 1/3, are possible as shares.
 
 use std::collections::BTreeSet;
 
@@ -20,11 +20,11 @@ pub(super) enum Split {
 /// The largest weight.
 const MOST_WEIGHT: usize = 255;
 
-/// Returns the record sets that send the largest possible share of clients to the new targets, at most `percent`. At 100 % all
-/// sets are new.
+/// Returns the record sets that send the largest possible share of clients to the new targets, at most `percent`. At 100 %,
+/// all sets are new.
 ///
-/// Only sets of one type can be split. A type that only one side has changes at 100 %. Without weights, a CNAME also changes at
-/// 100 %.
+/// Only two sets of the same type can be split. If only one side has a set of a type, this set changes at 100 %. Without weights,
+/// a CNAME also changes at 100 %.
 pub(super) fn mix(old: &[RecordSet], new: &[RecordSet], percent: u8, split: Split) -> Vec<RecordSet> {
     if percent >= 100 {
         return new.to_vec();
@@ -41,16 +41,16 @@ pub(super) fn mix(old: &[RecordSet], new: &[RecordSet], percent: u8, split: Spli
     old.iter().flat_map(mixed).collect()
 }
 
-/// Splits two sets into weighted ones. A weighted set has only one record (Route 53 API, `ResourceRecordSet`, `Weight`), so each
-/// side has a set for each of its records.
+/// Splits two sets into weighted sets. A weighted set has only one record (`Weight` of `ResourceRecordSet` in the Route 53 API),
+/// so each side has one set for each of its records.
 fn weigh(old: &RecordSet, new: &RecordSet, percent: u8) -> Vec<RecordSet> {
     let count = |set: &RecordSet| set.data.len().max(1);
-    // The sets of one side together get the share of this side.
+    // All sets of one side together get the share of this side.
     let (of_new, of_old) = weights(
         usize::from(percent).saturating_mul(count(old)),
         usize::from(100_u8.saturating_sub(percent)).saturating_mul(count(new)),
     );
-    // Both sides get the same TTL, so that caches keep them equally long. An alias has a fixed TTL.
+    // Both sides get the same TTL, so that caches keep the records of both sides for the same time. An alias has a fixed TTL.
     let ttl = [old, new].into_iter().find(|set| set.alias.is_some()).map_or(old.ttl, |set| set.ttl);
     let weighted = |set: &RecordSet, side: &str, weight: u8| {
         let one = |(number, data): (usize, &String)| RecordSet {
@@ -65,14 +65,14 @@ fn weigh(old: &RecordSet, new: &RecordSet, percent: u8) -> Vec<RecordSet> {
 }
 
 /// Returns weights for the new and the old sets in the ratio of two numbers. If the exact ratio is not possible, the new sets get
-/// less. Each weight is at least 1.
+/// a smaller share. Each weight is at least 1.
 fn weights(new: usize, old: usize) -> (u8, u8) {
-    // A ratio such as 10 : 90 is kept: it is easier to read.
+    // A ratio such as 10 : 90 is not reduced, because it is easier to read.
     let common = if new.max(old) > MOST_WEIGHT { common_divisor(new, old) } else { 1 };
     let (new, old) = (new.checked_div(common).unwrap_or(new), old.checked_div(common).unwrap_or(old));
     let largest = new.max(old).max(MOST_WEIGHT);
     let scaled = |number: usize| number.saturating_mul(MOST_WEIGHT).checked_div(largest).unwrap_or_default();
-    // The largest weight is not rounded.
+    // If the old weight is the smaller weight, it is rounded up. The larger weight needs no rounding.
     let up = usize::from(old < new && largest > MOST_WEIGHT);
     let weight = |number: usize| u8::try_from(number.max(1)).unwrap_or(u8::MAX);
     (weight(scaled(new)), weight(scaled(old).saturating_add(up)))
@@ -200,7 +200,7 @@ mod tests {
             assert_eq!(weights, [percent, 100 - percent]);
             assert_eq!(share(mixed.iter(), &new), percent);
         }
-        // One record in each weighted set: three old addresses and two new ones.
+        // Each weighted set has one record. There are three old addresses and two new addresses.
         let (old3, new2) = ([set(Kind::A, &["o1", "o2", "o3"])], [set(Kind::A, &["n1", "n2"])]);
         for (percent, weights) in
             [(10, [30, 30, 180, 180, 180]), (1, [3, 3, 198, 198, 198]), (50, [150, 150, 100, 100, 100])]
@@ -210,7 +210,7 @@ mod tests {
             assert_eq!(found, weights);
             assert_eq!(share(mixed.iter(), &new2), percent);
         }
-        // 1 : 297 and 297 : 1 are more than weights can have.
+        // Weights cannot express the ratios 1 : 297 and 297 : 1, because the largest weight is 255.
         assert_eq!((weights(1, 297), weights(297, 1), weights(3, 297)), ((1, 255), (255, 1), (1, 99)));
         assert_eq!((weights(31, 300), weights(300, 31)), ((26, 255), (255, 27)));
         assert_eq!((weights(28, 290), weights(290, 28)), ((14, 145), (145, 14)));

@@ -1,4 +1,4 @@
-//! Cuts over DNS names from a cluster to its mirror in stages, and rolls them back.
+//! Cuts over DNS names from a cluster to its mirror in stages, and rolls a cutover back.
 //!
 //! ```text
 //! names, records, targets ──► plan ──► Cutover (value, digest) ──► stages of changes ──► Live ──► Provider, probes, resolver
@@ -8,13 +8,13 @@
 //! rollback: final ─► share n ─► ... ─► share 1 ─► confirm ─► drain ─► ttl ─► own
 //! ```
 //!
-//! A stage changes each name with one update. The prerequisites of the update are the record sets of the previous stage. So a
-//! name that another client changed is skipped and never overwritten. Before a name moves, netsurgeon probes the mirror at its
-//! own address; the probe is part of the change.
+//! A stage changes each name with one update. The prerequisites of the update are the record sets of the previous stage.
+//! Therefore a name that another client changed is skipped and never overwritten. Before a name moves, netsurgeon probes the
+//! mirror at the mirror's own address. The probe is part of the change.
 //!
-//! ExternalDNS changes a record only if a TXT record names it as the owner. The first stage makes netsurgeon the owner. The last
-//! stage makes the mirror's ExternalDNS the owner. So two instances never change the same name, and no instance has to be
-//! stopped.
+//! ExternalDNS changes a record only if a TXT record names this ExternalDNS as the owner. The first stage makes netsurgeon the
+//! owner. The last stage makes the mirror's ExternalDNS the owner. Therefore two instances never change the same name, and no
+//! instance has to be stopped.
 //!
 //! The operation is recorded in the cluster ([`ClusterSession`](crate::session::ClusterSession)). Each DNS provider is one file
 //! in [`provider`].

@@ -1,4 +1,4 @@
-//! Plans a cutover from the names of a cluster, their records, and their targets on the mirror. Pure: reads and writes nothing.
+//! Plans a cutover from the names of a cluster, their records, and their targets on the mirror. This module does no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -44,7 +44,7 @@ pub struct Found {
     pub name: String,
     /// Objects that contain the name, as text.
     pub by: Vec<String>,
-    /// Its A, AAAA and CNAME record sets.
+    /// A, AAAA and CNAME record sets of the name.
     pub sets: Vec<RecordSet>,
     /// Addresses of the mirror's objects with this name, or the names of their load balancers.
     pub targets: BTreeSet<String>,
@@ -58,24 +58,24 @@ pub struct Found {
     pub owned: Vec<RecordSet>,
     /// The object from which ExternalDNS publishes the name, if the cutover changes its annotations.
     pub published: Option<Published>,
-    /// The names at which the mirror's ExternalDNS records its ownership, by the type of the owned records.
+    /// For each record type, the name of the record in which the mirror's ExternalDNS records its ownership.
     pub heir_names: BTreeMap<Kind, String>,
 }
 
 /// The options of a plan.
 #[derive(Debug, Clone)]
 pub struct PlanOptions {
-    /// The share of the mirror at each stage, in percent. The last stage with 100 is added if it is missing.
+    /// The share of the mirror at each stage, in percent. If the last share is not 100, a stage with 100 is added.
     pub shares: Vec<Share>,
     /// Maximum TTL while the cutover runs, in seconds.
     pub ttl: u32,
     /// How long each stage lasts, in seconds.
     pub soak: u64,
-    /// The probe for every name. With `None`, a name gets `https` if one of its objects declares TLS, otherwise `http`.
+    /// The probe for every name. With `None`, the probe uses `https` if an object of the name declares TLS, otherwise `http`.
     pub probe: Option<Probing>,
-    /// Probes of single names, which replace `probe`.
+    /// Probes for single names. They replace `probe` for these names.
     pub probes: BTreeMap<String, Probing>,
-    /// Further CA certificates that probes trust, as PEM.
+    /// Additional CA certificates that probes trust, as PEM.
     pub trusted: Vec<String>,
     /// The metrics query for the mirror's share.
     pub seen: Option<ShareQuery>,
@@ -116,7 +116,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns what to do about it.
+    /// Returns what to do about the refusal.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::ShortSoak { .. } => {
@@ -146,7 +146,7 @@ pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Plan<Cutover>, Refus
         };
         return Err(Refusal::Nothing { reason });
     }
-    // A stage that changes no name is omitted: its share is not possible.
+    // A stage that changes no name is omitted, because its share is not possible.
     let changes = |stage: usize| {
         let before = stage.checked_sub(1);
         let differs = |name: &Name| match before {
@@ -181,7 +181,7 @@ pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Plan<Cutover>, Refus
     Ok(Plan::new(&facts.cluster, Revision(0), work))
 }
 
-/// Plans one name; `None` if it points to the mirror already.
+/// Plans one name; `None` if it already points to the mirror.
 fn name(
     facts: &Facts,
     found: &Found,
@@ -202,7 +202,7 @@ fn name(
     }
     let kinds = |sets: &[RecordSet]| -> BTreeSet<Kind> { sets.iter().map(|set| set.kind).collect() };
     if found.published.is_some() && kinds(&before) != kinds(&after) {
-        // With `--policy=upsert-only` ExternalDNS deletes no record, and providers have their own rules for aliases.
+        // With `--policy=upsert-only`, ExternalDNS deletes no record, and providers have their own rules for aliases.
         return Err(refused(
             "its record types would change, and ExternalDNS does not always delete the old ones",
         ));
@@ -239,7 +239,7 @@ fn name(
     }))
 }
 
-/// Plans the change of the ownership records of a name; `None` if it has none.
+/// Plans the change of the ownership records of a name; `None` if the name has no ownership records.
 fn ownership(found: &Found, after: &[RecordSet], heir: Option<&str>) -> Option<Ownership> {
     let before = found.owned.clone();
     let record = before.iter().flat_map(|set| &set.data).find(|text| owner(text).is_some())?;
@@ -250,8 +250,8 @@ fn ownership(found: &Found, after: &[RecordSet], heir: Option<&str>) -> Option<O
         let after = held.clone();
         return Some(Ownership { before, held, after });
     };
-    // TXT records that are not ownership records stay. The ownership records of the new owner (`heir`) are added at its own
-    // names.
+    // TXT records that are not ownership records stay the same. The ownership records of the new owner (`heir`) are added at the
+    // names that this owner uses.
     let rest = before.iter().map(|set| map_owners(set, |_| None)).filter(|set| !set.data.is_empty());
     let mut sets: BTreeMap<String, RecordSet> = rest.map(|set| (set.name.clone(), set)).collect();
     let mut names: BTreeSet<&String> =
@@ -270,7 +270,7 @@ fn ownership(found: &Found, after: &[RecordSet], heir: Option<&str>) -> Option<O
     Some(Ownership { before, held, after: sets.into_values().collect() })
 }
 
-/// Returns a TXT record set with changed ownership records. Other texts stay.
+/// Returns a TXT record set with changed ownership records. Other texts stay the same.
 fn map_owners(set: &RecordSet, change: impl Fn(&String) -> Option<String>) -> RecordSet {
     let data = set
         .data
@@ -287,16 +287,17 @@ fn default_probe(has_tls: bool) -> Probing {
     Probing { scheme, port, path, status: None, body: None, at }
 }
 
-/// Returns the aliases that point to the mirror; `None` if the target is not a load balancer that Route 53 accepts as an alias
-/// target. An alias stays an alias, even if the target has no address of its type: ExternalDNS creates both types for every load
-/// balancer. An address record becomes an alias if the target has an address of this type. A CNAME stays a CNAME.
+/// Returns the aliases that point to the mirror; `None` if no alias is possible, for example because the target is not a load
+/// balancer that Route 53 accepts as an alias target. An alias stays an alias, even if the target has no address of its type,
+/// because ExternalDNS creates both types for every load balancer. An address record becomes an alias if the target has an
+/// address of this type. A CNAME stays a CNAME.
 fn aliases(facts: &Facts, found: &Found) -> Option<Vec<RecordSet>> {
     let Service::Route53 { .. } = facts.service else { return None };
     let (Some(target), 1) = (found.targets.first(), found.targets.len()) else { return None };
     let zone = load_balancer_zone(target)?;
     let is_alias = |set: &&RecordSet| set.alias.is_some() || found.address_kinds.contains(&set.kind);
     let mut kinds: BTreeSet<Kind> = found.sets.iter().filter(is_alias).map(|set| set.kind).collect();
-    // The mirror's ExternalDNS creates both types after the cutover. A rollback deletes only types that the plan contains.
+    // The mirror's ExternalDNS creates both types after the cutover. A rollback deletes only record types that the plan contains.
     if facts.heir.is_some() && !found.owned.is_empty() && !kinds.is_empty() {
         kinds.extend([Kind::A, Kind::Aaaa]);
     }
@@ -489,13 +490,13 @@ mod tests {
         assert_eq!(work.names[0].after, [set(Kind::A, &new), set(Kind::Aaaa, &new)]);
         assert!(work.names[0].kinds().contains(&Kind::Aaaa));
         assert!(work.names[0].stages[0].iter().all(|set| set.kind == Kind::A), "both sides have only A");
-        // Without an address of this type, the mirror gets no alias for an AAAA record.
+        // The target has no IPv6 address, so the AAAA record does not become an alias.
         of_route53.names[0].sets = vec![
             set(Kind::A, &old),
             RecordSet::new("www.example.com", Kind::Aaaa, 60, vec!["2001:db8::1".into()]),
         ];
         assert_eq!(planned(&of_route53, &[1, 100]).names[0].after, [set(Kind::A, &new)]);
-        // An address becomes an alias. Both sides get its TTL while clients use both.
+        // An address record becomes an alias. While clients use both sides, both sides have the TTL of the alias.
         of_route53.names[0].sets = RecordSet::group(&[record(Kind::A, 30, "192.0.2.1")]);
         let work = planned(&of_route53, &[10]);
         let ttls: Vec<u32> = work.names[0].stages[0].iter().map(|set| set.ttl).collect();

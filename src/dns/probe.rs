@@ -1,5 +1,5 @@
-//! Probes the mirror at its own address, like a client of the name: with TCP, HTTP or HTTPS, and with the name as `Host` and SNI.
-//! The probe does not resolve the name, because DNS still points to the old cluster.
+//! Probes the mirror at its own address, with TCP, HTTP or HTTPS. The probe sends the name as `Host` and SNI, as a client of the
+//! name does. The probe does not resolve the name, because DNS still points to the old cluster.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -25,13 +25,13 @@ use crate::nameserver::Server;
 
 /// Timeout of one attempt.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Number of attempts. A load balancer may drop one connection while it is reconfigured.
+/// Number of attempts. A load balancer can drop one connection while it is reconfigured.
 const ATTEMPTS: u32 = 3;
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of bytes to read from a body.
 const MOST: usize = 1 << 20;
-/// A certificate must be valid for at least this long.
+/// Minimum time for which a certificate must still be valid.
 const LEAST_LEFT: time::Duration = time::Duration::days(1);
 
 /// How to probe a name on the mirror.
@@ -83,7 +83,7 @@ impl Scheme {
     }
 }
 
-/// Formats the probe without addresses: `https:443/healthz`.
+/// Formats the probe without addresses, for example as `https:443/healthz`.
 impl fmt::Display for Probing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}{}", self.scheme, self.port, self.path)
@@ -114,13 +114,13 @@ impl FromStr for Probing {
     }
 }
 
-/// Probes names. Trusts the CA certificates of the system, and others that the user gives.
+/// Probes names. Trusts the CA certificates of the system, and additional CA certificates that the user gives.
 pub struct Prober {
     connector: TlsConnector,
 }
 
 impl Prober {
-    /// Creates a prober. `more`: further trusted CA certificates, as DER.
+    /// Creates a prober. `more`: additional trusted CA certificates, as DER.
     pub fn new(more: Vec<Vec<u8>>) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         let system = rustls_native_certs::load_native_certs().certs;
@@ -137,8 +137,8 @@ impl Prober {
         Ok(Self { connector: TlsConnector::from(Arc::new(config)) })
     }
 
-    /// Checks that every address of the mirror serves a name. `resolver` resolves the names of load balancers. Fails with the
-    /// reason.
+    /// Checks that every address of the mirror serves a name. `resolver` resolves the names of load balancers. The error is the
+    /// reason why an address does not serve the name.
     pub async fn check(&self, name: &str, probing: &Probing, resolver: &Server) -> Result<(), String> {
         if probing.at.is_empty() {
             return Err("the mirror has no address for this name".to_string());
@@ -170,7 +170,7 @@ impl Prober {
         probing: &Probing,
         (at, resolver): (&str, &Server),
     ) -> Result<(), String> {
-        // Clients send a host name that a wildcard covers, not the asterisk.
+        // For a wildcard name, clients send a host name that the wildcard covers, and not the asterisk.
         let host = name.strip_prefix('*').map(|rest| format!("netsurgeon-probe{rest}"));
         let host = host.as_deref().unwrap_or(name);
         let at = addresses(at, resolver).await?.into_iter();
@@ -195,7 +195,7 @@ impl Prober {
     }
 }
 
-/// Returns the addresses of a load balancer. `at`: its address or its name, which the resolver resolves.
+/// Returns the addresses of a load balancer. `at`: address or name of the load balancer. The resolver resolves the name.
 pub async fn addresses(at: &str, resolver: &Server) -> Result<Vec<IpAddr>, String> {
     if let Ok(address) = at.parse() {
         return Ok(vec![address]);
@@ -226,7 +226,7 @@ where
     outcome
 }
 
-/// Returns the message of an error with its cause: the message alone is often only `connection error`.
+/// Returns the message of an error with its cause, because the message alone is often only `connection error`.
 fn reason_of(error: &hyper::Error) -> String {
     match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),

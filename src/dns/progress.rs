@@ -15,16 +15,16 @@ use crate::session::{counted, titled};
 pub(super) struct Tally {
     operation: String,
     shares: Vec<Share>,
-    /// Number of names in the latest stage that changes names, and how many of them are changed.
+    /// Number of names in the last stage that changes names, and the number of names that this stage has changed.
     names: usize,
     changed: usize,
     skipped: usize,
     stage: String,
     title: String,
-    /// Number of the share's stage, from 1; 0 for other stages.
+    /// Number of the current stage among the stages with a share, from 1; 0 for other stages.
     batch: usize,
     back: bool,
-    /// The share that the last stage has sent to the mirror, in percent.
+    /// The share of clients that the last stage with a share sends to the mirror, in percent.
     share: Share,
     waits_until: Option<Instant>,
 }
@@ -52,7 +52,7 @@ impl Tally {
         is_name
     }
 
-    /// Returns the share of clients on the mirror after this stage, counted from 1; 0 before the first stage.
+    /// Returns the share of clients on the mirror after a stage; 0 before the first stage. `stage`: number of the stage, from 1.
     fn share_of(&self, stage: usize) -> Share {
         stage.checked_sub(1).and_then(|stage| self.shares.get(stage).copied()).unwrap_or_default()
     }

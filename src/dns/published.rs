@@ -1,9 +1,9 @@
-//! Names that ExternalDNS publishes from an object of the cluster: the annotations of the object at each point of a cutover.
+//! Computes the annotations of the objects from which ExternalDNS publishes names, at each point of a cutover.
 //!
 //! ExternalDNS v0.23 reads the targets of an Ingress or a Service from the annotation `target`, or from the status if the
 //! annotation is missing (`source/ingress.go`, `source/service.go`). It changes the TTL of a record only if a TTL is given
-//! (`plan/plan.go`, `shouldUpdateTTL`). So netsurgeon first writes the present TTL as an annotation, and removes it again only
-//! when the name servers serve this TTL.
+//! (`plan/plan.go`, `shouldUpdateTTL`). Therefore netsurgeon first writes the current TTL as an annotation. A rollback removes
+//! this annotation only when the name servers return the original TTL again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::kube_api::ObjectRef;
 use crate::nameserver::{RecordSet, have_same_data};
 
-/// The annotations that ExternalDNS reads, without their prefix.
+/// Names of the annotations that ExternalDNS reads, without their prefix.
 const TARGET: &str = "target";
 const TTL: &str = "ttl";
 
@@ -30,7 +30,7 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// Returns the API group and the plural, for a check of permissions.
+    /// Returns the API group and the plural, for a permission check.
     pub fn resource(self) -> (&'static str, &'static str) {
         match self {
             Self::Ingress => ("networking.k8s.io", "ingresses"),
@@ -50,11 +50,11 @@ impl ObjectKind {
 /// An Ingress or a Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Object {
-    /// Its kind.
+    /// Kind of the object.
     pub kind: ObjectKind,
-    /// Its namespace.
+    /// Namespace of the object.
     pub namespace: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
 }
 
@@ -63,11 +63,11 @@ pub struct Object {
 pub struct Published {
     /// The object.
     pub object: Object,
-    /// The annotations before the cutover, for every prefix that ExternalDNS may use.
+    /// The annotations before the cutover, for every prefix that ExternalDNS can use.
     pub before: Annotations,
 }
 
-/// The change of the annotations of an object.
+/// A change to the annotations of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Annotating {
     /// The object.
@@ -96,8 +96,8 @@ impl Object {
 }
 
 impl Published {
-    /// Returns an object with its current annotations. `prefixes`: the annotation prefixes that ExternalDNS may use, each with
-    /// its slash.
+    /// Returns an object with its current annotations. `prefixes`: the annotation prefixes that ExternalDNS can use. Each ends
+    /// with a slash.
     pub fn new<'p>(
         object: Object,
         prefixes: impl IntoIterator<Item = &'p str>,
@@ -109,8 +109,8 @@ impl Published {
         Self { object, before }
     }
 
-    /// Returns the annotations with which ExternalDNS publishes these record sets. `old`: the record sets before the cutover;
-    /// their targets need no annotation.
+    /// Returns the annotations with which ExternalDNS publishes these record sets. `old`: the record sets before the cutover. For
+    /// their targets, no annotation is needed.
     pub(super) fn annotations(&self, sets: &[RecordSet], old: &[RecordSet]) -> Annotations {
         let targets: BTreeSet<&str> = sets.iter().flat_map(|set| &set.data).map(String::as_str).collect();
         let targets = targets.into_iter().collect::<Vec<_>>().join(",");
@@ -135,7 +135,7 @@ impl Annotating {
     }
 }
 
-/// Returns these annotations of an object.
+/// Returns the current values of these annotations of an object.
 pub(super) fn present(keys: &Annotations, object: &serde_json::Value) -> Annotations {
     let all = object.pointer("/metadata/annotations");
     let value = |key: &String| Some(all?.get(key)?.as_str()?.to_string());

@@ -1,5 +1,5 @@
-//! Runs a cutover, for the commands `dns cutover`, `dns rollback` and `operation resume`: takes the operation lease, continues
-//! where the journal ends, and reports the result.
+//! Runs a cutover, for the commands `dns cutover`, `dns rollback` and `operation resume`. A run takes the operation lease,
+//! continues where the journal ends, and reports the result.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
@@ -44,14 +44,14 @@ impl Deref for CutoverSession {
     }
 }
 
-/// How far a forward run goes.
+/// The point at which a forward run stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goal {
-    /// To the end of this stage. Stages count from 1.
+    /// At the end of this stage. The first stage has the number 1.
     Stage(usize),
-    /// To the end of the current stage, or of the next stage.
+    /// At the end of the first stage that is not complete.
     NextStage,
-    /// To the end.
+    /// At the end of the cutover.
     All,
 }
 
@@ -61,7 +61,7 @@ pub struct Ran {
     pub recorded: Recorded<Cutover>,
     /// The report of the run.
     pub report: Report,
-    /// Names that another client has changed after their last step.
+    /// Names that another client has changed since their last step.
     pub changed: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ impl Ran {
         Situation::of(&self.recorded, false)
     }
 
-    /// Returns the names that were skipped, each once, with the reason.
+    /// Returns the names that were skipped. Each name is listed once, with the reason.
     pub fn skipped(&self) -> &[Stuck] {
         &self.report.stuck
     }
@@ -84,7 +84,7 @@ impl CutoverSession {
         Self { session: self.session.with_gates(gates), ..self }
     }
 
-    /// Returns a session that signs updates with this key. `trusted`: further CA certificates that probes trust, as DER.
+    /// Returns a session that signs updates with this key. `trusted`: additional CA certificates that probes trust, as DER.
     pub fn new(session: ClusterSession, key: Option<Key>, trusted: Vec<Vec<u8>>) -> Result<Self, Failure> {
         let prober = Prober::new(trusted).map_err(Failure::refused)?;
         Ok(Self { session, key, prober })
@@ -123,7 +123,7 @@ impl CutoverSession {
         Ok(Ran { recorded, report, changed })
     }
 
-    /// Continues a cutover: forward, or its rollback.
+    /// Continues a cutover. If its rollback has started, continues the rollback.
     pub async fn resume(&self, operation: &str, gates: &GateSettings, goal: Goal) -> Result<Ran, Failure> {
         let known: Recorded<Cutover> = self.read(operation).await?;
         refuse_ended(operation, &known.summary)?;
@@ -147,7 +147,7 @@ impl CutoverSession {
         Ok(Ran { recorded, report, changed })
     }
 
-    /// Rolls back a cutover, even after it is done.
+    /// Rolls back a cutover, even if it is complete.
     pub async fn roll_back(&self, operation: &str) -> Result<Ran, Failure> {
         let known: Recorded<Cutover> = self.read(operation).await?;
         let provider = self.provider(&known.plan.work).await?;
@@ -184,7 +184,7 @@ impl CutoverSession {
         }
     }
 
-    /// Looks for changes of other clients after a cutover that is done.
+    /// Checks for changes by other clients after a complete cutover.
     pub async fn look_again(&self, operation: &str) -> Result<Ran, Failure> {
         let recorded: Recorded<Cutover> = self.read(operation).await?;
         let provider = provider::reader(&recorded.plan.work, self.key.clone()).await?;
@@ -200,7 +200,7 @@ impl CutoverSession {
             return Err(Failure::refused(format!("the plan needs the key `{name}` to sign updates"))
                 .hint("give its file: `--tsig-key-file FILE`"));
         }
-        // Boxed: the requests of an SDK are large.
+        // The future is boxed because the requests of an SDK are large.
         Box::pin(provider::open(work, self.key.clone(), &self.session.api)).await
     }
 
@@ -275,14 +275,14 @@ impl CutoverSession {
     }
 }
 
-/// Returns the names that another client has changed after their last step, and the number of names that could not be read. The
-/// next step of such a name finds the change as well, but there may be none, or only much later.
+/// Returns the names that another client has changed since their last step, and the number of names that could not be read. The
+/// next step of a name also detects such a change, but it can run much later, or there is no next step.
 async fn changed_since(recorded: &Recorded<Cutover>, provider: &dyn Provider) -> (Vec<String>, usize) {
     let (work, situation) = (&recorded.plan.work, Situation::of(recorded, false));
     provider.refresh().await;
     let mut asked = Vec::with_capacity(work.names.len());
     for (name, standing) in work.names.iter().zip(&situation.names) {
-        // After the last step, the ExternalDNS of the mirror changes its own names.
+        // After the last step, the mirror's ExternalDNS owns these names and can change them.
         let is_handed_over =
             standing.reached == Some(Point::Final) && name.ownership.is_some() && work.heir.is_some();
         if situation.back || standing.reached.is_none() || standing.skipped.is_some() || is_handed_over {
@@ -316,7 +316,7 @@ fn purpose(work: &Cutover) -> String {
     format!("cut over the names of `{}`", work.zone)
 }
 
-/// Returns the message of a cutover that stopped before its end: a pause, which is not an error, or a failure.
+/// Returns the message about a cutover that stopped before its end. The reason is a pause, which is not an error, or a failure.
 fn stopped(failure: operation::Failure, situation: &Situation) -> Failure {
     let progress = situation.progress();
     let next = situation.next();
@@ -352,15 +352,15 @@ impl From<Refusal> for Failure {
 pub struct Seen {
     /// The records at the server that accepts updates, or the error.
     pub server: String,
-    /// The records at the resolver, or the error. After a change a resolver returns the old records until their TTL ends.
+    /// The records at the resolver, or the error. After a change, a resolver returns the old records until their TTL ends.
     pub resolver: String,
-    /// How the records at the server differ from the expected ones.
+    /// How the records at the server differ from the expected records.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<String>,
     /// The share of requests that the mirror gets now, in percent, if its metrics show it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
-    /// Why the share is not known.
+    /// Why the share is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_error: Option<String>,
 }

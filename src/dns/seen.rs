@@ -9,16 +9,16 @@ use tokio::time::timeout;
 use crate::nameserver::AT_ONCE;
 use crate::session::gates::{prometheus_number, prometheus_probe};
 
-/// Time limit of a query.
+/// Time limit for one query.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Time limit of the queries for all names.
+/// Time limit for the queries for all names.
 const ALL: Duration = Duration::from_secs(15);
 
 /// The placeholder for the name in the query.
 const NAME: &str = "{name}";
 
-/// A query of Prometheus for the share of one name.
+/// A Prometheus query for the mirror's share of the requests for one name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareQuery {
     /// URL of the Prometheus server.
@@ -27,17 +27,17 @@ pub struct ShareQuery {
     pub query: String,
 }
 
-/// The measured share at the end of a stage, for the record of the stage.
+/// The measured share at the end of a stage. It is stored in the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SeenShare {
-    /// The mean of the names that have requests, in percent.
+    /// The mean share of the names that have requests, in percent.
     pub mean: f64,
-    /// How many names have requests.
+    /// Number of names that have requests.
     pub names: usize,
 }
 
 impl ShareQuery {
-    /// Fails with the reason if the query does not contain the name, or if the URL cannot be used.
+    /// Fails with the reason if the query does not contain the placeholder for the name, or if the URL cannot be used.
     pub fn check(&self) -> Result<(), String> {
         if self.query.contains(NAME) {
             return prometheus_probe(&self.prometheus, &self.query).map(drop);
@@ -56,7 +56,7 @@ impl ShareQuery {
         }
     }
 
-    /// Returns the mean share of some names; `None` if none of them has requests, or Prometheus does not answer.
+    /// Returns the mean share of some names; `None` if no name has requests, or if Prometheus does not answer.
     pub(super) async fn mean(&self, names: &[&str]) -> Option<SeenShare> {
         let mut asked = Vec::with_capacity(names.len());
         for name in names {

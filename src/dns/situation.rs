@@ -1,4 +1,4 @@
-//! Describes the state of a cutover, and what the operator can do next. This module builds every command of a hint from the
+//! Describes the state of a cutover, and what the operator can do next. This module builds all commands in hints from the
 //! journal.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub struct Situation {
     pub status: Status,
     /// Whether the whole operation is being rolled back.
     pub back: bool,
-    /// The next stage that is not complete, from 1; `None` if every stage is complete.
+    /// Number of the first stage that is not complete, from 1; `None` if every stage is complete.
     pub next_stage: Option<usize>,
     /// The names, in the order of the plan.
     pub names: Vec<Standing>,
@@ -28,7 +28,7 @@ pub struct Situation {
     pub mirror_ttl: Duration,
 }
 
-/// Where one name is.
+/// The state of one name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Standing {
     /// The name.
@@ -40,7 +40,7 @@ pub struct Standing {
     /// Why the last change of the name was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
-    /// The last point that the name has reached; `None` if none of its steps is in force.
+    /// The last point that the name has reached; `None` if no step of the name is in force.
     #[serde(skip)]
     pub(super) reached: Option<Point>,
 }
@@ -49,7 +49,7 @@ impl Standing {
     fn of(work: &Cutover, journal: &Journal, name: &Name) -> Self {
         let reached = work.reached(name, journal);
         let expected = work.sets(name, reached);
-        // A record type that only the mirror has gets its clients at the last stage.
+        // If only the mirror has a record type, the name gets this type at the last stage.
         let shares = name.shares_of(&expected);
         let error =
             |point: &Point| journal.find(&work.step(name, *point)).and_then(|record| record.error.clone());
@@ -57,7 +57,7 @@ impl Standing {
         Self { name: name.name.clone(), expected, shares, skipped, reached }
     }
 
-    /// Returns the share as text: `50 %`, or `A 50 %, AAAA 0 %`.
+    /// Returns the share as text, for example `50 %` or `A 50 %, AAAA 0 %`.
     pub fn share(&self) -> String {
         let mut shares: Vec<Share> = self.shares.values().copied().collect();
         shares.dedup();
@@ -93,7 +93,7 @@ impl Situation {
         self.next_stage.is_none() && self.names.iter().all(|name| name.reached == Some(Point::Final))
     }
 
-    /// Returns the progress as text: `3 names: 2 with 50 % of clients on the mirror, 1 with 0 %`.
+    /// Returns the progress as text, for example `3 names, by the share of clients on the mirror: 1 with 0 %, 2 with 50 %`.
     pub fn progress(&self) -> String {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for name in &self.names {
@@ -113,7 +113,7 @@ impl Situation {
         }
     }
 
-    /// Returns the command that continues the cutover; `None` while a process runs it, and when it has ended.
+    /// Returns the command that continues the cutover; `None` while a process runs the cutover, or if the cutover has ended.
     pub fn next(&self) -> Option<String> {
         let id = &self.operation;
         match self.status {
@@ -126,14 +126,15 @@ impl Situation {
         }
     }
 
-    /// Returns the command that rolls the cutover back. It is possible at any time, also after the end.
+    /// Returns the command that rolls the cutover back, even if the cutover is complete. `None` while a process runs the cutover,
+    /// or after a rollback has started.
     pub fn rollback(&self) -> Option<String> {
         let is_possible = !self.back && !self.status.is_at_work() && self.status != Status::RolledBack;
         is_possible.then(|| format!("netsurgeon dns rollback {}", self.operation))
     }
 }
 
-/// Returns the number of the next stage that is not complete, from 1.
+/// Returns the number of the first stage that is not complete, from 1; `None` if every stage is complete.
 fn next_stage(work: &Cutover, journal: &Journal) -> Option<usize> {
     (0..work.shares.len()).find(|share| !work.is_over(*share, journal)).map(|share| share.saturating_add(1))
 }

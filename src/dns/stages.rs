@@ -19,7 +19,7 @@ impl Cutover {
         Step { id, subject: String::new(), action, independent: false, back_of: Vec::new() }
     }
 
-    /// Returns a wait that exists only once. The name of its kind is its id.
+    /// Returns a wait that exists only once. Its id is the name of its kind.
     fn only_wait(kind: Awaited, until: &str) -> Step<Change> {
         Self::wait(StepId(kind.name().to_string()), kind, None, until)
     }
@@ -44,12 +44,12 @@ impl Cutover {
     }
 }
 
-/// Returns whether a stage changes names. The others wait.
+/// Returns whether a stage changes names. The other stages only wait.
 pub(super) fn changes_names(stage: &Stage) -> bool {
     matches!(stage.name.as_str(), OWN | TTL | SHARE | FINAL)
 }
 
-/// Returns whether a stage only runs in a rollback.
+/// Returns whether a stage runs only in a rollback.
 pub(super) fn is_of_rollback(stage: &Stage) -> bool {
     matches!(stage.name.as_str(), RETURN | REPUBLISH)
 }
@@ -145,7 +145,8 @@ impl Work for Cutover {
         }
     }
 
-    /// A rollback does not wait at each stage: the old targets are known to work.
+    /// Returns the stages of a rollback. A rollback does not wait at each stage, because the old targets worked before the
+    /// cutover.
     fn way_back(&self) -> Vec<Stage> {
         let is_skipped = |stage: &Stage| {
             matches!(stage.name.as_str(), OWNERS | PUBLISH | CACHES | CONFIRM | SOAK | SETTLE)

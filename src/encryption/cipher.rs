@@ -1,8 +1,9 @@
 //! Encryption with one key: AES-CBC with PKCS #7 padding, AES-GCM, and NaCl's secretbox.
 //!
-//! A stored value consists of the nonce and the ciphertext. AES-GCM also authenticates the etcd key, so that a value copied to
-//! another key does not decrypt. The other ciphers do not authenticate the etcd key (`pkg/storage/value/encrypt/{aes/aes.go,
-//! secretbox/secretbox.go}` of `k8s.io/apiserver` v0.36.3; `authenticatedDataString` in `pkg/storage/etcd3/store.go`).
+//! A stored value consists of the nonce and the ciphertext. AES-GCM also authenticates the etcd key, so a value that was copied
+//! to another etcd key cannot be decrypted. The other ciphers do not authenticate the etcd key
+//! (`pkg/storage/value/encrypt/{aes/aes.go, secretbox/secretbox.go}` of `k8s.io/apiserver` v0.36.3; `authenticatedDataString` in
+//! `pkg/storage/etcd3/store.go`).
 
 use aes::cipher::block_padding::Pkcs7;
 use aes::cipher::{BlockModeDecrypt, BlockModeEncrypt, InnerIvInit};
@@ -41,7 +42,7 @@ impl Aes {
     }
 }
 
-/// Runs the same expression for a key of any length.
+/// Evaluates an expression with the cipher for any of the three key lengths.
 macro_rules! with_aes {
     ($aes:expr, $cipher:ident => $done:expr) => {
         match $aes {
@@ -52,7 +53,7 @@ macro_rules! with_aes {
     };
 }
 
-/// A key, ready for use.
+/// A cipher with its key.
 pub(super) enum Cipher {
     Cbc(Aes),
     Gcm(Aes),
@@ -76,7 +77,7 @@ impl Cipher {
         Some(Self::Secretbox(Box::new(cipher)))
     }
 
-    /// Decrypts the bytes after the key's name in a stored value; `None` if this key does not decrypt them.
+    /// Decrypts the bytes that follow the key's name in a stored value; `None` if this key cannot decrypt them.
     pub(super) fn open(&self, etcd_key: &[u8], stored: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::Cbc(aes) => {
@@ -98,7 +99,8 @@ impl Cipher {
         }
     }
 
-    /// Encrypts an object, and returns nonce and ciphertext. `None` if the object is too long for the cipher (gigabytes).
+    /// Encrypts an object and returns the nonce and the ciphertext; `None` if the object is too long for the cipher (many
+    /// gigabytes).
     pub(super) fn seal(&self, etcd_key: &[u8], plain: &[u8], fill: Fill) -> Option<Vec<u8>> {
         Some(match self {
             Self::Cbc(aes) => {

@@ -107,7 +107,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<(Resource, Vec<Provider>)>, Config
     Ok(all)
 }
 
-/// Returns an error that contains only the position of the parser's error. The parser's message can contain a part of a key.
+/// Returns an error that contains only the position of the parser's error, because the parser's message can contain a part of a
+/// key.
 fn shape(error: &serde_saphyr::Error) -> ConfigError {
     let at = error.location().map(|at| format!(" at line {}, column {}", at.line(), at.column()));
     ConfigError::Shape(format!("invalid content{}", at.unwrap_or_default()))

@@ -1,12 +1,12 @@
-//! Encryption at rest, compatible with the API server. Decrypts values, and encrypts them again with the first provider for their
-//! resource in the `EncryptionConfiguration`.
+//! Encryption at rest, compatible with the API server. Decrypts values, and encrypts them again with the first provider that the
+//! `EncryptionConfiguration` has for their resource.
 //!
-//! This module has no side effects. The caller passes the source of nonces. Keys are wiped from memory when they are dropped, and
-//! no message contains any part of a key. A value that is encrypted with a KMS key stays as stored: only the KMS plug-in can
-//! decrypt it.
+//! This module has no side effects. The caller supplies the random bytes for nonces. Keys are wiped from memory when they are
+//! dropped, and no message contains any part of a key. A value that is encrypted with a KMS key stays as stored, because only the
+//! KMS plug-in can decrypt it.
 //!
-//! Sources: `staging/src/k8s.io/apiserver/pkg/server/options/encryptionconfig/config.go` and
-//! `pkg/storage/value/transformer.go` beside it, Kubernetes v1.36.3.
+//! The rules come from `pkg/server/options/encryptionconfig/config.go` and `pkg/storage/value/transformer.go` in
+//! `staging/src/k8s.io/apiserver` of Kubernetes v1.36.3.
 
 mod cipher;
 mod config;
@@ -22,9 +22,9 @@ use cipher::Cipher;
 /// Fills a buffer with unpredictable random bytes.
 pub type Fill = fn(&mut [u8]);
 
-/// A provider of encryption for some resources.
+/// An encryption provider for some resources.
 enum Provider {
-    /// Encryption with one of these named keys; the first key encrypts new values. A stored value has a prefix such as
+    /// Encryption with one of these named keys; the first key encrypts new values. A stored value starts with a prefix such as
     /// `k8s:enc:aescbc:v1:`.
     Keys { prefix: &'static str, keys: Vec<(String, Cipher)> },
     /// No encryption.
@@ -52,9 +52,9 @@ impl Keyring {
     }
 
     /// Returns the providers for the resource of an etcd key. Searches the configuration for the resource's name, then for its
-    /// whole group, then for all resources (`transformerFromOverrides`). Returns `None` if the configuration has no provider for
-    /// the resource, or if the key has no resource. The key of a RangeAllocation has no resource: its value is always stored
-    /// unencrypted.
+    /// whole group, then for the entry for all resources (`transformerFromOverrides`). Returns `None` if the configuration has no
+    /// provider for the resource, or if the key has no resource. The key of a RangeAllocation has no resource, because its value
+    /// is always stored unencrypted.
     fn of(&self, key: &[u8]) -> Option<&[Provider]> {
         let resource = Resource::of(key, &self.etcd_prefix)?;
         let patterns = [resource.clone(), resource.whole_group(), Resource::everything()];
@@ -63,8 +63,8 @@ impl Keyring {
         Some(&found.1)
     }
 
-    /// Decrypts a value. Several encryption keys can match the provider and the key name in the value. Tries all of these keys,
-    /// as the API server does.
+    /// Decrypts a value. The value contains the names of its provider and its encryption key, but several keys can have these
+    /// names. Tries all of these keys, as the API server does.
     fn open_with<'p>(
         candidates: impl Iterator<Item = &'p Provider>,
         key: &[u8],
@@ -116,8 +116,8 @@ impl Seal for Keyring {
         }
         match providers {
             Some(providers) => Self::open_with(providers.iter(), key, value),
-            // The etcd key has no known resource. All providers are tried: the encryption key that decrypts the value is the
-            // right one.
+            // The resource of the etcd key is unknown, so the providers of all resources are tried. The encryption key that
+            // decrypts the value is the right one.
             None => Self::open_with(self.providers.iter().flat_map(|(_, providers)| providers), key, value),
         }
     }

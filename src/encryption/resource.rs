@@ -24,8 +24,8 @@ impl Resource {
     }
 
     /// Returns the resource of an etcd key below the API server's prefix. Returns `None` if the group cannot be derived from the
-    /// key. Returns `None` also for keys without a resource, such as those of RangeAllocations and of the API servers' own leases
-    /// (`StorageFactory.NewConfig` gives both no transformer: `pkg/registry/core/rest/storage_core.go`, v1.36.3).
+    /// key. Also returns `None` for keys that have no resource, such as the keys of RangeAllocations and of the API servers' own
+    /// leases (`StorageFactory.NewConfig` sets no transformer for them; `pkg/registry/core/rest/storage_core.go`, v1.36.3).
     pub fn of(key: &[u8], etcd_prefix: &str) -> Option<Self> {
         let path = std::str::from_utf8(key).ok()?.strip_prefix(etcd_prefix)?.strip_prefix('/')?;
         let (first, rest) = path.split_once('/')?;
@@ -52,8 +52,8 @@ const RENAMED: &[(&str, &str)] = &[
     ("podsecuritypolicy/", "podsecuritypolicies.policy"),
 ];
 
-/// Resources whose etcd keys do not contain their API group: the resources of Kubernetes itself (`pkg/controlplane/instance.go`
-/// and the groups' `rest/storage_*.go`, v1.36.3).
+/// Resources with etcd keys that do not contain the API group. These are the built-in resources of Kubernetes
+/// (`pkg/controlplane/instance.go` and the groups' `rest/storage_*.go`, v1.36.3).
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "",

@@ -24,7 +24,7 @@ fn provider(name: &str, keys: &[(&str, u8, usize)]) -> String {
     format!("{name}: {{keys: [{}]}}", keys.join(", "))
 }
 
-/// Reads a configuration with these entries of resources and providers.
+/// Reads a configuration with these entries, each with its resources and its providers.
 fn keyring(entries: &[(&str, &[&str])]) -> Result<Keyring, ConfigError> {
     let entry = |(resources, providers): &(&str, &[&str])| {
         let providers: Vec<String> = providers.iter().map(|provider| format!("  - {provider}\n")).collect();

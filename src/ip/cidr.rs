@@ -9,8 +9,8 @@ use std::str::FromStr;
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of addresses that the bitmap of an IPv6 range covers (`pkg/registry/core/service/ipallocator/bitmap.go`,
-/// v1.36.3).
+/// Maximum number of addresses of an IPv6 range that the bitmap considers, including the network address. The bitmap ignores the
+/// rest of a larger range (`pkg/registry/core/service/ipallocator/bitmap.go`, v1.36.3).
 const IPV6_BITMAP_ADDRESSES: u128 = 65_536;
 
 /// Address family, with the same names as in `ipFamilies` of a Service.
@@ -40,7 +40,7 @@ impl fmt::Display for Family {
 /// Reason why a text is not a Service range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CidrError {
-    /// The text does not parse.
+    /// The text cannot be parsed.
     #[error("`{text}` is not a CIDR: write it like `10.96.0.0/16` or `fd00:10:96::/112`")]
     Syntax {
         /// The text.
@@ -58,7 +58,7 @@ pub enum CidrError {
 
 /// A range of Service addresses: a network address and a prefix length, without host bits.
 ///
-/// Prints in the format of Go's `net.IPNet.String()`, which is the format in a RangeAllocation.
+/// Its text has the format of Go's `net.IPNet.String()`, as in a RangeAllocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceCidr(IpNetwork);
 
@@ -129,7 +129,7 @@ impl ServiceCidr {
         self.nth(1)
     }
 
-    /// Returns the network address plus an offset; `None` beyond the range.
+    /// Returns the network address plus an offset; `None` if the result is outside the range.
     pub fn nth(&self, offset: u128) -> Option<IpAddr> {
         if offset >= self.size() {
             return None;
@@ -146,7 +146,7 @@ impl ServiceCidr {
         }
     }
 
-    /// Returns the offset of an address from the network address; `None` outside the range.
+    /// Returns the offset of an address from the network address; `None` if the address is outside the range.
     pub fn offset(&self, address: IpAddr) -> Option<u128> {
         if !self.contains(address) {
             return None;
@@ -175,7 +175,8 @@ impl FromStr for ServiceCidr {
     type Err = CidrError;
 
     fn from_str(text: &str) -> Result<Self, CidrError> {
-        // An address without a prefix length would parse as a range of one address. A range always has a prefix length.
+        // `IpNetwork` accepts an address without a prefix length as a range with one address, but a Service range must have a
+        // prefix length.
         let parsed: IpNetwork = match text.trim().parse() {
             Ok(network) if text.contains('/') => network,
             _ => return Err(CidrError::Syntax { text: text.to_string() }),
@@ -206,7 +207,7 @@ pub fn as_flag(ranges: &[ServiceCidr]) -> String {
     ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Returns whether an IPv4 address is link-local (RFC 3927), such as the address of NodeLocal DNSCache on its node.
+/// Returns whether an IPv4 address is link-local (RFC 3927), for example the address on which NodeLocal DNSCache listens.
 pub fn is_link_local(address: &IpAddr) -> bool {
     matches!(address, IpAddr::V4(address) if address.is_link_local())
 }
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn static_band_follows_the_allocator() {
-        // Values of the table in KEP-3070.
+        // Values from the table in KEP-3070.
         for (text, band) in [
             ("10.0.0.0/28", 0),
             ("10.0.0.0/27", 16),

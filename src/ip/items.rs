@@ -5,16 +5,16 @@ use std::net::IpAddr;
 
 use super::ServiceCidr;
 
-/// Maximum number of items in the range of a bitmap: the API server rejects more than 20 host bits
-/// (`cmd/kube-apiserver/app/options/validation.go`, v1.36.3). A larger range means that the object is damaged.
+/// Maximum number of items in the range of a bitmap. The API server rejects ranges with more than 20 host bits
+/// (`cmd/kube-apiserver/app/options/validation.go`, v1.36.3), so an object with a larger range is damaged.
 const MOST_ITEMS: u64 = 1 << 20;
 
 /// The items of a range, in the order of the bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Items {
-    /// Addresses of a range: bit *i* is the network address plus 1 plus *i*.
+    /// Addresses of a range: bit *i* represents the network address plus 1 plus *i*.
     Addresses(ServiceCidr),
-    /// Ports from the first to the last: bit *i* is the first port plus *i*
+    /// The ports from the first to the last, including both: bit *i* represents the first port plus *i*
     /// (`pkg/registry/core/service/portallocator/allocator.go`, v1.36.3).
     Ports(u16, u16),
 }
@@ -62,7 +62,7 @@ impl Items {
         }
     }
 
-    /// Returns the item of a bit; `None` beyond the last item.
+    /// Returns the item that a bit represents; `None` if the bit is after the last item.
     pub fn item(&self, bit: u64) -> Option<Item> {
         match self {
             Self::Addresses(cidr) => {
@@ -76,7 +76,7 @@ impl Items {
         }
     }
 
-    /// Returns the bit of an item; `None` if the range does not contain the item.
+    /// Returns the bit that represents an item; `None` if the range does not contain the item.
     pub fn bit(&self, item: Item) -> Option<u64> {
         match (self, item) {
             (Self::Addresses(cidr), Item::Address(address)) => {

@@ -1,7 +1,7 @@
-//! Address arithmetic of Service ranges: pure functions, no I/O.
+//! Address arithmetic for Service ranges, as pure functions without I/O.
 //!
-//! A [`ServiceCidr`] computes what the API server's allocators derive from a range (first address, capacity,
-//! static band, offsets); [`remap`] computes the new address for every old one.
+//! [`ServiceCidr`] computes the values that the API server's allocators derive from a range (first address, capacity, static
+//! band, offsets). [`remap`] computes a new address for every old address.
 
 mod cidr;
 mod items;

@@ -1,14 +1,14 @@
-//! Computes the new address for every old one.
+//! Computes a new address for every old address.
 //!
 //! The rules, in this order:
 //!
-//! 1. A pinned address wins.
+//! 1. An old address with a pin gets the pinned address.
 //! 2. `default/kubernetes` gets the first address of the new range.
-//! 3. Every other address keeps its offset if this offset is free in the new range: `.10` stays `.10`.
-//! 4. The remaining addresses are packed. Addresses of the old static band get addresses of the new static band until the new
-//!    band is full. All other addresses get addresses above the band.
+//! 3. Every other address keeps its offset if this offset is free in the new range; for example, `.10` stays `.10`.
+//! 4. The remaining addresses are packed. Addresses of the old static band get addresses of the new static band. All other
+//!    addresses get addresses above the new band. If one of these parts is full, free addresses of the other part are used.
 //!
-//! The result depends only on the input: the same survey gives the same plan.
+//! The result depends only on the input, so the same survey gives the same plan.
 
 use std::collections::HashSet;
 use std::hash::BuildHasher;
@@ -22,7 +22,7 @@ pub struct Wanted {
     /// The address to replace.
     pub old: IpAddr,
     /// The range that contains the old address. The offset of the old address counts from the start of this range. `None` if no
-    /// range contains the address: the address is then packed.
+    /// range contains the address; the address is then packed.
     pub old_range: Option<ServiceCidr>,
     /// Precedence among addresses with the same offset.
     pub rank: Rank,
@@ -76,8 +76,8 @@ pub enum RemapError {
 
 /// Returns the new address for each element of `wanted`, in the same order.
 ///
-/// Allocates only the first `capacity` addresses of the range: either all addresses, or one for each bit of the range's bitmap.
-/// `taken`: addresses of the new range that are already in use.
+/// Allocates only the first `capacity` usable addresses of the range. The caller passes the number of all usable addresses, or
+/// the number of bits in the range's bitmap. `taken` contains the addresses of the new range that are already in use.
 pub fn remap(
     new_range: &ServiceCidr,
     capacity: u128,
@@ -252,7 +252,8 @@ mod tests {
             wanted("10.96.0.200", "10.96.0.0/16", Rank::Ordinary),
             wanted("10.96.9.9", "10.96.0.0/16", Rank::Ordinary),
         ];
-        // /25: static band 16, so packing starts at .17; .200 is in the old static band of 256.
+        // The new /25 has a static band of 16 addresses, so packing starts at .17. The old /16 has a static band of 256
+        // addresses, which contains .200.
         assert_eq!(
             run("10.200.0.0/25", &["10.200.0.17"], &wishes).unwrap(),
             ["10.200.0.1", "10.200.0.18", "10.200.0.2", "10.200.0.19"]

@@ -1,4 +1,4 @@
-//! Access reviews and dry runs: reads the current user and the user's permissions, and sends create requests as dry runs.
+//! Reads the current user and the user's permissions from reviews by the API server. Sends create requests as dry runs.
 
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{
@@ -13,7 +13,7 @@ use super::connection::{Call, Verb};
 use super::objects::{Place, Typed};
 use super::{ApiServerClient, Cluster, ClusterError};
 
-/// The user name and groups of netsurgeon, as the API server identifies them.
+/// The user that the API server identifies from the credentials of netsurgeon.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
     /// The name, for example `kubernetes-admin` or `system:serviceaccount:ci:deployer`.
@@ -34,8 +34,8 @@ impl Cluster {
         Ok(info.username.map(|name| User { name, groups }))
     }
 
-    /// Checks whether the current user has a permission (`SelfSubjectAccessReview`): `verb` on `resource` of `group`, in one
-    /// namespace or in all namespaces. The resource can have a subresource (`nodes/proxy`).
+    /// Checks whether the current user has a permission (`SelfSubjectAccessReview`): `verb` on `resource` in the API group
+    /// `group`, in one namespace or in all namespaces. The resource can have a subresource (`nodes/proxy`).
     pub async fn may(
         &self,
         verb: &str,

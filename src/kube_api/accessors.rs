@@ -21,7 +21,7 @@ pub fn namespace(object: &impl Metadata<Ty = ObjectMeta>) -> &str {
     object.metadata().namespace.as_deref().unwrap_or_default()
 }
 
-/// Returns namespace and name of an object, as text.
+/// Returns the namespace and name of an object as text for messages.
 pub fn subject(object: &impl Metadata<Ty = ObjectMeta>) -> String {
     format!("`{}/{}`", namespace(object), name(object))
 }
@@ -42,7 +42,7 @@ pub fn words(container: &Container) -> impl Iterator<Item = &str> {
     container.command.iter().chain(&container.args).flatten().map(String::as_str)
 }
 
-/// Returns whether a Pod has not terminated: its phase is neither Succeeded nor Failed.
+/// Returns whether a Pod can still run. The function checks that its phase is not Succeeded or Failed.
 pub fn is_alive(pod: &Pod) -> bool {
     !matches!(phase(pod), "Succeeded" | "Failed")
 }

@@ -1,6 +1,6 @@
 //! Creates objects, and retries while the allocator of Service addresses in an API server lags behind. After a new ServiceCIDR is
-//! created, the allocator lags behind for milliseconds. After a start of the API server, it lags behind until its caches are
-//! filled. It also lags behind while a process that has lost the operation lease releases the requested address.
+//! created, the allocator lags behind for milliseconds. After the API server starts, the allocator lags behind until its caches
+//! are filled. It also lags behind while a process that has lost the operation lease releases the requested address.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use tokio::time::{Instant, sleep};
 
 use super::{Cluster, ClusterError};
 
-/// Maximum time that the allocator can lag behind. A later error is final, because the range can actually be full.
+/// Maximum time that the allocator can lag behind. An error after this time is final, because the range can actually be full.
 const LAG: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
 
 impl Cluster {
-    /// Creates an object like [`Self::create`]. Retries while the allocator does not know the ranges yet, or the address is still
-    /// allocated.
+    /// Creates an object like [`Self::create`]. Retries while the allocator has not loaded the ranges yet, or while the address
+    /// is still allocated.
     pub async fn create_once_allocated<K: DeserializeOwned>(
         &self,
         manifest: &Value,
@@ -31,8 +31,8 @@ impl Cluster {
     }
 }
 
-/// Returns whether a create request may succeed later, because the allocator lags behind. There are two cases. In the first case,
-/// the allocator does not know a range yet: `ErrMismatchedNetwork`, `ErrNotReady`, or the last error of a dual-write allocator.
+/// Returns whether a create request can succeed later, because the allocator lags behind. There are two cases. In the first case,
+/// the allocator has not loaded a range yet: `ErrMismatchedNetwork`, `ErrNotReady`, or the last error of a dual-write allocator.
 /// `ErrFull` belongs to this case, too, because an allocator without any range returns it (`AllocateNextService`). In the second
 /// case, the address is not free yet: `ErrAllocated` (`pkg/registry/core/service/ipallocator/{interfaces,cidrallocator}.go`,
 /// v1.36.3).

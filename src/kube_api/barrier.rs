@@ -34,7 +34,7 @@ use crate::ip::Family;
 const PART: (&str, &str) = ("netsurgeon.io/part", "barrier");
 const OPERATION: &str = "netsurgeon.io/operation";
 
-/// Age after which a sentinel counts as left behind by a killed process. No barrier takes this long.
+/// Age after which the barrier treats a sentinel as left behind by a killed process. No barrier takes this long.
 const LEFT_BEHIND: Duration = Duration::from_hours(1);
 
 /// Timeout of one request. A kube-proxy answers from memory.
@@ -47,7 +47,7 @@ const DETOUR: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Time that each node adds to the longest pause, to limit the requests per second in large clusters.
 const PAUSE_PER_NODE: Duration = Duration::from_micros(250);
-/// How often the barrier checks that the sentinel still exists. Most barriers end before the first check.
+/// Interval between two checks that the sentinel still exists. Most barriers end before the first check.
 const LOOK: Duration = Duration::from_secs(1);
 /// Maximum number of concurrent requests, so that thousands of nodes do not overload the API server.
 const MOST_QUESTIONS: usize = 64;
@@ -83,7 +83,7 @@ pub struct Barrier {
     pub without: BTreeSet<String>,
 }
 
-/// Result of a barrier: every kube-proxy has applied all changes.
+/// Result of a successful barrier: every kube-proxy has applied all changes. [`Reach::Wait`] does not prove this.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Crossed {
     /// The answer of each node, sorted by node name.
@@ -106,7 +106,7 @@ pub struct Passage {
 pub struct SilentNode {
     /// Name of the node.
     pub node: String,
-    /// Result of the last request.
+    /// Why the node gave no usable answer, for example the results of the last requests.
     pub seen: String,
 }
 
@@ -130,7 +130,7 @@ pub enum BarrierError {
     NotCrossed {
         /// Number of nodes without an answer.
         count: usize,
-        /// Number of all nodes.
+        /// Number of nodes that had to answer.
         of: usize,
         /// The deadline, in seconds.
         seconds: u64,
@@ -157,8 +157,8 @@ pub(super) struct Sentinel {
 impl Cluster {
     /// Waits until the kube-proxy of every node has applied all writes that were made before this call.
     ///
-    /// Creates a Service and deletes it again, also on failure. If this process is killed, the next barrier of the same operation
-    /// deletes the Service; any other barrier deletes it after an hour.
+    /// Creates a Service, and deletes it again even if the barrier fails. If this process is killed, the next barrier of the same
+    /// operation deletes the Service; any other barrier deletes it after an hour.
     pub async fn barrier(&self, barrier: &Barrier) -> Result<Crossed, BarrierError> {
         if let Reach::Wait(time) = barrier.reach {
             sleep(time).await;
@@ -175,7 +175,7 @@ impl Cluster {
     }
 
     /// Creates a sentinel and waits for the answers of all nodes. Returns `None` if another client deleted the sentinel
-    /// meanwhile. For example, an older process of the same operation has lost the operation lease without noticing it, and
+    /// meanwhile. For example, an older process of the same operation, which has not noticed that it lost the operation lease,
     /// deletes the sentinel as a leftover.
     async fn with_a_sentinel(
         &self,
@@ -202,7 +202,7 @@ impl Cluster {
     async fn is_gone(&self, sentinel: &Service) {
         loop {
             sleep(LOOK).await;
-            // The requests to the nodes report all other failures.
+            // An error does not prove that the sentinel is deleted.
             if let Ok(None) = self.get(&reference(sentinel)).await {
                 return;
             }
@@ -245,8 +245,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Sends requests to every node until it answers. Lists the nodes after the sentinel is created: a node that joins later
-    /// starts with all changes.
+    /// Sends requests to every node until the node answers. Lists the nodes after the sentinel is created, because a node that
+    /// joins later starts with all changes.
     async fn cross(
         &self,
         barrier: &Barrier,
@@ -319,7 +319,7 @@ fn locked(all: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
 }
 
 /// Returns the manifest of a Service that no controller handles and every kube-proxy serves. Its type is LoadBalancer, with a
-/// class that no controller handles (`pkg/proxy/serviceport.go` checks only type, policy and port).
+/// class that no controller handles. kube-proxy ignores the class (`pkg/proxy/serviceport.go` checks only type, policy and port).
 pub fn sentinel(operation: &str, namespace: &str, family: Family) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
@@ -336,7 +336,8 @@ pub fn sentinel(operation: &str, namespace: &str, family: Family) -> Value {
     })
 }
 
-/// Returns the metadata of a temporary Service. Its name is unique. [`Cluster::barrier`] uses its labels to find leftovers.
+/// Returns the metadata of a temporary Service, with a unique name. [`Cluster::barrier`] uses the labels to find Services that
+/// killed processes left behind.
 pub fn passing(purpose: &str, namespace: &str, operation: &str) -> ObjectMeta {
     let unique: String = uuid::Uuid::new_v4().simple().to_string().chars().take(16).collect();
     let labels = [MANAGED_BY, PART, (OPERATION, operation)];
@@ -368,7 +369,7 @@ impl Sentinel {
     }
 
     /// Returns whether an answer comes from a kube-proxy and names this sentinel (`hcHandler.ServeHTTP`,
-    /// `pkg/proxy/healthcheck/service_health.go`, v1.36.3). Another program may listen at the same port of a node.
+    /// `pkg/proxy/healthcheck/service_health.go`, v1.36.3). Another program may listen on the same port of a node.
     pub(super) fn is_named_in(&self, answer: &str) -> bool {
         let from = answer.find('{').unwrap_or(answer.len());
         let Some(Ok(body)) = answer.get(from..).map(serde_json::from_str::<Value>) else { return false };
@@ -379,7 +380,7 @@ impl Sentinel {
     }
 }
 
-/// Returns the longest pause between two requests to one node, for a number of nodes.
+/// Returns the longest pause between two requests to one node. `nodes` is the number of all nodes.
 fn longest_pause(nodes: usize) -> Duration {
     PAUSE_PER_NODE.saturating_mul(u32::try_from(nodes).unwrap_or(u32::MAX)).clamp(FIRST_PAUSE, LONGEST_PAUSE)
 }
@@ -416,7 +417,8 @@ impl Asking {
                 match self.through_api_server().await {
                     Ok(()) => return Ok(self.passage(true)),
                     Err(failure) => {
-                        // Without the permission to send requests through the API server, netsurgeon tries the node directly again.
+                        // If the user is not allowed to send requests through the API server, netsurgeon sends requests directly
+                        // again.
                         direct |= failure.silent && self.reach == Reach::Auto;
                         by_detour = Some(format!("through the API server: {}", failure.reason));
                     }
@@ -438,11 +440,11 @@ impl Asking {
         Passage { node: self.node.name.clone(), after: self.sentinel.made.elapsed(), through_api_server }
     }
 
-    /// Sends a request to each address of the node in the sentinel's family. Kube-proxies listen in one family only
+    /// Sends a request to each address of the node in the sentinel's family. A kube-proxy listens in only one address family
     /// (`newServiceHealthServer`, `service_health.go`, v1.36.3).
     async fn directly(&self) -> Result<(), NoAnswer> {
         let family = self.sentinel.family;
-        let mut last = NoAnswer { silent: true, reason: format!("it has no InternalIP of {family}") };
+        let mut last = NoAnswer { silent: true, reason: format!("it has no {family} InternalIP") };
         for address in self.node.internal_ips.iter().filter(|address| Family::of(**address) == family) {
             let _permit = self.questions.acquire().await;
             let address = SocketAddr::new(*address, self.sentinel.port);

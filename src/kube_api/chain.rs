@@ -4,7 +4,7 @@ use kube::client::AuthError;
 
 use crate::words::with_causes;
 
-/// Formats an error and its causes, each once. Returns a fixed message instead if the text would contain a secret.
+/// Formats an error and its causes, without repeated texts. If the text could contain a secret, returns a fixed message instead.
 pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     if let Some(text) = causes.find_map(without_secrets) {

@@ -1,9 +1,9 @@
-//! Sends requests to one address of the API, each with a deadline.
+//! Sends requests to the API at one address, each with a deadline.
 //!
-//! The crate `kube` builds and sends the requests. This module does not use the type `Api` of that crate, because the module
-//! gives more guarantees. It retries a read if a retry can help. It sends a change again only if the API server has certainly not
-//! executed it before. It limits the size of an answer. It logs no answer: `Client::request` of kube 5 logs an answer that it
-//! cannot parse, which may be a Secret.
+//! The crate `kube` builds and sends the requests. The type `Api` of that crate does not give the guarantees that netsurgeon
+//! needs, so this module does not use it. This module retries a read if a retry can help. It sends a change again only if the API
+//! server has certainly not executed it before. It limits the size of an answer. It does not log answers, because an answer can
+//! be a Secret. (`Client::request` of kube 5 logs an answer that it cannot parse.)
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,9 +26,10 @@ use super::chain::chain;
 use super::error::{About, excerpt, refusal};
 use super::kinds::Kinds;
 
-/// Timeout to open a connection: twice the time of the first two SYN retransmissions (1 s, then 2 s).
+/// Timeout for opening a connection. This is twice the time of the first two SYN retransmissions (1 s, then 2 s).
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(6);
-/// Timeout of one attempt of a read. The retry uses a new connection, which a load balancer may route to another API server.
+/// Timeout for one attempt of a read request. The retry uses a new connection, which a load balancer may route to another API
+/// server.
 const READ_ATTEMPT: Duration = Duration::from_secs(10);
 /// Maximum size of an API server's answer, in bytes. The largest answers are the metrics of an API server with many kinds.
 const LARGEST: usize = 64 << 20;
@@ -126,7 +127,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A client of one address of the API.
+/// A client for the API at one address.
 pub(super) struct Connection {
     client: Client,
     config: Config,
@@ -141,7 +142,7 @@ impl Connection {
         Self::knowing(config, timeout, Arc::default())
     }
 
-    /// Creates a client of another API server of the cluster, which serves the same kinds.
+    /// Creates a client for another API server of the same cluster. Both clients share the cache of kinds.
     pub(super) fn beside(&self, config: Config) -> Result<Self, ClusterError> {
         Self::knowing(config, self.timeout, self.kinds.clone())
     }
@@ -171,7 +172,7 @@ impl Connection {
         self.timeout
     }
 
-    /// Returns the kinds that were discovered so far.
+    /// Returns the cache of discovered kinds.
     pub(super) fn kinds(&self) -> &Kinds {
         &self.kinds
     }
@@ -319,7 +320,7 @@ impl Fault {
         } else {
             FaultKind::Lost
         };
-        // The wrappers of the libraries add nothing to the cause.
+        // These prefixes come from the libraries and do not describe the cause.
         let wrappers = ["ServiceError: ", "client error (Connect): "];
         let cause = wrappers.iter().fold(reason.as_str(), |text, one| text.strip_prefix(one).unwrap_or(text));
         Self { kind, reason: cause.to_string() }

@@ -14,7 +14,7 @@ const TRIES: usize = 4;
 /// Opens a TCP connection and closes it again. Returns how long the connection took, or why it failed.
 ///
 /// Each attempt uses a different source port in the range `from` if this process is allowed to bind it. This avoids stale
-/// conntrack entries: if the node does not have rules for the address yet, an attempt leaves a conntrack entry. For two minutes,
+/// conntrack entries. If the node does not have rules for the address yet, an attempt leaves a conntrack entry. For two minutes,
 /// this entry drops packets from the same source port.
 pub async fn dial(
     address: SocketAddr,

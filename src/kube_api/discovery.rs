@@ -20,7 +20,8 @@ const QUESTION: Duration = Duration::from_secs(10);
 pub struct ServedKinds {
     /// The kinds, grouped by API group. The preferred version of each kind comes first.
     pub kinds: Vec<ServedKind>,
-    /// API groups with a version that did not answer, and the reason. Usually their aggregated API server (`APIService`) is down.
+    /// API groups for which the kinds of a version could not be read, each with the reason. Usually the aggregated API server
+    /// (`APIService`) of the group is down.
     pub silent: Vec<(String, String)>,
 }
 
@@ -41,7 +42,7 @@ impl Cluster {
         Ok(served)
     }
 
-    /// Reads the kinds of one group version with a single request. The error is the reason why there was no answer.
+    /// Reads the kinds of one group version with a single request. The error is the reason why the kinds could not be read.
     async fn kinds_of(&self, api_version: &str) -> Result<Vec<ServedKind>, String> {
         let call = root(api_version).and_then(|path| Call::read(&path)).map_err(|error| error.to_string())?;
         let answer = self.connection.once(&call, QUESTION).await.map_err(|fault| fault.to_string())?;
@@ -92,7 +93,7 @@ impl Connection {
 fn versions(group: &APIGroup) -> Vec<String> {
     let preferred = group.preferred_version.as_ref().map(|version| &version.group_version);
     let mut versions: Vec<&String> = group.versions.iter().map(|version| &version.group_version).collect();
-    // The sort is stable: the other versions keep their order.
+    // The sort is stable, so the other versions keep their order.
     versions.sort_by_key(|version| Some(*version) != preferred);
     versions.into_iter().cloned().collect()
 }

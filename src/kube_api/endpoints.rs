@@ -13,7 +13,7 @@ use crate::ip::Family;
 
 const API_VERSION: &str = "discovery.k8s.io/v1";
 const KIND: &str = "EndpointSlice";
-/// Labels of an EndpointSlice: its Service, and its manager. Controllers skip slices of other managers
+/// Labels that name the Service and the manager of an EndpointSlice. Controllers skip slices of other managers
 /// (`staging/src/k8s.io/api/discovery/v1/well_known_labels.go`, v1.36.3).
 pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
@@ -144,8 +144,8 @@ fn copy(service: &Service, slice: &Value) -> Value {
     })
 }
 
-/// Returns an older copy with the current endpoints and ports; `None` if the copy is current. Objects of a list have neither
-/// `apiVersion` nor `kind`.
+/// Returns `copy` with the metadata of `old`, the existing older copy; `None` if their endpoints and ports are equal. Does not
+/// start from `old`, because objects in a list have neither `apiVersion` nor `kind`.
 fn updated(old: &Value, copy: &Value) -> Option<Value> {
     let differs =
         |name: &str| old.get(name).unwrap_or(&Value::Null) != copy.get(name).unwrap_or(&Value::Null);

@@ -1,4 +1,4 @@
-//! Errors of the Kubernetes API, each with a hint how to fix it.
+//! Errors from requests to the Kubernetes API, and hints how to fix them.
 
 use serde::Deserialize;
 
@@ -86,7 +86,7 @@ pub enum ClusterError {
         reason: String,
     },
     /// An object with the same name already exists.
-    #[error("{subject} exists already")]
+    #[error("{subject} already exists")]
     AlreadyExists {
         /// The object.
         subject: String,
@@ -150,7 +150,7 @@ pub enum ClusterError {
         server: String,
         /// The object.
         subject: String,
-        /// The received size.
+        /// The maximum size that the answer exceeds.
         reason: String,
     },
     /// A manifest or a name is not valid.
@@ -204,8 +204,9 @@ impl ClusterError {
         })
     }
 
-    /// Returns whether the error affects only this object, so that other objects can still be changed. For an unavailable webhook
-    /// the API server returns an internal error (`ErrCallingWebhook`, `apiserver/pkg/util/webhook/error.go`, v1.36.3).
+    /// Returns whether the error affects only this object, so that other objects can still be changed. If a webhook is
+    /// unavailable, the API server returns an internal error (`ErrCallingWebhook`, `apiserver/pkg/util/webhook/error.go`,
+    /// v1.36.3).
     pub fn is_of_one_object(&self) -> bool {
         match self {
             Self::Refused { .. }
@@ -217,7 +218,7 @@ impl ClusterError {
         }
     }
 
-    /// Returns whether the same request may succeed later.
+    /// Returns whether the same request can succeed later.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::TimedOut { .. } | Self::NotReady { .. } => true,
@@ -235,7 +236,7 @@ pub(super) struct About<'a> {
     pub(super) subject: &'a str,
 }
 
-/// Returns the error for an answer that is not a success. The API server answers with a Status
+/// Returns the error for an unsuccessful answer. The API server answers with a Status
 /// (`staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go`, v1.36.3); an HTTP proxy may answer with any text.
 pub(super) fn refusal(about: About<'_>, answer: &Answer) -> ClusterError {
     let status: Status = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -284,7 +285,7 @@ pub(super) fn is_forbidden(answer: &Answer) -> bool {
     answer.code == 403 && message(&answer.body).contains(" cannot ")
 }
 
-/// Returns the first 300 bytes of a text. The text may be a whole HTML page.
+/// Returns the first 300 characters of a text, on one line. The text may be a whole HTML page.
 pub(super) fn excerpt(body: &[u8]) -> String {
     const LONGEST: usize = 300;
     let text = String::from_utf8_lossy(body);

@@ -1,8 +1,8 @@
 //! Tests whether nodes route external IPs, before a migration depends on external IPs. The test uses temporary Services. A
-//! barrier cannot test this: a kube-proxy that ignores external IPs still applies every change and passes the barrier.
+//! barrier cannot test this, because a kube-proxy that ignores external IPs still applies every change and passes the barrier.
 //!
-//! The test creates two Services like the sentinel of a barrier, the *tried* Service and the *answering* Service. Each has a
-//! health check port, at which every kube-proxy answers with the name of the Service.
+//! The test creates two Services that are similar to the sentinel of a barrier, the *tried* Service and the *answering* Service.
+//! Each has a health check port, at which every kube-proxy answers with the name of the Service.
 //!
 //! The external IPs of the tried Service are the addresses of the nodes. Its port has the same number as its own health check
 //! port. Its endpoints are the health check port of the answering Service on every node. On a node that routes external IPs,
@@ -11,8 +11,8 @@
 //! ports cluster-wide.
 //!
 //! If this machine is a node, its own kube-proxy handles the requests to all nodes. The test therefore also sends requests to an
-//! unused address. This address answers only through the rules of a kube-proxy. If it answers, the results are valid only for
-//! this node.
+//! unused address. This address answers only through the rules of a kube-proxy. If it answers, an answer with the name of the
+//! answering Service proves routing only for this node.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -56,7 +56,8 @@ pub struct ExternalIpTrial {
     pub reach: Reach,
     /// Unused address that the tried Service gets in addition to the addresses of the nodes.
     pub address: IpAddr,
-    /// Time for a kube-proxy to apply the Services. The test then waits for the answer of a node at most the same time again.
+    /// Time limit for a kube-proxy to apply the Services. After that, the test waits up to the same time for the answer of each
+    /// node.
     pub deadline: Duration,
 }
 
@@ -69,8 +70,8 @@ pub struct ExternalIpsTried {
     pub not_routing: Vec<String>,
     /// Nodes that cannot be tested from this machine, with the reason.
     pub unknown: Vec<SilentNode>,
-    /// Whether the test address answers on this machine. If so, traffic of this machine, or of the Pod that runs netsurgeon,
-    /// passes a kube-proxy.
+    /// Whether the test address answers on this machine. If so, the rules of a kube-proxy apply to the traffic of this machine,
+    /// or of the Pod that runs netsurgeon.
     pub answers_here: bool,
 }
 
@@ -92,8 +93,8 @@ enum Heard {
 }
 
 impl Cluster {
-    /// Tests for every node whether it routes external IPs. Creates two Services and an EndpointSlice, and deletes them, also on
-    /// failure.
+    /// Tests for every node whether it routes external IPs. Creates temporary Services and an EndpointSlice. Deletes the Services
+    /// even if the test fails; the garbage collector of the cluster then deletes the EndpointSlice.
     pub async fn try_external_ips(&self, trial: &ExternalIpTrial) -> Result<ExternalIpsTried, ClusterError> {
         self.remove_sentinels(&trial.namespace).await?;
         let manifest = sentinel(TRIAL, &trial.namespace, trial.family);
@@ -249,8 +250,8 @@ impl Pair {
         self.ask(address).await == Heard::Routed
     }
 
-    /// Evaluates the answer of a node. The tried Service's own health check is conclusive only once it reports the endpoint of
-    /// its node. Then the kube-proxy has applied its rules for both the Services and the endpoints.
+    /// Evaluates the answer of a node. The answer of the tried Service's own health check is conclusive only if it reports an
+    /// endpoint on the node. In this case, the kube-proxy has applied its rules for both the Services and the endpoints.
     fn judge(&self, answer: &str) -> Heard {
         if self.answering.is_named_in(answer) {
             return Heard::Routed;
@@ -286,8 +287,9 @@ fn with_addresses(nodes: Vec<Node>, family: Family) -> (Vec<(Node, IpAddr)>, Vec
                     seen: format!("at most {MOST_NODES} nodes are tested"),
                 });
             }
-            None => unknown
-                .push(SilentNode { node: node.name, seen: format!("it has no InternalIP of {family}") }),
+            None => {
+                unknown.push(SilentNode { node: node.name, seen: format!("it has no {family} InternalIP") })
+            }
         }
     }
     (asked, unknown)

@@ -13,7 +13,8 @@ const LONGEST: u64 = 16 * 1024;
 /// A request that got no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NoAnswer {
-    /// Whether the request timed out, for example because a firewall drops the packets.
+    /// Whether the request timed out, for example because a firewall drops the packets. A barrier also sets this field if the
+    /// node has no usable address, or if the user has no permission.
     pub(super) silent: bool,
     pub(super) reason: String,
 }

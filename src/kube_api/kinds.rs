@@ -27,7 +27,7 @@ pub struct ServedKind {
 }
 
 impl ServedKind {
-    /// Returns a builder of requests for objects of this kind, in one namespace or in all namespaces.
+    /// Returns a builder for requests about objects of this kind, in one namespace or in all namespaces.
     pub(super) fn requests(&self, namespace: Option<&str>) -> Result<Request, ClusterError> {
         if let Some(namespace) = namespace {
             segment(namespace)?;

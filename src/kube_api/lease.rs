@@ -1,14 +1,14 @@
 //! A Lease object of the API. Only one process at a time holds it, like the Lease of a controller with several replicas.
 //!
-//! The Lease reduces contention; it is not a fencing token. A holder that was suspended may believe for a moment that it still
-//! holds the Lease. Every write of a holder must be safe without it.
+//! The Lease reduces contention; it is not a fencing token. A holder that was suspended can continue to write for a moment after
+//! another process has taken the Lease. Therefore, every write of a holder must also be safe without the Lease.
 //!
-//! The rules are the same as in `tools/leaderelection` of client-go, v1.36.3: clocks are not compared. A waiting process records
-//! when it observed the last change of the Lease. It takes the Lease if the Lease has not changed for its whole duration. The
-//! precondition of every write is the `resourceVersion` that the write replaces.
+//! The rules are the same as in `tools/leaderelection` of client-go, v1.36.3. Clocks are not compared. A waiting process records
+//! when it observed the last change of the Lease. The process takes the Lease if the Lease has not changed during the whole lease
+//! duration. The precondition of every write is the `resourceVersion` that the write replaces.
 //!
-//! netsurgeon does not use `kube-lease-manager` 0.13, because it compares `renewTime` with the clock of this machine. It also
-//! clears an expired holder without a precondition, and cannot take a Lease over from a named holder.
+//! netsurgeon does not use the crate `kube-lease-manager` 0.13, because that crate compares `renewTime` with the clock of this
+//! machine. The crate also clears an expired holder without a precondition, and cannot take over a Lease from a named holder.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use super::{Cluster, ClusterError, MANAGED_BY, ObjectRef};
 
 const API_VERSION: &str = "coordination.k8s.io/v1";
 
-/// Maximum number of reads in one attempt. A read is repeated if another process changed the Lease first.
+/// Maximum number of reads in one call. netsurgeon reads the Lease again if another process changed it first.
 const MOST_READS: u32 = 3;
 
 /// Which process holds a Lease.
@@ -51,7 +51,7 @@ pub struct Lease {
     ours: Option<i32>,
 }
 
-/// The Lease of another process, as first observed.
+/// The version of another process's Lease, and the time when this process first observed it.
 struct Seen {
     version: String,
     at: Instant,
@@ -77,7 +77,7 @@ impl Lease {
         ObjectRef::new(API_VERSION, "Lease", Some(&self.namespace), &self.name)
     }
 
-    /// Takes the Lease if it is free, or renews it. Call it well before the Lease expires.
+    /// Takes the Lease if it is free, or renews it. Call this function again well before the Lease expires.
     pub async fn hold(&mut self) -> Result<LeaseState, ClusterError> {
         self.attempts(Self::judge).await
     }
@@ -92,7 +92,7 @@ impl Lease {
         .await
     }
 
-    /// Takes over the Lease if `from` still holds it.
+    /// Takes over the Lease if `from` still holds it. If not, does the same as [`hold`](Self::hold).
     pub async fn seize(&mut self, from: &str) -> Result<LeaseState, ClusterError> {
         self.attempts(|lease, found, now| match holder_of(found) {
             holder if holder == from => Verdict::Take,

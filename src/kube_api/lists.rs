@@ -107,7 +107,7 @@ impl Cluster {
     }
 
     /// Returns the first object of a kind for which `is_wanted` is true, in the form of [`Cluster::list_metadata`]. Searches one
-    /// namespace, or all namespaces except those in `without`. Reads pages of 100 objects until it finds one.
+    /// namespace, or all namespaces except the namespaces in `without`. Reads pages of 100 objects until it finds one.
     pub async fn first_of(
         &self,
         kind: &ServedKind,

@@ -1,4 +1,4 @@
-//! A client of the Kubernetes API, limited to the needs of netsurgeon.
+//! A client for the Kubernetes API, with only the functions that netsurgeon needs.
 //!
 //! ```text
 //! Cluster ─ the API server of the kubeconfig: create, get, list, apply, delete; identity; nodes
@@ -71,7 +71,7 @@ use connection::Connection;
 /// Name and value of the label of every object that netsurgeon creates in a cluster.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "netsurgeon");
 
-/// A client of the API of one cluster, at the API server of the kubeconfig. Cheap to clone.
+/// A client for the API of one cluster, at the API server that the kubeconfig names. Cheap to clone.
 #[derive(Clone)]
 pub struct Cluster {
     connection: Arc<Connection>,

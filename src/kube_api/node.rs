@@ -20,7 +20,8 @@ pub struct Node {
     pub name: String,
     /// Addresses of type InternalIP, in the order of the Node object.
     pub internal_ips: Vec<IpAddr>,
-    /// Whether the condition `Ready` of the node is true. The cluster sets it to unknown when the kubelet stops reporting.
+    /// Whether the condition `Ready` of the node is true. The control plane sets the condition to unknown when the kubelet stops
+    /// reporting.
     pub ready: bool,
 }
 
@@ -46,7 +47,7 @@ impl Cluster {
 
     /// Reads the DNS addresses that the kubelet of a node gives to Pods. They are `clusterDNS` in the kubelet's running
     /// configuration (`/configz`, `pkg/kubelet/server/server.go`, v1.36.3). Sends the request once. The error is the reason why
-    /// there was no answer, for example because the optional ClusterRole `netsurgeon-nodes` is missing.
+    /// the addresses could not be read, for example that the optional ClusterRole `netsurgeon-nodes` is missing.
     pub async fn kubelet_dns(&self, node: &str) -> Result<Vec<String>, String> {
         let answer = self.ask_node((node, None), "configz", QUESTION).await?;
         if answer.code != 200 {
@@ -57,7 +58,7 @@ impl Cluster {
     }
 }
 
-/// The used part of a kubelet's configuration.
+/// The part of a kubelet's configuration that netsurgeon uses.
 #[derive(Deserialize)]
 struct Configz {
     kubeletconfig: KubeletConfig,

@@ -13,7 +13,7 @@ use super::resource::segment;
 
 impl Cluster {
     /// Sends one request to the kubelet of a node, or to a program at another port. The error is the reason why there was no
-    /// answer. An HTTP error status is an answer, too.
+    /// answer. An answer with an HTTP error status is not an error here.
     pub(super) async fn ask_node(
         &self,
         (node, port): (&str, Option<u16>),

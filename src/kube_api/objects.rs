@@ -87,7 +87,7 @@ impl Cluster {
         self.connection.create(manifest, false).await
     }
 
-    /// Sends a create request as a dry run (`dryRun=All`): the API server runs all checks, including admission, and stores
+    /// Sends a create request as a dry run (`dryRun=All`). The API server runs all checks, including admission, but stores
     /// nothing.
     pub async fn try_create(&self, manifest: &Value) -> Result<Value, ClusterError> {
         self.connection.create(manifest, true).await

@@ -39,7 +39,7 @@ impl Default for ClusterOptions {
     }
 }
 
-/// The source of address and credentials.
+/// The source of the API's address and the credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
     File(PathBuf),
@@ -120,8 +120,8 @@ impl ClusterOptions {
                     .to_string();
             return Err(ClusterError::Configuration { what: source.to_string(), reason });
         }
-        // netsurgeon connects to each API server at its own address inside the network. The outbound proxy of the environment is
-        // not for these addresses.
+        // netsurgeon connects to each API server at its own address inside the network. The outbound proxy of the environment
+        // must not be used for these addresses.
         if !proxied {
             config.proxy_url = None;
         }
@@ -129,7 +129,7 @@ impl ClusterOptions {
     }
 }
 
-/// Returns why a kubeconfig cannot be parsed, without the text around the error: the text may be a token or a key.
+/// Returns why a kubeconfig cannot be parsed, without the text around the error, because that text may be a token or a key.
 fn without_text(error: &KubeconfigError) -> String {
     let KubeconfigError::Parse(parse) = error else { return chain(error) };
     let at = parse.location().map(|at| format!(" at line {}, column {}", at.line(), at.column()));

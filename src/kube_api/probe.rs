@@ -1,5 +1,6 @@
-//! Sends HTTP requests to programs outside the API, such as health checks or Prometheus. The requests use the client of the API
-//! without credentials, redirects or a proxy; `https` trusts the CA certificates of the system.
+//! Sends HTTP requests to programs outside the API, such as health checks or Prometheus. The requests use the same HTTP client as
+//! requests to the API, but without credentials, redirects or a proxy. For `https`, the client trusts the CA certificates of the
+//! system.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::connection::{Call, Connection};
 
 pub use super::resource::escaped;
 
-/// An HTTP client of one URL.
+/// An HTTP client for one URL.
 pub struct Probe {
     connection: Connection,
     path: String,
@@ -59,7 +60,7 @@ impl Probe {
         Ok(Self { connection, path })
     }
 
-    /// Sends one request. Returns any answer that comes in time, or why there was no answer.
+    /// Sends one request. Returns any answer that arrives in time, or the reason why there was no answer.
     pub async fn get(&self, limit: Duration) -> Result<Response, String> {
         let call = Call::read(&self.path).map_err(|error| error.to_string())?;
         let answer = self.connection.once(&call, limit).await;

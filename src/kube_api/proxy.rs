@@ -1,4 +1,4 @@
-//! Reads the health of the kube-proxy of a node.
+//! Checks the health of the kube-proxy on a node.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct ProxyFault {
 }
 
 impl Cluster {
-    /// Checks that the kube-proxy of a node is healthy (`/healthz` at its health port, `pkg/proxy/healthcheck/proxy_health.go`,
+    /// Checks that the kube-proxy on a node is healthy (`/healthz` at its health port, `pkg/proxy/healthcheck/proxy_health.go`,
     /// v1.36.3). Sends requests directly, then through the API server, like [`Cluster::barrier`]. The error has the result of
     /// each attempt.
     ///

@@ -48,7 +48,7 @@ async fn handshake(address: SocketAddr, name: Option<&str>) -> Result<Vec<Vec<u8
     Ok(certificates.iter().map(|one| one.to_vec()).collect())
 }
 
-/// Accepts every certificate if the server has its key. The caller checks the certificate.
+/// Accepts every certificate if the server proves that it has the certificate's key. The caller checks the certificate.
 struct Looking(crypto::WebPkiSupportedAlgorithms);
 
 impl fmt::Debug for Looking {

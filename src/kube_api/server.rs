@@ -1,8 +1,8 @@
-//! Access to each API server of the cluster separately.
+//! Connects to each API server of the cluster separately.
 //!
 //! API servers share etcd, but not their caches: one API server may have received a change before another. A step that depends on
-//! a change must therefore check every API server. netsurgeon connects to each at its advertised address, with the credentials of
-//! the kubeconfig.
+//! a change must therefore check every API server. netsurgeon connects to each API server at its advertised address, with the
+//! credentials of the kubeconfig.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -94,12 +94,12 @@ impl Cluster {
         Ok(leases.iter().map(ApiServerLease::of).collect())
     }
 
-    /// Lists the API servers that accept requests now: the endpoints of the Service `default/kubernetes`. Each API server adds
-    /// its own address. The address is removed when the API server stops or has not renewed its entry for 15 s
+    /// Lists the API servers that accept requests now, from the endpoints of the Service `default/kubernetes`. Each API server
+    /// adds its own address. The address is removed when the API server stops or has not renewed its entry for 15 s
     /// (`pkg/controlplane/reconcilers/lease.go` and `instance.go`, v1.36.3).
     ///
-    /// Only the EndpointSlice with the name `kubernetes` counts: all API servers write it (`endpointsadapter.go` in the same
-    /// folder). Other clients can create further EndpointSlices with the same label.
+    /// Uses only the EndpointSlice with the name `kubernetes`, which all API servers write (`endpointsadapter.go` in the same
+    /// folder). Other clients can create more EndpointSlices with the same label.
     pub async fn api_servers(&self) -> Result<Vec<ApiServer>, ClusterError> {
         let selector = format!("{SERVICE_NAME}=kubernetes");
         let slices = self.objects::<EndpointSlice>(Some("default"), Some(&selector)).await?;
@@ -119,7 +119,7 @@ impl Cluster {
         Ok(servers)
     }
 
-    /// Returns a client of one API server. The server's certificate must cover `kubernetes.default.svc` (`GetAPIServerAltNames`,
+    /// Returns a client for one API server. The server's certificate must cover `kubernetes.default.svc` (`GetAPIServerAltNames`,
     /// `cmd/kubeadm/app/util/pkiutil/pki_helpers.go`, v1.36.3), or the host name in the kubeconfig.
     ///
     /// A certificate for the IP address alone is not enough, because any client that writes EndpointSlices can choose the
@@ -171,7 +171,7 @@ fn of_slice(slice: &EndpointSlice) -> Vec<ApiServer> {
     addresses.filter_map(|address| address.parse().ok()).map(|address| ApiServer { address, port }).collect()
 }
 
-/// A client of one API server. Cheap to clone.
+/// A client for one API server. Cheap to clone.
 #[derive(Clone)]
 pub struct ApiServerClient {
     server: ApiServer,
@@ -210,7 +210,7 @@ impl ApiServerClient {
     }
 
     /// Reads an object from the cache of this API server, once the cache has reached a revision (0: any revision). Controllers
-    /// that use this API server receive the same state. `None` if the object is not in the cache.
+    /// that use this API server receive the same state. Returns `None` if the object is not in the cache.
     ///
     /// Fails if the cache does not reach the revision within 3 s; the failure may be transient (`blockTimeout`,
     /// `apiserver/pkg/storage/cacher/watch_cache.go`, v1.36.3). The revision must come from an object of the same kind, such as

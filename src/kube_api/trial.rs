@@ -9,7 +9,8 @@ use super::{Cluster, ClusterError};
 
 impl Cluster {
     /// Creates a headless Service without a selector, and passes its name to `look`. The Service has no address and no endpoints.
-    /// Deletes the Service, also on failure. If this process is killed, a later barrier deletes the Service.
+    /// Deletes the Service afterwards, even if `look` returns an error. If this process is killed, a later barrier deletes the
+    /// Service.
     pub async fn with_a_trial<T>(
         &self,
         namespace: &str,

@@ -1,5 +1,5 @@
-//! The Kubernetes Lease `kube-system/netsurgeon`. Only one operation at a time can hold it on a cluster. This applies to
-//! operations of every kind and with every ledger.
+//! The Kubernetes Lease `kube-system/netsurgeon`. In a cluster, only one operation at a time can hold this Lease. This applies to
+//! every kind of operation and to every ledger.
 //!
 //! The Lease reduces contention; it is not a fencing token. A process that was suspended can act for a moment as if it still held
 //! the Lease. The ledger has the fencing token. Clocks of different machines are never compared ([`Lease`]).

@@ -1,5 +1,5 @@
-//! Traits that connect an operation to the outside. The room of each kind of operation implements [`Environment`]. The session
-//! implements [`Checkpoint`].
+//! Traits that connect an operation to everything outside the store. The module of each kind of operation implements
+//! [`Environment`]. The session implements [`Checkpoint`].
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,8 +14,8 @@ use crate::store::Revision;
 /// operator.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The step cannot be executed for this subject: its namespace is deleted, a policy or a webhook rejects it, or another
-    /// client changed it. The operation skips the subject and continues with other subjects.
+    /// The step cannot be executed for this subject. For example, its namespace is deleted, a policy or a webhook rejects the
+    /// change, or another client changed the subject. The operation skips the subject and continues with other subjects.
     #[error("{0}")]
     Skip(String),
     /// The request was certainly not executed and can be retried, for example after throttling or a leader change.
@@ -35,7 +35,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Converts an error of the Kubernetes API to a fault, and adds the hint how to fix it. If a policy, a webhook or the API
+    /// Converts an error of the Kubernetes API to a fault, and adds the hint on how to fix it. If a policy, a webhook or the API
     /// rejects one object, the operation skips only that object.
     pub fn of(error: &ClusterError) -> Self {
         let words = match error.hint() {
@@ -59,7 +59,8 @@ pub enum Observed {
     Done(Value),
     /// The effect is not done.
     NotDone,
-    /// The object is in neither state, because another client changed it. Contains a description.
+    /// The object is neither in the state before the effect nor in the state after it, because another client changed the object.
+    /// Contains a description.
     Changed(String),
 }
 
@@ -69,8 +70,8 @@ pub enum Applied {
     /// The effect is done. The journal records this result: small JSON, such as a uid or the id of a change. It never contains
     /// Secret data.
     Made(Value),
-    /// The effect is this change of the store, computed from the current state. The executor commits the change together with the
-    /// step's record.
+    /// The effect is this change to the store, which was computed from the current state. The executor commits the change
+    /// together with the step's record.
     Changes(Box<Swap>),
 }
 
@@ -84,16 +85,16 @@ impl Applied {
 pub enum Answer {
     /// The manual step is done.
     Confirmed,
-    /// In a rehearsal, this change of the store completes the manual step.
+    /// In a rehearsal, this change to the store completes the manual step.
     Changes(Box<Swap>),
     /// The manual step is not done, or not confirmed. The operation pauses at the step. When the operation is resumed, it checks
     /// the step again.
     Open,
 }
 
-/// An effect while it is executed, undone or observed.
+/// An effect that is being executed, undone or observed.
 pub struct Doing<'a, E: Effect> {
-    /// Id of the step, which serves as idempotency key.
+    /// Id of the step. The id is also the idempotency key.
     pub step: &'a StepId,
     /// The effect.
     pub effect: &'a E,
@@ -103,23 +104,23 @@ pub struct Doing<'a, E: Effect> {
     pub before: Value,
     /// The result of the executed effect ([`Applied::Made`]), once the effect is done.
     pub made: Value,
-    /// Returns the record of any step, with the result and times of that step.
+    /// Function that returns the record of any step, with the result and times of that step.
     pub records: Records<'a>,
 }
 
-/// Returns the record of a step; `None` if the step never started.
+/// A function that returns the record of a step; `None` if the step never started.
 pub type Records<'a> = &'a (dyn Fn(&StepId) -> Option<Record> + Send + Sync);
 
 /// Everything outside the store that the steps of one kind of operation use.
 #[async_trait]
 pub trait Environment<E: Effect>: Send + Sync {
-    /// Returns the state that a rollback needs, as small JSON for the journal. Called before the effect starts. Never contains
-    /// Secret data.
+    /// Returns the state that a rollback needs, as small JSON for the journal. Called before the effect starts. The JSON must not
+    /// contain Secret data.
     async fn before(&self, _doing: &Doing<'_, E>) -> Result<Value, Fault> {
         Ok(Value::Null)
     }
 
-    /// Executes or undoes an effect. Idempotent.
+    /// Executes or undoes an effect. Implementations are idempotent.
     async fn apply(&self, doing: &Doing<'_, E>) -> Result<Applied, Fault>;
 
     /// Returns whether an effect is done. In a rollback, returns whether the effect is undone. Called when the journal does not
@@ -134,14 +135,14 @@ pub trait Environment<E: Effect>: Send + Sync {
         Ok(false)
     }
 
-    /// Returns the duration of a wait that only lets time pass; `None` for a wait that checks a condition ([`Self::wait`]). The
-    /// duration counts from the start that the journal records: a resumed wait does not start again.
+    /// Returns the duration of a wait that lasts for a fixed time; `None` for a wait that checks a condition ([`Self::wait`]).
+    /// The duration counts from the start time in the journal, so a resumed wait does not start again.
     fn lasts(&self, _wait: &Wait<E::Wait>) -> Option<Duration> {
         None
     }
 
-    /// Waits until the condition holds. Has its own deadline. `records` returns the record of any step, for a condition that
-    /// depends on completed steps. A stop request can cancel the wait at any time.
+    /// Waits until the condition holds. Each implementation has its own deadline. `records` returns the record of any step, for a
+    /// condition that depends on completed steps. A stop request can cancel the wait at any time.
     async fn wait(&self, wait: &Wait<E::Wait>, records: Records<'_>) -> Result<(), Fault>;
 
     /// Returns what a wait found, as small JSON for its record. Called after the wait has ended. Nothing depends on the result,
@@ -154,7 +155,7 @@ pub trait Environment<E: Effect>: Send + Sync {
     async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault>;
 }
 
-/// The environment of operations whose steps change only the store.
+/// The environment for operations whose steps change only the store.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoEnvironment;
 
@@ -180,8 +181,8 @@ impl Environment<NoEffect> for NoEnvironment {
 /// Decides, between two batches, whether an operation continues.
 #[async_trait]
 pub trait Checkpoint: Send + Sync {
-    /// Checks whether the operation can continue before `stage`, the first stage after the end of a batch. The check can take a
-    /// long time. A stop request cancels the check.
+    /// Checks whether the operation can continue with `stage`. Called where a batch ends or starts. The check can take a long
+    /// time. A stop request cancels the check.
     async fn pass(&self, stage: &Stage) -> Result<(), Closed>;
 }
 

@@ -19,7 +19,7 @@ impl Keeping {
         Self { lost, task }
     }
 
-    /// Returns why the lease is lost, or must be considered lost; `None` while it is held.
+    /// Returns why the lease is lost, or must be considered lost; `None` while the lease is held.
     pub(super) fn lost(&self) -> Option<String> {
         self.lost.borrow().clone()
     }

@@ -8,8 +8,8 @@ use time::format_description::well_known::Rfc3339;
 
 use super::{Ambient as _, SystemAmbient};
 
-/// The process that runs an operation. The operation lease stores it as the holder, the journal as the process that started the
-/// operation.
+/// The process that runs an operation. The operation lease stores this process as its holder. The journal stores the user and
+/// host of the process that started the operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseHolder {
     /// User and host of the process: `USER@HOST`.
@@ -25,8 +25,8 @@ pub struct LeaseHolder {
 }
 
 impl LeaseHolder {
-    /// Returns the lease holder for this process. Its `USER@HOST` contains the user name from the environment, or the uid if
-    /// there is none. The host is the host name (in a Pod, the name of the Pod).
+    /// Returns the lease holder for this process. Its `USER@HOST` contains the user name from the environment, or the uid if the
+    /// environment has no user name. The host is the host name (in a Pod, the name of the Pod).
     pub fn of_this_process(operation: &str, purpose: &str, now: i64) -> Self {
         let name = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
         let user = name
@@ -44,7 +44,8 @@ impl LeaseHolder {
 }
 
 impl LeaseHolder {
-    /// Returns operation, purpose and start: ``operation `ID` (renumber to 10.200.0.0/16) since 2027-01-15T08:00:00Z``.
+    /// Returns operation, purpose and start as text, such as ``operation `ID` (renumber to 10.200.0.0/16) since
+    /// 2027-01-15T08:00:00Z``.
     pub(super) fn matter(&self) -> String {
         let Self { operation, purpose, since, .. } = self;
         let time = OffsetDateTime::from_unix_timestamp(*since).ok().and_then(|t| t.format(&Rfc3339).ok());
@@ -66,8 +67,8 @@ pub fn moment() -> String {
     OffsetDateTime::now_utc().format(&format).unwrap_or_default()
 }
 
-/// Returns a new operation id without the kind of operation: `YYYYMMDDTHHMMSSZ-xxxx`. Ids sort by time, and differ for two
-/// operations that start in the same second.
+/// Returns a new operation id without the kind of operation: `YYYYMMDDTHHMMSSZ-xxxx`. Ids sort by time. The random end
+/// distinguishes operations that start in the same second.
 pub fn new_id() -> String {
     let unique: String = SystemAmbient.uid().chars().take(4).collect();
     format!("{}-{unique}", moment())

@@ -1,4 +1,5 @@
-//! Runs a plan so that it can be stopped, resumed and rolled back at any instant.
+//! Runs the plan of an operation. The operation can be stopped and resumed at any time. It can be rolled back until its point of
+//! no return.
 //!
 //! ```text
 //! intention ──► Plan (value, digest) ──► stages of Steps (data) ──► executor ──► store, API, waiting
@@ -10,16 +11,16 @@
 //! undone with its batch, or because its plan changed:  ─► Reset, which counts as (none)
 //! ```
 //!
-//! A step in the store changes objects and writes its record in one transaction, so the journal and the cluster never disagree. A
-//! step outside the store records its intention and the previous state before it runs, and its outcome and result afterwards. On
-//! resume, the environment checks whether such a step was done.
+//! A step in the store changes objects and writes its record in one transaction, so the journal always agrees with the store. For
+//! a step outside the store, the journal records the intention and the previous state before the step runs, and the outcome and
+//! the result afterwards. On resume, the environment checks whether a started step outside the store is done.
 //!
 //! Steps with different subjects run concurrently ([`Executor::parallel`]). The operation lease in the store ([`Lock`]) excludes
 //! other operations. A process that loses the lease can no longer write.
 //!
-//! This module uses etcd transactions and fields of objects. It contains nothing about Services. Renumbering, and every other
-//! operation with a rollback, compiles to these steps. The module of each operation kind defines what its steps do outside the
-//! store ([`Effect`]), and executes these effects ([`Environment`]).
+//! This module works with etcd transactions and with fields of objects. It has no code that is specific to Services. Renumbering,
+//! and every other operation with a rollback, compiles to these steps. The module of each operation kind defines what its steps
+//! do outside the store ([`Effect`]), and executes these effects ([`Environment`]).
 
 mod cluster_lock;
 mod environment;
@@ -62,7 +63,7 @@ use crate::kube_api::ClusterError;
 use crate::store::{CommitError, Key, StoreError};
 use crate::wire::EditError;
 
-/// The error of a step, or of the journal of its operation.
+/// An error in a step, or in the journal of its operation.
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
     /// The store failed.
@@ -74,7 +75,7 @@ pub enum OperationError {
     /// A transaction failed.
     #[error(transparent)]
     Commit(#[from] CommitError),
-    /// An object differs from the plan: another client changed it.
+    /// An object differs from the plan, because another client changed the object.
     #[error("`{key}`: {source}")]
     Changed {
         /// The object's key.
@@ -94,7 +95,7 @@ pub enum OperationError {
         /// The object's key.
         key: Key,
     },
-    /// Other clients change the same object faster than the step can.
+    /// Other clients change the same object so often that every attempt of the step fails.
     #[error(
         "{what} changes continuously: another client changed it before each of {attempts} attempts of this step"
     )]
@@ -114,14 +115,15 @@ pub enum OperationError {
         /// Why the step must be done at this point.
         why: String,
     },
-    /// A gate between two batches is closed: the operation pauses here and can be resumed.
+    /// A gate between two batches is closed. The operation pauses here and can be resumed.
     #[error("the gate `{gate}` is closed: {reason}")]
     GateClosed {
         /// Name of the gate.
         gate: String,
         /// Why the gate is closed.
         reason: String,
-        /// Number of the batch before the gate, from 0. `None` if the gate was checked before a batch that runs again.
+        /// Number of the batch before the gate, from 0. `None` if the gate was checked before a batch that runs again, or after a
+        /// stage that belongs to no batch.
         after: Option<usize>,
     },
     /// A batch was rolled back because a gate after the batch was closed. The operation pauses before the batch and can be
@@ -135,12 +137,12 @@ pub enum OperationError {
         /// Why the gate was closed.
         reason: String,
     },
-    /// A batch could not be rolled back completely: one of its steps could not be undone.
+    /// A batch could not be rolled back completely, because at least one of its steps could not be undone.
     #[error("batch {} could not be rolled back completely: {reason}", .batch.saturating_add(1))]
     BatchStuck {
         /// Number of the batch, from 0.
         batch: usize,
-        /// Why the first of these steps could not be undone.
+        /// Why the first of the failed steps could not be undone.
         reason: String,
     },
     /// The environment failed.
@@ -167,7 +169,7 @@ pub enum OperationError {
     /// Another process holds the operation lease of the cluster.
     #[error("{0}")]
     Locked(Box<Held>),
-    /// This process lost the operation lease; the write that requires the lease was rejected.
+    /// This process lost the operation lease. Every write that requires the lease is rejected.
     #[error("the operation lease was lost: {to}; nothing was written")]
     LockLost {
         /// Text that describes the current holder of the lease.
@@ -176,7 +178,7 @@ pub enum OperationError {
     /// The operation was stopped on request.
     #[error("stopped on request before this step; all earlier steps are done and recorded in the journal")]
     Stopped,
-    /// The rollback of the operation has started, so it cannot go forward again.
+    /// The rollback of the operation has started, so the operation cannot run forward.
     #[error("the operation is being rolled back: only the rollback can continue")]
     BeingUndone,
     /// The operation has passed the step after which a rollback is impossible.
@@ -194,8 +196,8 @@ impl From<ClusterError> for OperationError {
 }
 
 impl OperationError {
-    /// Returns whether the error concerns one object only: another client changed the object, or a component rejects it. Other
-    /// steps can then still run.
+    /// Returns whether the error concerns only one object, which another client changed or a component rejects. Steps for other
+    /// objects can still run.
     pub fn is_about_one_object(&self) -> bool {
         matches!(
             self,
@@ -206,7 +208,7 @@ impl OperationError {
         )
     }
 
-    /// Returns whether the error is a pause and not a failure: the same call resumes the operation.
+    /// Returns whether the error is a pause, not a failure. Running the operation again resumes it.
     pub fn is_pause(&self) -> bool {
         matches!(
             self,

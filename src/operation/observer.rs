@@ -1,4 +1,4 @@
-//! The events of a running operation, for observers: the screen, the log, metrics.
+//! The events of a running operation, for observers such as the screen, the log and the metrics.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub enum Event<'a> {
     StageStarted {
         /// The stage.
         stage: &'a Stage,
-        /// Number of steps of the stage.
+        /// Number of steps in the stage.
         steps: usize,
         /// Whether the stage is being undone.
         back: bool,
@@ -47,7 +47,7 @@ pub enum Event<'a> {
     StepStarted {
         /// The step.
         step: Told<'a>,
-        /// Remaining time, if the step only lets time pass.
+        /// Remaining time, if the step is a wait that lasts for a fixed time.
         left: Option<Duration>,
     },
     /// A step was executed (or undone).
@@ -60,7 +60,7 @@ pub enum Event<'a> {
         /// The step.
         step: Told<'a>,
     },
-    /// A check between two batches starts: it decides whether the operation continues.
+    /// A check between two batches starts. The check decides whether the operation continues.
     CheckpointAsked {
         /// The next stage.
         stage: &'a Stage,

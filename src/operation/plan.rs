@@ -1,5 +1,5 @@
-//! The plan of an operation, as a value: it is printed, saved, reviewed, compared by digest, and executed. Planning cannot write,
-//! because the planner gets no writable store.
+//! The plan of an operation. A plan is plain data that is printed, saved, reviewed, compared by digest, and executed. Planning
+//! cannot write, because the planner gets no writable store.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -16,16 +16,16 @@ use crate::store::Revision;
 pub trait Kind: Serialize + DeserializeOwned {
     /// Name of the kind, such as `renumber`.
     const NAME: &'static str;
-    /// Version of the saved format, the compilation to steps, and the execution of effects. netsurgeon rejects a plan of another
-    /// version, because its execution would differ from the reviewed plan.
+    /// Version of the saved format, the compilation to steps, and the execution of effects. netsurgeon rejects a plan with
+    /// another version, because the execution would differ from the reviewed plan.
     const VERSION: u32;
 }
 
 /// The work of a plan: the changes that the operation makes. The module of the operation kind defines the format of the work, and
 /// compiles the work to steps.
 ///
-/// The steps are a pure function of the work. They are compiled stage by stage, so that a plan for tens of thousands of objects
-/// is never held as steps in memory.
+/// The steps are a pure function of the work. They are compiled stage by stage. So even if a plan changes tens of thousands of
+/// objects, only the steps of a few stages are in memory at a time.
 pub trait Work: Send + Sync {
     /// The effects that the steps can have outside the store.
     type Effect: Effect;
@@ -37,7 +37,7 @@ pub trait Work: Send + Sync {
     fn steps(&self, stage: &Stage) -> Vec<Step<Self::Effect>>;
 
     /// Returns whether a later stage can run forward while an earlier stage waits. The earlier stage contains only waits. The
-    /// stages between them also run, and no gate is checked in between.
+    /// stages between the two also run during the wait. If the operation has gates, stages never overlap.
     fn may_be_beside(&self, _waiting: &Stage, _later: &Stage) -> bool {
         false
     }
@@ -84,9 +84,9 @@ pub struct Plan<W> {
     pub version: u32,
     /// Metadata of the plan.
     pub header: Header,
-    /// SHA-256 of header and work, in hexadecimal. An approval refers to this digest.
+    /// SHA-256 of version, header and work, in hexadecimal. An approval refers to this digest.
     pub digest: String,
-    /// The work of the plan. Its fields are stored on the same level as header and digest.
+    /// The work of the plan. Its fields are stored at the same level as header and digest.
     #[serde(flatten)]
     pub work: W,
 }
@@ -145,7 +145,7 @@ pub enum PlanFileError {
         operation: String,
         /// Version of netsurgeon that started the operation.
         tool: String,
-        /// Which steps differ.
+        /// Description of the difference.
         difference: String,
     },
     /// The file was changed after it was created.
@@ -185,8 +185,8 @@ impl<W: Kind> Plan<W> {
         Self::parse(&text, path)
     }
 
-    /// Reads the plan of an operation from its journal, like [`Self::parse`]. If another version started the operation, the error
-    /// names that version.
+    /// Reads the plan of an operation from the JSON in its journal, like [`Self::parse`]. If another version started the
+    /// operation, the error names that version.
     pub fn of_operation(json: &[u8], operation: &str) -> Result<Self, PlanFileError> {
         Self::parse(json, Path::new(operation)).map_err(|error| match error {
             PlanFileError::Format { found, expected, tool, .. } => PlanFileError::Begun {
@@ -221,8 +221,8 @@ impl<W: Kind> Plan<W> {
 }
 
 impl<W: Work> Plan<W> {
-    /// Returns the digest of all stages and steps that the plan compiles to: SHA-256, in hexadecimal. Display-only text is not
-    /// included. Takes as long as compiling every step.
+    /// Returns the digest of all stages and steps that the plan compiles to: SHA-256, in hexadecimal. Text that is only displayed
+    /// is not included. This function compiles every step.
     pub fn compiled(&self) -> String {
         hashed(|blocks| {
             for stage in self.work.stages() {
@@ -232,8 +232,8 @@ impl<W: Work> Plan<W> {
         })
     }
 
-    /// Fails if the plan compiles to different steps now than when the operation started. `compiled`: digest that was recorded at
-    /// the start; empty if the version that started the operation did not record it.
+    /// Fails if the plan compiles to different steps now than when the operation started. `compiled` is the digest that was
+    /// recorded at the start. It is empty if the version that started the operation did not record a digest.
     pub fn compiles_as(&self, compiled: &str, operation: &str) -> Result<(), PlanFileError> {
         if compiled.is_empty() || compiled == self.compiled() {
             return Ok(());
@@ -271,7 +271,8 @@ fn hashed(write: impl FnOnce(&mut BufWriter<&mut HashWriter>) -> serde_json::Res
     HEXLOWER.encode(&hasher.0.finalize())
 }
 
-/// Number of bytes hashed in one call: many blocks of SHA-256 (64 bytes), and well within the L1 cache.
+/// Number of bytes that are hashed in one call. A block of this size contains many blocks of SHA-256 (64 bytes), and fits in the
+/// L1 cache.
 const DIGEST_BLOCK: usize = 16 * 1024;
 
 struct HashWriter(Sha256);

@@ -1,11 +1,12 @@
 //! Restores the changes of an operation after another client reverted them, while no process runs the operation.
 //!
 //! Like a step, a repair is one transaction that includes its record. Unlike a step, a repair runs whenever it is needed, any
-//! number of times. A repair does not acquire the operation lease, so no lease has to be kept alive during a week of soak.
+//! number of times. A repair does not acquire the operation lease, so no lease has to be kept alive during a soak, which can take
+//! a week.
 //!
 //! A repair has two preconditions: the lease is free, and the records of the steps that the repair relies on are unchanged. So a
-//! repair fails if a process starts to run the operation in the meantime. If two repairs of a subject run concurrently, only one
-//! succeeds.
+//! repair fails if a process starts to run the operation in the meantime. If two repairs for the same subject run concurrently,
+//! only one succeeds.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,9 +27,9 @@ pub struct Repair {
     pub code: &'static str,
     /// Description of the repair for people.
     pub says: String,
-    /// The change; empty for a repair that was done elsewhere and is only recorded.
+    /// The change. It is empty if the repair was done elsewhere and is only recorded here.
     pub swap: Swap,
-    /// Steps that the repair relies on: their records must be unchanged since the journal was read.
+    /// Steps that the repair relies on. Their records must be unchanged since the journal was read.
     pub steps: Vec<StepId>,
     /// Further preconditions of the repair.
     pub guards: Vec<Guard>,
@@ -41,7 +42,8 @@ pub enum RepairOutcome {
     Done,
     /// A process holds the operation lease. Nothing was written.
     Locked,
-    /// The objects changed after they were read: check them again. Nothing was written, or the outcome is unknown.
+    /// The objects changed after they were read, and must be checked again. Either nothing was written, or the outcome is
+    /// unknown.
     Stale,
 }
 
@@ -155,14 +157,14 @@ async fn record(
     let key = journal.repaired_key(&repair.subject);
     let entry = store.get(&key).await?;
     let expected = entry.as_ref().map_or(Expected::Absent, |entry| Expected::At(entry.mod_revision));
-    // An unreadable record does not prevent a repair.
+    // The repair is done even if the record cannot be read.
     let mut record: RepairRecord =
         entry.and_then(|entry| serde_json::from_slice(&entry.value).ok()).unwrap_or_default();
     record.count = record.count.saturating_add(1);
     record.last.push((now, repair.code.to_string(), repair.says.clone()));
     let surplus = record.last.len().saturating_sub(KEPT);
     record.last.drain(..surplus);
-    // Plain data with text keys always serialises.
+    // Serialising plain data with text keys cannot fail.
     let value = serde_json::to_vec(&record).unwrap_or_default();
     Ok(Change { key, expected, action: Action::Put(value) })
 }

@@ -1,5 +1,5 @@
-//! The steps of an operation: a closed set of kinds, each plain data that includes its rollback. Each kind of operation has its
-//! own type for the effects of steps outside the store.
+//! The steps of an operation. The set of step kinds is fixed. Each step is plain data, and also describes its rollback. Each kind
+//! of operation has its own type for the effects that its steps have outside the store.
 
 use std::fmt;
 use std::hash::Hash;
@@ -16,7 +16,7 @@ use crate::wire::{Field, FieldEdit};
 pub struct StepId(pub String);
 
 impl StepId {
-    /// Returns the kind of the step: `flip` of `flip/default/web`.
+    /// Returns the kind of the step: `flip` for `flip/default/web`.
     pub fn kind(&self) -> &str {
         self.0.split('/').next().unwrap_or_default()
     }
@@ -28,24 +28,24 @@ impl fmt::Display for StepId {
     }
 }
 
-/// One step. `E` is the type of its effects outside the store. Each kind of operation has its own type.
+/// A step. `E` is the type of its effects outside the store. Each kind of operation has its own type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step<E: Effect> {
     /// Id of the step.
     pub id: StepId,
     /// The object that the step changes, such as `default/web`; empty for a step that the whole operation needs. A step depends
-    /// on the earlier steps of the same subject, and on the steps that the whole operation needs. If a step cannot be undone, the
-    /// steps that it depends on stay done.
+    /// on the earlier steps with the same subject, and on the earlier steps that the whole operation needs. If a step cannot be
+    /// undone, the steps that it depends on stay done.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
     /// What the step does, and how to undo it.
     pub action: Action<E>,
-    /// Whether no other step depends on this one. If an independent step cannot be undone, a rollback still undoes the other
+    /// Whether no other step depends on this step. If an independent step cannot be undone, a rollback still undoes the other
     /// steps.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub independent: bool,
-    /// Empty for a step that runs in both directions. Otherwise the step runs only in a rollback, and only if one of these steps
-    /// was executed. It runs at its place in the reverse order.
+    /// Empty for a step that runs in both directions. Otherwise the step runs only in a rollback, and only if at least one step
+    /// in this list was executed. It then runs at its place in the reverse order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub back_of: Vec<StepId>,
 }
@@ -63,17 +63,17 @@ impl<E: Effect> Step<E> {
 pub enum Action<E: Effect> {
     /// A transaction in the store, and the transaction that undoes it, if there is anything to undo.
     Swap {
-        /// Transaction of the forward direction.
+        /// Transaction for the forward direction.
         forward: Swap,
-        /// Transaction of a rollback.
+        /// Transaction for a rollback.
         backward: Option<Swap>,
     },
-    /// An effect outside the store, or an effect whose transaction is computed when the step runs. The same [`Effect`] value is
-    /// used to undo it in a rollback.
+    /// An effect outside the store, or an effect whose transaction is computed when the step runs. In a rollback, the same
+    /// [`Effect`] value describes what to undo.
     Do(E),
-    /// A wait for a condition, in both directions. In a rollback, a wait runs only if a step was undone since the last wait for
-    /// the same condition. So if several rollback waits ([`Step::back_of`]) have the same condition, only the first wait runs,
-    /// unless a step is undone in between. A stop request ends the wait early.
+    /// A wait for a condition. Waits run in both directions. In a rollback, a wait runs only if a step was undone since the last
+    /// wait for the same condition. So if several rollback waits ([`Step::back_of`]) have the same condition, only the first wait
+    /// runs, unless a step is undone in between. A stop request ends the wait early.
     Wait(Wait<E::Wait>),
     /// A step that a person does.
     Manual(Manual),
@@ -93,7 +93,7 @@ pub trait Effect: Clone + fmt::Debug + Serialize + Send + Sync + 'static {
     }
 }
 
-/// The effect type of operations that change only the store.
+/// The effect type for operations that change only the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum NoEffect {}
 
@@ -104,11 +104,11 @@ impl Effect for NoEffect {
 /// The conditions that the steps of one operation kind can wait for. The module of that kind defines the enum, and its
 /// [`Environment`](super::Environment) waits for the conditions.
 pub trait WaitKind: Copy + Eq + Hash + fmt::Debug + Serialize + Send + Sync + 'static {
-    /// Returns the name of the condition, as serialised: `barrier`.
+    /// Returns the name of the condition in its serialised form, such as `barrier`.
     fn name(self) -> &'static str;
 }
 
-/// The wait type of operations without waits.
+/// The wait type for operations without waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum NoWait {}
 
@@ -120,13 +120,14 @@ impl WaitKind for NoWait {
 
 /// Changes of a few keys in one transaction, with preconditions on other keys.
 ///
-/// A swap changes at most one key per resource. If two objects of a resource were written at the same revision, a Kubernetes
-/// watch that resumes after that revision loses the second object.
+/// A swap changes at most one key per resource. If one transaction changed two objects of a resource, both objects would have the
+/// same revision. A Kubernetes watch that has received only the first object, and resumes after that revision, would miss the
+/// second object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swap {
     /// The changes.
     pub edits: Vec<KeyEdit>,
-    /// Preconditions on other keys at the moment of the commit.
+    /// Preconditions on other keys. They must hold when the transaction is committed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<KeyCheck>,
 }
@@ -148,28 +149,28 @@ pub enum KeyChange {
     Create {
         /// The value.
         value: Vec<u8>,
-        /// Fields to fill at the moment of the change.
+        /// Fields whose values are generated at the moment of the change.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fill: Vec<Fill>,
     },
     /// Changes some fields of the object, which must exist.
     Edit {
-        /// Conditions in addition to the conditions of the edits, such as the object's uid.
+        /// Conditions in addition to the conditions of the edits, such as a condition on the object's uid.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         require: Vec<Condition>,
         /// The changes.
         edits: Vec<FieldEdit>,
-        /// Fields to fill at the moment of the change.
+        /// Fields whose values are generated at the moment of the change.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fill: Vec<Fill>,
     },
     /// Deletes the key. A missing key is not an error.
     Delete {
-        /// The conditions.
+        /// Conditions that must hold if the key exists.
         require: Vec<Condition>,
     },
-    /// Applies a change if the key exists and all conditions hold. Otherwise another client now owns the object, and the object
-    /// stays unchanged.
+    /// Applies a change if the key exists and all conditions hold. Otherwise the key stays unchanged, because another client has
+    /// deleted the object or now owns it.
     If {
         /// The conditions.
         holds: Vec<Condition>,
@@ -193,7 +194,7 @@ pub struct Fill {
 pub enum Generated {
     /// A random uid (RFC 9562, version 4).
     FreshUid,
-    /// The time of the change, plus this many seconds.
+    /// The time of the change, plus the number of seconds in `ahead`.
     Now {
         /// Seconds into the future.
         ahead: i64,
@@ -232,7 +233,7 @@ pub struct Manual {
     /// What to do, for the operator.
     #[serde(skip)]
     pub what: String,
-    /// Why it must happen at this point.
+    /// Why the step must be done at this point.
     #[serde(skip)]
     pub why: String,
     /// What to do in a rollback; `None` if nothing has to be undone.

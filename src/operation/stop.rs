@@ -1,10 +1,10 @@
-//! The stop request: an operation stops at the next possible point.
+//! The request to stop an operation at the next possible point.
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
 
-/// Sends the stop request. Dropping the switch requests nothing.
+/// Sends the stop request. Dropping the switch does not request a stop.
 #[derive(Debug)]
 pub struct StopSwitch(watch::Sender<bool>);
 
@@ -15,8 +15,8 @@ impl StopSwitch {
     }
 }
 
-/// Receives the stop request. Pass clones to long waits, such as a wait of an [`super::Environment`], so that they can end early
-/// on a stop request.
+/// Receives the stop request. Pass clones to long waits, such as the waits of an [`super::Environment`], so that a stop request
+/// can end these waits early.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Vec<watch::Receiver<bool>>);
 
@@ -43,7 +43,7 @@ impl Stop {
         Self(self.0.iter().chain(&other.0).cloned().collect())
     }
 
-    /// Waits until a stop is requested. Waits forever if no switch exists.
+    /// Waits until a stop is requested. Waits forever if there is no switch.
     pub async fn asked(&self) {
         let each = self.0.iter().map(|asked| {
             let mut asked = asked.clone();

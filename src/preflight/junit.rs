@@ -1,5 +1,5 @@
 //! The results of the checks as JUnit XML, for CI systems. `fail` becomes a failure, `unknown` an error, `skipped` a skipped
-//! test. A warning is the output of a passing test, or a failure with `--strict`.
+//! test. A warning becomes the output of a passing test. With `--strict`, it becomes a failure.
 
 use std::fmt::Write as _;
 
@@ -37,7 +37,8 @@ pub fn file(suite: &str, checks: &[CheckResult], strict: bool) -> String {
     text
 }
 
-/// Escapes a text. XML 1.0 allows only the control characters tab, line feed and carriage return (section 2.2).
+/// Escapes a text, and replaces control characters. Of the characters below U+0020, XML 1.0 allows only tab, line feed and
+/// carriage return (section 2.2).
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -1,13 +1,15 @@
-//! Checks whether a cluster is ready for a planned change. Each check has a name, a verdict, what was observed, why it matters,
-//! and what to do. Checks only read, or send changes as dry runs.
+//! Checks whether a cluster is ready for a planned change. The result of each check has a name, a verdict, what was observed,
+//! why the check matters, and what to do. Checks only read data, or send changes as dry runs.
 //!
 //! # How to add a check
 //!
 //! 1. Create `COMMAND/CHECK_NAME.rs` with a constant `CHECK`: the name, why the check matters, and a function that reads what the
-//!    check needs and returns a [`Judged`]. Data that several checks read comes from [`reading::Reading`] or the command's type,
-//!    such as [`cni::Cni`], which read each part once. Keep the judgement in a function without I/O, with its unit tests below.
-//! 2. Add the constant to `CHECKS` in `COMMAND/mod.rs`, at the place where it is displayed.
-//! 3. Add a section with its name to `docs/preflight.md`, in the same order, and its permissions to `deploy/rbac.yaml`.
+//!    check needs and returns a [`Judged`]. Data that several checks need comes from [`reading::Reading`], or from the input type
+//!    of the command, such as [`cni::Cni`]. Both read each part once. Put the judgement into a function without I/O, and put its
+//!    unit tests below it.
+//! 2. Add the constant to `CHECKS` in `COMMAND/mod.rs`. The checks are displayed in the order of this list.
+//! 3. Add a section with the name of the check to `docs/preflight.md`, in the same order. Add the permissions that the check
+//!    needs to `deploy/rbac.yaml`.
 //!
 //! A check that several commands use is in `shared/`, as a function `check(why)`. Facts about objects that several checks need
 //! are in `facts/`. `facts/kept.rs` drops the parts of Pods and Services that no check reads. If a check needs such a part,
@@ -39,17 +41,18 @@ use crate::words::first_few;
 pub use reading::Reached;
 pub use run::{CheckResult, Selection, any, run};
 
-/// A check. `C`: the input of the checks of a command.
+/// A check. `C`: the type of the input that all checks of a command get.
 pub struct Check<C: 'static> {
     /// Name of the check, for people and programs.
     pub name: &'static str,
     /// Why the check matters.
     pub why: &'static str,
-    /// Reads the data that the check needs, and judges it. This function does I/O; the `judge` of a file is pure.
+    /// Reads the data that the check needs, and judges it. This function does I/O; the function `judge` in the file of the check
+    /// does no I/O.
     judge: for<'a> fn(&'a C) -> LocalBoxFuture<'a, Read<Judged>>,
 }
 
-/// Data that was read, or the result for a check whose data cannot be read.
+/// Data that was read, or the result of a check that cannot read its data.
 pub type Read<T> = Result<T, Judged>;
 
 /// The result of a check.
@@ -146,7 +149,7 @@ pub fn list<'v>(object: &'v Value, path: &str) -> &'v [Value] {
     object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Returns namespace and name of an object, as text.
+/// Returns the namespace and the name of an object, as text.
 pub fn subject(object: &Value) -> String {
     format!("`{}/{}`", text(object, "/metadata/namespace"), text(object, "/metadata/name"))
 }

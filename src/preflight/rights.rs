@@ -1,5 +1,5 @@
-//! Checks whether the user has the permissions that an operation needs. A user with only the read permissions can run
-//! `preflight`, but cannot make the change: the result is a warning. If the user lacks some of the read permissions, the result
+//! Checks whether the user has the permissions that an operation needs. If the user has only the read permissions, the result is
+//! a warning: this user can run `preflight`, but cannot make the change. In all other cases with missing permissions, the result
 //! is a failure.
 
 use super::Judged;
@@ -7,7 +7,7 @@ use super::Judged;
 /// Permissions: verbs, API group, and resource.
 pub type Rights = [(&'static [&'static str], (&'static str, &'static str))];
 
-/// The permissions that a check requests.
+/// The permissions that a check verifies.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     /// Permissions to read.
@@ -29,7 +29,7 @@ pub struct Granted {
     pub is_granted: bool,
 }
 
-/// An operation that needs permissions, as text.
+/// Texts about an operation that needs permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
     /// Name of the operation, for example `a move`.
@@ -42,7 +42,8 @@ pub struct Need {
     pub remedy: &'static str,
 }
 
-/// Checks the permissions to read and to make the change, in all namespaces or in one.
+/// Checks the permissions to read and to make the change. `namespace`: the namespace in which the permissions were checked;
+/// `None` for all namespaces.
 pub fn judge(reads: &[Granted], changes: &[Granted], need: &Need, namespace: Option<&str>) -> Judged {
     let all = || reads.iter().chain(changes);
     let missing: Vec<&str> = all().filter(|one| !one.is_granted).map(|one| one.permission.as_str()).collect();

@@ -13,11 +13,11 @@ use super::{Check, Judged, Verdict};
 /// Selection of the checks to run.
 #[derive(Debug, Clone)]
 pub struct Selection {
-    /// Names of the only checks to run; empty to run all.
+    /// Names of the checks to run. If the list is empty, all checks run except the checks in `skip`.
     pub only: Vec<String>,
     /// Names of the checks to skip.
     pub skip: Vec<String>,
-    /// Time limit of one check.
+    /// Time limit for one check.
     pub within: Duration,
 }
 
@@ -44,7 +44,7 @@ pub struct CheckResult {
     pub remedy: String,
     /// Link to the documentation of the check.
     pub link: String,
-    /// The failed check that this check depends on; omitted if this check was run.
+    /// The failed check that this check depends on; omitted if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depends_on: Option<&'static str>,
     /// The missing permission that the check needs.
@@ -63,7 +63,7 @@ impl CheckResult {
         Self { name, verdict, observed, why, remedy, link, depends_on: None, denied, is_unread: false }
     }
 
-    /// Returns the result of a check that was not run, because the check `on` failed.
+    /// Returns the result of a check that cannot read its data because the check `on` failed.
     fn depending(self, on: &'static str) -> Self {
         let (observed, remedy) = (format!("not run: depends on `{on}`"), format!("repair `{on}` first"));
         Self { verdict: Verdict::Unknown, observed, remedy, depends_on: Some(on), ..self }
@@ -112,7 +112,7 @@ fn denied_by_api(mut results: Vec<CheckResult>) -> Vec<CheckResult> {
 }
 
 /// Reports each reason only once. If several checks cannot read their data for the same reason, such as an unreachable etcd, only
-/// the first check shows the reason. A check with a verdict about its data keeps its observation and its remedy.
+/// the first check shows the reason. A check that read its data keeps its observation and its remedy.
 fn once(results: Vec<CheckResult>) -> Vec<CheckResult> {
     let mut reported: BTreeMap<String, &'static str> = BTreeMap::new();
     let is_open = |result: &CheckResult| matches!(result.verdict, Verdict::Fail | Verdict::Unknown);

@@ -28,7 +28,7 @@ pub enum Change {
     Addresses(Vec<IpAddr>),
     /// The planned new address is already in use. Contains this address.
     Taken(IpAddr),
-    /// A field of the Service changed, and its old address needs another kind of hold.
+    /// A field of the Service changed, and the planned hold no longer matches the Service.
     Kind,
 }
 
@@ -54,7 +54,7 @@ pub struct Fit {
     /// Services that differ from the plan. If there are any, a new plan is necessary.
     pub drifts: Vec<Drift>,
     /// Services with an address of an old range that are not in the plan. They were created after planning, and keep their
-    /// address until a sweep moves them. Services managed by netsurgeon are not listed.
+    /// address until a sweep moves them. Sentinels and the shadows of the plan are not listed.
     pub newcomers: Vec<String>,
 }
 

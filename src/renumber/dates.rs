@@ -1,5 +1,5 @@
 //! The IPAddress objects of Services that move. The operation keeps these objects until it ends. Every resume and the guard
-//! repair an object if it was changed, or if its creation timestamp is no longer far enough in the future.
+//! repair an object if the object was changed, or if its creation timestamp is no longer far enough in the future.
 //!
 //! The operation sets their creation timestamps to the future, so that repair loops do not delete them (`syncIPAddress`,
 //! `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3). After some time, a timestamp may no longer be far
@@ -40,7 +40,7 @@ pub struct Taken {
     pub by: String,
 }
 
-/// Compares the IPAddress objects that must be kept with a survey. Returns the repairs, and the addresses that were allocated to
+/// Compares a survey with the IPAddress objects that must be kept. Returns the repairs, and the addresses that were allocated to
 /// another Service. `state` returns the state of a step; `now` is in seconds since 1970.
 pub fn kept(
     work: &Renumbering,
@@ -115,8 +115,8 @@ impl Looking<'_> {
     /// Returns whether an address must be kept for its Service.
     ///
     /// No address is kept for a deleted Service, or for a Service without an address. A hold refers to the Service by name. So a
-    /// recreated Service needs the old address, unless the Service now has the old address itself. A retired Service needs only
-    /// the address that it has, because no later step frees a kept address again.
+    /// recreated Service needs the old address, unless the Service now has the old address itself. If the old address is retired,
+    /// the Service needs only the address that it has, because no later step would free another kept address.
     fn is_needed(&self, candidate: &Move, address: IpAddr, is_retired: bool) -> bool {
         self.index.service(candidate).is_some_and(|service| {
             !service.addresses.is_empty()

@@ -1,4 +1,4 @@
-//! The effects of renumbering steps: changes outside etcd, and transactions that are built only when the step runs.
+//! The effects of renumbering steps: changes outside etcd, and transactions that are computed only when the step runs.
 
 use std::fmt;
 
@@ -36,14 +36,14 @@ pub enum Effect {
     RewriteBitmap,
     /// In a rollback: writes the old range to the RangeAllocation again.
     RestoreBitmap,
-    /// Stops the allocation of addresses of the old range to new Services.
+    /// Closes the old range, so that new Services get no addresses from it.
     CloseRange,
-    /// In a rollback: allows the allocation of addresses of the old range to new Services again.
+    /// In a rollback: opens the old range again, so that new Services can get addresses from it.
     ReopenRange,
-    /// Gives the new range to the API servers' own ServiceCIDR.
+    /// Waits until the API servers' own ServiceCIDR has the new range. Deletes this ServiceCIDR if it has other ranges.
     ReplaceRange,
-    /// Deletes the ServiceCIDR that was created for the new range. At this point the API servers' own ServiceCIDR has the new
-    /// range.
+    /// Deletes the ServiceCIDR that was created for the new range. When this effect runs, the API servers' own ServiceCIDR
+    /// already has the new range.
     RemoveTemporaryRange,
 }
 
@@ -72,11 +72,11 @@ pub struct List {
 pub enum Awaited {
     /// Every API server is ready and has observed the addresses of a batch, and every kube-proxy has applied all writes.
     Barrier,
-    /// Shadows have the endpoints of their Service.
+    /// The shadows of a Service have the endpoints of this Service.
     Endpoints,
     /// The deletion of a Service, which a finalizer delayed, is complete.
     Released,
-    /// Every API server is ready and has observed the addresses and Services.
+    /// Every API server is ready and has observed the current addresses and Services.
     Seen,
     /// Clients no longer connect to addresses that they resolved before the rollback.
     Linger,

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use super::intention::Renumbering;
 
-/// Number of waits for all nodes in each batch: one before the Services move, one after.
+/// Number of waits for all nodes in each batch: one before the Services move, and one after they have moved.
 const WAITS_OF_A_BATCH: u32 = 2;
 /// Number of transactions per Service: reserve, prewarm, hand over, flip, settle.
 const TRANSACTIONS: u32 = 5;
-/// Shortest and longest wait for all nodes. Measured: 0.2 to 0.9 s with idle kube-proxies; a kube-proxy with thousands of
-/// Services takes seconds.
+/// Shortest and longest wait for all nodes. In measurements, the wait took 0.2 to 0.9 s with idle kube-proxies. A kube-proxy with
+/// thousands of Services needs several seconds.
 const WAIT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// Shortest and longest time of a transaction while several transactions run concurrently. The shortest time was measured: 0.2 ms
-/// (docs/development.md). The longest time assumes an etcd on a slow disk that needs 10 ms for each sync, and commits several
-/// transactions with one sync.
+/// Shortest and longest time of a transaction while several transactions run concurrently. The shortest time, 0.2 ms, was
+/// measured (docs/development.md). The longest time is for an etcd on a slow disk: each sync takes 10 ms, and etcd commits
+/// several transactions with one sync.
 const TRANSACTION: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(4));
 /// Shortest and longest time to create the two shadows of a Service through the API.
 const SHADOWS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
@@ -29,7 +29,7 @@ pub struct Estimate {
     pub most: Duration,
 }
 
-/// Estimates the duration. `rate` is the highest number of writes per second.
+/// Estimates the duration. `rate` is the highest number of writes per second; `None` means no limit.
 pub fn estimate(work: &Renumbering, rate: Option<NonZeroU32>) -> Estimate {
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let batches = count(work.batches().len());

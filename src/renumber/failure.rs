@@ -1,4 +1,4 @@
-//! Hints: what to do about each error of a renumbering.
+//! Adds a hint to each error of a renumbering. The hint explains what to do about the error.
 
 use super::ranges::RewriteError;
 use super::target::TargetError;

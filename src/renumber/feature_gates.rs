@@ -16,8 +16,9 @@ fn era_of(gates: &BTreeMap<String, bool>) -> Option<Era> {
     }
 }
 
-/// Returns a message that names the API servers that allocate addresses in another era than etcd shows (`stored`), and a hint.
-/// Returns `None` if there are no such API servers.
+/// Returns a message and a hint if API servers allocate addresses in a different era than etcd shows (`stored`). The message
+/// names these API servers. Returns `None` if all API servers allocate in the era `stored`, or if their gates do not show the
+/// era.
 pub fn not_as_stored(
     gates: &[(String, BTreeMap<String, bool>)],
     stored: Era,

@@ -1,4 +1,4 @@
-//! Holds: how the old address of a Service keeps answering until no client uses the address any more.
+//! Holds: how the old address of a Service continues to answer while clients still use the address.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::survey::ServiceRecord;
 
-/// Way in which an old address is held.
+/// How an old address is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hold {
     /// The old address is an external IP of the Service itself, with `externalTrafficPolicy: Local`. kube-proxy then routes
-    /// traffic of Pods and nodes like traffic to a ClusterIP: it uses all endpoints, and keeps the source address.
+    /// traffic from Pods and nodes like traffic to a ClusterIP: it uses all endpoints, and keeps the source address.
     ExternalIp,
     /// The old address is the ClusterIP of a second Service with the same ports. The second Service has the same selector or, if
     /// there is no selector, copies of the endpoints.
@@ -37,7 +37,7 @@ pub enum Choice {
 }
 
 /// Chooses the hold for a Service from its spec and the operator's request. This function does not check whether the cluster's
-/// data plane supports the hold: that check needs the live cluster.
+/// data plane supports the hold, because that check needs the live cluster.
 ///
 /// `no_external_ip` is the reason why the cluster's data plane cannot hold addresses by external IPs; `None` if it can.
 pub fn choose(service: &ServiceRecord, asked: Option<Hold>, no_external_ip: Option<&'static str>) -> Choice {

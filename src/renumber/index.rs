@@ -1,4 +1,4 @@
-//! An index of a survey: Services by name, IPAddress objects by address, and the owners of an address.
+//! An index of a survey: Services by name, IPAddress objects by address, and the owners of each address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -48,10 +48,11 @@ pub struct Renumbering {
     /// Values in kubeadm's ConfigMaps that record the range or the address of the cluster's DNS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub records: Vec<RecordChange>,
-    /// Lists in router configurations that must contain both ranges for a time.
+    /// Lists in router configurations. Each list must contain both ranges while both are in use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overlaps: Vec<Overlap>,
-    /// Objects that may record the range but cannot be read. Each entry contains the reason.
+    /// Objects that cannot be read, although they may contain the range. Each entry contains the key of the object and the
+    /// reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
     /// Whether the cluster has a NodeLocal DNSCache.
@@ -69,21 +70,21 @@ pub struct Renumbering {
     /// Whether the data plane cannot hold addresses by external IPs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shadows_only: bool,
-    /// The hold that the operator requested for every Service; sweeps use it too.
+    /// The hold that the operator requested for every Service. Sweeps also use this hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_asked: Option<Hold>,
     /// The Services that move, in order. Services that sweeps found come last, in the order of the sweeps.
     pub moves: Vec<Move>,
     /// The Services that do not move.
     pub skipped: Vec<Skipped>,
-    /// Number of times that the plan was amended ([`Renumbering::amend`]). It is not stored in the plan.
+    /// Number of amendments to the plan ([`Renumbering::amend`]). This number is not stored in the plan.
     #[serde(skip)]
     pub amendments: usize,
 }
 
 impl Renumbering {
-    /// Returns the moves of the cluster's DNS Services with addresses that kubelets may give to Pods. These are the Services with
-    /// a usual name (`kube-dns`, `coredns`). If an installer uses another name (`rke2-coredns-rke2-coredns`), these are all DNS
+    /// Returns the moves of the DNS Services with an address that kubelets can write into Pods. These are the DNS Services with a
+    /// standard name (`kube-dns`, `coredns`). If an installer uses another name (`rke2-coredns-rke2-coredns`), these are all DNS
     /// Services except `kube-dns-upstream`. A NodeLocal DNSCache reaches the DNS through `kube-dns-upstream`, which has the same
     /// label.
     pub fn dns(&self) -> impl Iterator<Item = &Move> {
@@ -101,7 +102,8 @@ impl Renumbering {
         with_shadow.flat_map(|(moved, shadow)| shadow.names().map(|name| (moved.namespace.as_str(), name)))
     }
 
-    /// Returns the objects that the operation creates and keeps, according to its plan.
+    /// Returns the addresses that the operation keeps, the Services that it creates, and the ServiceCIDRs that it deletes,
+    /// according to its plan.
     pub fn ours(&self) -> Ours {
         let addresses = self.moves.iter().flat_map(|moved| {
             let of = (moved.namespace.clone(), moved.name.clone());
@@ -207,7 +209,7 @@ pub struct Move {
     /// Number of the sweep that found the Service, from 1; 0 if the Service was planned.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sweep: usize,
-    /// Whether the stored Service has only `clusterIP` and no `clusterIPs` (last written before Kubernetes 1.20).
+    /// Whether the stored Service has only `clusterIP` and no `clusterIPs`. Kubernetes before 1.20 wrote such Services.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_list: bool,
     /// Whether the IPAddress object of the old address is missing. The operation then creates this object to hold the address.
@@ -228,7 +230,7 @@ impl Move {
     }
 
     /// Returns the unique id of this move in the plan: `namespace/name`, or `namespace/name+2` if sweep 2 found the Service. A
-    /// swept Service may have the name of a planned Service that was deleted.
+    /// swept Service can have the same name as a planned Service that was deleted.
     pub fn id(&self) -> String {
         match self.sweep {
             0 => self.subject(),
@@ -256,7 +258,7 @@ impl Move {
             || self.shadow.as_deref().is_some_and(|shadow| shadow.names().into_iter().any(is_shadow))
     }
 
-    /// Returns the id of a step of this move, from the step's name: `flip`, `retire`, ...
+    /// Returns the id of the step of this move that has the given name, for example `flip` or `retire`.
     pub fn step(&self, name: &str) -> StepId {
         StepId(format!("{name}/{}", self.id()))
     }
@@ -281,19 +283,19 @@ pub enum Turn {
     Any,
     /// The cluster's DNS, after all other Services.
     ClusterDns,
-    /// The API servers' own Service, last of all.
+    /// The API servers' own Service, after the cluster's DNS.
     Kubernetes,
 }
 
 impl Turn {
-    /// Returns whether the Service may move together with others.
+    /// Returns whether the Service can be in a batch with other Services.
     pub fn is_any(&self) -> bool {
         *self == Self::Any
     }
 }
 
-/// The two shadow Services of a move. One holds the old address until it is retired. The other serves the new address until the
-/// Service itself has the new address.
+/// The two shadow Services of a move. One shadow holds the old address until this address is retired. The other shadow serves the
+/// new address until the Service itself has the new address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shadow {
     /// Name of the shadow that holds the old address.
@@ -307,7 +309,8 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// Returns both names: first the holding shadow, then the warming shadow.
+    /// Returns the names of both shadows: first the shadow that holds the old address, then the shadow that serves the new
+    /// address.
     pub fn names(&self) -> [&str; 2] {
         [&self.hold_name, &self.warm_name]
     }

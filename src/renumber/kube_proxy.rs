@@ -1,9 +1,8 @@
-//! The data plane that routes Services in the cluster, kube-proxy's mode, and the holds that they support. The source is a
-//! survey, or a configuration that the operator gives.
+//! Determines the data plane that routes Services in the cluster, the mode of kube-proxy, and the holds that this mode supports.
+//! The source is a survey. If the operator gives a configuration of kube-proxy, it replaces the configuration in the survey.
 //!
-//! A hold by external IP needs a kube-proxy that routes external IPs and detects local traffic of the address's family. Such a
-//! kube-proxy treats an external IP with `externalTrafficPolicy: Local` like a ClusterIP for traffic of Pods and nodes. Other
-//! kube-proxies do not.
+//! A hold by external IP needs a kube-proxy that routes external IPs and detects local traffic of the address's family. Only such
+//! a kube-proxy treats an external IP with `externalTrafficPolicy: Local` like a ClusterIP for traffic from Pods and nodes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -28,14 +27,14 @@ pub enum DataPlane {
     Unsupported(String),
 }
 
-/// Reason why no address can be held by an external IP.
+/// Reason why external IPs cannot hold addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obstacle {
-    /// The feature gate `AllowServiceExternalIPs` is off: kube-proxy has no rules for external IPs.
+    /// The feature gate `AllowServiceExternalIPs` is off, so kube-proxy has no rules for external IPs.
     Gate,
-    /// kube-proxy cannot distinguish traffic of Pods and nodes from other traffic.
+    /// kube-proxy cannot distinguish local traffic (of Pods and nodes) from other traffic.
     Detector,
-    /// A bug of kube-proxy before 1.36 in mode nftables.
+    /// kube-proxy before 1.36 has a bug in mode nftables.
     OldNftables,
 }
 
@@ -111,7 +110,8 @@ pub fn judge(survey: &Survey, family: Family, given: Option<&str>) -> DataPlane 
     combine(&found, &Around { family, nodes: &survey.nodes, minors: &versions })
 }
 
-/// Returns the configuration of every kube-proxy: the arguments of its container, or the ConfigMap that the arguments refer to.
+/// Returns the different configurations of the kube-proxies, each with its source. The source is the arguments of the container
+/// or, if they name a configuration file, the ConfigMap `kube-system/kube-proxy`.
 fn configurations(survey: &Survey) -> Result<Vec<(Proxy, String)>, String> {
     let shared = || match &survey.routing.proxy_config {
         Some(text) => parse(text).map(|proxy| (proxy, "ConfigMap `kube-system/kube-proxy`".to_string())),
@@ -181,7 +181,7 @@ fn combine(found: &[(Proxy, String)], around: &Around<'_>) -> DataPlane {
     DataPlane::KubeProxy { about: format!("kube-proxy: {about}"), no_external_ip }
 }
 
-/// Reads a KubeProxyConfiguration (`kube-proxy/config/v1alpha1/types.go`, v0.36.3). An empty mode means iptables on Linux, an
+/// Reads a KubeProxyConfiguration (`kube-proxy/config/v1alpha1/types.go`, v0.36.3). An empty mode means iptables on Linux, and an
 /// empty detector means `ClusterCIDR` (`cmd/kube-proxy/app/server_linux.go`, v1.36.3).
 fn parse(text: &str) -> Result<Proxy, String> {
     let config: Value =
@@ -196,8 +196,8 @@ fn parse(text: &str) -> Result<Proxy, String> {
 }
 
 /// Returns the health port of the kube-proxies, from `healthzBindAddress`. The default is 10256 on every address
-/// (`pkg/proxy/apis/config/v1alpha1/defaults.go`, v1.36.3). `None` if the health port is off, or on loopback as in K3s. The first
-/// configuration found is used for all kube-proxies.
+/// (`pkg/proxy/apis/config/v1alpha1/defaults.go`, v1.36.3). Returns `None` if the health port is off, or if it is only on
+/// loopback, as in K3s. The first configuration found is used for all kube-proxies.
 pub fn health_port(survey: &Survey, given: Option<&str>) -> Option<u16> {
     const DEFAULT: u16 = 10256;
     let of_text = |text: &str| {
@@ -220,7 +220,7 @@ pub fn health_port(survey: &Survey, given: Option<&str>) -> Option<u16> {
     }
 }
 
-/// Splits arguments into words: a shell may start kube-proxy with one argument, `/bin/sh -c "kube-proxy --flag ..."`.
+/// Splits arguments into words. A shell can start kube-proxy with a single argument: `/bin/sh -c "kube-proxy --flag ..."`.
 fn words(container: &ProxyContainer) -> Vec<&str> {
     container.arguments.iter().flat_map(|argument| argument.split_whitespace()).collect()
 }
@@ -245,8 +245,8 @@ fn of_arguments(container: &ProxyContainer) -> Option<Proxy> {
     Some(Proxy::of(mode, detector, text("cluster-cidr"), interfaces, gate_in(&words)))
 }
 
-/// Reads `--feature-gates=A=true,B=false`, which may be given several times; the last value counts
-/// (`MapStringBool.Set`, component-base `cli/flag/map_string_bool.go`, v0.36.3).
+/// Reads `--feature-gates=A=true,B=false`. The flag can be given several times; the last value applies (`MapStringBool.Set`,
+/// component-base `cli/flag/map_string_bool.go`, v0.36.3).
 fn gate_in(words: &[&str]) -> Option<bool> {
     let flags = words.iter().enumerate().filter_map(|(at, word)| {
         let rest = word.strip_prefix("--feature-gates")?;
@@ -288,7 +288,7 @@ impl Proxy {
     fn detects(&self, around: &Around<'_>) -> bool {
         let is_own = |range: &ServiceCidr| range.family() == around.family;
         match self.detector.as_str() {
-            // A range with host bits counts, too: only the family matters.
+            // A range with host bits is also accepted, because only the family matters.
             "ClusterCIDR" => self.detects_by.split(',').any(|text| {
                 let address = text.split('/').next().and_then(|address| address.trim().parse().ok());
                 address.is_some_and(|address| Family::of(address) == around.family)

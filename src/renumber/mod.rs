@@ -1,10 +1,10 @@
 //! Moves every Service of a cluster to another Service range.
 //!
-//! [`plan`] turns a survey and a target into a [`Renumbering`]: the new address of each Service, and how its old address is held.
-//! A [`Renumbering`] compiles to the steps of an operation ([`stages`]), in the order that the storage era requires. [`rehearse`]
-//! executes the steps on a private copy.
+//! [`plan`] creates a [`Renumbering`] from a survey and the options of the plan. It contains the new address of each Service, and
+//! how its old address is held. A [`Renumbering`] compiles to the steps of an operation ([`stages`]), in the order that the
+//! storage era requires. [`rehearse`] executes the steps on a private copy.
 //!
-//! `docs/renumber.md` describes the order and the rules, which were measured on real clusters.
+//! `docs/renumber.md` describes the order and the rules, which were verified on real clusters.
 
 pub mod current;
 pub mod dates;

@@ -1,4 +1,4 @@
-//! Rewrites a RangeAllocation: the bits are computed from the Services, for the current range or for another range.
+//! Rewrites a RangeAllocation for its current range or for another range. The bits are computed from the Services.
 //!
 //! The API server reads the object again at its next allocation (`pkg/registry/core/service/allocator/storage/storage.go`,
 //! v1.36.3), so no restart is needed. Under dual write, no other component repairs the object.
@@ -38,7 +38,7 @@ pub enum RewriteError {
         /// The reason, or what to do; empty if unknown.
         why: &'static str,
     },
-    /// No API server reads the RangeAllocation any more.
+    /// No API server reads the RangeAllocation, because it is a leftover.
     #[error(
         "RangeAllocation `{name}` is a leftover that no API server reads; a rewrite would have no effect"
     )]
@@ -95,7 +95,7 @@ impl RangeRewrite {
         plan_rewrite(survey, &self.name, to.as_ref()).is_ok_and(|plan| plan.work == *self)
     }
 
-    /// Returns the addresses or ports that the rewrite allocates, and those that it frees.
+    /// Returns two lists of addresses or ports: the items that the rewrite allocates, and the items that it frees.
     #[must_use]
     pub fn difference(&self) -> (Vec<String>, Vec<String>) {
         let before = self.before.as_ref().map(Content::marked).unwrap_or_default();
@@ -136,7 +136,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// Returns the allocated addresses or ports; bits beyond the range are ignored.
+    /// Returns the allocated addresses or ports. Ignores bits beyond the range.
     pub fn marked(&self) -> BTreeSet<Item> {
         let Some(items) = Items::parse(&self.range) else { return BTreeSet::new() };
         let Ok(bits) = Bitmap::from_bytes(&self.data, (self.data.len() as u64).saturating_mul(8)) else {
@@ -152,12 +152,12 @@ fn outside(survey: &Survey, range: &ServiceCidr) -> usize {
     addresses.filter(|address| Items::Addresses(*range).bit(Item::Address(*address)).is_none()).count()
 }
 
-/// Returns the bits that the Services and the allocator's IPAddress objects require. `found` is the current RangeAllocation, if
-/// its range does not change.
+/// Returns the bits that must be set: for the addresses or node ports of the Services, and for the allocator's IPAddress objects.
+/// `found` is the current RangeAllocation, if its range does not change.
 ///
-/// An IPAddress that no Service lists requires a bit only if the bit is set in `found`. An API server allocates or releases the
-/// bit before it changes the IPAddress. So the bit is set if the Service is being created, and free if the Service was just
-/// deleted.
+/// If `found` is given, an IPAddress that no Service lists requires a bit only if this bit is set in `found`. An API server
+/// allocates or releases the bit before it changes the IPAddress. So the bit is set if the Service is being created, and free if
+/// the Service was just deleted.
 pub(super) fn wanted(items: &Items, survey: &Survey, found: Option<&BitmapRecord>) -> Bitmap {
     let mut bits = Bitmap::empty(items.capacity());
     let there = found.and_then(|found| Bitmap::from_bytes(&found.data, items.capacity()).ok());
@@ -197,7 +197,7 @@ pub fn wanted_meanwhile(work: &Renumbering, survey: &Survey, back: bool) -> Vec<
 
 /// Plans the rewrite of a RangeAllocation for the range `to`, or for its current range if `to` is `None`.
 ///
-/// Fails if there is nothing to do, or if no API server reads the RangeAllocation.
+/// Fails if there is nothing to do, if the range is not valid, or if no API server reads the RangeAllocation.
 pub fn plan_rewrite(
     survey: &Survey,
     name: &str,

@@ -30,7 +30,8 @@ pub struct Reach {
 
 impl Reach {
     /// Returns the addresses of a planned Service, with the given port or the Service's first TCP port. `state` returns the state
-    /// of a step. Fails with a message if the Service is not in the plan or has no such port.
+    /// of a step. Fails with a message if the Service is not in the plan. If no port is given, also fails if the Service was
+    /// deleted or has no TCP port.
     pub fn of(
         work: &Renumbering,
         survey: &Survey,

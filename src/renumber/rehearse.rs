@@ -1,8 +1,8 @@
 //! Rehearses the whole operation on a private copy: forward to the end, and a rollback from the middle.
 //!
-//! The copy is an [`Overlay`] over any store, in practice yesterday's snapshot. The steps, the executor and the journal are the
-//! same as in a live run. Actions that are impossible offline (flags, controllers, finalizers, nodes) are not simulated. The
-//! rehearsal assumes that these actions are done, and lists them.
+//! The copy is an [`Overlay`] over any store, usually over a recent snapshot. The steps, the executor and the journal are the
+//! same as in a live run. Actions that need a live cluster are not simulated: changes of flags, the work of controllers, the
+//! removal of finalizers, and the work of nodes. The rehearsal assumes that these actions are done, and lists them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ pub struct Rehearsal {
     pub misplaced: Vec<String>,
     /// Result of the rollback from the middle of the operation.
     pub rollback: Rollback,
-    /// Keys that differ after the rollback.
+    /// Keys that do not have their original value after the rollback.
     pub rollback_differences: Vec<String>,
     /// Steps that the rollback could not undo.
     pub rollback_stuck: Vec<String>,
@@ -86,7 +86,7 @@ pub struct Rehearsal {
 pub enum Rollback {
     /// Every key has its original bytes.
     Identical,
-    /// Some keys differ.
+    /// Some keys do not have their original bytes.
     Differs,
 }
 
@@ -95,7 +95,7 @@ pub enum Rollback {
 pub struct Outside {
     /// The action.
     pub what: String,
-    /// Why it is necessary.
+    /// Why the action is necessary.
     pub why: String,
 }
 
@@ -107,7 +107,7 @@ impl Rehearsal {
 }
 
 /// Returns the key ranges that a snapshot must index for a rehearsal: the ranges that a survey reads, and the range of the
-/// journal. Every step reads its record in the journal, and would read the whole file without the index.
+/// journal. Every step reads its record in the journal. Without the index, each of these reads would read the whole file.
 pub fn scope(layout: &Layout) -> Vec<KeyRange> {
     let mut ranges = layout.surveyed();
     ranges.push(Journal::of_all_clusters());
@@ -128,7 +128,7 @@ pub async fn rehearse(
     let forward = Rehearsing { base: base.clone(), plan: &plan, ambient };
     let finished = forward.run(None, false, observer).await?;
     let after = Survey::read(&finished.overlay, layout, None).await?;
-    // The overlay holds every version of every object, and the rollback needs the same amount of memory.
+    // The overlay holds every version of every object, and the rollback needs the same amount of memory again.
     drop(finished.overlay);
     let middle = middle(&plan.work);
     let rolled_back = forward.run(middle, true, observer).await?;

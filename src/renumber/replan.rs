@@ -1,7 +1,7 @@
 //! Plans a move again if its Service changed after planning. The new move is planned from the current state of the Service.
 //!
-//! Changes of the previous move that do not match the new move are undone first, and their steps count as never started. The new
-//! move keeps the batch and, if possible, the addresses.
+//! First, the changes of the previous move that do not match the new move are undone. The steps that made these changes count as
+//! never started. The new move keeps the batch and, if possible, the addresses.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -33,8 +33,8 @@ pub struct Replanned {
     pub repair: Repair,
 }
 
-/// Compares the moves that are not retired yet with a survey. Plans a move again if its Service has changed in a way that
-/// matters. In a rollback (`back`), only a change that would prevent the undo matters. Writes nothing. `state` returns the state
+/// Compares the moves that are not retired yet with a survey. Plans a move again if a change of its Service affects the move. In
+/// a rollback (`back`), plans a move again only if the change would prevent the undo. Writes nothing. `state` returns the state
 /// of a step.
 ///
 /// A Service that was deleted, or no longer has an address of the family, is not planned again. The second list has the Services
@@ -116,7 +116,7 @@ impl Planner<'_> {
             }
         } else {
             self.old_address(candidate, address, &mut draft);
-            // If `old_address` did not accept the current address of the Service, the Service cannot move.
+            // If `old_address` has not accepted the current address of the Service, the Service cannot move.
             if address != draft.made.old_address {
                 return Ok(None);
             }
@@ -201,7 +201,7 @@ impl Planner<'_> {
         if self.work.era != Era::Bitmap && self.is_in_force(&reserve) {
             draft.take_back(reserve, []);
         }
-        // If the bits of the batch are not reserved yet, the step that reserves them includes this address.
+        // If the bits of the batch are not reserved yet, the step that reserves these bits will include this address.
         let has_bits = candidate.sweep == 0 || self.is_in_force(&bits_step(batch));
         if self.work.era == Era::DualWrite && has_bits {
             let bits = self.compiler.bits(vec![self.compiler.bit(address)], Vec::new());
@@ -236,7 +236,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Chooses the hold again: an external IP if the Service still supports it.
+    /// Chooses the hold again. The hold stays an external IP if the Service still supports external IPs.
     fn hold(&self, candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
         if candidate.hold != Hold::ExternalIp {
             return;
@@ -246,8 +246,8 @@ impl Planner<'_> {
         let is_listed = service.has_external_ip(new);
         let is_routed = is_listed && service.spec.external_traffic_policy.as_deref() == Some("Local");
         if self.back {
-            // A Service that has moved back still routes its new address, for clients that cached the address. So the external IP
-            // is changed here only if `prewarm` cannot be undone.
+            // A Service that has moved back still routes its new address, for clients that cached the address. So for such a
+            // Service, the external IP is changed here only if the undo of `prewarm` has failed.
             let is_moved_back = (self.state)(&candidate.step("flip")) == Some(State::UndoDone);
             let is_time = !is_moved_back || (self.state)(&prewarm) == Some(State::UndoFailed);
             let is_as_prewarmed =
@@ -288,7 +288,7 @@ impl Planner<'_> {
         }
     }
 
-    /// In a rollback: plans another undo of the flip if the owner has changed the external IPs that hold the old address.
+    /// In a rollback: undoes the flip with another edit if the owner has changed the external IPs that hold the old address.
     fn hold_after(&self, candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
         if !self.back || candidate.hold != Hold::ExternalIp || holds_as_it_did(candidate, service) {
             return;
@@ -338,7 +338,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Plans the finalizer again if it was removed. This happens if steps were skipped or if a client replaced the Service.
+    /// Plans the step that adds the finalizer again, if the finalizer was removed. A finalizer is removed if steps were skipped,
+    /// or if a client replaced the Service.
     fn pin(&self, candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
         let pin = candidate.step("pin");
         if !self.back && self.is_in_force(&pin) && !service.is_moving() {
@@ -397,7 +398,7 @@ fn lists_before(candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
 }
 
 /// If a Service gained or lost an address of another family after its flip, updates the address lists of the move, so that a
-/// rollback uses the current ones.
+/// rollback uses the current lists.
 fn lists_after(candidate: &Move, service: &ServiceRecord, draft: &mut Draft) {
     let list = service.listed();
     if list == candidate.new {

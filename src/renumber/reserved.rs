@@ -1,8 +1,10 @@
-//! The reserved bits of an interrupted operation in the bitmap era, for Services that have not moved yet.
+//! In the bitmap era, restores the reserved bits of an interrupted operation. These bits are for Services that have not moved
+//! yet.
 //!
-//! An API server frees a bit without a Service in the third round of its repair loop, after six to nine minutes. Then it can
-//! allocate the address (`runOnce`, `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2). A resume sets the bit
-//! again, unless another Service has the address by then, because a bit does not record its owner.
+//! An API server frees a bit without a Service in the third round of its repair loop, after six to nine minutes. After that, an
+//! API server can allocate the address (`runOnce`, `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2). A bit
+//! does not record its owner, so a resume checks the Services. If another Service has the address, the resume is refused.
+//! Otherwise the resume sets the bit again.
 
 use std::net::IpAddr;
 
@@ -28,8 +30,8 @@ pub struct Taken {
     pub by: String,
 }
 
-/// Returns the Services of an operation with new addresses that only a bit reserves, according to the journal; `state` returns
-/// the state of a step.
+/// Returns the moves of an operation whose new address is reserved only by a bit, according to the journal. `state` returns the
+/// state of a step.
 pub fn reserved(work: &Renumbering, state: impl Fn(&StepId) -> Option<State>) -> Vec<&Move> {
     let was = |step: &StepId| state(step).is_some_and(State::is_in_force);
     let mut all = Vec::new();
@@ -42,7 +44,8 @@ pub fn reserved(work: &Renumbering, state: impl Fn(&StepId) -> Option<State>) ->
     all
 }
 
-/// Returns the repair that sets the freed bits again; `None` if no bit was freed.
+/// Returns the repair that sets the freed bits again; `None` if no bit was freed. Fails if another Service has one of the
+/// addresses.
 pub fn reserve_again(work: &Renumbering, survey: &Survey, moves: &[&Move]) -> Result<Option<Repair>, Taken> {
     // A Service that was deleted, or has another address, does not need its bit.
     let index = Index::of(survey);

@@ -1,7 +1,8 @@
 //! Executes the rewrite of a RangeAllocation, with a journal like any other operation.
 //!
 //! A rewrite is one transaction, so it takes effect completely or not at all. If the RangeAllocation changed after planning,
-//! nothing is written and the operation ends rolled back. After any other error, the operation can be resumed or rolled back.
+//! nothing is written, and the operation is recorded as rolled back. After any other error, the operation can be resumed or
+//! rolled back.
 
 use super::ranges::RangeRewrite;
 use crate::operation::{
@@ -16,7 +17,7 @@ pub struct Rewriting<'a> {
     pub store: &'a dyn WriteStore,
     /// The clock.
     pub ambient: &'a dyn Ambient,
-    /// The preconditions of every write: on a live cluster the operation lease ([`crate::operation::Lock::guard`]).
+    /// The preconditions of every write. On a live cluster, this is the operation lease ([`crate::operation::Lock::guard`]).
     pub guards: Vec<Guard>,
 }
 
@@ -32,7 +33,8 @@ pub fn is_written(work: &RangeRewrite, journal: &Journal) -> bool {
 }
 
 impl Rewriting<'_> {
-    /// Writes the RangeAllocation, once. The report shows whether this run or an earlier run wrote the RangeAllocation.
+    /// Writes the RangeAllocation, unless an earlier run has written it. The report shows whether this run or an earlier run
+    /// wrote the RangeAllocation.
     pub async fn run(&self, work: &RangeRewrite, journal: &mut Journal) -> Result<Report, Failure> {
         let (ledger, mut silent) = (self.ledger(journal), Silent);
         let outcome = self.executor(&ledger, &mut silent, journal).run(work, None).await;
@@ -56,8 +58,8 @@ impl Rewriting<'_> {
         }
     }
 
-    /// Restores the old value, if the new value was written. If the RangeAllocation changed after that, nothing is written: the
-    /// report lists the step as stuck, and the rewrite stays in effect.
+    /// Restores the old value, if the new value was written. If the RangeAllocation was changed after the rewrite, nothing is
+    /// written. Then the report lists the step as stuck, and the rewrite stays in effect.
     pub async fn roll_back(&self, work: &RangeRewrite, journal: &mut Journal) -> Result<Report, Failure> {
         let (ledger, mut silent) = (self.ledger(journal), Silent);
         let report = self.executor(&ledger, &mut silent, journal).unwind(work).await?;

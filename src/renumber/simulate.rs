@@ -1,8 +1,8 @@
-//! The simulated environment of a rehearsal: everything outside etcd.
+//! The environment of a rehearsal, which simulates everything outside etcd.
 //!
 //! A change through the API is written to the overlay in the form in which an API server stores it: the object and, for a
-//! Service, its allocation. Uncertain results are not written. Waits end immediately. Actions of operators and controllers are
-//! recorded and assumed to be done.
+//! Service, its allocation. Only changes that are certain are written. Waits end immediately. Actions of operators and
+//! controllers are recorded and assumed to be done.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -30,7 +30,8 @@ pub struct Simulation<'a> {
     ambient: &'a dyn Ambient,
     taken_as_done: Mutex<Vec<[String; 2]>>,
     waits: Mutex<usize>,
-    /// Lock for the requests to the simulated API server: it serves one request at a time, so that allocations do not race.
+    /// Lock for the requests to the simulated API server. The server processes one request at a time, so that two requests do not
+    /// allocate the same address.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -125,8 +126,8 @@ impl Simulation<'_> {
         Ok(changes)
     }
 
-    /// Changes a bit, if there is a RangeAllocation with the new range. Under dual write, the RangeAllocation gets the new range
-    /// after the flag has changed.
+    /// Returns the change of a bit, if there is a RangeAllocation with the new range. Under dual write, the RangeAllocation gets
+    /// the new range after the flag has changed.
     async fn change_bit(&self, address: IpAddr, allocated: bool) -> Result<Option<Change>, Fault> {
         let Some(bitmap) = &self.work.bitmap else { return Ok(None) };
         let key = self.layout().range(&bitmap.name);
@@ -213,7 +214,7 @@ impl Environment<Effect> for Simulation<'_> {
 
     async fn wait(&self, wait: &Wait, _: Records<'_>) -> Result<(), Fault> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        // Only waits for the data plane are counted; the other waits are for API servers or controllers.
+        // Only waits for the data plane are counted. Other waits are for API servers, controllers or clients.
         *waits = waits.saturating_add(usize::from(wait.kind == Awaited::Barrier));
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! A renumbering as stages of steps, in the order that the cluster's storage era requires.
+//! Compiles a renumbering to stages of steps, in the order that the cluster's storage era requires.
 //!
 //! If allocations are objects, each of the two addresses of a moving Service has an IPAddress object that refers to the Service.
 //! Both objects exist from before the flip until the old address is retired. During this time their creation timestamps are in
-//! the future. The flip writes only the Service. So a rollback has the same protocol, with the two addresses swapped. A stage
+//! the future. The flip writes only the Service. So a rollback uses the same protocol, with the two addresses swapped. A stage
 //! that is needed in only one direction does nothing in the other direction.
 //!
 //! A client that resolved a name just before its Service moved back uses the new address for a while. So in a rollback all
@@ -23,12 +23,13 @@ use crate::survey::{Era, Layout};
 /// Version of the plan format, and of the steps to which a plan compiles.
 pub(super) const VERSION: u32 = 5;
 
-/// The kinds of stage. Some occur once, some once per batch.
+/// The kinds of stages. Some stages occur once, other stages occur once per batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Prepare,
     Flags,
-    /// If allocations are objects, reserves all addresses together. In the bitmap era, reserves the addresses of one batch.
+    /// If allocations are objects, reserves all planned addresses together. In the bitmap era, and for a sweep, reserves the
+    /// addresses of one batch.
     Reserve,
     OpenRange,
     Overlap,
@@ -106,8 +107,8 @@ impl Part {
 }
 
 impl Renumbering {
-    /// Returns the batches: Services that move together, all of one tier. The cluster's DNS and the API servers' own
-    /// Service each have a batch of their own.
+    /// Returns the batches. The Services of a batch move together, and all of them have the same tier. The cluster's DNS and the
+    /// API servers' own Service each have a batch of their own.
     pub fn batches(&self) -> Vec<Range<usize>> {
         (0..self.batch_count()).map(|batch| self.batch_range(batch)).collect()
     }
@@ -118,7 +119,7 @@ impl Renumbering {
         self.moves.get(..count).unwrap_or_default()
     }
 
-    /// Returns the number of planned moves that share batches. Services that move alone are at the end of a plan.
+    /// Returns the number of planned moves that can share a batch. The Services that move alone are at the end of a plan.
     pub(super) fn shared(&self) -> usize {
         self.planned().partition_point(|candidate| !is_alone(candidate))
     }
@@ -224,14 +225,14 @@ impl Renumbering {
         self.schedule().iter().position(|stage| *stage == (Part::Flip, Some(batch)))
     }
 
-    /// Returns the index of the soak stage: every Service has moved before it.
+    /// Returns the index of the soak stage. Every Service has moved before this stage starts.
     pub fn soak_stage(&self) -> Option<usize> {
         self.schedule().iter().position(|stage| *stage == (Part::Close, None))
     }
 
     /// Returns the rollback stages that give every Service its old address, and the stage of the point of no return. The API
     /// servers' flag changes back only after these stages. If allocations are objects, both ranges are Service ranges until then.
-    /// In the bitmap era, the flag is the first change of the operation.
+    /// In the bitmap era, the flag is the first change of the operation, so a rollback changes it last.
     pub(super) fn moves_back(&self) -> Vec<Stage> {
         let mut stages = self.way_back();
         let is_move = |stage: &Stage| stage.batch.is_some() && Act::of(stage) == Act::Move;
@@ -287,7 +288,7 @@ impl Renumbering {
     }
 }
 
-/// Returns whether a Service moves alone, because everything else depends on it.
+/// Returns whether a Service moves alone, because all other Services depend on it.
 fn is_alone(candidate: &Move) -> bool {
     !candidate.turn.is_any()
 }
@@ -346,8 +347,8 @@ impl Work for Renumbering {
                 kept.chain(moves.iter().map(|m| compiler.flip(m))).collect()
             }
             Part::Flip => each(&|m| compiler.flip(m)),
-            // A rollback runs these steps in reverse order: first it waits for the endpoints of recreated shadows, then for the
-            // nodes.
+            // A rollback runs these steps in reverse order. It first waits for the endpoints of recreated shadows, and then for
+            // the nodes.
             Part::Verify => {
                 let endpoints = some(&|m| steps::endpoints("endpoints-back", batch, m));
                 std::iter::once(steps::barrier("verify", batch)).chain(endpoints).collect()
@@ -369,7 +370,7 @@ impl Work for Renumbering {
         }
     }
 
-    /// Returns whether a later stage may run during a wait. After the flip of a batch, the operation waits for the nodes. During
+    /// Returns whether a later stage can run during a wait. After the flip of a batch, the operation waits for the nodes. During
     /// this wait it runs all stages of the next batch that come before the flip of that batch. If a Service of the next batch
     /// must move alone, the next batch does not start during the wait.
     fn may_be_beside(&self, waiting: &Stage, later: &Stage) -> bool {
@@ -384,9 +385,9 @@ impl Work for Renumbering {
             && !self.batch(next).iter().any(is_alone)
     }
 
-    /// Returns the stages of a rollback: the stages in reverse order, except for consecutive batches. All these batches move back
-    /// first, then linger once, then their new addresses are removed. In the bitmap era, each batch lingers by itself, because
-    /// API servers free the bit of an address without a Service after some minutes.
+    /// Returns the stages in reverse order for a rollback. The stages of consecutive batches are sorted further: first all these
+    /// batches move back, then they linger once, then their new addresses are removed. In the bitmap era, each batch lingers
+    /// separately, because API servers free the bit of an address without a Service after some minutes.
     fn way_back(&self) -> Vec<Stage> {
         let mut stages = self.stages();
         stages.reverse();

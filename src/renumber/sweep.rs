@@ -1,7 +1,7 @@
 //! Sweeps: moves of Services that were created in the old range after planning. These Services are moved and held like all other
 //! Services. They have their own batches after all planned batches.
 //!
-//! Until the API servers' own ServiceCIDR has the new range, the allocator gives new Services addresses of either range
+//! Until the ServiceCIDR of the old range is closed, the allocator gives new Services addresses from either range
 //! (`pkg/registry/core/service/ipallocator/cidrallocator.go`, v1.36.3).
 
 use serde::{Deserialize, Serialize};
@@ -17,11 +17,11 @@ use crate::survey::{ServiceRecord, Survey};
 /// The kind of an amendment to a plan, as written in the amendment's header.
 const KIND: &str = "renumber-sweep";
 
-/// The largest number of Services in one sweep. A sweep is one value in etcd (1.5 MiB per request, `--max-request-bytes`); the
-/// limit allows for shadows with two hundred ports.
+/// The largest number of Services in one sweep. A sweep is stored as one value in etcd, which accepts 1.5 MiB per request
+/// (`--max-request-bytes`). A sweep of this size fits even if its shadows have two hundred ports each.
 const AT_ONCE: usize = 100;
 
-/// Why a sweep chooses shadows: the plan found that the data plane supports no external IPs.
+/// The reason why a sweep chooses shadows: at planning, the data plane could not hold addresses by external IPs.
 pub(super) const AS_PLANNED: &str =
     "the data plane cannot hold addresses by external IPs (found at planning)";
 
@@ -30,7 +30,8 @@ pub(super) const AS_PLANNED: &str =
 pub struct Sweep {
     /// The moves of the Services that the sweep found. They follow all other moves.
     pub found: Vec<Move>,
-    /// The new moves of planned Services that changed. Each replaces the Service's previous move ([`super::replan`]).
+    /// The new moves of planned Services that changed. Each new move replaces the previous move of the Service
+    /// ([`super::replan`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub again: Vec<Move>,
 }
@@ -41,7 +42,7 @@ impl operation::Kind for Sweep {
 }
 
 impl Renumbering {
-    /// Returns the number of the last sweep, 0 if there was none.
+    /// Returns the number of the last sweep; 0 if there was no sweep.
     pub fn sweeps(&self) -> usize {
         self.moves.last().map_or(0, |last| last.sweep)
     }
@@ -52,7 +53,8 @@ impl Renumbering {
         for again in sweep.again {
             let is_before = |before: &&mut Move| before.uid == again.uid && before.id() == again.id();
             let Some(before) = self.moves.iter_mut().find(is_before) else { continue };
-            // If the cluster's DNS gets another new address, the kubelets must get this address.
+            // If the new address of the cluster's DNS changes, the recorded value for the kubelets must change to the same
+            // address.
             let (former, address) = (before.new_address.to_string(), again.new_address.to_string());
             let is_its =
                 |record: &&mut RecordChange| again.turn == Turn::ClusterDns && record.after == former;
@@ -65,8 +67,8 @@ impl Renumbering {
 }
 
 /// Plans the moves of Services that have an address of the old range and are not in the plan; `None` if there are none. Writes
-/// nothing. If there are many such Services, the sweep has only some of them: add these to the plan, then call this function
-/// again.
+/// nothing. If there are more than `AT_ONCE` such Services, the sweep has only some of them. Add these to the plan, then call
+/// this function again.
 pub fn sweep(work: &Renumbering, survey: &Survey) -> Result<Option<Sweep>, PlanError> {
     let mut found: Vec<&ServiceRecord> = newcomers(work, survey);
     found.retain(|service| service.address(work.family).is_some());
@@ -74,7 +76,7 @@ pub fn sweep(work: &Renumbering, survey: &Survey) -> Result<Option<Sweep>, PlanE
         return Ok(None);
     }
     let no_external_ip = work.shadows_only.then_some(AS_PLANNED);
-    // Services that do not support the requested hold must not block other Services. A later sweep gives them shadows.
+    // Services that do not support the requested hold must not block other Services. A later sweep gives these Services shadows.
     let by = |hold: Option<Hold>| {
         move |service: &&ServiceRecord| matches!(choose(service, hold, no_external_ip), Choice::Hold(..))
     };

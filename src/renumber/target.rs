@@ -35,7 +35,7 @@ pub enum TargetError {
         /// The range in use.
         existing: ServiceCidr,
     },
-    /// The range overlaps a range whose ServiceCIDR is being deleted.
+    /// The range overlaps a range of a ServiceCIDR that is being deleted.
     #[error("`{to}` overlaps `{existing}` of ServiceCIDR `{name}`, which is being deleted")]
     Leaving {
         /// The target.
@@ -92,7 +92,7 @@ pub fn check(survey: &Survey, to: &ServiceCidr) -> Result<(), TargetError> {
         let mut owners = survey.service_cidrs.iter().filter(|owner| owner.ranges.contains(&existing));
         return Err(match owners.clone().next() {
             Some(owner) if owners.all(|owner| owner.terminating) => {
-                // The operator does not have to recreate Services managed by netsurgeon.
+                // Services managed by netsurgeon are not listed, because the operator does not have to recreate them.
                 let has = |service: &&ServiceRecord| {
                     !service.is_labelled_ours()
                         && service.addresses.iter().any(|address| existing.contains(*address))

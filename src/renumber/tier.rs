@@ -1,5 +1,5 @@
-//! Tiers: the least critical Services move first, and no batch has Services of two tiers. Services behind webhooks and aggregated
-//! APIs form a tier after all others, because the rest of the operation depends on the API. The cluster's DNS and
+//! Tiers: the least critical Services move first, and all Services of a batch have the same tier. Services behind webhooks and
+//! aggregated APIs form a tier after all others, because the rest of the operation depends on the API. The cluster's DNS and
 //! `default/kubernetes` move after this tier ([`Turn`]).
 
 use std::collections::{BTreeMap, HashSet};
@@ -64,14 +64,14 @@ impl Tiers {
 }
 
 impl Renumbering {
-    /// Returns the tiers in order, each with its moves; empty without tiers.
+    /// Returns the tiers in order, each with its moves; empty if the plan has no tiers.
     pub fn tier_moves(&self) -> Vec<(&str, &[Move])> {
         let names = self.tiers.iter().map(Text::as_str);
         let moves = self.tier_sections().skip(1).map(|section| self.moves.get(section).unwrap_or_default());
         names.zip(moves).collect()
     }
 
-    /// Returns the tiers as text, each with the number of its moves: `dev (3), web (12)`; `None` without tiers.
+    /// Returns the tiers as text, each with the number of its moves: `dev (3), web (12)`; `None` if the plan has no tiers.
     pub fn tiers_in_words(&self) -> Option<String> {
         let words: Vec<String> =
             self.tier_moves().iter().map(|(name, moves)| format!("{name} ({})", moves.len())).collect();
@@ -84,7 +84,7 @@ impl Renumbering {
     }
 
     /// Returns the sections of planned moves that share batches: the Services without a tier, then each tier. No batch crosses
-    /// the end of a section. A binary search finds the sections, so a stage compiles equally fast in a large plan.
+    /// the end of a section. A binary search finds the sections, so that compiling a stage stays fast in a large plan.
     pub(super) fn tier_sections(&self) -> impl Iterator<Item = Range<usize>> {
         let shared = self.moves.get(..self.shared()).unwrap_or_default();
         let mut start = 0;

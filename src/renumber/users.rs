@@ -1,5 +1,5 @@
-//! Clients that still use the old address of a moved Service, according to a host's connection tracking. The caller reads the
-//! connection tracking table.
+//! Finds clients that still use the old address of a moved Service, in the connection tracking table of a host. The caller reads
+//! this table.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -101,8 +101,8 @@ impl Count {
     }
 }
 
-/// Two values are equal if the same clients use the same port. So a watcher does not report a change if only the number of
-/// connections has changed.
+/// Two values are equal if the same clients use the same port of the same Service. So a watcher does not report a change if only
+/// the number of connections has changed.
 impl PartialEq for Used {
     fn eq(&self, other: &Self) -> bool {
         let of = |used: &Self| {

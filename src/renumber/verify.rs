@@ -1,5 +1,5 @@
 //! Checks that every Service of a renumbering is in the state that the journal records: before its move, while its old address is
-//! held, or after its old address was retired. The check uses only a survey.
+//! held, or after its old address was retired. The check reads the cluster only through a survey.
 
 use std::net::IpAddr;
 
@@ -74,7 +74,7 @@ pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Op
     verified
 }
 
-/// Inputs of a verification.
+/// The inputs of a verification.
 struct Cluster<'a> {
     with_objects: bool,
     family: Family,
@@ -86,7 +86,7 @@ impl<'a> Cluster<'a> {
         Self { with_objects: work.era != Era::Bitmap, family: work.family, index: Index::of(survey) }
     }
 
-    /// Returns the Service of a move, if it is still the same Service and has an address of the family.
+    /// Returns the Service of a move, if it is still the planned Service and has an address of the family.
     fn service(&self, candidate: &Move) -> Option<&'a ServiceRecord> {
         let found = self.index.service(candidate);
         found.filter(|service| service.uid == candidate.uid && service.address(self.family).is_some())

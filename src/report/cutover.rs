@@ -63,7 +63,7 @@ fn head(recorded: &Recorded<Cutover>, situation: &Situation) -> Markup {
     header(&summary.kind, &recorded.operation, verdict, &situation.progress(), &facts)
 }
 
-/// Returns the share of the mirror after each change: the time, and the mean over all names in percent.
+/// Returns the mirror's share after each change: the time, and the mean share of all names, in percent.
 fn history(recorded: &Recorded<Cutover>) -> Vec<(i64, f64)> {
     let work = &recorded.plan.work;
     let points = work.points();
@@ -96,7 +96,7 @@ fn history(recorded: &Recorded<Cutover>) -> Vec<(i64, f64)> {
     found
 }
 
-/// Returns the share of a name at a point: the smallest of its record types.
+/// Returns the share of a name at a point: the smallest share of its record types.
 fn share(work: &Cutover, name: &Name, at: Option<Point>) -> Share {
     let sets = work.sets(name, at);
     name.shares_of(&sets).into_values().min().unwrap_or_default()
@@ -108,8 +108,8 @@ fn shares(recorded: &Recorded<Cutover>) -> Markup {
         (draw(&history(recorded), &seen))
         @if !seen.is_empty() { p.faint { "A point is the share of requests that the mirror's metrics showed at the end of a stage." } }
         p.faint {
-            "The mirror's share of the answers for a name, as the mean over all names. Clients follow within the \
-             TTL."
+            "The line is the mirror's share of answers, as the mean of all names. Clients follow a change within \
+             the TTL."
         }
     };
     section("shares", "Share of the mirror", &content)
@@ -122,7 +122,7 @@ fn seen(recorded: &Recorded<Cutover>) -> Vec<(i64, f64)> {
     (0..work.shares.len()).filter_map(at).collect()
 }
 
-/// Draws the share over time, from left to right. `seen` has the shares that metrics showed.
+/// Draws the share over time, from left to right. `seen` contains the shares that metrics showed.
 fn draw(history: &[(i64, f64)], seen: &[(i64, f64)]) -> Markup {
     let (Some((first, _)), Some((last, _))) = (history.first(), history.last()) else { return html! {} };
     let length = float(last.saturating_sub(*first).max(1));

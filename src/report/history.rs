@@ -1,7 +1,7 @@
 //! The history of an operation, from the times in the records of its steps: when each stage ran, and when the operation paused.
 //!
-//! The store records only one time for each step: the time of its transaction. So the history assumes that a stage starts when
-//! the previous step ends. If a long time passed between two steps, either no process ran, or a manual step was open.
+//! The journal has only one time for each state of a step: the time of the transaction. So the history assumes that a stage
+//! starts when the previous step ends. If a long time passed between two steps, either no process ran, or a manual step was open.
 
 use std::ops::Range;
 
@@ -63,7 +63,7 @@ pub struct Outside {
 pub struct Trouble {
     /// The step.
     pub step: StepId,
-    /// Its state.
+    /// State of the step.
     pub state: State,
     /// Time when the step got this state.
     pub since: i64,
@@ -74,11 +74,11 @@ pub struct Trouble {
 /// Consecutive batches of one tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tier {
-    /// Its name.
+    /// Name of the tier.
     pub name: String,
-    /// Number of its Services that move.
+    /// Number of Services of the tier that move.
     pub services: usize,
-    /// Its batches, from 0.
+    /// Positions of the tier's batches in the plan, counted from 0.
     pub batches: Range<usize>,
 }
 

@@ -1,5 +1,5 @@
 //! Builds one HTML page about an operation, from its journal and plan. The page needs no network and no script. The same journal
-//! and cluster give the same page.
+//! and the same state of the cluster always produce the same page.
 
 pub mod cutover;
 mod history;
@@ -73,8 +73,7 @@ pub fn page(subject: &Subject<'_>) -> String {
     document(subject.operation, &content, &sources)
 }
 
-/// Converts a number for a drawing. The maximum is `i32::MAX`: as a number of seconds this is 68 years, longer than any
-/// operation.
+/// Converts a number for a drawing. The maximum is `i32::MAX`. In seconds, this is 68 years, longer than any operation.
 fn float(number: impl TryInto<i32>) -> f64 {
     f64::from(number.try_into().unwrap_or(i32::MAX))
 }

@@ -1,5 +1,5 @@
-//! The allocation before and after the operation, as pictures side by side. Each picture has as many blocks as fit. Darker blocks
-//! have more addresses in use.
+//! The allocation before and after the operation, as pictures side by side. The colour of a block shows how many of its addresses
+//! are in use.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -75,7 +75,7 @@ fn draw(picture: &Picture) -> Markup {
     let label = format!("{}: {} of {} addresses in use", picture.title, picture.used, picture.capacity);
     html! {
         svg.range viewBox=(format!("0 0 {width:.0} {height:.0}")) role="img" aria-label=(label) {
-            // Label every other row: the font must stay readable.
+            // Labels only every other row, so that the font stays readable.
             @for (index, (label, _)) in picture.rows().enumerate().step_by(2) {
                 text x=(px(left - 6.0)) y=(px(top(index) + BLOCK - 0.2)) { (label) }
             }

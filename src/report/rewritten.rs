@@ -20,9 +20,10 @@ pub fn page(opened: &Recorded<RangeRewrite>) -> String {
 /// Returns the CSS class and the explanation of a status.
 fn verdict(status: Status) -> (&'static str, &'static str) {
     match status {
-        Status::Running | Status::RollingBack | Status::Interrupted => {
-            ("info", "It is running, or its process was killed: it can be resumed or rolled back.")
-        }
+        Status::Running | Status::RollingBack | Status::Interrupted => (
+            "info",
+            "The operation is running, or its process was killed. You can resume it or roll it back.",
+        ),
         Status::Stopped => ("bad", "The transaction failed: it can be resumed or rolled back."),
         Status::Done => ("good", "The RangeAllocation was rewritten."),
         Status::RolledBack => {

@@ -40,16 +40,16 @@ pub fn head(subject: &Subject<'_>, history: &History, verified: &Verified) -> Ma
 /// Returns a text that explains the status.
 fn verdict(situation: &Situation) -> String {
     let what = match situation.status {
-        Status::Running => "A process is running it.",
-        Status::RollingBack => "A process is rolling it back.",
-        Status::Interrupted => "The process that ran it has ended unexpectedly.",
+        Status::Running => "A process is running the operation.",
+        Status::RollingBack => "A process is rolling the operation back.",
+        Status::Interrupted => "The process that ran the operation has ended unexpectedly.",
         Status::WaitingForManualStep => "A manual step is required.",
         Status::Paused => "It was stopped on request, or a gate was closed.",
         Status::Soaking if situation.phases.waiting > 0 => "Some Services were skipped: see the steps below.",
         Status::Soaking => "Every Service has its new address.",
         Status::Stopped => "A step failed; everything before it is done.",
         Status::Stuck => "Some steps failed or could not be undone: see the list below.",
-        Status::Done => "Every Service has its new address, and no old address is held any more.",
+        Status::Done => "Every Service has its new address, and all old addresses are retired.",
         Status::RolledBack => "Every Service has its old address.",
         Status::Removing => "The operation has ended, and its journal is being deleted.",
     };

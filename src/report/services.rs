@@ -1,4 +1,4 @@
-//! The table of Services: one table if there are few Services, or one table for each batch if there are thousands.
+//! The table of Services: one table if there are few Services, or one table for each batch if there are more.
 
 use maud::{Markup, Render, html};
 

@@ -1,5 +1,5 @@
-//! The timeline as a drawing: a row for each part of the operation, time from left to right. All pauses have the same width.
-//! Otherwise a soak of days would leave no room for the minutes of work.
+//! The timeline as a drawing, with a row for each part of the operation. Time runs from left to right. The longest pauses have a
+//! fixed width, because otherwise a soak of several days would leave no room for the minutes of work.
 
 use maud::{Markup, html};
 
@@ -21,9 +21,9 @@ const LEAST_ROW: f64 = 2.0;
 const LEAST_LABEL: f64 = 15.0;
 /// Smallest distance between two times on the axis.
 const TICK: f64 = 92.0;
-/// Number of characters of a tier's name that fit beside its row.
+/// Number of characters of a tier's name that fit next to its row.
 const LONGEST_NAME: usize = 15;
-/// Largest number of pauses in a drawing.
+/// Maximum number of pauses that are drawn with a fixed width.
 const MOST_PAUSES: usize = 14;
 
 /// Draws the timeline.
@@ -97,8 +97,8 @@ impl Axis {
         axis
     }
 
-    /// Returns the position of a time on the axis. A span that starts at a pause is drawn from the end of the pause. A span that
-    /// ends at a pause is drawn up to the start of the pause.
+    /// Returns the position of a time on the axis. At the boundary between two pieces of the axis, a span that starts there uses
+    /// the later piece, and a span that ends there uses the earlier piece.
     fn x(&self, time: i64, begins: bool) -> f64 {
         let fits = |piece: &&Piece| piece.from <= time && time <= piece.to;
         let mut pieces = self.pieces.iter().filter(fits);
@@ -238,7 +238,7 @@ impl Row {
             () => 0.4,
         };
         let mut spans = self.spans.clone();
-        // Short spans are drawn over long ones.
+        // Short spans are drawn over long spans.
         spans.sort_by_key(|span| span.from.saturating_sub(span.to));
         html! {
             @if self.has_label {

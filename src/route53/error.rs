@@ -1,4 +1,4 @@
-//! Errors of Route 53, and what to do about them.
+//! Errors from Route 53, and hints how to fix them.
 
 use std::error::Error;
 use std::fmt;
@@ -7,7 +7,7 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_route53::config::http::HttpResponse;
 use aws_sdk_route53::error::{ProvideErrorMetadata, SdkError};
 
-/// A request to Route 53 failed.
+/// Why a request to Route 53 failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Route53Error {
     /// The host has no usable credentials.
@@ -31,13 +31,13 @@ pub enum Route53Error {
         /// The message.
         message: String,
     },
-    /// An answer of Route 53, or a record set for a request, is not valid.
+    /// An answer from Route 53, or a record set for a request, is not valid.
     #[error("Route 53: {0}")]
     Garbled(String),
 }
 
 impl Route53Error {
-    /// Converts an error of the SDK. `what` describes the request, for example "change record sets".
+    /// Converts an error from the SDK. `what` describes the request, for example "change record sets".
     pub(super) fn of<E>(what: &str, error: &SdkError<E, HttpResponse>) -> Self
     where
         E: ProvideErrorMetadata + Error + 'static,
@@ -70,13 +70,14 @@ impl Route53Error {
         Self::Garbled(reason.to_string())
     }
 
-    /// Returns whether Route 53 refused the request because a record set differs from the present one, or already exists. The
-    /// request changed nothing.
+    /// Returns whether Route 53 refused the request because a record set to delete differs from the present record set, or
+    /// because a record set to create already exists. The request changed nothing.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "InvalidChangeBatch")
     }
 
-    /// Returns whether the same request can succeed later: too many requests, or an earlier change is not complete.
+    /// Returns whether the same request can succeed later. Route 53 refused it because of too many requests, or because an
+    /// earlier change is not complete.
     pub fn is_throttled(&self) -> bool {
         let codes = ["Throttling", "ThrottlingException", "PriorRequestNotComplete", "429"];
         matches!(self, Self::Refused { code, .. } if codes.contains(&code.as_str()))
@@ -110,7 +111,7 @@ impl Route53Error {
     }
 }
 
-/// Returns why there are no credentials. Leaves out the output of a `credential_process`, because it may contain credentials.
+/// Returns why there are no credentials. Omits the output of a `credential_process`, because the output may contain credentials.
 pub(super) fn credentials_reason(error: &CredentialsError) -> String {
     let reason = innermost(error);
     reason.split("Stderr").next().unwrap_or_default().trim_end().to_string()

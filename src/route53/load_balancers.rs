@@ -1,8 +1,9 @@
 //! The hosted zones of load balancers. An alias record names the hosted zone that contains its target.
 //!
-//! Sources: AWS General Reference, "Elastic Load Balancing endpoints and quotas", and ExternalDNS v0.23 (`provider/aws/aws.go`).
+//! The ids come from the AWS General Reference, "Elastic Load Balancing endpoints and quotas", and from ExternalDNS v0.23
+//! (`provider/aws/aws.go`).
 
-/// Returns the hosted zone of a load balancer by its host name; `None` for other names.
+/// Returns the hosted zone that contains the host name of a load balancer; `None` for other names.
 pub fn load_balancer_zone(name: &str) -> Option<&'static str> {
     let domain = name.strip_suffix(".cn").unwrap_or(name).strip_suffix(".amazonaws.com")?;
     let mut labels = domain.rsplit('.');
@@ -16,13 +17,13 @@ pub fn load_balancer_zone(name: &str) -> Option<&'static str> {
     Some(if is_network { network } else { application })
 }
 
-/// Returns whether this is the id of a hosted zone of load balancers.
+/// Returns whether an id belongs to a hosted zone of load balancers.
 pub fn is_load_balancer_zone(id: &str) -> bool {
     ZONES.iter().any(|(_, application, network)| [application, network].contains(&&id))
 }
 
-/// For each region: the hosted zone of its Application and Classic Load Balancers, and the hosted zone of its Network Load
-/// Balancers.
+/// Each entry has a region, the hosted zone of Application and Classic Load Balancers in this region, and the hosted zone of
+/// Network Load Balancers.
 const ZONES: [(&str, &str, &str); 38] = [
     ("af-south-1", "Z268VQBMOI5EKX", "Z203XCE67M25HM"),
     ("ap-east-1", "Z3DQVH9N71FHZ0", "Z12Y7K3UBGUAD1"),

@@ -1,8 +1,8 @@
 //! Amazon Route 53: reads the record sets of hosted zones, and changes them.
 //!
 //! Credentials come from the same sources as for the AWS CLI: the environment, a profile, or a role of the Pod or of the machine.
-//! They are never printed. One request deletes the present record sets and creates the new ones. Route 53 executes such a request
-//! completely or not at all. It rejects the request if a deleted set differs from the present one.
+//! Credentials are never printed. One request deletes the present record sets and creates the new ones. Route 53 executes such a
+//! request completely or not at all. It rejects the request if a set to delete differs from the present set.
 
 mod error;
 mod load_balancers;
@@ -29,11 +29,11 @@ pub use set::Listed;
 
 use crate::nameserver::{Kind, RecordSet, SetChange, Weight, canonical};
 
-/// TTL of an alias of a load balancer, in seconds (Route 53 Developer Guide, "Values specific for simple alias records").
+/// TTL of an alias for a load balancer, in seconds (Route 53 Developer Guide, "Values specific for simple alias records").
 pub const ALIAS_TTL: u32 = 60;
 
-/// The region if none is configured. Route 53 has one endpoint for all regions of a partition. netsurgeon does not
-/// ask the machine's metadata service for it, because this service does not answer outside AWS.
+/// The region if none is configured. Route 53 has one endpoint for all regions of a partition. netsurgeon does not request the
+/// region from the machine's metadata service, because this service does not answer outside AWS.
 const REGION: &str = "us-east-1";
 
 /// Number of attempts for a request that is throttled or not answered. Route 53 allows five requests per second for an account.
@@ -42,7 +42,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const CONNECT: Duration = Duration::from_secs(5);
 const ATTEMPT: Duration = Duration::from_secs(15);
 const LIMIT: Duration = Duration::from_mins(1);
-/// Time limit to find credentials.
+/// Time limit for finding credentials.
 const CREDENTIALS: Duration = Duration::from_secs(20);
 
 /// Maximum number of records in one request. Route 53 accepts 1,000 records and 32,000 characters.
@@ -62,11 +62,11 @@ pub struct Route53 {
 /// A hosted zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostedZone {
-    /// Its id.
+    /// Id of the zone.
     pub id: String,
-    /// Its name, in the format of [`RecordSet::name`].
+    /// Name of the zone, in the format of [`RecordSet::name`].
     pub name: String,
-    /// Whether the zone is private: only its networks (VPCs) can resolve it.
+    /// Whether the zone is private, so that only its networks (VPCs) can resolve its names.
     pub private: bool,
 }
 
@@ -93,7 +93,7 @@ fn short(id: &str) -> String {
 }
 
 impl Route53 {
-    /// Returns the API with the configuration and the credentials of this host. Sends no request to Route 53.
+    /// Creates a client with the configuration and the credentials of this host. Sends no request to Route 53.
     pub async fn new() -> Result<Self> {
         let region = RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new());
         let region = region.or_else(ProfileFileRegionProvider::new()).or_else(REGION);
@@ -197,8 +197,8 @@ impl Route53 {
         Ok(short(&info.id))
     }
 
-    /// Checks whether the account is allowed to change the record sets of these names and types. The request deletes sets with an
-    /// identifier that no set has. So it cannot succeed, and changes nothing.
+    /// Checks whether the account is allowed to change the record sets of these names and types. The request deletes record sets
+    /// with an identifier that does not exist, so it fails and changes nothing.
     pub async fn may_change(&self, zone: &str, sets: &[(&str, Kind)]) -> Result<()> {
         for part in sets.chunks(MOST_RECORDS) {
             let never = part.iter().map(|(name, kind)| change(ChangeAction::Delete, &never(name, *kind)));
@@ -211,8 +211,8 @@ impl Route53 {
         Ok(())
     }
 
-    /// Returns whether all authoritative servers have a change (INSYNC). Also returns true if Route 53 no longer has a record of
-    /// the change.
+    /// Returns whether all authoritative servers have applied a change (INSYNC). Also returns true if Route 53 no longer has a
+    /// record of the change.
     pub async fn is_in_sync(&self, change: &str) -> Result<bool> {
         let answer = self.client.get_change().id(change).send().await;
         match answer.map_err(|error| Route53Error::of("read the state of a change", &error)) {

@@ -9,7 +9,7 @@ use crate::nameserver::{Alias, Kind, RecordSet, Weight, canonical};
 /// A record set of a hosted zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// The set. Its data have the format of the API: texts have quotes.
+    /// The set. Its data has the format of the API, in which texts have quotes.
     pub set: RecordSet,
     /// Why netsurgeon cannot change the set, for example because of its routing policy. In a message, this text follows the name
     /// of the set.

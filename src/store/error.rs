@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{Expected, Key, KeyRange, Revision};
 
-/// Access that requires a permission of the etcd user.
+/// Access for which the etcd user needs a permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// Permission to read these keys.
@@ -18,8 +18,8 @@ pub enum Access {
 }
 
 impl Access {
-    /// Returns the permissions in the format of `etcdctl role grant-permission ROLE ...`; `None` if only the role `root` has the
-    /// access.
+    /// Returns the permissions in the format of `etcdctl role grant-permission ROLE ...`; `None` if only the role `root` has this
+    /// permission.
     pub fn grants(&self) -> Option<Vec<String>> {
         match self {
             Self::Read(ranges) => Some(ranges.iter().map(|range| grant("read", range)).collect()),
@@ -71,7 +71,7 @@ pub enum StoreError {
         endpoints: String,
         /// The time limit, in seconds.
         seconds: u64,
-        /// Reason of the last failed attempt.
+        /// Why the last attempt failed.
         reason: String,
     },
     /// etcd rejected the user, password, token or client certificate.
@@ -79,7 +79,7 @@ pub enum StoreError {
     Unauthenticated {
         /// The endpoints, as given.
         endpoints: String,
-        /// Message of etcd.
+        /// Message from etcd.
         reason: String,
     },
     /// The user has no permission for the access.
@@ -89,10 +89,10 @@ pub enum StoreError {
         endpoints: String,
         /// The refused access.
         access: Access,
-        /// Message of etcd.
+        /// Message from etcd.
         reason: String,
     },
-    /// A certificate, key or other connection setting cannot be used.
+    /// A certificate, a key or another connection setting cannot be used.
     #[error("cannot use {what}: {reason}")]
     Configuration {
         /// The setting, for example ``the client certificate `FILE` ``.
@@ -116,12 +116,12 @@ pub enum StoreError {
         /// The newest revision.
         newest: Revision,
     },
-    /// etcd answered with another failure.
+    /// etcd answered with an error of another kind.
     #[error("etcd at `{endpoints}` failed: {reason}")]
     Server {
         /// The endpoints, as given.
         endpoints: String,
-        /// Message of etcd.
+        /// Message from etcd.
         reason: String,
     },
     /// A value that is encrypted at rest cannot be decrypted, or a value cannot be encrypted.
@@ -137,7 +137,7 @@ pub enum StoreError {
     Io {
         /// Path of the file.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Error from the operating system.
         source: std::io::Error,
     },
     /// A file could not be written.
@@ -145,7 +145,7 @@ pub enum StoreError {
     Write {
         /// Path of the file.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Error from the operating system.
         source: std::io::Error,
     },
     /// A file is not an etcd snapshot.
@@ -153,7 +153,7 @@ pub enum StoreError {
     NotASnapshot {
         /// Path of the file.
         path: PathBuf,
-        /// The found content.
+        /// Why the file is not a snapshot.
         reason: String,
     },
     /// A file is shorter than its structure requires.
@@ -161,7 +161,7 @@ pub enum StoreError {
     Truncated {
         /// Path of the file.
         path: PathBuf,
-        /// The found and the expected content.
+        /// Why the file is too short.
         reason: String,
     },
     /// The trailing SHA-256 does not match the content.
@@ -183,7 +183,7 @@ pub enum StoreError {
         page: u64,
         /// Offset in bytes from the start of the file.
         offset: u64,
-        /// The found and the expected content.
+        /// What is wrong with the page.
         reason: String,
     },
 }
@@ -211,8 +211,8 @@ pub enum CommitError {
         key: Key,
         /// The expected state.
         expected: Expected,
-        /// Revision of the key's last change. For [`super::Guard::SameCreation`], revision of the key's creation. `None` if the
-        /// key does not exist.
+        /// Revision of the key's last change. For [`super::Guard::SameCreation`], the revision of the key's creation. `None` if
+        /// the key does not exist.
         found: Option<Revision>,
     },
     /// The whole transaction was refused, for example because it is too large or contains a key twice. Nothing was written.

@@ -1,4 +1,4 @@
-//! All versions of keys in memory, in key order. The memory store and the overlay use this data structure.
+//! Keeps all versions of keys in memory, in key order. The memory store and the overlay use this data structure.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -28,8 +28,8 @@ impl History {
     }
 
     /// Executes a transaction at the revision after `newest`, and returns this revision. If a condition does not hold, fails and
-    /// changes nothing. `base` returns the entry of a key that has no version in this history. A created key gets the lease (0
-    /// for none).
+    /// changes nothing. `base` returns the entry of a key that has no version in this history. A key that the transaction creates
+    /// gets the lease `lease`; 0 means no lease.
     pub(super) fn commit<'b>(
         &mut self,
         transaction: &Transaction,

@@ -1,10 +1,12 @@
-//! Keys and key ranges, as in etcd: a key is a sequence of bytes, sorted in byte order (etcd API v3, `RangeRequest`).
+//! Keys and key ranges. As in etcd, a key is a sequence of bytes, and keys are sorted in byte order (etcd API v3,
+//! `RangeRequest`).
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A key: any bytes. Keys of a Kubernetes API server are UTF-8 paths such as `/registry/services/specs/default/kubernetes`.
+/// A key. It can contain any bytes. Keys of a Kubernetes API server are UTF-8 paths such as
+/// `/registry/services/specs/default/kubernetes`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Vec<u8>);
 

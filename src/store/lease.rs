@@ -1,7 +1,7 @@
 //! Keys with a TTL, which show that a client is alive.
 //!
 //! A lease has a TTL and expires unless it is renewed. The store then deletes the keys of the lease. Only stores with a clock
-//! have leases. Locks use leases, but are not part of this module.
+//! have leases. The operation lease of netsurgeon uses these leases, but is not part of this module.
 
 use std::time::Duration;
 
@@ -18,15 +18,15 @@ pub struct LeaseId(pub i64);
 pub struct Granted {
     /// Id of the lease. No other lease ever gets this id.
     pub lease: LeaseId,
-    /// Time until the lease expires, counted from the grant and again from every renewal. It is the requested time in whole
-    /// seconds, or longer if the store has a higher minimum.
+    /// Time from the grant, or from the last renewal, until the lease expires. It is the requested time in whole seconds, or
+    /// longer if the store has a higher minimum.
     pub ttl: Duration,
 }
 
 /// A store with leases.
 #[async_trait]
 pub trait LeaseStore: WriteStore {
-    /// Grants a lease. If the response is lost, an unused lease may exist until it expires.
+    /// Grants a lease. If the response is lost, an unused lease can exist until it expires.
     async fn grant(&self, ttl: Duration) -> Result<Granted, StoreError>;
 
     /// Creates a key that is deleted when the lease ends. Returns the revision of the creation.
@@ -38,7 +38,7 @@ pub trait LeaseStore: WriteStore {
 
     /// Renews the lease for its whole TTL. Returns `false` if the lease has expired.
     ///
-    /// Returns within the time `within`, plus the time to connect. Tries each endpoint in this time.
+    /// Returns after at most the time `within`, plus the time to connect. Tries each endpoint in this time.
     async fn keep_alive(&self, lease: LeaseId, within: Duration) -> Result<bool, StoreError>;
 
     /// Returns the remaining time of the lease in whole seconds; `None` if the lease has expired.

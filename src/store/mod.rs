@@ -2,8 +2,8 @@
 //!
 //! A store contains keys, values and revisions, as in etcd v3. [`ReadStore`] and [`WriteStore`] are different traits, so code
 //! with a `ReadStore` cannot write. The only way to write is [`WriteStore::commit`], which executes a set of changes completely
-//! or not at all. Each change has the revision that it expects to replace. There is no unconditional write, so a write never
-//! silently overwrites a concurrent change of another client.
+//! or not at all. Each change contains the expected state of its key: absent, or last changed at a certain revision. There is no
+//! unconditional write, so a write never silently overwrites a concurrent change of another client.
 //!
 //! Four stores implement these traits (`tests/it/store_contract.rs` tests them): [`etcd`] is a live cluster, [`snapshot`] is a
 //! file (read only), [`memory`] is a store for tests, and [`overlay`] keeps writes in memory above another store, for dry runs.
@@ -31,8 +31,8 @@ use std::ops::ControlFlow;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-/// A revision of the whole store: etcd's counter, which each transaction increments by one. It is never 0 in a store that is not
-/// empty. For expected revisions see [`Expected`].
+/// A revision of the whole store: etcd's counter, which each transaction increments by one. In a store that contains keys, it is
+/// at least 1. For expected revisions see [`Expected`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Revision(pub i64);
@@ -100,7 +100,7 @@ impl Entry {
     }
 }
 
-/// Result of a visitor of [`ReadStore::scan`]: continue, or stop the scan early. Stopping is not an error.
+/// What a visitor returns to [`ReadStore::scan`]: continue, or stop the scan early. Stopping is not an error.
 pub type Visit = ControlFlow<()>;
 
 /// A function that [`ReadStore::scan`] calls for each record.
@@ -118,8 +118,8 @@ pub trait ReadStore: Send + Sync {
     /// Returns the newest value of a key; `None` if the key does not exist.
     async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError>;
 
-    /// Returns the newest values of several keys in the order of the keys, each like [`Self::get`]. Uses as few requests as
-    /// possible. The values may be from different revisions.
+    /// Returns the newest values of several keys, in the order of `keys`; `None` for a key that does not exist. Uses as few
+    /// requests as possible. The values may be from different revisions.
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Entry>>, StoreError> {
         let mut found = Vec::with_capacity(keys.len());
         for key in keys {
@@ -128,13 +128,14 @@ pub trait ReadStore: Send + Sync {
         Ok(found)
     }
 
-    /// Visits every key of the ranges at one revision: `at`, or the newest revision. Visits range by range, and within each range
-    /// in key order. Returns the revision.
+    /// Visits every key in the ranges at the revision `at`, or at the newest revision if `at` is `None`. Visits range by range,
+    /// and within each range in key order. Returns the revision that was read.
     ///
     /// Records are streamed: a store keeps at most one page of records in memory. A key in two ranges is visited twice.
     ///
-    /// Fails with [`StoreError::Compacted`] if the store no longer has the revision, and for a revision below 1. This can also
-    /// happen during a long scan: then start again. Fails with [`StoreError::FutureRevision`] if the revision does not exist yet.
+    /// Fails with [`StoreError::Compacted`] if the store no longer has the revision, or if the revision is below 1. If the
+    /// revision is compacted during a long scan, start the scan again. Fails with [`StoreError::FutureRevision`] if the revision
+    /// does not exist yet.
     async fn scan(
         &self,
         ranges: &[KeyRange],
@@ -158,7 +159,7 @@ pub trait ReadStore: Send + Sync {
     }
 
     /// Returns the approximate number of keys in a range, to allocate memory before a scan. `None` if the store cannot estimate
-    /// the number without reading.
+    /// the number without reading the range.
     fn count_hint(&self, _range: &KeyRange) -> Option<usize> {
         None
     }
@@ -183,8 +184,8 @@ pub trait WriteStore: ReadStore {
     /// Preconditions are checked first.
     ///
     /// Fails with [`CommitError::Refused`] if no store can execute the transaction: no changes, a key in two changes, an empty
-    /// key, an expected revision below 1, or the deletion of a key that is expected to be absent. The error is the same if the
-    /// transaction exceeds etcd's limits (by default 1.5 MiB and 128 operations).
+    /// key, an expected revision below 1, or the deletion of a key that is expected to be absent. A live etcd also refuses a
+    /// transaction that exceeds its limits (by default 1.5 MiB and 128 operations).
     ///
     /// Fails with [`CommitError::OutcomeUnknown`] if the response was lost. The caller must read before it retries.
     async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError>;
@@ -205,13 +206,13 @@ pub enum Guard {
     /// The key exists and was last changed at this revision.
     Unchanged(Key, Revision),
     /// The key exists and was created at this revision; later changes do not matter. The creation revision is the fencing token
-    /// of a lock holder.
+    /// of the holder of an operation lease.
     SameCreation(Key, Revision),
     /// The key does not exist.
     Absent(Key),
 }
 
-/// The change of one key.
+/// A change to one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The key.

@@ -32,8 +32,8 @@ pub trait Seal: Send + Sync {
     fn seal(&self, key: &[u8], plain: &[u8]) -> Result<Option<Vec<u8>>, SealError>;
 }
 
-/// A seal that returns a value as it is stored if decryption fails. For callers that scan all values and report unreadable values
-/// themselves.
+/// A seal that returns a value as it is stored if decryption fails. Callers use it if they scan all values and report unreadable
+/// values themselves.
 pub struct Lenient(pub Arc<dyn Seal>);
 
 impl Seal for Lenient {
@@ -53,7 +53,7 @@ pub struct Sealed<S> {
 }
 
 impl<S> Sealed<S> {
-    /// Returns a store that uses a seal; with `None` the store is unchanged.
+    /// Returns a store that decrypts and encrypts values with `seal`; if `seal` is `None`, values are not changed.
     pub fn new(store: S, seal: Option<Arc<dyn Seal>>) -> Self {
         Self { store, seal }
     }
@@ -155,7 +155,7 @@ impl<S: LeaseStore> LeaseStore for Sealed<S> {
         self.store.grant(ttl).await
     }
 
-    /// The value is not encrypted: a key with a lease only shows that a client is alive, and is never an object.
+    /// Does not encrypt the value, because a key with a lease only shows that a client is alive, and never contains an object.
     async fn create(&self, key: &Key, value: &[u8], lease: LeaseId) -> Result<Revision, CommitError> {
         self.store.create(key, value, lease).await
     }

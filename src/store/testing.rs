@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::{Action, Change, Entry, Expected, Guard, Key, KeyRange, ReadStore, Revision, Transaction};
 
-/// A planned change of one of a few keys. When the transaction is built, the change expects the current state of the key. Only
-/// changes that must fail expect another state.
+/// A planned change to one of a few keys, or a precondition on the key if `guard` is set. It expects the state that the key has
+/// when the transaction is built. If `mistaken` is set, a change expects a random revision instead.
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
     key: u8,

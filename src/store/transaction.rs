@@ -1,8 +1,8 @@
 //! The rules of a transaction, independent of the store that executes it.
 //!
 //! The memory store and the overlay execute transactions themselves. The live store sends transactions to etcd and only
-//! interprets the response. Because all stores share these rules, etcd accepts every transaction that a rehearsal accepts, and a
-//! conflict has the same message in every store.
+//! interprets the response. Because all stores share these rules, etcd accepts every transaction that a rehearsal accepts, except
+//! transactions that exceed etcd's limits. A conflict has the same message in every store.
 
 use std::collections::HashSet;
 
@@ -39,7 +39,7 @@ impl Guard {
         }
     }
 
-    /// Returns the revision that the precondition compares: the creation or the last change.
+    /// Returns the revision that the precondition compares: the revision of the key's creation or of its last change.
     fn found(&self, entry: Option<&Entry>) -> Option<Revision> {
         match self {
             Self::SameCreation(..) => entry.map(|entry| entry.create_revision),
@@ -106,8 +106,8 @@ impl Transaction {
 }
 
 impl Change {
-    /// Returns the entry after the change at this revision; `None` if the change deletes the key. A created key gets the lease (0
-    /// for none).
+    /// Returns the entry after the change at this revision; `None` if the change deletes the key. A key that the change creates
+    /// gets the lease; 0 means no lease.
     ///
     /// The rules are the same as in etcd's `storeTxnWrite.put` (server/storage/mvcc/kvstore_txn.go, v3.6.16). A creation starts
     /// at version 1 with its own revision. An update keeps the creation revision and increments the version. An update also keeps

@@ -1,5 +1,5 @@
-//! The Services that the API servers need themselves: Services of admission webhooks, conversion webhooks and aggregated APIs. If
-//! the API servers cannot reach such a Service, they reject writes or a part of the API is missing. This would affect an
+//! The Services that the API servers themselves need: the Services of admission webhooks, conversion webhooks and aggregated
+//! APIs. If the API servers cannot reach such a Service, they reject writes or a part of the API is missing. Both can disturb an
 //! operation that uses the API.
 //!
 //! The API servers connect to the Service's ClusterIP (`staging/src/k8s.io/apiserver/pkg/util/proxy/proxy.go` and
@@ -16,7 +16,7 @@ use crate::wire::{Text, WireError};
 /// Namespace and name of a Service.
 pub(super) type Named = (Text, Text);
 
-/// Kinds of objects that refer to such Services: the key prefix, and the reader of the values.
+/// The kinds of objects that refer to such Services, each with its key prefix and the function that reads its values.
 pub(super) struct Readers([(String, Reader); 4]);
 
 type Reader = fn(&[u8]) -> Result<Vec<Named>, WireError>;
@@ -54,7 +54,7 @@ fn of_aggregated(value: &[u8]) -> Result<Vec<Named>, WireError> {
 }
 
 /// Reads the Service of a conversion webhook in a CustomResourceDefinition. Few definitions have a webhook, and a definition can
-/// be large. So a text without the word `Webhook` is not parsed. API servers store definitions as v1beta1, which has the webhook
+/// be large, so a text without the word `Webhook` is not parsed. API servers store definitions as v1beta1, which has the webhook
 /// in another field (`pkg/controlplane/apiserver/apiextensions.go`, v1.36.3).
 fn of_custom(value: &[u8]) -> Result<Vec<Named>, WireError> {
     if std::str::from_utf8(value).is_ok_and(|text| !text.contains("Webhook")) {

@@ -1,8 +1,8 @@
-//! Where a cluster stores its Service allocations: three eras, detected from the existing keys.
+//! Where a cluster stores its Service allocations. There are three eras, and the keys in etcd show the era of a cluster.
 //!
 //! The feature gates `MultiCIDRServiceAllocator` and `DisableAllocatorDualWrite` select the era. etcd does not store the gates,
 //! but the stored objects show their effect (`pkg/registry/core/rest/storage_core.go`, v1.36.3). The version of the API server
-//! does not select the era: gates can be switched, and `--emulated-version` changes their defaults.
+//! does not select the era, because gates can be switched, and `--emulated-version` changes their defaults.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -21,7 +21,7 @@ pub enum Era {
     /// Only IPAddress and ServiceCIDR objects (1.34 and later).
     #[default]
     Objects,
-    /// IPAddress objects and the bitmap must agree (1.33 by default).
+    /// IPAddress objects and the bitmap, which must agree (1.33 by default).
     DualWrite,
     /// Only the bitmap (1.32 and earlier by default).
     Bitmap,
@@ -40,7 +40,7 @@ pub struct EraEvidence {
     pub era: Era,
     /// The evidence, in a sentence.
     pub because: String,
-    /// Whether a RangeAllocation of addresses is a leftover: no API server updates it any more.
+    /// Whether the RangeAllocations of addresses are leftovers, which no API server updates.
     pub bitmap_is_leftover: bool,
 }
 
@@ -77,14 +77,16 @@ pub fn detect(
     }
 }
 
-/// Returns whether a Service has an address that was allocated after the last change of the bitmap, and without the bitmap.
+/// Returns whether a Service has an address that was allocated after the last change to the bitmap, and that has no bit in the
+/// bitmap.
 ///
 /// Under dual write an API server sets the bit, then creates the IPAddress, then the Service (`AllocateService`,
 /// `pkg/registry/core/service/ipallocator/cidrallocator.go`, v1.36.3). Every allocation or release changes the bitmap. A missing
-/// bit alone is no proof: after a Service is deleted, its bit is cleared, and then its IPAddress is deleted.
+/// bit alone does not prove that the bitmap is a leftover, because the deletion of a Service first clears the bit and then
+/// deletes the IPAddress.
 fn is_left_behind(services: &[ServiceRecord], addresses: &[AddressRecord], bitmap: &BitmapRecord) -> bool {
     let Some((items @ Items::Addresses(range), Ok(bits))) = bitmap.read() else { return false };
-    // A bitmap has bits for at most the first 65,536 addresses of a larger range.
+    // The bitmap of an IPv6 range has bits for at most the first 65,535 addresses after the network address.
     let is_marked = |address: &IpAddr| items.bit(Item::Address(*address)).is_some_and(|bit| bits.is_set(bit));
     let newer = addresses
         .iter()
@@ -117,7 +119,7 @@ mod tests {
         }
     }
 
-    /// Returns the era if Service `web` has the address. The bitmap has only a bit for 10.96.0.9.
+    /// Returns the era if Service `web` has the address `listed`. In the bitmap, only the bit for 10.96.0.9 is set.
     fn told(listed: &str, addresses: &[AddressRecord]) -> Era {
         let mut service = ServiceRecord::of(
             Key::from("/registry/services/specs/default/web"),
@@ -141,12 +143,13 @@ mod tests {
     fn bitmap_without_a_later_allocation_is_a_leftover() {
         let [old, new] = [99, 101].map(|revision| [address("10.96.0.9", 5), address("10.96.0.77", revision)]);
         assert_eq!(told("10.96.0.77", &new), Era::Objects);
-        // Allocated before the last change of the bitmap. The bit was cleared since, so the bitmap is still in use.
+        // The address was allocated before the last change to the bitmap. Its bit was cleared later, so the bitmap is still in
+        // use.
         assert_eq!(told("10.96.0.77", &old), Era::DualWrite);
         // If an API server stops while it deletes a Service, the bit is free, but the IPAddress still exists.
         assert_eq!(told("10.96.0.9", &new), Era::DualWrite);
         assert_eq!(told("10.96.0.9", &old), Era::DualWrite);
-        // The address has a bit, or is in another range.
+        // The first address has a bit, and the second address is in another range.
         assert_eq!(told("10.96.0.9", &[address("10.96.0.9", 101)]), Era::DualWrite);
         assert_eq!(told("10.200.0.9", &[address("10.200.0.9", 101)]), Era::DualWrite);
     }

@@ -1,5 +1,5 @@
 //! The keys of an API server under its `--etcd-prefix`. `pkg/kubeapiserver/default_storage_factory_builder.go`, v1.36.3, lists
-//! the resources with unusual names.
+//! the resources that are stored under a different name.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ impl Default for Layout {
 }
 
 impl Layout {
-    /// Returns the layout under a prefix, as in the API server's flag `--etcd-prefix`.
+    /// Returns the layout for a prefix, which is the value of the API server's flag `--etcd-prefix`.
     pub fn new(prefix: &str) -> Self {
         Self { prefix: format!("/{}", prefix.trim_matches('/')) }
     }
@@ -28,7 +28,7 @@ impl Layout {
         &self.prefix
     }
 
-    /// Returns the key range of all objects of the API server.
+    /// Returns the range of the keys of all API objects.
     pub fn everything(&self) -> KeyRange {
         KeyRange::prefix(format!("{}/", self.prefix))
     }
@@ -58,8 +58,8 @@ impl Layout {
         Key::from(format!("{}/configmaps/kube-system/{name}", self.prefix))
     }
 
-    /// Returns the key prefixes of the kinds that can refer to a Service behind the API: ValidatingWebhookConfigurations,
-    /// MutatingWebhookConfigurations, APIServices, and CustomResourceDefinitions.
+    /// Returns the key prefixes of the kinds that can refer to a Service of a webhook or an aggregated API:
+    /// ValidatingWebhookConfigurations, MutatingWebhookConfigurations, APIServices, and CustomResourceDefinitions.
     pub fn api_extensions(&self) -> [String; 4] {
         [
             "validatingwebhookconfigurations",
@@ -95,7 +95,7 @@ impl Layout {
     }
 }
 
-/// Defines functions of [`Layout`] that append a constant to its prefix: a key, or the key prefix of a kind.
+/// Defines functions of [`Layout`] that append a constant to its prefix. The result is a key, or the key prefix of a kind.
 macro_rules! places {
     ($($(#[$doc:meta])* $name:ident -> $type:ident = $end:literal;)*) => {
         impl Layout {
@@ -116,11 +116,11 @@ places! {
     service_cidrs -> String = "/servicecidrs/";
     /// Returns the key prefix of all RangeAllocation objects.
     ranges -> String = "/ranges/";
-    /// Returns the key prefix of all Nodes. The prefix contains minions, the former name of Nodes.
+    /// Returns the key prefix of all Nodes. It contains `minions`, the former name of Nodes.
     nodes -> String = "/minions/";
     /// Returns the key prefix of all Pods.
     pods -> String = "/pods/";
-    /// Returns the prefix of the keys that running API servers renew. The address of the server is part of each key.
+    /// Returns the key prefix of the leases that running API servers renew. Each key contains the address of its API server.
     api_server_leases -> String = "/masterleases/";
     /// Returns the key of the namespace `kube-system`, whose uid identifies the cluster.
     kube_system -> Key = "/namespaces/kube-system";
@@ -134,7 +134,7 @@ places! {
     kube_proxy_config -> Key = "/configmaps/kube-system/kube-proxy";
     /// Returns the key of Cilium's configuration.
     cilium_config -> Key = "/configmaps/kube-system/cilium-config";
-    /// Returns the key of the DaemonSet of NodeLocal DNSCache. Its own manifest and kOps use the same name.
+    /// Returns the key of the DaemonSet of NodeLocal DNSCache. The manifest of NodeLocal DNSCache and kOps use this name.
     node_local_dns -> Key = "/daemonsets/kube-system/node-local-dns";
     /// Returns the key prefix of the BGP configurations of Calico.
     calico_routers -> String = "/crd.projectcalico.org/bgpconfigurations/";

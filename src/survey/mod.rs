@@ -1,7 +1,7 @@
-//! All Service addresses of a cluster, read at one revision, and their audit.
+//! Reads all Service addresses of a cluster at one revision, and audits them.
 //!
-//! Only [`Survey::read`] does I/O; everything else here is pure. Planning, checks and verification use the same survey and the
-//! same rules ([`audit`]).
+//! Only the functions in `read.rs` do I/O; all other functions are pure. Planning, checks and verification use the same survey
+//! and the same rules ([`audit`]).
 
 pub mod audit;
 mod backends;
@@ -43,7 +43,7 @@ pub enum SurveyError {
     NoServices {
         /// Prefix that was read.
         prefix: String,
-        /// Hint about the prefix under which Services were found; empty if there are none.
+        /// Hint about another prefix under which Services were found; empty if no Services were found.
         hint: String,
     },
 }

@@ -19,15 +19,15 @@ use crate::wire::tree;
 use crate::wire::yaml::Yaml;
 use crate::wire::{StoredAddress, StoredService, Text, WireError};
 
-/// Maximum number of reads of one survey. A survey is read again if its revision is compacted during the read. API servers
-/// compact every five minutes (`--etcd-compaction-interval`), so even a second read is rare.
+/// Maximum number of times that a survey is read. A survey is read again if its revision is compacted during the read. API
+/// servers compact etcd every five minutes (`--etcd-compaction-interval`), so even a second read is rare.
 const MOST_READS: u32 = 4;
 
 impl Survey {
-    /// Reads all objects with Service addresses, at one revision: the given revision, or the newest.
+    /// Reads all objects with Service addresses at the revision `at`, or at the newest revision if `at` is `None`.
     ///
-    /// Fails if a Service, IPAddress, ServiceCIDR or RangeAllocation cannot be read (encrypted, CBOR, broken). Other unreadable
-    /// objects are listed in the survey.
+    /// Fails if a Service, IPAddress, ServiceCIDR or RangeAllocation cannot be read, for example because it is encrypted or
+    /// damaged. Other unreadable objects are listed in the survey.
     pub async fn read(
         store: &dyn ReadStore,
         layout: &Layout,
@@ -36,7 +36,7 @@ impl Survey {
         Self::read_annotated(store, layout, at, None).await
     }
 
-    /// Reads the same objects as [`Self::read`], and the value of an annotation of each Service.
+    /// Reads the same objects as [`Self::read`], and the value of one annotation on each Service.
     ///
     /// A compaction can remove the revision during the read. The reader then reads everything again at a new revision, unless the
     /// caller requested a revision.

@@ -17,7 +17,7 @@ pub struct Survey {
     pub revision: Revision,
     /// Layout of the API server's keys in etcd.
     pub layout: Layout,
-    /// uid of the namespace `kube-system`, by convention the identity of a cluster.
+    /// uid of the namespace `kube-system`, which identifies the cluster by convention.
     pub cluster_id: Option<String>,
     /// Where the cluster stores its allocations.
     pub era: EraEvidence,
@@ -35,21 +35,21 @@ pub struct Survey {
     pub nodes: Vec<NodeRecord>,
     /// Addresses of Pods that do not use the host network.
     pub pods: Vec<IpAddr>,
-    /// kubeadm's own configuration of the ranges, if there is one.
+    /// The ranges in the ConfigMap of kubeadm, if the ConfigMap exists.
     pub kubeadm: Option<KubeadmConfig>,
     /// `clusterDNS` in the kubelet configuration that kubeadm distributes.
     pub cluster_dns: Vec<String>,
-    /// Whether NodeLocal DNSCache is installed: its DaemonSet exists.
+    /// Whether NodeLocal DNSCache is installed (its DaemonSet exists).
     pub has_node_local_dns: bool,
-    /// Service ranges that Calico announces: name of each BGPConfiguration, and its `spec.serviceClusterIPs`.
+    /// Service ranges that Calico announces: the name of each BGPConfiguration, and its `spec.serviceClusterIPs`.
     pub announced: Vec<(String, serde_json::Value)>,
     /// Configuration that shows which component routes Services.
     pub routing: Routing,
     /// Encoding of Services in etcd. New objects get the same encoding.
     pub encoding: Encoding,
-    /// Namespaces and names of the Services behind webhooks and aggregated APIs: sorted, without duplicates.
+    /// Namespaces and names of the Services of webhooks and aggregated APIs, sorted and without duplicates.
     pub api_backends: Vec<(Text, Text)>,
-    /// Value of the requested annotation, by the key of the Service. Empty if no annotation was requested.
+    /// Values of the requested annotation, by the key of the Service. Empty if no annotation was requested.
     pub annotations: BTreeMap<Key, Text>,
     /// Objects that cannot be read and are not required.
     pub unreadable: Vec<Unreadable>,
@@ -70,13 +70,13 @@ pub struct ServiceRecord {
     pub uid: Text,
     /// Labels.
     pub labels: Pairs,
-    /// Whether the Service was deleted, but a finalizer keeps it.
+    /// Whether the Service was deleted but still exists, usually because a finalizer keeps it.
     pub is_being_deleted: bool,
-    /// Its finalizers.
+    /// Finalizers.
     pub finalizers: Vec<Text>,
-    /// Spec of the Service: the fields that `proto/` defines.
+    /// The fields of the Service's spec that `proto/` defines.
     pub spec: ServiceSpec,
-    /// Valid addresses of `clusterIPs`.
+    /// Valid addresses in `clusterIPs`.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -117,7 +117,7 @@ impl ServiceRecord {
         self.spec.external_ips.iter().any(|text| text.parse() == Ok(address))
     }
 
-    /// Returns the Service's addresses as stored text. If there is no list, returns only `clusterIP`.
+    /// Returns the texts in `clusterIPs`. If this list is empty, returns only the text in `clusterIP`.
     pub fn listed(&self) -> Vec<Text> {
         match self.spec.cluster_ips.as_slice() {
             [] => self.spec.cluster_ip.iter().cloned().collect(),
@@ -130,26 +130,27 @@ impl ServiceRecord {
         self.namespace == "default" && self.name == "kubernetes"
     }
 
-    /// Returns whether the Service has netsurgeon's label. Any client can set this label: only the plan of an operation
+    /// Returns whether the Service has netsurgeon's label. Any client can set this label, so only the plan of an operation
     /// identifies a shadow.
     pub fn is_labelled_ours(&self) -> bool {
         self.labels.get("app.kubernetes.io/managed-by").is_some_and(|who| who == NETSURGEON)
     }
 
-    /// Returns whether a renumbering keeps the Service with a finalizer while a shadow has the same address.
+    /// Returns whether the Service has the finalizer of a renumbering. The renumbering sets it while the Service and its shadow
+    /// have the same address.
     pub fn is_moving(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == MOVING)
     }
 
     /// Returns whether the Service was deleted, and only finalizers of netsurgeon and the garbage collector keep it. A Service
-    /// that waits for the removal of its load balancer is excluded: it can serve for weeks.
+    /// that waits for the removal of its load balancer is excluded, because it can serve for weeks.
     pub fn is_going(&self) -> bool {
         let is_passing = |finalizer: &Text| [MOVING, "foregroundDeletion", "orphan"].contains(&&**finalizer);
         self.is_being_deleted && self.finalizers.iter().all(is_passing)
     }
 
-    /// Returns whether the Service was deleted and has no finalizer any more. Only another delete request removes it. This
-    /// happens if a finalizer is removed directly in etcd.
+    /// Returns whether the Service was deleted and no longer has a finalizer. Only another delete request removes such a Service.
+    /// A Service gets into this state if its finalizer is removed directly in etcd.
     pub fn is_left_over(&self) -> bool {
         self.is_being_deleted && self.finalizers.is_empty()
     }
@@ -161,15 +162,15 @@ impl ServiceRecord {
             && self.labels.get("netsurgeon.io/part").is_some_and(|part| part == "barrier")
     }
 
-    /// Returns whether the Service is the cluster's DNS by its name or label. It is in `kube-system`, and named kube-dns or
-    /// coredns, or has the label `k8s-app=kube-dns`. Most installers set this label for both.
+    /// Returns whether the name or a label of the Service identifies it as the cluster's DNS. Such a Service is in `kube-system`.
+    /// It is named kube-dns or coredns, or has the label `k8s-app=kube-dns`, which most installers set for both names.
     pub fn is_named_as_dns(&self) -> bool {
         self.namespace == "kube-system"
             && (matches!(self.name.as_str(), "kube-dns" | "coredns")
                 || self.labels.get("k8s-app").is_some_and(|app| app == "kube-dns"))
     }
 
-    /// Returns the Service's node ports.
+    /// Returns the Service's node ports, including the health check node port.
     pub fn node_ports(&self) -> impl Iterator<Item = u16> + '_ {
         let port = |port: &ServicePort| port.node_port.unwrap_or(0);
         let health = self.spec.health_check_node_port.unwrap_or(0);
@@ -209,7 +210,7 @@ pub struct AddressRecord {
 pub struct CidrRecord {
     /// Key in etcd.
     pub key: Key,
-    /// Name of the object. The API server creates `kubernetes` from its flag.
+    /// Name of the object. The API server creates the ServiceCIDR `kubernetes` from its flag `--service-cluster-ip-range`.
     pub name: String,
     /// Ranges: one, or one for each family.
     pub ranges: Vec<ServiceCidr>,
@@ -301,7 +302,7 @@ pub struct Unreadable {
 }
 
 impl Survey {
-    /// Returns the unreadable objects that can refer to Services behind webhooks and aggregated APIs.
+    /// Returns the unreadable objects that can refer to Services of webhooks and aggregated APIs.
     pub fn unreadable_extensions(&self) -> Vec<&Unreadable> {
         let prefixes = self.layout.api_extensions();
         let is_one = |one: &&Unreadable| {
@@ -311,7 +312,7 @@ impl Survey {
     }
 
     /// Returns whether a Service is the cluster's DNS. The Service must be in `kube-system`. It is identified by its name, by its
-    /// label, or by the address that kubelets get from kubeadm.
+    /// label, or by the address in the kubelet configuration that kubeadm distributes.
     pub fn is_cluster_dns(&self, service: &ServiceRecord) -> bool {
         let is_given = |address: &IpAddr| self.cluster_dns.iter().any(|text| text.parse() == Ok(*address));
         service.is_named_as_dns()
@@ -325,8 +326,8 @@ impl Survey {
         place.is_ok()
     }
 
-    /// Returns the ranges from which Services get addresses, without duplicates. These are the ranges of the ServiceCIDRs. In the
-    /// bitmap era, they are the ranges of the RangeAllocations.
+    /// Returns the ranges from which Services get addresses, without duplicates. These are the ranges of the ServiceCIDRs or, in
+    /// the bitmap era, the ranges of the RangeAllocations.
     pub fn service_ranges(&self) -> Vec<ServiceCidr> {
         let mut ranges: Vec<ServiceCidr> = match self.era.era {
             super::Era::Bitmap => self.bitmaps.iter().filter_map(BitmapRecord::cidr).collect(),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Survey;
 use crate::ip::ServiceCidr;
 
-/// Allocation of one range, counted from the Services.
+/// Usage of one range, counted from the addresses of the Services.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Usage {
     /// The range.
@@ -27,7 +27,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Counts the addresses of a range that Services have.
+    /// Counts the addresses in a range that Services have.
     pub fn of(survey: &Survey, range: &ServiceCidr) -> Self {
         let offsets: BTreeSet<u128> = survey
             .services
@@ -49,7 +49,7 @@ impl Usage {
 
 impl Survey {
     /// Returns the networks and addresses that overlap a Service range, as text: Pod ranges, addresses of Nodes, and addresses of
-    /// Pods. For Pods, the text has only the first address and the number of addresses.
+    /// Pods. For Pods, the text contains only the first address and the number of addresses.
     pub fn conflicts_with(&self, range: &ServiceCidr) -> Vec<String> {
         let mut conflicts = BTreeSet::new();
         for node in &self.nodes {

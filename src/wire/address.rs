@@ -1,9 +1,9 @@
 //! The parts of an IPAddress object that a survey needs, read without copying.
 //!
 //! A cluster has an IPAddress for every address of every Service. A survey needs only four texts and a time from each object, so
-//! only these fields are read from the stored message. Field numbers: `k8s.io/api/networking/v1/generated.proto` and
-//! `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`, v0.36.3. A test compares the result with the result of the generated
-//! reader.
+//! only these fields are read from the stored message. The field numbers are defined in
+//! `k8s.io/api/networking/v1/generated.proto` and `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`, v0.36.3. A test
+//! compares the result with the result of the generated reader.
 
 use std::borrow::Cow;
 
@@ -154,8 +154,8 @@ mod tests {
     }
 
     proptest! {
-        /// The hand-written reader returns the same as the generated reader: for whole messages, for messages that occur twice,
-        /// and with unknown fields. It accepts every message that the generated reader accepts.
+        /// The hand-written reader returns the same result as the generated reader, also for messages that occur twice and for
+        /// messages with unknown fields. It accepts every message that the generated reader accepts.
         #[test]
         fn reader_agrees_with_the_generated_one(
             noise in any_message_with_maps(&[11]), number in 1_u32..3, label in ".{0,4}", is_ours in any::<bool>(),

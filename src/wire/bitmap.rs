@@ -1,7 +1,7 @@
 //! The bitmap of a RangeAllocation.
 //!
-//! `data` is a big integer in big-endian order with no leading zero byte (Go's `big.Int.Bytes`). Bit *i* is the *i*-th item of
-//! the range. For addresses this is the network address plus 1 plus *i*, for node ports the first port plus *i*
+//! `data` is a big integer in big-endian order with no leading zero byte (Go's `big.Int.Bytes`). Bit *i* represents item *i* of
+//! the range. For addresses, this is the network address plus 1 plus *i*. For node ports, it is the first port plus *i*
 //! (`pkg/registry/core/service/allocator/bitmap.go` and `ipallocator/bitmap.go`, v1.36.3).
 
 use bitvec::prelude::{BitVec, Lsb0};
@@ -55,7 +55,7 @@ impl Bitmap {
         self.bits.count_ones() as u64
     }
 
-    /// Returns whether the item is allocated; `false` beyond the capacity.
+    /// Returns whether the item is allocated; `false` if the index is beyond the capacity.
     pub fn is_set(&self, index: u64) -> bool {
         usize::try_from(index)
             .ok()
@@ -75,7 +75,7 @@ impl Bitmap {
         }
     }
 
-    /// Iterates over the allocated items, the lowest first.
+    /// Iterates over the indexes of the allocated items, in ascending order.
     pub fn iter_set(&self) -> impl Iterator<Item = u64> + '_ {
         self.bits.iter_ones().map(|index| index as u64)
     }
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn first_address_is_the_lowest_bit() {
-        // `AQ==`, the value that an API server stores when only default/kubernetes exists.
+        // In base64 this is `AQ==`, the value that an API server stores when only default/kubernetes exists.
         let bitmap = Bitmap::from_bytes(&[1], 254).unwrap();
         assert_eq!(bitmap.iter_set().collect::<Vec<_>>(), [0]);
         assert_eq!(bitmap.to_bytes(), [1]);

@@ -1,8 +1,8 @@
-//! CBOR values, read as JSON text.
+//! Reads CBOR values as JSON text.
 //!
 //! An API server with the alpha gate `CBORServingAndStorage` stores only custom resources in CBOR (`--storage-media-type` does
-//! not offer CBOR: `storageMediaTypes`, `pkg/server/options/etcd.go` of `k8s.io/apiserver` v0.36.3). netsurgeon reads these
-//! values, but changes none.
+//! not offer CBOR; see `storageMediaTypes` in `pkg/server/options/etcd.go` of `k8s.io/apiserver` v0.36.3). netsurgeon reads these
+//! values, but never changes them.
 //!
 //! Text is stored as byte strings. Bytes are stored with the tag 22, "expected to be base64"
 //! (`pkg/runtime/serializer/cbor/internal/modes` of `k8s.io/apimachinery` v0.36.3; RFC 8949, section 3.4.5.2).
@@ -16,7 +16,7 @@ use super::json::encode_base64;
 
 /// Self-described tag at the start of stored values.
 const SELF_DESCRIBED: Tag = Tag::new(55_799);
-/// Tag of bytes that become base64 in JSON.
+/// Tag for bytes that are written as base64 in JSON.
 const BASE64: Tag = Tag::new(22);
 /// Maximum nesting depth of values. Go's decoder, as configured in the API server, accepts 64 levels.
 const DEEPEST: usize = 64;
@@ -115,7 +115,7 @@ mod tests {
         }
         let deep = [b"\xd9\xd9\xf7".as_slice(), &vec![0x81; 100_000], b"\x00"].concat();
         assert!(to_json(&deep).unwrap_err().to_string().contains("deep"));
-        // A length beyond the end of the value allocates no memory.
+        // A length that exceeds the value does not allocate memory.
         assert!(to_json(b"\xd9\xd9\xf7\x9b\xff\xff\xff\xff\xff\xff\xff\xff").is_err());
     }
 }

@@ -30,7 +30,7 @@ pub struct TypeMeta<'a> {
     pub kind: Cow<'a, str>,
 }
 
-/// A stored value whose encoding is recognized. The object inside is not parsed yet.
+/// A stored value whose encoding is recognized. The object in the envelope is not parsed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Envelope<'a> {
     /// A protobuf object.
@@ -48,7 +48,7 @@ pub enum Envelope<'a> {
     Encrypted {
         /// Encryption provider, for example `aescbc`, `aesgcm`, `secretbox`, `kms`.
         provider: String,
-        /// Name of the key or of the KMS plugin.
+        /// Name of the key or of the KMS plug-in.
         key: String,
     },
 }
@@ -129,8 +129,8 @@ pub(super) fn with_raw(value: &[u8], raw: &[u8]) -> Result<Vec<u8>, WireError> {
     Ok([PROTOBUF_MAGIC, &protobuf::replace(unknown, RAW, &field(RAW, raw))?].concat())
 }
 
-/// Returns a new protobuf value as the API server writes it: fields 3 and 4 of `runtime.Unknown` (content encoding and type) are
-/// present but empty.
+/// Returns a new protobuf value in the form that the API server writes. Fields 3 and 4 of `runtime.Unknown` (content encoding and
+/// content type) are present but empty.
 pub(super) fn wrap(type_meta: &TypeMeta<'_>, raw: &[u8]) -> Vec<u8> {
     let meta = [field(1, &*type_meta.api_version), field(2, &*type_meta.kind)].concat();
     let magic = PROTOBUF_MAGIC.to_vec();

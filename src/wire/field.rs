@@ -1,7 +1,7 @@
-//! Names and values of single fields of stored objects.
+//! Paths and values of single fields in stored objects.
 //!
-//! A [`Field`] has its path in both encodings: field numbers for protobuf, member names for JSON. It is plain data, so that the
-//! journal can store it in a step of an operation.
+//! A [`Field`] contains its path for both encodings: field numbers for protobuf, and member names for JSON. It is plain data, so
+//! that the journal can store it in a step of an operation.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// The path to one field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Field {
-    /// Segments of the path, from the object's root. Never empty.
+    /// Segments of the path, starting at the object's root. There is at least one segment.
     pub path: Vec<Segment>,
     /// The type of the field.
     pub kind: FieldKind,
@@ -44,8 +44,8 @@ pub enum FieldKind {
 
 /// The value of a field.
 ///
-/// `Absent` and an empty text are different: the API server writes most texts of a Service even if they
-/// are empty, and a rollback must restore the same bytes.
+/// `Absent` and an empty text are different values, because the API server writes most texts of a Service even if they are empty,
+/// and a rollback must restore the same bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Value {
@@ -67,7 +67,8 @@ impl Value {
         text.map_or(Self::Absent, |text| Self::Text(text.to_string()))
     }
 
-    /// Returns the list as a value; `Absent` for an empty list, because neither encoding distinguishes the two.
+    /// Returns the list as a value; `Absent` for an empty list, because an empty list and a missing list have the same meaning in
+    /// both encodings.
     pub fn texts<T: AsRef<str>>(texts: &[T]) -> Self {
         if texts.is_empty() {
             Self::Absent
@@ -110,7 +111,7 @@ fn at(path: &[(u32, &'static str)], kind: FieldKind) -> Field {
 const METADATA: (u32, &str) = (1, "metadata");
 const SPEC: (u32, &str) = (2, "spec");
 
-/// Defines functions of [`Field`]: the name, the path and the type of each field.
+/// Defines functions of [`Field`] from the name, the path and the type of each field.
 macro_rules! fields {
     ($($(#[$doc:meta])* $name:ident = $path:tt $kind:ident;)*) => {
         impl Field {
@@ -147,7 +148,7 @@ fields! {
     data = [(3, "data")] Bytes;
 }
 
-/// Defines functions of [`Field`] for the entries of a text map: the name and the path of each map.
+/// Defines functions of [`Field`] for the entries of a text map, from the name and the path of each map.
 macro_rules! entries {
     ($($(#[$doc:meta])* $name:ident = $path:tt;)*) => {
         impl Field {

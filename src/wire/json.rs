@@ -61,9 +61,9 @@ fn members(text: &str) -> Result<Vec<Member<'_>>, WireError> {
     Ok(parsed.0.into_iter().map(|(name, raw)| Member { name, value: place(raw) }).collect())
 }
 
-/// Returns the text of the value at a path of member names; `None` if there is none.
+/// Returns the text of the value at a path of member names; `None` if there is no such value, or if it is `null`.
 ///
-/// If a name occurs twice, the last value counts, as in Go's decoder.
+/// If a name occurs twice, the last value is used, as in Go's decoder.
 pub(super) fn get<'t>(text: &'t str, path: &[&str]) -> Result<Option<&'t str>, WireError> {
     let mut here = text;
     for name in path {
@@ -76,8 +76,8 @@ pub(super) fn get<'t>(text: &'t str, path: &[&str]) -> Result<Option<&'t str>, W
     Ok(Some(here))
 }
 
-/// Returns the text with the value at a path replaced, or added as the last member of its object. `None` removes the member. Adds
-/// missing objects of the path.
+/// Returns the text after the value at a path is replaced, or added as the last member of its object. If `value` is `None`,
+/// removes the member. Adds the objects of the path that are missing.
 pub(super) fn set(text: &str, path: &[&str], value: Option<&str>) -> Result<String, WireError> {
     let Some((name, rest)) = path.split_first() else {
         return Ok(value.unwrap_or("null").to_string());
@@ -112,7 +112,7 @@ fn insert(text: &str, all: &[Member<'_>], name: &str, value: &str) -> String {
     splice(text, open..open, &member)
 }
 
-/// Removes every member with this name. If only the last member were removed, an earlier member would count.
+/// Removes every member with this name. If only the last member were removed, an earlier member would be used instead.
 fn remove_all(text: &str, name: &str) -> Result<String, WireError> {
     let mut text = text.to_string();
     loop {
@@ -147,7 +147,7 @@ pub(super) fn quote(text: &str) -> String {
     serde_json::Value::String(text.to_string()).to_string()
 }
 
-/// Returns seconds since 1970 as RFC 3339 in UTC, the format of `metav1.Time`.
+/// Returns seconds since 1970 as RFC 3339 text in UTC, the format of `metav1.Time`.
 pub(super) fn format_time(seconds: i64) -> String {
     OffsetDateTime::from_unix_timestamp(seconds)
         .ok()

@@ -1,7 +1,8 @@
-//! Flags in the manifest of a static Pod. They are read in every notation, and changed without any other change of the text.
+//! Reads and changes flags in the manifest of a static Pod. Reads every notation of a flag, and changes only its value in the
+//! text.
 //!
-//! kubeadm writes a list of words (`- --service-cluster-ip-range=10.96.0.0/16`). Other tools write flag and value as two words,
-//! or a whole shell command as one word.
+//! kubeadm writes a list of words (`- --service-cluster-ip-range=10.96.0.0/16`). Other tools write a flag and its value as two
+//! words, or a whole shell command as one word.
 
 use super::yaml::{Node, Yaml, YamlError};
 
@@ -22,7 +23,7 @@ pub enum ManifestError {
         /// The flag.
         flag: String,
     },
-    /// The flag occurs more than once. The last occurrence counts.
+    /// The flag occurs more than once. The program uses the last occurrence.
     #[error("`{program}` has the flag `--{flag}` {count} times")]
     Several {
         /// The program.
@@ -37,12 +38,12 @@ pub enum ManifestError {
 /// A flag in a manifest.
 struct Found<'a> {
     node: Node,
-    /// Text that was found: flag and value, or only the value.
+    /// Text that was found: the flag and its value, or only the value.
     written: &'a str,
     value: &'a str,
 }
 
-/// Returns whether a manifest has a container that runs this program (`kube-apiserver`).
+/// Returns whether a manifest has a container that runs this program, for example `kube-apiserver`.
 pub fn runs(text: &str, program: &str) -> Result<bool, ManifestError> {
     let yaml = Yaml::parse(text)?;
     Ok(containers(&yaml).into_iter().any(|container| is_of(&yaml, container, program)))
@@ -58,7 +59,7 @@ pub fn flag(text: &str, program: &str, flag: &str) -> Result<Option<String>, Man
     }
 }
 
-/// Returns the manifest with a new value of a program's flag. Every other byte is unchanged.
+/// Returns the manifest with a new value for a program's flag. Every other byte is unchanged.
 pub fn with_flag(text: &str, program: &str, flag: &str, value: &str) -> Result<String, ManifestError> {
     let yaml = Yaml::parse(text)?;
     let found = find(&yaml, program, flag)?;
@@ -77,7 +78,7 @@ fn words(yaml: &Yaml<'_>, container: Node) -> Vec<Node> {
     lists.flat_map(|list| yaml.items(list)).copied().collect()
 }
 
-/// Returns whether a container runs the program: by its name, or by its command.
+/// Returns whether a container runs the program. The name of the container or a word of its command must be the program's name.
 fn is_of(yaml: &Yaml<'_>, container: Node, program: &str) -> bool {
     let name = yaml.get(container, "name").and_then(|name| yaml.scalar(name));
     let calls = |word: &Node| {

@@ -1,9 +1,9 @@
-//! The stored form of Kubernetes objects: bytes in, bytes out, no I/O.
+//! Reads and changes the stored form of Kubernetes objects. The functions work on bytes, without I/O.
 //!
-//! An API server stores an [`envelope`] around protobuf, JSON text, or CBOR in etcd. Each format can be encrypted. This module
-//! recognizes all of them. It reads the kinds that netsurgeon works on ([`objects`]), shows any other kind as a tree ([`tree`]),
-//! and changes single fields ([`edit`]) in place: every other byte is copied, including fields that this program does not know.
-//! It never decodes an object of the API server to encode it again.
+//! An API server stores an object in etcd as protobuf, JSON text, or CBOR, and can encrypt each of these formats. This module
+//! recognizes all of them ([`envelope`]). It reads the kinds that netsurgeon needs ([`objects`]), and shows any kind as a tree
+//! ([`tree`]). It changes single fields in place ([`edit`]) and copies every other byte, including fields that `proto/` does not
+//! define. It never decodes an object of an API server to encode it again.
 //!
 //! Only this module uses `prost`.
 
@@ -49,16 +49,16 @@ pub enum WireError {
         /// Description of the error.
         reason: &'static str,
     },
-    /// The JSON text does not parse, or does not have the expected structure.
+    /// The JSON text cannot be parsed, or does not have the expected structure.
     #[error("broken JSON: {reason}")]
     Json {
-        /// Message of the parser.
+        /// Message from the parser.
         reason: String,
     },
     /// A text in the object is not valid YAML.
     #[error("broken YAML: {reason}")]
     Yaml {
-        /// Message of the parser.
+        /// Message from the parser.
         reason: String,
     },
     /// The value is encrypted, and no key was given.
@@ -72,13 +72,13 @@ pub enum WireError {
     /// The CBOR value ends too early, or does not have the structure that an API server writes.
     #[error("broken CBOR: {reason}")]
     Cbor {
-        /// Message of the parser.
+        /// Message from the parser.
         reason: String,
     },
     /// The value to change is CBOR, which netsurgeon only reads.
     #[error("the value is stored as CBOR, which netsurgeon can read but not change")]
     CborUnchanged,
-    /// The value does not start like a value of an API server.
+    /// The value does not start like a value that an API server writes.
     #[error("the value is not a Kubernetes object: it starts with `{beginning}`")]
     Unrecognised {
         /// The first bytes, escaped.

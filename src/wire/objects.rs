@@ -21,13 +21,12 @@ pub use generated::{
 /// Label that the API server's allocator and repair loop use to recognize their own IPAddress objects
 /// (`k8s.io/api/networking/v1/well_known_labels.go`, v0.36.3).
 pub const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
-/// Label with the address family (same file).
+/// Label with the address family (defined in the same file).
 pub const IP_FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
-/// Value of [`MANAGED_BY`] on IPAddress objects of the allocator (`pkg/registry/core/service/ipallocator/cidrallocator.go`,
-/// v1.36.3).
+/// Value of [`MANAGED_BY`] on IPAddress objects that the allocator creates
+/// (`pkg/registry/core/service/ipallocator/cidrallocator.go`, v1.36.3).
 pub const ALLOCATOR: &str = "ipallocator.k8s.io";
-/// Value of [`MANAGED_BY`] on addresses that netsurgeon reserves. The repair loop and the ServiceCIDR finalizer ignore these
-/// objects, and the allocator does not allocate the addresses.
+/// Value of the label `app.kubernetes.io/managed-by` on Services that netsurgeon creates.
 pub const NETSURGEON: &str = "netsurgeon";
 /// Finalizer of a Service and of its shadow while both have the same address during a renumbering.
 pub const MOVING: &str = "netsurgeon.io/moving";
@@ -78,7 +77,7 @@ fn decode_opened<K: Kind>(opened: Opened<'_>) -> Result<K, WireError> {
     }
 }
 
-/// Returns API version and kind of a stored value.
+/// Returns the API version and the kind of a stored value.
 pub fn type_of(value: &[u8]) -> Result<TypeMeta<'_>, WireError> {
     recognise(value).map(|(type_meta, _)| type_meta)
 }
@@ -89,7 +88,7 @@ pub(super) enum Opened<'a> {
     Json(Cow<'a, str>),
 }
 
-/// Removes the envelope of an object. Fails if the object is of another kind.
+/// Removes the envelope from an object. Fails if the object is of another kind.
 pub(super) fn open<'a>(value: &'a [u8], kind: &'static str) -> Result<(TypeMeta<'a>, Opened<'a>), WireError> {
     let (type_meta, opened) = recognise(value)?;
     if type_meta.kind != kind {

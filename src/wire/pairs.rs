@@ -1,11 +1,11 @@
-//! Labels and selectors: a few texts with their keys. They are stored in a list, which needs much less memory than a map.
+//! Labels and selectors: a few texts with their keys, in a list. A list needs much less memory than a map.
 
 use serde::{Serialize, Serializer};
 
 use super::protobuf::map_entry;
 use super::{Text, WireError};
 
-/// Texts sorted by key. A key occurs once.
+/// Texts sorted by key. Each key occurs only once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pairs(Vec<(Text, Text)>);
 
@@ -32,7 +32,7 @@ impl Pairs {
         }
     }
 
-    /// Adds an entry to a protobuf map.
+    /// Adds the entry of a protobuf map.
     pub(super) fn take(&mut self, entry: &[u8]) -> Result<(), WireError> {
         let (key, value) = map_entry(entry)?;
         self.insert(key, value);

@@ -1,8 +1,8 @@
-//! Reads protobuf messages without any message type.
+//! Reads protobuf messages without their schema.
 //!
-//! This module splits a message into its fields, and joins fields to a message. It does not interpret their contents, so all
-//! fields that are not replaced keep their bytes. Encoding: protocol buffers' "Encoding" document (wire types 0 varint, 1
-//! fixed64, 2 length-delimited, 3/4 group, 5 fixed32).
+//! This module splits a message into its fields, and joins fields into a message. It does not interpret their contents, so all
+//! fields that are not replaced keep their bytes. The format is described in the document "Encoding" of Protocol Buffers (wire
+//! types 0 varint, 1 fixed64, 2 length-delimited, 3/4 group, 5 fixed32).
 
 use super::WireError;
 
@@ -11,7 +11,7 @@ use super::WireError;
 pub(super) struct RawField<'a> {
     /// Field number, 1 to 2^29-1.
     pub(super) number: u32,
-    /// Tag, length and content: exactly the bytes in the message.
+    /// All bytes of the field in the message: tag, length and content.
     pub(super) whole: &'a [u8],
     /// The content of the field.
     pub(super) content: Content<'a>,
@@ -24,7 +24,7 @@ pub(super) enum Content<'a> {
     Varint(u64),
     /// Wire type 2: text, bytes or a message.
     Bytes(&'a [u8]),
-    /// Wire types 1, 5 and groups: copied, never interpreted.
+    /// Wire types 1 and 5, and groups. This content is copied, but never interpreted.
     Other(&'a [u8]),
 }
 
@@ -60,7 +60,7 @@ impl RawField<'_> {
         }
     }
 
-    /// Returns the content of a field that should be an `int32`. Only the low 32 bits count.
+    /// Returns the content of a field that should be an `int32`. Only the low 32 bits are used.
     pub(super) fn int32(&self) -> Result<i32, WireError> {
         let low = u32::try_from(self.varint()? & u64::from(u32::MAX));
         Ok(low.unwrap_or_default().cast_signed())
@@ -184,7 +184,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Skips a group up to its end tag. Nested groups are counted, without recursion.
+    /// Reads a group up to its end tag. Uses a list of open groups instead of recursion.
     fn group(&mut self, number: u32) -> Result<&'a [u8], Broken> {
         let start = self.position;
         let mut open = vec![number];
@@ -256,10 +256,10 @@ pub(super) fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
     put_varint(out, value);
 }
 
-/// Returns the message with every occurrence of one field replaced by the given encoded fields.
+/// Returns the message with every occurrence of one field replaced with the given encoded fields.
 ///
-/// The new fields replace the first occurrence. If there is none, they are inserted before the first field with a larger number,
-/// where an encoder with ordered fields would write them. All other bytes are copied.
+/// The new fields replace the first occurrence. If the message does not contain the field, they are inserted before the first
+/// field with a larger number, where an encoder that orders fields by number would write them. All other bytes are copied.
 pub(super) fn replace(message: &[u8], number: u32, replacement: &[u8]) -> Result<Vec<u8>, WireError> {
     let all: Vec<RawField<'_>> = fields(message).collect::<Result<_, _>>()?;
     let place = all
@@ -312,7 +312,7 @@ pub(super) mod tests {
     }
 
     /// Generates messages whose maps contain only entries. prost does not check the wire type of a map, and accepts other types
-    /// as entries (`encoding.rs`, 0.14). Every decoder of Kubernetes refuses them.
+    /// as entries (`encoding.rs`, 0.14). Every decoder in Kubernetes refuses such messages.
     pub(crate) fn any_message_with_maps(maps: &'static [u32]) -> impl Strategy<Value = Vec<u8>> {
         any_message().prop_filter("a map of another wire type", |message| {
             fields(message).flatten().all(|f| !maps.contains(&f.number) || f.bytes().is_some())

@@ -1,4 +1,4 @@
-//! Names of protobuf fields by number: a table generated from `proto/`, for showing objects.
+//! Names of protobuf fields by number, in a table that is generated from `proto/`. They are used to show objects.
 
 pub use super::generated::SCHEMA;
 
@@ -19,19 +19,19 @@ pub enum FieldType {
     MapOfText,
     /// A map from text to bytes.
     MapOfBytes,
-    /// Another message of the table.
+    /// Another message in the table.
     Message(&'static str),
     /// A list of values of this type.
     List(&'static FieldType),
 }
 
-/// Fields of a message: number, JSON name, type.
+/// Fields of a message, each with its number, JSON name and type.
 pub type Fields = &'static [(u32, &'static str, FieldType)];
 
-/// A message of the table: its name and its fields.
+/// A message in the table: its name and its fields.
 pub type Message = (&'static str, Fields);
 
-/// The fields that every kind has. The types of all other fields are unknown.
+/// The only field that is defined for a kind without a message in the table.
 const METADATA_ONLY: Fields = &[(1, "metadata", FieldType::Message("ObjectMeta"))];
 
 /// Returns the fields of a message. The table is sorted by message name.

@@ -1,9 +1,9 @@
 //! The parts of a Service that netsurgeon needs, read in one pass over the stored message.
 //!
-//! A cluster has tens of thousands of Services. A plan needs a third of their fields, most of them short texts. So this reader is
-//! written by hand and its result is compact. Field numbers: `k8s.io/api/core/v1/generated.proto` and
-//! `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`, v0.36.3. A test compares the result with the result of the generated
-//! reader, which also reads JSON.
+//! A cluster has tens of thousands of Services. A plan needs only a third of their fields, and most of these are short texts. So
+//! this reader is written by hand, and its result is compact. The field numbers are defined in
+//! `k8s.io/api/core/v1/generated.proto` and `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`, v0.36.3. A test compares the
+//! result with the result of the generated reader, which also reads JSON.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use super::objects::{Kind, Opened, Service, open};
 use super::protobuf::fields;
 use super::{Field, Pairs, Value, WireError, edit, generated};
 
-/// A text of an API object. Up to 24 bytes are stored inline: enough for most names and all IPv4 addresses.
+/// A text of an API object. Up to 24 bytes are stored inline, which is enough for most names and all IPv4 addresses.
 pub type Text = CompactString;
 
 /// The parts of a Service that netsurgeon needs.
@@ -132,8 +132,9 @@ impl StoredService {
 }
 
 impl ServiceSpec {
-    /// Returns the addresses in `clusterIPs`. If the list is missing, returns the address in `clusterIP` (objects last written
-    /// before Kubernetes 1.20). Headless and ExternalName Services have none, even if a stale address is left in the object.
+    /// Returns the addresses in `clusterIPs`. If this list contains no address, returns the address in `clusterIP`, for objects
+    /// that were last written before Kubernetes 1.20. A headless Service has no address. An ExternalName Service has none, even
+    /// if the object still contains an old address.
     pub fn addresses(&self) -> Vec<IpAddr> {
         if self.r#type.as_deref() == Some("ExternalName") {
             return Vec::new();
@@ -334,8 +335,8 @@ mod tests {
     }
 
     proptest! {
-        /// The hand-written reader returns the same as the generated reader: for whole messages, with parts that occur twice, and
-        /// with unknown fields.
+        /// The hand-written reader returns the same result as the generated reader, also for messages with parts that occur twice
+        /// and for messages with unknown fields.
         #[test]
         fn reader_agrees_with_the_generated_one(
             one in service(), two in service(), noise in any_message_with_maps(&[2, 11, 12]), number in 1_u32..3,

@@ -1,7 +1,8 @@
-//! Visits every text in a stored object of any kind, with its path, to search in all fields.
+//! Visits every text in a stored object of any kind, with the path of the text. Callers use it to search all fields.
 //!
 //! The path contains the name of each field that `proto/` defines, and the number of any other field. The type of an unknown
-//! field is ambiguous, so its content is visited in every possible way: as a message, as a text, as bytes.
+//! field is ambiguous. If its content can be a message, the content is visited as a message. If it can be a text, it is also
+//! visited as a text. Any other content is visited as bytes.
 
 use std::fmt;
 
@@ -16,7 +17,7 @@ use super::{TypeMeta, WireError, cbor, json};
 /// Maximum nesting depth to parse. Deeper values are visited as bytes. Kubernetes objects have about a dozen levels.
 const DEEPEST: usize = 40;
 
-/// Path from an object's root to a text: a linked list on the stack, formatted only on demand.
+/// Path from an object's root to a text. It is a linked list on the stack, and is formatted only on demand.
 #[derive(Debug, Clone, Copy)]
 pub struct FieldPath<'a> {
     before: Option<&'a FieldPath<'a>>,
@@ -29,9 +30,9 @@ enum Step<'a> {
     Root,
     /// A field with a known name.
     Name(&'a str),
-    /// A field without a known name, by number.
+    /// A field without a known name, identified by its number.
     Number(u32),
-    /// An item of a list, by index.
+    /// An item of a list, identified by its index.
     Index(usize),
     /// An entry of a map, or an item of a list that has a name.
     Entry(&'a str),
@@ -46,7 +47,7 @@ impl<'a> FieldPath<'a> {
     }
 }
 
-/// Format: `spec.template.spec.containers[app].env[NO_PROXY].value`. An unknown field is `/` and its number.
+/// Format: `spec.template.spec.containers[app].env[NO_PROXY].value`. An unknown field is written as `/` and its number.
 impl fmt::Display for FieldPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(before) = self.before {
@@ -64,7 +65,7 @@ impl fmt::Display for FieldPath<'_> {
     }
 }
 
-/// The visitor. It gets the path and the bytes of each text. The bytes need not be UTF-8.
+/// The visitor. It gets the path and the bytes of each text. The bytes are not always UTF-8.
 pub type Seen<'v> = dyn FnMut(&FieldPath<'_>, &[u8]) + 'v;
 
 /// The parts that every object has: version, kind, and metadata.
@@ -203,7 +204,7 @@ fn guess(content: &[u8], way: &FieldPath<'_>, depth: usize, seen: &mut Seen<'_>)
     }
 }
 
-/// Visits the texts of an object. Fields that contain bytes for this kind are decoded.
+/// Visits the texts of an object. In a Secret or a ConfigMap, decodes the field that contains base64.
 fn object(tree: &Json, seen: &mut Seen<'_>) {
     let kind = tree.get("kind").and_then(Json::as_str).unwrap_or_default();
     let bytes = match kind {
@@ -324,7 +325,7 @@ mod tests {
     }
 
     proptest! {
-        /// The innermost field has a number that no message uses. With a known number, the content could count as a message.
+        /// The innermost field has a number that no message uses. With a known number, the content could be read as a message.
         #[test]
         fn every_text_is_visited_at_any_depth(text in "[a-z0-9.:/]{1,60}", numbers in proptest::collection::vec(1_u32..40, 0..12)) {
             let innermost = field(1000, text.as_bytes());

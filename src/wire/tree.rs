@@ -1,6 +1,6 @@
 //! Shows any stored object as a readable tree: known fields have names, other fields have numbers.
 //!
-//! Secret data is replaced by its size before it enters the tree. All annotations of Secrets are replaced, too, because tools
+//! Secret data is replaced with its size before the tree is returned. All annotations of Secrets are replaced, too, because tools
 //! keep copies of the data in them.
 
 use serde_json::{Map, Value as Json};
@@ -114,7 +114,7 @@ fn time(bytes: &[u8]) -> Result<Json, WireError> {
     Ok(Json::Null)
 }
 
-/// Shows a field of unknown type: as text if it is printable, as a message if it parses as one, otherwise as base64.
+/// Shows a field of unknown type: as text if it is printable, as a message if it can be parsed as a message, otherwise as base64.
 fn guess(content: &Content<'_>, depth: usize) -> Json {
     match content {
         Content::Varint(value) => value.cast_signed().into(),

@@ -1,5 +1,5 @@
-//! YAML text with the position of each value. A change replaces one value and keeps every other byte: comments, order, quotes,
-//! anchors.
+//! YAML text with the position of each value. A change replaces one value and keeps every other byte, including comments, order,
+//! quotes and anchors.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,7 +18,7 @@ pub enum YamlError {
     /// Values are nested too deeply.
     #[error("its values are nested more than {DEEPEST} levels deep")]
     Deep,
-    /// The text to replace does not occur literally, occurs more than once, or its replacement changes other values.
+    /// The text to replace does not occur literally, occurs more than once, or its replacement would change other values.
     #[error("`{0}` cannot be replaced without changing other parts of the text")]
     Written(String),
 }
@@ -38,7 +38,7 @@ enum Content {
 pub enum Part {
     /// The part was replaced. Contains the new text.
     Changed(String),
-    /// The part had been replaced before.
+    /// The part was already replaced.
     There,
     /// Neither the old nor the new part is present. Contains the parts that were found.
     Other(Vec<String>),
@@ -107,7 +107,7 @@ impl<'a> Yaml<'a> {
         &self.documents
     }
 
-    /// Returns the value of a map's key.
+    /// Returns the value of a key in a map.
     pub fn get(&self, node: Node, key: &str) -> Option<Node> {
         let Some(Content::Map(items)) = self.nodes.get(node) else { return None };
         let mut pairs = items.chunks_exact(2);
@@ -162,8 +162,8 @@ impl<'a> Yaml<'a> {
         Ok(if is_there { Part::There } else { Part::Other(found) })
     }
 
-    /// Replaces a part of a scalar, and nothing else. Returns the new text. Parses the result again and compares the values. Adds
-    /// quotes if the new value needs them.
+    /// Replaces a part of a scalar, and nothing else. Returns the new text. Parses the new text to check that all other values
+    /// are the same. Adds quotes if the new value needs them.
     pub fn replaced(&self, node: Node, old: &str, new: &str) -> Result<String, YamlError> {
         let written = || YamlError::Written(old.to_string());
         let Some(Content::Scalar { value, place }) = self.nodes.get(node) else { return Err(written()) };

@@ -51,7 +51,7 @@ pub struct Audit<'a> {
     /// Objects that cannot be read, by reason.
     pub unread: BTreeMap<&'static str, Counted>,
     last_unread: Vec<u8>,
-    /// Places that are not listed: the object has more findings for this kind of place than the limit allows.
+    /// Places that are not listed, because the object has more findings for this kind of place than the limit allows.
     pub not_listed: Counted,
     /// The findings, in the order of the objects' keys.
     pub findings: Vec<Finding>,

@@ -1,7 +1,8 @@
 //! The kinds of places: when an old address there causes a failure, what it means, and what to do. docs/audit.md has the same
 //! table.
 //!
-//! Sources: Kubernetes v1.36.3 where a file is named, otherwise the documentation of the program.
+//! The statements about Kubernetes come from its source code, v1.36.3. The statements about other programs come from the
+//! documentation of these programs.
 
 use super::Place;
 use crate::audit::Severity::{BreaksAtNextRestart, BreaksAtRetirement, Cosmetic};

@@ -1,4 +1,5 @@
-//! Finds addresses of a range, and the range itself, in bytes. Knows the notations that people, programs and name servers use.
+//! Finds addresses of a range, and the range itself, in bytes. Recognizes the notations that people, programs and name servers
+//! use.
 //!
 //! An address does not count if it is part of a longer number (`110.96.0.1`, `1.10.96.0.1`) or follows a letter (`v10.96.0.1`). A
 //! range counts if it is the old range or a part of the old range. A larger range that contains the old range (`10.0.0.0/8`,
@@ -20,9 +21,10 @@ pub enum Form {
     Address,
     /// A range, for example `10.96.0.0/16` or `10.96.*`.
     Range,
-    /// A zone of reverse DNS lookups, for example `96.10.in-addr.arpa`.
+    /// A reverse DNS zone, for example `96.10.in-addr.arpa`.
     ReverseZone,
-    /// A name that contains the address with dashes, for example `10-96-0-10.shop.pod`. CoreDNS resolves this name to the address.
+    /// A name that contains the address with dashes, for example `10-96-0-10.shop.pod`. CoreDNS resolves this name to the
+    /// address.
     DashedName,
 }
 
@@ -83,8 +85,8 @@ impl Old {
         self.ranges.iter().any(|range| prefix >= range.prefix_len() && range.contains(network))
     }
 
-    /// Returns `false` only if [`Self::hits`] finds no hit in these bytes or in any part of them. This check is faster than
-    /// [`Self::hits`].
+    /// Returns whether [`Self::hits`] can find a hit in these bytes or in a part of them. This check is faster than
+    /// [`Self::hits`], but can return `true` without a hit.
     pub fn may_say(&self, bytes: &[u8]) -> bool {
         bytes.iter().enumerate().any(|(at, byte)| match byte {
             b'.' | b'-' => self.may_be_dotted(bytes, at),
@@ -207,7 +209,7 @@ impl Old {
         self.judged(bytes, address.into(), (start, start.saturating_add(text.len())))
     }
 
-    /// Returns the hit, if the address or the range that starts with it is in the searched ranges.
+    /// Returns the hit if the address, or the range that starts with this address, is in the searched ranges.
     fn judged(&self, bytes: &[u8], address: IpAddr, (start, end): (usize, usize)) -> Option<(Hit, usize)> {
         if let Some((prefix, whole)) = prefix(bytes, end, address) {
             let range = format!("{address}/{prefix}").parse::<ServiceCidr>();
@@ -234,7 +236,7 @@ fn prefix(bytes: &[u8], end: usize, address: IpAddr) -> Option<(u8, usize)> {
     (number <= most && !is_more).then_some((number, end))
 }
 
-/// Returns whether a word can start at `start`: the bytes before it do not belong to the same word.
+/// Returns whether a word can start at `start`, because the bytes before it do not belong to the same word.
 fn is_alone(bytes: &[u8], start: usize) -> bool {
     match before(bytes, start) {
         b'.' => !start.checked_sub(1).is_some_and(|dot| before(bytes, dot).is_ascii_digit()),

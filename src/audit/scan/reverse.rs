@@ -1,4 +1,5 @@
-//! Finds zones of reverse DNS lookups: `96.10.in-addr.arpa`, `6.9.0.0.0.1.0.0.0.0.d.f.ip6.arpa` (RFC 1035, 3.5; RFC 3596, 2.5).
+//! Finds reverse DNS zones, for example `96.10.in-addr.arpa` (RFC 1035, 3.5) or `6.9.0.0.0.1.0.0.0.0.d.f.ip6.arpa` (RFC 3596,
+//! 2.5).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

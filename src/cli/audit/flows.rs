@@ -1,4 +1,5 @@
-//! Clients that use old addresses from this host: the connections that the kernel tracks and, with `--for`, each new connection.
+//! Finds clients that use old addresses from this host, in the connections that the kernel tracks and, with `--for`, in each new
+//! connection.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -19,17 +20,18 @@ use crate::host::conntrack_events::{Beginnings, Heard};
 use crate::ip::ServiceCidr;
 use crate::session::{Failure, Kind};
 
-/// Maximum duration of one wait for events. It limits how late the command ends.
+/// Maximum duration of one wait for events. It limits how late a result is sent, and how late the observation ends after the
+/// receiver is closed.
 const EAR: Duration = Duration::from_millis(500);
 
 /// Whether to check connections, and for how long.
 #[derive(Debug, Clone, Args)]
 pub(super) struct FlowArgs {
-    /// With --host: find clients of old addresses in the connections that the kernel of this host tracks. Do not search files and
+    /// With --host: find clients of old addresses in the connections that the kernel of this host tracks. Do not search files or
     /// processes
     #[arg(long, requires = "host")]
     pub(super) flows: bool,
-    /// Listen for new connections for this many seconds, and record each one, even if it is very short
+    /// Listen for new connections for this many seconds, and record each connection, even if it is very short
     #[arg(long = "for", value_name = "SECONDS", requires = "flows", default_value = "0", value_parser = clap::value_parser!(u64).range(..=604_800))]
     seconds: u64,
     /// With --flows: the Node's name, as in `kubectl get nodes` [default: this host's name]

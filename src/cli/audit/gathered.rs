@@ -14,7 +14,7 @@ use crate::session::Failure;
 /// Whether to read the evidence that the nodes published.
 #[derive(Debug, Clone, Args)]
 pub(super) struct GatherArgs {
-    /// Print the connections that the nodes have published (deploy/evidence.yaml). Search nothing
+    /// Only print the connections that the nodes have published (deploy/evidence.yaml)
     #[arg(long, conflicts_with_all = ["host", "snapshot", "at_revision"])]
     pub(super) gather: bool,
     /// With --gather or --publish: the namespace of the nodes' ConfigMaps

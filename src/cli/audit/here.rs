@@ -1,4 +1,4 @@
-//! The audit of this machine: its files, and the environments of its processes.
+//! Audits this machine: its configuration files, and the environments of its processes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,12 +29,12 @@ struct Told<'a> {
     findings: &'a [Finding],
 }
 
-/// The findings, and the number of places that are not listed.
+/// The findings in the files and processes, and the number of places that are not listed.
 #[derive(Default)]
 struct Found {
     findings: Vec<Finding>,
     not_listed: Counted,
-    /// The current subject, and the number of its findings per kind of place.
+    /// The current subject, and the number of its findings for each kind of place.
     within: Option<(Arc<Subject>, BTreeMap<&'static str, usize>)>,
 }
 

@@ -19,21 +19,22 @@ use crate::audit::{Counted, Finding, KEPT, Old, Severity};
 use crate::ip::ServiceCidr;
 use crate::session::Failure;
 
-/// Maximum number of findings that are listed per kind of place. Before a renumbering, every Service has an address of the range.
+/// Maximum number of findings for each kind of place in a table. The limit is needed because, before a renumbering, every Service
+/// has an address of the range.
 const SHOWN: usize = 20;
 
 /// Find references to an old Service range: its addresses, or the range itself
 ///
-/// Searches all stored objects of any kind, including custom resources. Finds addresses also in JSON and YAML texts, arguments,
+/// Searches all stored objects of any kind, including custom resources. Also finds addresses in JSON and YAML texts, arguments,
 /// environment variables and annotations. For a Secret, the audit prints only the name of the key. During a renumbering, the
-/// audit does not list the addresses that netsurgeon holds: it only counts them. It lists Pods that started before their Services
-/// moved.
+/// audit does not list the addresses that netsurgeon holds, but only counts them. It also lists Pods that started before their
+/// Services moved.
 ///
 /// With `--host`, the audit searches this machine instead: configuration files, the environments of processes, and the
 /// resolv.conf of each process. The audit writes nothing, except ConfigMaps with `--publish`. docs/audit.md explains each kind of
 /// finding, and what to do.
 ///
-/// The exit status is 3 if the audit finds an address or range, or if it cannot read everything; otherwise 0.
+/// The exit status is 3 if the audit finds an address or range, or if it cannot read everything; otherwise it is 0.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -84,7 +85,7 @@ pub async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, Failure
     if args.host { here::run(context, args, old).await } else { stored::run(context, args, &old).await }
 }
 
-/// Returns the findings as one table per severity. The meaning of the kinds of places follows each table.
+/// Returns the findings as one table for each severity. After each table, the text explains the kinds of places in the table.
 fn text(output: &Output, findings: &[Finding]) -> String {
     let mut parts = Vec::new();
     for severity in Severity::ALL {
@@ -109,7 +110,7 @@ fn text(output: &Output, findings: &[Finding]) -> String {
     parts.join("\n\n")
 }
 
-/// Returns the first findings of each kind of place, and the number of further findings of each kind.
+/// Returns the first findings for each kind of place, and the number of further findings for each kind as text.
 fn first_of_each_place<'f>(findings: &[&'f Finding]) -> (Vec<&'f Finding>, Vec<String>) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut shown = Vec::new();
@@ -134,7 +135,7 @@ fn row(finding: &Finding) -> [String; 4] {
     [finding.place.to_string(), finding.subject.to_string(), place.join(", "), found]
 }
 
-/// Returns the meaning and the remedy of each kind of place.
+/// Returns the meaning of each kind of place, and the remedy.
 fn meanings(findings: &[&Finding]) -> String {
     let mut told: Vec<&str> = Vec::new();
     let mut lines = Vec::new();
@@ -147,7 +148,7 @@ fn meanings(findings: &[&Finding]) -> String {
     lines.join("\n")
 }
 
-/// Warns about the number of places that are not listed.
+/// Warns if some places are not listed, and prints their number.
 fn say_not_listed(context: &Context, more: &Counted) {
     let Some(first) = more.keys.first() else { return };
     context.output.warn(&format!(

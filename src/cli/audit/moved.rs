@@ -1,4 +1,4 @@
-//! Reads the journals of renumberings: which Services moved and when, and which old addresses are held.
+//! Reads from the journals of renumberings which Services moved, when they moved, and which old addresses are held.
 
 use crate::audit::Expected;
 use crate::audit::pods::Given;
@@ -21,7 +21,7 @@ pub(super) async fn expected(
     let mut expected = Expected::default();
     let Some(cluster) = Survey::identity(store, layout).await? else { return Ok(expected) };
     for listed in Journal::list(store, Some(&cluster)).await? {
-        // A journal that is being removed has no held addresses, and can be incomplete.
+        // If a journal is being removed, its operation holds no addresses, and the journal can be incomplete.
         if listed.summary.kind == KIND && listed.summary.status != Status::Removing {
             let opened = open_operation(store, &cluster, Some(&listed.operation), at).await;
             let ongoing = match opened {

@@ -1,4 +1,4 @@
-//! The audit of the stored objects. It reads every object once, and keeps only the findings.
+//! Audits the stored objects. Reads every object once, and keeps only the findings.
 
 use std::ops::ControlFlow;
 
@@ -90,8 +90,8 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: &Old) -> Resul
     Ok(if is_clean { Outcome::Done } else { Outcome::Findings })
 }
 
-/// Returns the failure of a read. If etcd compacts the revision during the read, a retry fails in the same way, because API
-/// servers request a compaction every 5 minutes (`--etcd-compaction-interval`, `DefaultCompactInterval` of
+/// Returns the failure for a failed read. If etcd compacted the revision during the read, a retry can fail for the same reason,
+/// because API servers request a compaction every 5 minutes (`--etcd-compaction-interval`, `DefaultCompactInterval` of
 /// `k8s.io/apiserver/pkg/storage/storagebackend`, v1.36.3).
 fn not_read(error: StoreError, at: Option<Revision>) -> Failure {
     if at.is_none() && matches!(error, StoreError::Compacted { .. }) {
@@ -104,7 +104,7 @@ fn not_read(error: StoreError, at: Option<Revision>) -> Failure {
     error.into()
 }
 
-/// Reports on stderr which objects were checked and which were not.
+/// Reports on stderr how many objects the audit has checked, and which objects it has not checked.
 fn say(context: &Context, told: &Told<'_>) {
     for unread in &told.unread {
         let how = match unread.reason {

@@ -1,4 +1,4 @@
-//! `netsurgeon certs`: the certificates of a control plane.
+//! `netsurgeon certs`: shows, reissues and verifies the certificates of a control plane.
 
 mod places;
 mod reissue;

@@ -1,4 +1,4 @@
-//! Finds the certificate files: in the given files and folders, or in the certificate folder of a distribution.
+//! Finds certificate files in the paths that the user gives, or in the certificate folder of a distribution.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ const PLACES: [&str; 4] = [
     "/srv/kubernetes",
 ];
 /// Files in the certificate folder of a distribution: the API server's serving certificate and key, and the CA's certificate and
-/// key. There is one row each for kubeadm, for K3s and RKE2, for kOps since 1.22, and for kOps before 1.22
+/// key. There is one row for kubeadm, one for K3s and RKE2, one for kOps since 1.22, and one for kOps before 1.22
 /// (`nodeup/pkg/model/kube_apiserver.go`).
 const LAYOUTS: [[&str; 4]; 4] = [
     ["apiserver.crt", "apiserver.key", "ca.crt", "ca.key"],
@@ -22,9 +22,9 @@ const LAYOUTS: [[&str; 4]; 4] = [
     ["kube-apiserver/server.crt", "kube-apiserver/server.key", "ca.crt", "kube-controller-manager/ca.key"],
     ["server.crt", "server.key", "ca.crt", "ca.key"],
 ];
-/// Extensions of certificate files. Key files are never opened.
+/// Extensions of certificate files. In a folder, files with other extensions, for example `key`, are not opened.
 const ENDINGS: [&str; 3] = ["crt", "pem", "cert"];
-/// Maximum depth of folders: kubeadm has one subfolder (`etcd`), and kOps has one for each component.
+/// Maximum depth of the search in subfolders. kubeadm has one subfolder (`etcd`), and kOps has one for each component.
 const DEPTH: usize = 3;
 
 /// The files of an API server's certificate and its CA, with their keys.
@@ -37,7 +37,8 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// Finds the files in the given folder, or in the first folder of a distribution on this host.
+    /// Finds the files in the given folder. Without a folder, finds them in the first folder of a distribution that contains an
+    /// API server's certificate.
     pub(super) fn find(folder: Option<&Path>) -> Option<Self> {
         let places = folder.map_or_else(|| PLACES.iter().map(Path::new).collect(), |folder| vec![folder]);
         let all =
@@ -52,8 +53,8 @@ impl Serving {
     }
 }
 
-/// Returns the files to check: the given files, and the files in given folders. If no paths are given, returns the files in the
-/// first distribution folder that exists on this host.
+/// Returns the files to check: the given files, and the certificate files in the given folders. If no paths are given, returns
+/// the certificate files in the first folder of a distribution that exists on this host.
 pub(super) fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut found = Vec::new();
     if named.is_empty() {
@@ -69,7 +70,7 @@ pub(super) fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
-/// Returns the failure that lists the searched folders.
+/// Returns a failure that lists the known certificate folders.
 pub(super) fn nowhere() -> Failure {
     let text = format!("none of the known certificate folders exists: {}", PLACES.join(", "));
     Failure::usage(text).hint("run it on a control-plane host, or give files or a folder")

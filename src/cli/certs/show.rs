@@ -1,4 +1,4 @@
-//! `netsurgeon certs show`: purpose, validity and missing addresses of certificates.
+//! `netsurgeon certs show`: shows the purpose, the validity and the missing addresses of certificates.
 
 use std::path::{Path, PathBuf};
 
@@ -21,10 +21,10 @@ use crate::survey::Finding;
 
 /// Show certificates, and check their validity and addresses
 ///
-/// Reads the files and folders that you give, and the certificates that servers serve (`--server`). If you give none, reads the
-/// certificate folder of kubeadm, K3s, RKE2 or kOps on this host. Never opens a private key. The exit status is 3 if a
-/// certificate is not valid or expires soon, or if an API server's certificate does not cover a required address.
-/// docs/findings.md describes what to do about each finding.
+/// Reads the files and folders that you give, and the certificates that servers serve (`--server`). If you give neither paths nor
+/// servers, reads the certificate folder of kubeadm, K3s, RKE2 or kOps on this host. In a folder, reads only the files `*.crt`,
+/// `*.pem` and `*.cert`, not the private keys `*.key`. The exit status is 3 if a certificate is not valid or expires soon, or if
+/// an API server's certificate does not cover a required address. docs/findings.md explains what to do about each finding.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -39,7 +39,7 @@ pub struct ShowArgs {
     /// Files or folders
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Read the certificates of this server, as `HOST:PORT`; can be repeated
+    /// Read the certificates that this server serves, as `HOST:PORT`; can be repeated
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     server: Vec<String>,
     /// A Service range. Every API server's certificate must cover the first address of this range, because `default/kubernetes`
@@ -60,7 +60,7 @@ struct Shown {
 
 #[derive(Serialize)]
 struct ShownCertificate {
-    /// The file, or the server.
+    /// The file or the server that the certificate comes from.
     file: String,
     /// Position of the certificate in the file, counted from 1.
     number: usize,
@@ -93,7 +93,7 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, F
     Ok(findings::outcome(&shown.findings))
 }
 
-/// Returns a finding if ranges are given, but none of the certificates belongs to an API server.
+/// Returns a finding if ranges are given and no certificate belongs to an API server.
 fn nobody_serves(shown: &Shown, args: &ShowArgs) -> Option<Finding> {
     let there_is = shown.certificates.iter().any(|one| one.certificate.is_of_an_api_server());
     (!args.cidr.is_empty() && !there_is).then(|| {
@@ -134,7 +134,7 @@ impl ShownCertificate {
 }
 
 impl Shown {
-    /// Adds the certificates of a text, and their findings.
+    /// Adds the certificates in a text, and their findings.
     fn add(
         &mut self,
         args: &ShowArgs,

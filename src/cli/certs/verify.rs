@@ -1,4 +1,4 @@
-//! `netsurgeon certs verify`: the certificate that every API server serves.
+//! `netsurgeon certs verify`: verifies the certificate that every API server serves.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -23,14 +23,14 @@ use crate::survey::{Finding, Severity};
 
 /// The pause between two checks.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The name that clients in a cluster use. An API server can have several certificates (`--tls-sni-cert-key`).
+/// The name that clients in a cluster use. An API server can have another certificate for this name (`--tls-sni-cert-key`).
 const NAME: &str = "kubernetes.default.svc";
 
 /// Verify the certificate that every API server serves
 ///
 /// Connects to each API server twice: by its address, and by the name `kubernetes.default.svc`. Checks the certificate that the
-/// API server serves, not the file: an API server loads a new file within a minute, without a restart. The exit status is 3 if an
-/// API server does not answer, or if clients would reject its certificate.
+/// API server serves, not the file. An API server loads a replaced file within a minute, without a restart. The exit status is 3
+/// if an API server does not answer, or if clients would reject its certificate.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -47,7 +47,7 @@ pub struct VerifyArgs {
     /// A Service range. The certificate must cover the first address of this range; can be repeated
     #[arg(long, value_name = "CIDR")]
     cidr: Vec<ServiceCidr>,
-    /// A Service range. The certificate must not cover the first address of this range any more
+    /// A Service range. The certificate must not cover the first address of this range
     #[arg(long, value_name = "CIDR")]
     without_cidr: Vec<ServiceCidr>,
     /// A name or address that the certificate must cover
@@ -82,8 +82,7 @@ struct Verified {
     findings: Vec<Finding>,
 }
 
-/// A certificate that a server serves. If the server has a different certificate for the name [`NAME`], that certificate is also
-/// listed.
+/// A certificate that a server serves. If the server has a different certificate for the name [`NAME`], the output contains both.
 #[derive(Serialize)]
 struct Presented {
     server: String,

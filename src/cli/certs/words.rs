@@ -1,4 +1,4 @@
-//! Texts and findings about a certificate.
+//! Texts and findings about certificates.
 
 use time::format_description::well_known::Rfc3339;
 use time::{Duration, OffsetDateTime};
@@ -32,7 +32,8 @@ pub(super) fn wrong_time(
     found
 }
 
-/// Returns a finding for each range if the certificate does not cover its first address, the address of `default/kubernetes`.
+/// Returns a finding for each range if the certificate does not cover the first address of the range, which is the address of
+/// `default/kubernetes`.
 pub(super) fn lacking(certificate: &Certificate, subject: &str, ranges: &[ServiceCidr]) -> Vec<Finding> {
     let mut found = Vec::new();
     for range in ranges {

@@ -11,7 +11,7 @@ use crate::cli::{Context, Outcome, file_suffix};
 use crate::host::replace::{Keep, Replacement, replace};
 use crate::session::Failure;
 
-/// Whether to change anything.
+/// Whether to write the change, and whether to ask the user first.
 #[derive(Debug, Clone, Args)]
 pub struct ConsentArgs {
     /// Only show the difference
@@ -57,8 +57,8 @@ pub(super) struct Words {
     pub(super) next: String,
 }
 
-/// Changes the files in the given order. Each change is valid without the others. The old files are kept in `folder`, which is
-/// created if it does not exist. Without `folder` they are kept next to the new files.
+/// Changes the files in the given order. Each change must be valid even if a later change fails. The old files are kept in
+/// `folder`, which is created if it does not exist. Without `folder`, the old files are kept next to the new files.
 pub(super) fn change(
     context: &Context,
     consent: &ConsentArgs,

@@ -1,5 +1,5 @@
-//! `netsurgeon controlplane`: the Service range in the flags of API servers and controller managers, and the address of
-//! the cluster DNS in the configuration of kubelets.
+//! `netsurgeon controlplane`: shows and changes the Service range in the flags of API servers and controller managers, and
+//! changes the address of the cluster DNS in the configuration of kubelets.
 
 mod changing;
 mod elsewhere;
@@ -50,7 +50,7 @@ impl ManifestArgs {
     }
 }
 
-/// Parses one range, or one range per address family. Returns the ranges in the format of the flag.
+/// Parses one range, or one range for each address family. Returns the ranges in the format of the flag.
 fn ranges(text: &str) -> Result<String, String> {
     let ranges = text.split(',').map(|range| range.trim().parse::<ServiceCidr>());
     let ranges: Vec<ServiceCidr> = ranges.collect::<Result<_, _>>().map_err(|error| error.to_string())?;

@@ -20,9 +20,9 @@ const KEY: [&str; 1] = ["clusterDNS"];
 /// Change the address of the cluster DNS in this host's kubelet configuration
 ///
 /// Changes `clusterDNS`. All other bytes of the file stay the same, and the command keeps the old file next to the new file. The
-/// change takes effect when you restart the kubelet; then only new Pods get the new address. Run this on every node while both
-/// the old and the new address answer. If kubelets are configured elsewhere (K3s, RKE2, kOps), the command prints what to change
-/// there.
+/// change takes effect when you restart the kubelet. After the restart, only new Pods get the new address. Run this on every node
+/// while both the old and the new address answer. If kubelets are configured elsewhere (K3s, RKE2, kOps), the command prints what
+/// to change there.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -100,7 +100,7 @@ impl SetDnsArgs {
         }
     }
 
-    /// Returns whether to replace an address. A link-local address belongs to a DNS cache on the node (NodeLocal DNSCache), and
+    /// Returns whether to replace an address. A link-local address belongs to a DNS cache on the node (NodeLocal DNSCache), so it
     /// is replaced only if `--from` selects it.
     fn is_old(&self, address: IpAddr) -> bool {
         match self.from {

@@ -16,9 +16,9 @@ use crate::wire::manifest::{flag, with_flag};
 ///
 /// Changes the flag `--service-cluster-ip-range` of the API server, and of the controller manager if the controller manager has
 /// this flag. All other bytes of the files stay the same. The command keeps the old files in a separate folder, which the kubelet
-/// does not read. After the change, the kubelet restarts the API server. So change one host at a time, and wait for the API
-/// server (`controlplane wait`). If the range is configured elsewhere (K3s, RKE2, kOps, systemd), the command prints what to
-/// change there.
+/// does not read. After the change, the kubelet restarts the API server. Therefore, change one host at a time, and then wait for
+/// the API server (`controlplane wait`). If the range is configured elsewhere (K3s, RKE2, kOps, systemd), the command prints what
+/// to change there.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! `netsurgeon controlplane show`: the Service range in the flags of each API server and controller manager.
+//! `netsurgeon controlplane show`: shows the Service range in the flags of each API server and controller manager.
 
 use clap::Args;
 use serde::Serialize;

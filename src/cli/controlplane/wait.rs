@@ -20,8 +20,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Wait until every API server is ready and has the Service range
 ///
 /// Waits until every API server (every endpoint of `default/kubernetes`) reports that it is ready. The command also reads the
-/// flag of every API server, from its Pod or from its process on this host. With `--range`, the flag must have this range. The
-/// exit status is 3 if this takes longer than `--timeout`.
+/// flag of every API server, from its Pod or from its process on this host. With `--range`, every flag that it checks must have
+/// this range. The exit status is 3 if the wait takes longer than `--timeout`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

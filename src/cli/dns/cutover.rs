@@ -1,4 +1,4 @@
-//! `netsurgeon dns cutover` and `rollback`: run the stages of a cutover, and undo them.
+//! `netsurgeon dns cutover` and `rollback`: run the stages of a cutover, and roll them back.
 
 use std::path::PathBuf;
 
@@ -16,18 +16,19 @@ use crate::session::{ClusterSession, Failure, counted};
 
 /// Run a cutover up to a stage, or to its end
 ///
-/// Starts the cutover of a saved plan, or continues a cutover. First, netsurgeon lowers the TTLs, and waits until caches have
+/// Starts a cutover from a saved plan, or continues a cutover. First, netsurgeon lowers the TTLs, and waits until caches have
 /// dropped the records with the old TTLs. Each stage probes the mirror, changes the records, and waits until every name server
 /// and the resolver return the new records. Then the stage waits as long as the plan defines (`dns plan --soak`). The journal is
 /// in the cluster, so you can continue the cutover on another machine.
 ///
 /// If the mirror does not serve a name, or if another client changed the records of a name, netsurgeon skips this name and does
-/// not change its records. The other names continue. The exit status is 3 if names were skipped, or if another client changed a
-/// name after its last step. To retry skipped names, run the same command again.
+/// not change its records. The cutover continues with the other names. The exit status is 3 if names were skipped, or if another
+/// client changed the records of a name after netsurgeon had changed them. To retry skipped names, run the same command again.
 ///
-/// Between two stages, the cutover can check gates: a program, a URL, a Prometheus query or a time. (The options of gates call a
-/// stage a batch.) If a gate is closed, the cutover pauses (exit status 6). With `--on-gate-failure rollback`, it first rolls
-/// back the last stage, then pauses. With `--on-gate-failure rollback-all`, it rolls back everything (exit status 4).
+/// Between two stages, the cutover can check gates: a program, a URL, a Prometheus query or a time. (In the options for gates, a
+/// batch means a stage.) If a gate is closed, the cutover pauses (exit status 6). With `--on-gate-failure rollback`, it first
+/// rolls back the last stage, then pauses. With `--on-gate-failure rollback-all`, it rolls back the whole cutover (exit status
+/// 4).
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -63,10 +64,10 @@ pub struct CutoverArgs {
 
 /// Point the names back to the old cluster
 ///
-/// Undoes all stages in reverse order, and does not wait after each stage. Then waits until every name server and the resolver
+/// Rolls back all stages in reverse order, without a wait after each stage. Then waits until every name server and the resolver
 /// return the old records, and until caches have dropped the mirror's records. The mirror must serve until then. You can roll
-/// back at any time, also after the end of the cutover, as long as the journal exists. If another client changed the records of a
-/// name, the rollback reports this name and does not change it, and the exit status is 3.
+/// back at any time while the journal exists, also after the end of the cutover. If another client changed the records of a name,
+/// the rollback reports this name and does not change it, and the exit status is 3.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -87,14 +88,14 @@ struct Shown<'a> {
     operation: &'a str,
     digest: &'a str,
     status: Status,
-    /// The next stage that is not complete, counted from 1.
+    /// Number of the first stage that is not complete, counted from 1.
     next_stage: Option<usize>,
     /// The command that continues the cutover.
     next: Option<String>,
     names: &'a [Standing],
     /// Names that were skipped in this run, each with the reason.
     skipped: Vec<String>,
-    /// Names that another client has changed after their last step.
+    /// Names with records that another client changed after the last step for the name.
     changed: &'a [String],
 }
 
@@ -206,7 +207,7 @@ async fn resumed(
     conclude(context, &ran)
 }
 
-/// Continues the stage that is under way, for `operation resume`.
+/// Continues a cutover to the end of the first stage that is not complete, for `operation resume`.
 pub(in crate::cli) async fn resume_on(
     context: &Context,
     session: ClusterSession,

@@ -1,4 +1,4 @@
-//! `netsurgeon dns`: points DNS names from a cluster to its mirror in stages, and back.
+//! `netsurgeon dns`: points DNS names to the mirror of a cluster in stages, and back to the cluster.
 
 mod cutover;
 mod plan;
@@ -36,8 +36,8 @@ pub struct RunArgs {
     /// Maximum number of names that are changed at the same time
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u8).range(1..=64))]
     parallel: u8,
-    /// Maximum number of names to skip because the mirror does not serve them, or because another client changed them. If there
-    /// are more, the cutover stops [default: no limit]
+    /// Maximum number of names to skip because the mirror does not serve them, or because another client changed their records.
+    /// If there are more, the cutover stops [default: no limit]
     #[arg(long, value_name = "N")]
     max_failures: Option<usize>,
     /// Do not ask for confirmation before the start
@@ -93,7 +93,7 @@ impl RunArgs {
 }
 
 impl KeyArgs {
-    /// Returns the session that runs this cutover, with its key and its trusted certificates.
+    /// Returns the session that runs this cutover, with the key for updates and the CA certificates for probes.
     fn session(&self, session: ClusterSession, work: &Cutover) -> Result<CutoverSession, Failure> {
         let planned = work.service.key().map(|key| key.file.as_path());
         let file = self.tsig_key_file.as_deref().or(planned);
@@ -172,7 +172,7 @@ fn rows(output: &Output, work: &Cutover, name: &Name) -> Vec<[String; 7]> {
     kinds.into_iter().map(row).collect()
 }
 
-/// Returns what the cutover does, and how long it takes.
+/// Returns a summary of a plan: what the cutover does, and how long it takes.
 fn summary(plan: &Plan<Cutover>) -> String {
     let work = &plan.work;
     let shares: Vec<String> = work.shares.iter().map(ToString::to_string).collect();

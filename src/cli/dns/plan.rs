@@ -1,4 +1,4 @@
-//! `netsurgeon dns plan`: which records of which names change, in which stages.
+//! `netsurgeon dns plan`: plans which records of the names change, and in which stages.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,28 +17,28 @@ use crate::preflight::dns::{self, Dns};
 use crate::preflight::{self, CheckResult, Selection, Verdict};
 use crate::session::{Failure, Kind, counted};
 
-/// Time limit of one check.
+/// Time limit for one check.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Name of the option value that allows a soak shorter than the TTL.
+/// Value of `--force` that allows a soak that is shorter than the TTL.
 const SHORT_SOAK: &str = "short-soak";
 
-/// Checks that a plan always needs. They cannot be forced.
+/// Checks that every plan needs. `--force` cannot override them.
 const NEEDED: [&str; 4] = ["zone-servers", "zone-updates", "names", "targets"];
 
-/// Checks that refuse a plan even for a warning: too many names would change, or an ExternalDNS would revert the change.
+/// Checks that prevent a plan even if they only warn. `zone-share` warns if too many names of the zone would change.
+/// `external-dns` warns if an ExternalDNS would revert the changes.
 const STRICT: [&str; 2] = ["zone-share", "external-dns"];
 
 /// Plan a cutover: the names, their new records, and the stages
 ///
 /// Finds the names of the zone in the Ingresses, Services and HTTPRoutes of the cluster. Reads the DNS records of these names,
-/// and the addresses of the same names on the mirror. Changes nothing in the cluster and in the zone. The command runs the checks
-/// of `preflight dns`. It creates no plan if a check fails or is unknown, or if `zone-share` or `external-dns` warns; see
-/// `--force`.
+/// and the addresses of these names on the mirror. Changes nothing in the cluster or in the zone. The command runs the checks of
+/// `preflight dns`. It creates no plan if a check fails or is unknown, or if `zone-share` or `external-dns` warns; see `--force`.
 ///
 /// At each stage, the mirror gets a share of the clients (`--shares`). Route 53 supports weights, so every share is possible. A
-/// name server has no weights: the number of old and new addresses in the answer decides the share. With one old and one new
-/// address, half of the clients use the new address. On a name server, the plan uses the largest possible share that does not
+/// name server has no weights, so the share depends on the number of old and new addresses in the answer. With one old and one
+/// new address, half of the clients use the new address. On a name server, the plan uses the largest possible share that does not
 /// exceed the requested share, and a CNAME changes only in the last stage.
 ///
 /// `--save` writes the plan to a file, and `-o json` prints it. The plan has a digest. Review the plan, then run exactly this
@@ -63,7 +63,7 @@ pub struct PlanArgs {
     /// Maximum TTL of the names while the cutover runs, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     ttl: u32,
-    /// How long each stage lasts, in seconds
+    /// How long each stage waits after the resolver returns the new records, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = clap::value_parser!(u64).range(1..=2_592_000))]
     soak: u64,
     /// How to check that the mirror serves a name, before the records of the name change: `tcp:PORT`, `http[:PORT][/PATH]` or
@@ -130,8 +130,8 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
     Ok(Outcome::Done)
 }
 
-/// Warns if a cutover has not ended: the plan would treat its intermediate records as the old records. A user who is not allowed
-/// to list operations gets no warning.
+/// Warns if a cutover has not ended, because the new plan would treat the intermediate records of this cutover as the old
+/// records. A user who is not allowed to list operations gets no warning.
 async fn warn_of_another(context: &Context, cluster: &Cluster) {
     let listed = ClusterRecord::list(cluster).await.unwrap_or_default();
     let is_open = |one: &&Listed| one.summary.kind == KIND && !one.summary.status.has_ended();
@@ -199,12 +199,12 @@ impl PlanArgs {
     }
 }
 
-/// Returns the checks that can be forced.
+/// Returns the checks that `--force` can override.
 fn forcible() -> impl Iterator<Item = &'static str> {
     dns::CHECKS.iter().map(|check| check.name).filter(|name| !NEEDED.contains(name))
 }
 
-/// Runs the checks of `preflight dns`. Fails if a check does not allow the cutover, unless the user forces the check by name.
+/// Runs the checks of `preflight dns`. Fails if a check does not allow the cutover and `--force` does not name this check.
 async fn refuse_unready(context: &Context, args: &PlanArgs, input: &Dns) -> Result<(), Failure> {
     let selection = Selection { only: Vec::new(), skip: Vec::new(), within: WITHIN };
     let results = preflight::run(dns::CHECKS, input, &selection).await;
@@ -215,7 +215,7 @@ async fn refuse_unready(context: &Context, args: &PlanArgs, input: &Dns) -> Resu
     };
     let (forced, bad): (Vec<&CheckResult>, Vec<&CheckResult>) =
         results.iter().filter(is_bad).partition(|result| args.force.iter().any(|name| name == result.name));
-    // Checks that did not run are omitted, because the check that they depend on is listed.
+    // A check that did not run is omitted, because the check on which it depends is listed.
     let is_run = |result: &&&CheckResult| result.depends_on.is_none();
     for result in forced.iter().filter(is_run) {
         context.output.warn(&format!("{} (`--force {}`)", result.observed, result.name));

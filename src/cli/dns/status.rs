@@ -1,4 +1,4 @@
-//! `netsurgeon dns status`: the stage of a cutover, and what name servers and the resolver return now.
+//! `netsurgeon dns status`: shows the stage of a cutover, and the records that name servers and the resolver return now.
 
 use clap::Args;
 use serde::Serialize;
@@ -13,11 +13,11 @@ use crate::operation::{ClusterLock, Status};
 use crate::preflight::dns::read_key;
 use crate::session::{ClusterSession, Failure, Settings, is_leased};
 
-/// Show the stage of a cutover, and what the name server and the resolver return now
+/// Show the stage of a cutover, and the records that the name server and the resolver return now
 ///
-/// Reads the journal of the cutover from the cluster, and queries the records of each name. If the plan has a query for the
-/// mirror's share of the requests, shows this share. The command needs no TSIG key; for Route 53, it needs credentials. It
-/// changes nothing. The exit status is 3 if a name does not have the records that the cutover set.
+/// Reads the journal of the cutover from the cluster, and queries the records of each name. If the plan contains a query for the
+/// mirror's share of the requests, the command also shows this share. The command needs no TSIG key, but for Route 53 it needs
+/// credentials. It changes nothing. The exit status is 3 if a name does not have the records that the cutover set.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -38,7 +38,7 @@ struct Shown<'a> {
     version: u8,
     operation: &'a str,
     status: Status,
-    /// The next stage that is not complete, counted from 1.
+    /// Number of the first stage that is not complete, counted from 1.
     next_stage: Option<usize>,
     /// The command that continues the cutover.
     next: Option<String>,

@@ -1,4 +1,4 @@
-//! The options of gates between two batches.
+//! The options for gates between two batches.
 
 use std::path::PathBuf;
 
@@ -16,8 +16,8 @@ pub struct GateArgs {
     /// Seconds to wait between two batches
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=604_800))]
     pause: Option<u64>,
-    /// Start no batch after this time: the operation pauses. Give a time in RFC 3339, `HH:MM` (in UTC, today or tomorrow), or a
-    /// time from now, for example `+90m` or `+1h30m`
+    /// Start no batch after this time. The operation then pauses. Give a time in RFC 3339, `HH:MM` (in UTC, today or tomorrow),
+    /// or a time from now, for example `+90m` or `+1h30m`
     #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true)]
     until: Option<OffsetDateTime>,
     /// Run this program between two batches. If the exit status is not 0, the gate is closed, and the last line of stderr is the
@@ -25,12 +25,12 @@ pub struct GateArgs {
     /// the number of the next batch, counted from 1; it is empty after the last batch
     #[arg(long, value_name = "PROGRAM")]
     gate_command: Option<PathBuf>,
-    /// An argument for the program of `--gate-command`; can be repeated. No shell expands the argument. The journal records the
-    /// argument: do not pass a secret
+    /// An argument for the program of `--gate-command`; can be repeated. No shell expands the argument. Do not pass a secret,
+    /// because the journal records the argument
     #[arg(long, value_name = "ARG", requires = "gate_command", allow_hyphen_values = true)]
     gate_arg: Vec<String>,
-    /// Send a GET request to this URL between two batches. If the status is not 2xx, the gate is closed. Redirects are not
-    /// followed
+    /// Send a GET request to this URL between two batches. If the status is not 2xx, the gate is closed. netsurgeon follows no
+    /// redirects
     #[arg(long, value_name = "URL")]
     gate_http: Option<String>,
     /// Send the query of `--gate-query` to this Prometheus between two batches
@@ -51,8 +51,8 @@ pub struct GateArgs {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     gate_timeout: Option<u64>,
     /// What to do if a gate is closed. `pause`: pause before the next batch. `rollback`: roll back the last batch, then pause.
-    /// `rollback-all`: roll back everything. The exit status is 6 after a pause, and 4 after `rollback-all`. At the time of
-    /// `--until`, the operation always pauses [default: pause]
+    /// `rollback-all`: roll back the whole operation. The exit status is 6 after a pause, and 4 after `rollback-all`. At the time
+    /// of `--until`, the operation always pauses [default: pause]
     #[arg(long, value_name = "WHAT", value_parser = on_failure())]
     on_gate_failure: Option<OnFailure>,
 }

@@ -1,4 +1,4 @@
-//! Tests of gates and their options, with real programs and a real server on loopback.
+//! Tests for gates and their options, with real programs and a real server on loopback.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -49,8 +49,8 @@ async fn answer(words: &[&str]) -> Result<(), (String, String)> {
     pass(&resolve(words).unwrap()).await
 }
 
-/// An HTTP server that runs until the test ends. It has a complete answer for each path; if the answer is empty, it does not
-/// answer. It records the requested paths.
+/// An HTTP server that runs until the test ends. It has one answer for each path. If this answer is empty, the server sends
+/// nothing. The server records the requested paths.
 struct Server {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
@@ -227,7 +227,8 @@ async fn prometheus_gate_sends_its_query() {
     );
 }
 
-/// Writes a script for `sh`. (A file that was just written cannot be executed while another thread forks.)
+/// Writes a script, which tests run with `sh`. A test cannot execute the script itself, because a file that was just written
+/// cannot be executed while another thread forks.
 fn script(folder: &tempfile::TempDir, text: &str) -> String {
     let path = folder.path().join("gate");
     std::fs::write(&path, text).unwrap();
@@ -249,7 +250,7 @@ async fn command_gate_opens_on_exit_status_0() {
     assert_eq!(std::fs::read_to_string(&told).unwrap(), "renumber-1 2 a b\n");
     let (gate, reason) = answer(&with("--not-a-flag-of-ours")).await.unwrap_err();
     assert_eq!((gate.as_str(), reason.as_str()), ("command", "too many errors (exit status: 3)"));
-    // The program is found in PATH: its name has no slash.
+    // The program is found in PATH, because its name has no slash.
     let (_, reason) = answer(&["--gate-command", "false"]).await.unwrap_err();
     assert_eq!(reason, "exit status: 1");
 }
@@ -264,7 +265,7 @@ async fn command_gate_that_times_out_is_killed_with_its_children() {
         .unwrap_err();
     assert_eq!(reason, "it did not end within 5 s");
     let child = std::fs::read_to_string(pid).unwrap();
-    // The child of the program is killed, too: it does not exist, or is a zombie.
+    // The child of the program is also killed. Afterwards it does not exist, or it is a zombie.
     let path = format!("/proc/{}/stat", child.trim());
     let is_gone = || std::fs::read_to_string(&path).map_or(true, |stat| stat.contains(") Z "));
     let started = std::time::Instant::now();

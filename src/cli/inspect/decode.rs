@@ -1,4 +1,4 @@
-//! `netsurgeon inspect decode`: shows one stored value from another source, such as `etcdctl get`.
+//! `netsurgeon inspect decode`: shows one stored value from a file or from stdin, for example from `etcdctl get`.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use crate::session::Failure;
 
 /// Show a stored value from a file or from stdin as YAML or JSON
 ///
-/// Accepts the output of `etcdctl get --print-value-only`. With `--input base64`, accepts one `value` of `etcdctl get -w json`.
-/// The content of a Secret is not shown.
+/// Accepts the output of `etcdctl get --print-value-only`. With `--input base64`, accepts one `value` from the output of `etcdctl
+/// get -w json`. Does not show the content of a Secret.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -65,7 +65,7 @@ pub(super) fn run(context: &Context, args: &DecodeArgs) -> Result<Outcome, Failu
     Ok(Outcome::Done)
 }
 
-/// Decodes a value. etcdctl adds a newline after a value: if decoding fails, retries without the newline.
+/// Decodes a value. etcdctl adds a newline after a value, so if decoding fails, this function retries without the newline.
 fn decode(value: &[u8]) -> Result<serde_json::Value, Failure> {
     let outcome = view::of(value, Items::Together);
     match (outcome, value.strip_suffix(b"\n")) {

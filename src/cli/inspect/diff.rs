@@ -1,7 +1,7 @@
 //! `netsurgeon inspect diff`: compares two stores, or two revisions of one store, key by key and field by field.
 //!
-//! Two threads read both sides at the same time. The thread that is ahead waits for the other thread. Memory contains only the
-//! differences, not the stores.
+//! Two threads read the two sides at the same time. If one thread is [`AHEAD`] records ahead of the comparison, it waits. The
+//! program keeps only the differences in memory, not the stores.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -24,7 +24,7 @@ use crate::wire::{WireError, objects};
 /// Compare two stores, or two revisions of one store
 ///
 /// Compares two snapshot files, a snapshot file and the live etcd, or two revisions of one store. Compares the values of the
-/// keys, not their revisions. For a Secret, shows only that the Secret differs.
+/// keys, not their revisions. If a Secret differs, shows only this fact, not the content of the Secret.
 ///
 /// The exit status is 3 if the two sides differ; otherwise 0.
 #[derive(Debug, Args)]
@@ -49,7 +49,7 @@ pub struct DiffArgs {
     /// The revision of the new side [default: the newest]
     #[arg(long, value_name = "REVISION", value_parser = clap::value_parser!(i64).range(1..))]
     to_revision: Option<i64>,
-    /// Only keys with this prefix
+    /// Compare only keys with this prefix
     #[arg(long, value_name = "PREFIX")]
     under: Option<String>,
     #[command(flatten)]
@@ -138,7 +138,7 @@ async fn open(context: &Context, args: &DiffArgs, range: &KeyRange) -> Result<Si
     }
 }
 
-/// Maximum number of records that one side can be ahead of the other.
+/// Maximum number of records that a thread reads ahead of the comparison.
 const AHEAD: usize = 256;
 
 /// The reader of one side.

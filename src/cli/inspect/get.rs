@@ -15,7 +15,7 @@ use crate::wire::objects;
 
 /// Show one stored object as YAML or JSON
 ///
-/// Give the resource and the name of the object, as for kubectl, or the key of the object. The command shows known fields by
+/// Give the resource and the name of the object, as for kubectl, or the object's key in etcd. The command shows known fields by
 /// name, and other fields by protobuf number. For a RangeAllocation, it shows the addresses or ports of the bits. It never shows
 /// the content of a Secret.
 ///
@@ -53,7 +53,7 @@ struct Shown {
     object: serde_json::Value,
 }
 
-/// The store's own data about a value, such as its revisions and its size.
+/// The metadata of a value in the store, such as its revisions and its size.
 #[derive(Serialize)]
 struct RecordData {
     key: Key,
@@ -129,7 +129,7 @@ fn refuse_secret(opened: &Opened, entry: &Entry) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the failure for a missing key, with a hint about similar existing keys.
+/// Returns the failure for a missing key, with a hint about similar keys that exist.
 async fn not_there(opened: &Opened, args: &GetArgs, key: &Key) -> Result<Failure, Failure> {
     let failure = Failure::refused(format!("`{key}` does not exist in {}", opened.store.describe()));
     let prefix = opened.layout.prefix();

@@ -16,7 +16,7 @@ use crate::wire::objects;
 
 /// List the stored objects: kind, encoding, size, revision of the last change, key
 ///
-/// Each key is printed as soon as it is read, so the list of a large cluster starts immediately.
+/// Prints each key as soon as it is read, so that the list for a large cluster starts immediately.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -24,16 +24,16 @@ Examples:
   netsurgeon inspect list --kind Service --snapshot backup.db
   netsurgeon inspect list /registry/ranges/ -o json")]
 pub struct ListArgs {
-    /// Only keys with this prefix [default: the API server's prefix]
+    /// List only keys with this prefix [default: the API server's prefix]
     #[arg(value_name = "PREFIX")]
     prefix: Option<String>,
-    /// Only objects of this kind, for example `Service`
+    /// List only objects of this kind, for example `Service`
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
     /// Stop after this many objects
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Do not list the objects: print only their number, by kind and encoding
+    /// Print only the number of objects for each kind and encoding
     #[arg(long)]
     summary: bool,
     #[command(flatten)]
@@ -144,7 +144,7 @@ impl List<'_> {
     }
 }
 
-/// A printer of records. Prints each record as one line, or as one element of a JSON or YAML document.
+/// A printer for records. Prints each record as one line, or as one element of a JSON or YAML document.
 struct Printer {
     lines: Lines,
     format: Format,

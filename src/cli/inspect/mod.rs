@@ -1,4 +1,4 @@
-//! `netsurgeon inspect`: shows any stored object in readable form, in any encoding.
+//! `netsurgeon inspect`: shows stored objects of any kind and encoding in readable form.
 //!
 //! The content of a Secret is never shown: not decoded, not as raw bytes, and not in a difference.
 

@@ -6,7 +6,8 @@
 use crate::store::Key;
 use crate::survey::Layout;
 
-/// Names of common resources, including kubectl's short names, each with the folder that stores it.
+/// Names of common resources, including kubectl's short names. Each row has the names of one resource, and the folder in which
+/// the API server stores it.
 const RESOURCES: &[(&[&str], &str)] = &[
     (&["service", "services", "svc"], "services/specs"),
     (&["endpoints", "endpoint", "ep"], "services/endpoints"),
@@ -43,7 +44,7 @@ pub(super) fn folder(layout: &Layout, resource: &str) -> String {
     format!("{}/{}/", layout.prefix(), known.map_or(resource, |(_, folder)| folder).trim_matches('/'))
 }
 
-/// Returns the key of `RESOURCE [NAMESPACE/]NAME`. If `resource` starts with a slash, it is already a key.
+/// Returns the key of `RESOURCE [NAMESPACE/]NAME`. If no name is given and `resource` starts with a slash, `resource` is the key.
 pub(super) fn key(layout: &Layout, resource: &str, name: Option<&str>) -> Option<Key> {
     match name {
         None if resource.starts_with('/') => Some(Key::from(resource)),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value as Json;
 
-/// The difference of one field. If one side has no such field, its value is absent.
+/// The difference in one field. If a side does not have the field, the value of this side is absent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct FieldChange {
     /// Path of the field, for example `.spec.ports[0].port` or `.metadata.labels["k8s-app"]`.
@@ -20,7 +20,7 @@ pub(super) struct FieldChange {
 /// difference without values. In protobuf the record is field 17 of ObjectMeta, which `proto/` omits.
 const BOOK_KEEPING: [&str; 2] = [".metadata.managedFields", ".metadata.17"];
 
-/// Returns the differences in the order of the old tree, followed by the fields that only the new tree has.
+/// Returns the differences in the order of the old tree. In each object, the fields that only the new tree has come last.
 pub(super) fn compare(old: &Json, new: &Json) -> Vec<FieldChange> {
     let mut changes = Vec::new();
     walk(String::new(), Some(old), Some(new), &mut changes);

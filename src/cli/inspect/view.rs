@@ -10,7 +10,7 @@ use crate::wire::{Envelope, WireError, tree};
 /// How the items of a RangeAllocation are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Items {
-    /// Consecutive items as a range, as in `10.96.0.1-10.96.0.5`.
+    /// Consecutive items together, as in `10.96.0.1-10.96.0.5`.
     Together,
     /// Each item separately, so that two trees can be compared.
     Each,
@@ -34,7 +34,7 @@ pub(super) fn encoding(value: &[u8]) -> &'static str {
     Envelope::of(value).map_or("unknown", |envelope| envelope.encoding())
 }
 
-/// Reads the bitmap. Returns `None` if the range and the bits do not match: then the stored form is shown.
+/// Reads the bitmap. Returns `None` if the range and the bits do not match. The command then shows the stored form.
 fn allocated(object: &RangeAllocation, items: Items) -> Option<Json> {
     let kind = ip::Items::parse(object.range.as_deref()?)?;
     let bits = Bitmap::from_bytes(object.data.as_deref().unwrap_or_default(), kind.capacity()).ok()?;

@@ -1,5 +1,5 @@
-//! The kinds of operation. Each kind has its own code to resume, roll back and report it. Only this file distinguishes kinds: a
-//! new kind needs one more entry here.
+//! The kinds of operation. Each kind has its own code that resumes, rolls back and reports an operation. Only this file
+//! distinguishes the kinds, so a new kind needs one more entry here.
 
 use super::cutting_over::Cutovers;
 use super::of_kind::OfKind;
@@ -21,7 +21,7 @@ fn of_kind(kind: &str) -> Option<&'static dyn OfKind> {
     }
 }
 
-/// Returns the implementation for an operation to resume. Fails if the operation has ended.
+/// Returns the implementation that resumes an operation. Fails if the operation has ended.
 pub(super) fn to_resume(listed: &Listed) -> Result<&'static dyn OfKind, Failure> {
     refuse_ended(&listed.operation, &listed.summary)?;
     of(listed)

@@ -29,7 +29,7 @@ use crate::session::Failure;
 use crate::session::homes::{Found, Home};
 use crate::session::{in_words, lock_cluster, release};
 
-/// How long the operation lease of `forget` lasts after its process is killed.
+/// How long the operation lease of `forget` lasts after the process is killed.
 const LEASE: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Subcommand)]
@@ -54,7 +54,7 @@ pub struct ListArgs {
     homes: HomeArgs,
 }
 
-/// Show the started steps of an operation, and the state of each step
+/// Show the steps that an operation has started, and the state of each step
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -105,8 +105,8 @@ pub struct ResumeArgs {
 
 /// Roll back an operation
 ///
-/// You cannot roll back after the point of no return of the operation: for a renumbering, the first step of `renumber retire`. If
-/// the operation is already rolled back, the command changes nothing.
+/// You cannot roll back an operation after its point of no return. For a renumbering, this point is the first step of `renumber
+/// retire`. If the operation is already rolled back, the command changes nothing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -243,12 +243,12 @@ struct Shown<'a> {
 struct ShownStep {
     step: StepId,
     state: State,
-    /// All states that the step had, each with its time in seconds since 1970.
+    /// All states of the step until now, each with its time in seconds since 1970.
     history: Vec<(State, i64)>,
     error: Option<String>,
 }
 
-/// Shows an operation. Reads only the records of the journal: all kinds of operation have them.
+/// Shows an operation. The steps come from the records of the journal, which all kinds of operation have.
 async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
     let found = args.homes.find(context, args.operation.as_deref()).await?;
     let (journal, summary) = found.journal().await?;
@@ -299,7 +299,7 @@ async fn forget(context: &Context, args: &ForgetArgs) -> Result<Outcome, Failure
         Home::Etcd(store) => {
             let lock = Lock::acquire(store.clone(), &found.listed.cluster, &claim, LEASE).await?;
             let removed = async {
-                // Another process could have resumed the operation before this process took the lease.
+                // Another process could have resumed the operation before this process acquired the lease.
                 let Listed { cluster, operation, .. } = ended(context, args).await?.listed;
                 Ok(Journal::remove_all(store.as_ref(), &cluster, &operation, &[lock.guard()]).await?)
             };

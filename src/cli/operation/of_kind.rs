@@ -21,7 +21,8 @@ pub(super) struct Next {
 /// The commands of one kind of operation.
 #[async_trait(?Send)]
 pub(super) trait OfKind {
-    /// Returns how to continue an operation with this status. Empty if this version cannot compile the plan of the operation.
+    /// Returns how to continue an operation with this status. The result is empty if this version cannot compile the plan of the
+    /// operation.
     async fn next(&self, found: &Found, status: Status) -> Next {
         let is_open = !status.is_at_work() && !status.has_ended();
         let command = is_open.then(|| format!("netsurgeon operation resume {}", found.listed.operation));
@@ -34,6 +35,6 @@ pub(super) trait OfKind {
     /// Rolls an operation back.
     async fn roll_back(&self, context: &Context, id: &str, args: &UndoArgs) -> Result<Outcome, Failure>;
 
-    /// Writes a page about an operation.
+    /// Writes a report about an operation as an HTML page.
     async fn report(&self, context: &Context, id: &str, args: &ReportArgs) -> Result<Outcome, Failure>;
 }

@@ -43,7 +43,7 @@ impl OfKind for Renumberings {
 }
 
 async fn resume(context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
-    // Checks arguments before any connection.
+    // The arguments are checked before a connection is opened.
     let given = args.gates.settings();
     given.resolve()?;
     let session = args.live.open(context).await?;

@@ -1,8 +1,8 @@
-//! How full a range is, in addresses or in ports.
+//! Counts of the used and free addresses or ports in a range.
 
 use serde::Serialize;
 
-/// How full a range is.
+/// Number of all, used and free addresses or ports in a range.
 #[derive(Serialize)]
 pub(super) struct Counts {
     /// Number of addresses or ports in the range.
@@ -11,7 +11,7 @@ pub(super) struct Counts {
     pub(super) used: u128,
     /// Number of addresses or ports that no Service uses.
     pub(super) free: u128,
-    /// Number of addresses or ports at the low end that are reserved for static allocation.
+    /// Number of addresses or ports in the static band, the low end of the range, which is reserved for static allocation.
     pub(super) static_band: u128,
     /// Number of used addresses or ports in the static band.
     pub(super) static_band_used: u128,

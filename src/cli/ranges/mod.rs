@@ -1,4 +1,4 @@
-//! `netsurgeon ranges`: the Service ranges of a cluster, how full they are, and their problems.
+//! `netsurgeon ranges`: shows how full the Service ranges of a cluster are, checks them, and rewrites allocation bitmaps.
 
 mod counts;
 mod node_ports;
@@ -31,9 +31,9 @@ pub enum RangesCommand {
 ///
 /// Compares the Services with each other, with the Service ranges, with the IPAddress objects and with the RangeAllocation
 /// bitmaps. Compares node ports in the same way. Compares the ranges with the addresses of Pods and Nodes. docs/findings.md
-/// explains the code of each finding, and what to do.
+/// explains each finding, and what to do.
 ///
-/// The exit status is 3 if there is an error or a warning; otherwise 0.
+/// The exit status is 3 if there is an error or a warning; otherwise it is 0.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -22,7 +22,7 @@ pub(super) struct NodePorts {
 }
 
 impl NodePorts {
-    /// Counts the node ports that Services use; `None` without a readable RangeAllocation of node ports.
+    /// Counts the node ports that Services use. Returns `None` if there is no readable RangeAllocation for node ports.
     pub(super) fn of(survey: &Survey) -> Option<Self> {
         let record = survey.bitmaps.iter().find(|bitmap| bitmap.name == "servicenodeports")?;
         let items = Items::parse(&record.range)?;
@@ -62,8 +62,9 @@ impl NodePorts {
     }
 }
 
-/// Returns the number of ports at the low end that are reserved for static allocation: `min(max(16, size/32), 128)`, and 0 for
-/// fewer than 16 ports (`pkg/registry/core/service/portallocator/allocator.go` `calculateRangeOffset`, v1.36.3).
+/// Returns the number of ports in the static band, the low end of the range, which is reserved for static allocation. The number
+/// is `min(max(16, size/32), 128)`, or 0 for ranges of 16 ports or fewer (`pkg/registry/core/service/portallocator/allocator.go`
+/// `calculateRangeOffset`, v1.36.3).
 fn static_band(size: u128) -> u128 {
     const LEAST: u128 = 16;
     const MOST: u128 = 128;

@@ -1,4 +1,5 @@
-//! `netsurgeon ranges rewrite`: rewrites the bits of a RangeAllocation from the Services, for its own or another range.
+//! `netsurgeon ranges rewrite`: calculates the bits of a RangeAllocation from the Services, and writes them, for the current
+//! range or for another range.
 
 use std::sync::Arc;
 
@@ -22,16 +23,16 @@ use crate::survey::Survey;
 /// Rewrite an allocation bitmap (RangeAllocation) from the Services
 ///
 /// Use this if the cluster has an allocation bitmap (Kubernetes 1.33 and earlier). The command can also change the range of the
-/// bitmap (`--to`). It shows the difference, asks for confirmation, checks again, and writes by compare-and-swap. If the bitmap
-/// or the allocations of Services change meanwhile, it writes nothing. The journal keeps the old value. To restore the old value,
-/// use `netsurgeon operation rollback` or `--undo`.
+/// bitmap (`--to`). The command shows the difference, asks for confirmation, checks again, and writes by compare-and-swap. If the
+/// bitmap or the allocations of Services change meanwhile, the command writes nothing. The journal keeps the old value. To
+/// restore the old value, use `netsurgeon operation rollback` or `--undo`.
 ///
-/// The rewrite is an operation: it takes the operation lease, and it fails while another operation has not ended. It needs only
-/// etcd. If an API server answers, the rewrite also takes the Lease that excludes operations of other kinds. You can list, show,
-/// resume, roll back, report and forget the rewrite with `netsurgeon operation`.
+/// The rewrite is an operation. It acquires the operation lease, and it fails if another operation has not ended. It needs only
+/// etcd. If an API server answers, the rewrite also acquires the Lease that excludes operations of other kinds. You can list,
+/// show, resume, roll back, report and forget the rewrite with `netsurgeon operation`.
 ///
 /// Make sure that no client creates Services during the rewrite. The API server allocates an address shortly before it stores the
-/// Service. So the rewrite frees a bit only if two checks, some seconds apart, find no Service with this address.
+/// Service. Therefore, the rewrite frees a bit only if two checks, some seconds apart, find no Service with this address.
 ///
 /// API servers read the new value at the next allocation, without a restart. API servers of Kubernetes 1.32 and earlier also
 /// rewrite the bitmap every three minutes, from their flag `--service-cluster-ip-range`.
@@ -98,7 +99,7 @@ pub async fn run(context: &Context, args: &RewriteArgs) -> Result<Outcome, Failu
     Ok(Outcome::Done)
 }
 
-/// Runs the same steps on an overlay, which writes nothing to the store.
+/// Runs the steps of the rewrite on an overlay, which writes nothing to the store.
 async fn dry_run(store: Arc<dyn ReadStore>, plan: &Plan<RangeRewrite>) -> Result<(), Failure> {
     let overlay = Overlay::new(store).await?;
     let mut journal = Journal::begin_plan(&overlay, plan, &LeaseHolder::default(), Value::Null, &[]).await?;

@@ -1,5 +1,6 @@
-//! A rewrite of a RangeAllocation as an operation on a live cluster. It takes the operation lease. Like any other operation, it
-//! is resumed and rolled back from its journal. It needs only etcd; if an API server answers, it also takes the cluster's Lease.
+//! Runs the rewrite of a RangeAllocation as an operation on a live cluster. The operation acquires the operation lease. Like any
+//! other operation, it is resumed and rolled back from its journal. It needs only etcd. If an API server answers, it also
+//! acquires the cluster's Lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use crate::store::ReadStore as _;
 use crate::survey::{Layout, Survey};
 
 /// Maximum time between the allocation of an address and the write of its Service. Admission runs before the allocation, so only
-/// the write to etcd comes after it.
+/// the write to etcd follows the allocation.
 const ALLOCATION: Duration = Duration::from_secs(3);
 
 /// Runs the rewrites of a cluster, with a connection to its etcd.
@@ -54,7 +55,7 @@ impl<'a> Rewrites<'a> {
         Ok(Self { context, store, layout, cluster, kube: &home.kube, lock })
     }
 
-    /// Executes a plan as a new operation, and returns its id.
+    /// Executes a plan as a new operation, and returns the id of the operation.
     pub async fn begin(&self, plan: &Plan<RangeRewrite>) -> Result<String, Failure> {
         let operation = format!("{KIND}-{}", new_id());
         let lock = self.take(&operation, &plan.work).await?;
@@ -84,8 +85,8 @@ impl<'a> Rewrites<'a> {
         release(lock, resumed).await
     }
 
-    /// Continues a rewrite while this process holds the operation lease. Reads the journal again: the previous holder may have
-    /// written to it.
+    /// Continues a rewrite while this process holds the operation lease. Reads the journal again, because the previous holder
+    /// could have changed it.
     async fn resume_locked(&self, operation: &str, lock: &Lock) -> Result<Outcome, Failure> {
         let mut opened = self.open(operation).await?;
         refuse_ended(operation, &opened.summary)?;
@@ -176,7 +177,7 @@ impl<'a> Rewrites<'a> {
         self.lock.terms().take_both(&voice, &self.store, &self.cluster, api.as_ref(), &taking).await
     }
 
-    /// Returns the API of this cluster, if one answers.
+    /// Connects to the API of this cluster. Fails if no API server answers, or if the API belongs to another cluster.
     async fn api(&self) -> Result<Cluster, Failure> {
         let identified = async {
             let api = self.kube.connect().await?;
@@ -195,7 +196,8 @@ impl<'a> Rewrites<'a> {
         Rewriting { store: self.store.as_ref(), ambient: &SystemAmbient, guards: vec![lock.guard()] }
     }
 
-    /// Plans again, and returns whether the result is the same. If the rewrite frees bits, waits before it plans again.
+    /// Plans again, and returns whether the new plan is equal to the current plan. If the rewrite frees bits, waits before it
+    /// plans again.
     async fn is_still_right(&self, work: &RangeRewrite) -> Result<bool, Failure> {
         if work.frees() {
             tokio::time::sleep(ALLOCATION).await;

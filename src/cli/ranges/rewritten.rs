@@ -7,7 +7,7 @@ use crate::cli::output::{Output, Tone, counted};
 use crate::renumber::ranges::RangeRewrite;
 use crate::session::Failure;
 
-/// Maximum number of changed addresses or ports that are shown as text.
+/// Maximum number of addresses or ports in each of the two lists of the text: allocated and freed.
 const SHOWN: usize = 20;
 
 /// The output of `ranges rewrite -o json`.

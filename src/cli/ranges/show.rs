@@ -1,4 +1,4 @@
-//! `netsurgeon ranges show`: every Service range, how full it is, and a picture of its use.
+//! `netsurgeon ranges show`: shows how full every Service range is, with a picture.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ pub struct ShowArgs {
     /// Write the picture to this file as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Draw with ASCII characters [default: when the locale is not UTF-8]
+    /// Draw with ASCII characters [default: only if the locale does not use UTF-8]
     #[arg(long)]
     ascii: bool,
     #[command(flatten)]

@@ -7,12 +7,12 @@ use crate::operation::plan::Work;
 use crate::operation::step::{Effect, Step, StepId};
 
 impl<E: Effect> Executor<'_, E> {
-    /// Undoes one batch, last step first, with the waits of a rollback; the other batches stay unchanged. Afterwards the steps of
-    /// the batch count as never started, and [`Executor::run`] executes them again.
+    /// Undoes one batch, last step first, including the waits of a rollback. The other batches stay unchanged. Afterwards the
+    /// steps of the batch count as never started, and [`Executor::run`] executes them again.
     ///
-    /// The rollback can be interrupted at any time: [`Executor::run`] then completes it first. If a step cannot be undone because
-    /// another client changed an object, the other steps are still undone. The call then fails with
-    /// [`OperationError::BatchStuck`]. Another call retries the step.
+    /// The rollback can be interrupted at any time. The next call of [`Executor::run`] then completes only this rollback. If a
+    /// step cannot be undone because another client changed an object, the steps of other subjects are still undone. The call
+    /// then fails with [`OperationError::BatchStuck`]. Another call retries the step.
     pub async fn unwind_batch(
         &mut self,
         work: &dyn Work<Effect = E>,

@@ -9,7 +9,7 @@ use crate::operation::plan::{Stage, Work};
 use crate::operation::step::{Action, Effect, Step};
 use crate::operation::stop::StopSwitch;
 
-/// Returns how many of the stages after the first one can run while the first stage waits.
+/// Returns how many of the stages after the first stage can run while the first stage waits.
 pub(super) fn count<E: Effect>(work: &dyn Work<Effect = E>, stages: &[Stage]) -> usize {
     let [waiting, rest @ ..] = stages else { return 0 };
     let count = rest.iter().take_while(|next| work.may_be_beside(waiting, next)).count();
@@ -17,7 +17,8 @@ pub(super) fn count<E: Effect>(work: &dyn Work<Effect = E>, stages: &[Stage]) ->
     if count > 0 && work.steps(waiting).iter().all(only_waits) { count } else { 0 }
 }
 
-/// Runs a stage that only waits. During the wait, runs the other stages, one after the other.
+/// Runs the first stage and, at the same time, the other stages one after the other. If there are other stages, the first stage
+/// contains only waits.
 pub(super) async fn carry_out<E: Effect>(
     runner: &StageRunner<'_, E>,
     work: &dyn Work<Effect = E>,
@@ -43,7 +44,8 @@ pub(super) async fn carry_out<E: Effect>(
         Ok(())
     };
     let outcome = match tokio::join!(waits, beside) {
-        // If both futures fail, one of them may have failed only because it was stopped. Returns the error of the other future.
+        // If both futures fail, one of them may have failed only because it was stopped. In this case, the error of the other
+        // future is returned.
         (Err(first), Err(second)) => Err(if first.is_stopped() { second } else { first }),
         (first, second) => first.and(second),
     };

@@ -43,7 +43,7 @@ impl<E: Effect> StepRunner<'_, E> {
             doing.before = self.before(&doing).await?;
             noted = Noted { before: Some(doing.before.clone()), made: Some(Value::Null), error: None };
         }
-        // A resume also writes this record, because it must show when the last request may have been sent.
+        // A resume also writes this record, because the record must show the latest time at which a request may have been sent.
         self.note(step, in_direction(back).0, noted).await?;
         self.attempt(step, doing).await
     }
@@ -55,7 +55,7 @@ impl<E: Effect> StepRunner<'_, E> {
             self.rate_limit.turn().await;
             match self.environment.apply(&doing).await {
                 Ok(Applied::Made(made)) => return self.conclude(step, doing, made).await,
-                // If another client changed the objects meanwhile, the change is computed again.
+                // If another client changed the objects in the meantime, the change is computed again.
                 Ok(Applied::Changes(swap)) => match self.swap(step, Some(&swap), done).await {
                     Err(error) if error.is_about_one_object() && contended < MOST_ATTEMPTS => {
                         contended = contended.saturating_add(1);
@@ -103,7 +103,7 @@ impl<E: Effect> StepRunner<'_, E> {
         }
     }
 
-    /// Waits before a read is retried. Fails if the fault excludes a retry.
+    /// Waits before a read is retried. Fails if the fault does not allow a retry.
     async fn ask_again(&self, retries: &mut Retries, fault: Fault) -> Result<(), OperationError> {
         match fault {
             Fault::Retry { why, after } => self.pause(retries, why, after).await,
@@ -155,7 +155,7 @@ impl<E: Effect> StepRunner<'_, E> {
     }
 
     /// Reverts a change that this process made after it lost the operation lease. Does nothing if the new holder has not
-    /// completed the step: the new holder observes the effect before it executes the step.
+    /// completed the step, because the new holder observes the effect before it executes the step.
     async fn take_back(&self, doing: &Doing<'_, E>) -> Result<(), OperationError> {
         let ended = match Journal::read_record(self.ledger, doing.step).await? {
             None => None,

@@ -20,7 +20,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Returns whether a batch ends or starts between the last stage and the next one.
+    /// Returns whether a batch ends or starts between the last stage and the next stage.
     pub(super) fn is_between(&self, next: &Stage) -> bool {
         self.batch() != next.batch
     }
@@ -47,7 +47,8 @@ impl Place {
 }
 
 /// Checks the gates before a batch; `stages` starts with the first stage of this batch. Checks no gates before the first batch,
-/// unless that batch runs again. Checks no gates if the batch has already started: a resumed operation first finishes its batch.
+/// unless that batch runs again. Checks no gates if the batch has already started, because a resumed operation first finishes its
+/// batch.
 pub(super) async fn ask<E: Effect>(
     checkpoint: &dyn Checkpoint,
     runner: &StageRunner<'_, E>,

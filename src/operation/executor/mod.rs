@@ -1,9 +1,9 @@
 //! Executes a plan, resumes it, and rolls it back.
 //!
-//! The parts: [`schedule`] decides which steps can run concurrently, [`stage`] runs them, [`read_ahead`] reads the keys of the
-//! next steps, [`step`] executes or undoes one step, [`effect`] executes effects outside the store, [`beside`] runs stages while
-//! another stage waits, [`rate_limit`] limits the writes, [`gate`] checks the gates between batches, [`batch`] rolls one batch
-//! back.
+//! The executor consists of these modules: [`schedule`] decides which steps can run concurrently, [`stage`] runs them,
+//! [`read_ahead`] reads the keys of the next steps, [`step`] executes or undoes one step, [`effect`] executes effects outside the
+//! store, [`beside`] runs stages while another stage waits, [`rate_limit`] limits the writes, [`gate`] checks the gates between
+//! batches, [`batch`] rolls one batch back.
 
 mod batch;
 mod beside;
@@ -70,7 +70,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Returns whether the plan stopped on request, without a failure. The same call resumes it.
+    /// Returns whether the plan stopped on request, without a failure. Running the plan again resumes it.
     pub fn is_stopped(&self) -> bool {
         matches!(self.source, OperationError::Stopped)
     }
@@ -88,8 +88,8 @@ pub struct Executor<'a, E: Effect> {
     pub observer: &'a mut dyn Observer,
     /// The journal: the steps that were executed so far.
     pub journal: &'a mut Journal,
-    /// Maximum number of steps that run concurrently. Only steps of one stage with different subjects run concurrently. With 1
-    /// (or 0) the steps run in the order of the plan.
+    /// Maximum number of steps that run concurrently. Only steps of one stage with different subjects run concurrently. If this
+    /// is 1 (or 0), the steps run in the order of the plan.
     pub parallel: usize,
     /// Receives the stop request. After a stop request, no further step starts and running steps finish. The run then fails with
     /// [`OperationError::Stopped`].
@@ -101,7 +101,7 @@ pub struct Executor<'a, E: Effect> {
     /// Maximum number of writes per second, in the store and through the API.
     pub rate: Option<NonZeroU32>,
     /// Checks the gates between batches, in a forward run only. If a gate is closed, the run fails with
-    /// [`OperationError::GateClosed`]. Another call checks the gate again.
+    /// [`OperationError::GateClosed`]. The next run checks the gate again.
     pub checkpoint: Option<&'a dyn Checkpoint>,
 }
 
@@ -185,8 +185,8 @@ impl<'a, E: Effect> Executor<'a, E> {
     }
 
     /// Undoes every step that was done, last step first. If another client changed the object of a step, skips and reports the
-    /// step. The steps that it depends on then also stay done ([`super::Step::subject`]). Any other failure stops the rollback,
-    /// as in [`Self::run`]. Another call retries the skipped steps.
+    /// step. The steps on which the skipped step depends also stay done ([`super::Step::subject`]). Any other failure stops the
+    /// rollback, as in [`Self::run`]. Another call retries the skipped steps.
     pub async fn unwind(&mut self, work: &dyn Work<Effect = E>) -> Result<Report, Failure> {
         let stages = work.way_back();
         self.refuse_past_no_return(work, &stages)?;
@@ -199,7 +199,7 @@ impl<'a, E: Effect> Executor<'a, E> {
         self.unwind_stages(work, &stages, begun).await
     }
 
-    /// Undoes stages in the given order, and the steps of each stage last step first. `begun`: whether any of these steps was
+    /// Undoes stages in the given order. In each stage, the last step is undone first. `begun` is true if any of these steps was
     /// undone before.
     async fn unwind_stages(
         &mut self,
@@ -236,7 +236,7 @@ impl<'a, E: Effect> Executor<'a, E> {
     }
 }
 
-/// Locks a mutex, even a poisoned one: no code panics while it holds a lock, so the data is consistent.
+/// Locks a mutex, even if it is poisoned. Its data is consistent, because no code panics while it holds the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

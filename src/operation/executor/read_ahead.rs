@@ -1,7 +1,7 @@
 //! Reads the keys of the next steps in one request, instead of one request per step.
 //!
-//! A cached key can be out of date when a step uses it. This is safe: every transaction compares the revisions of all keys that
-//! it depends on. After a conflict, the step computes the transaction again from the current state.
+//! A cached key can be out of date when a step uses it. This is safe, because every transaction compares the revisions of all
+//! keys that it depends on. After a conflict, the step computes the transaction again from the current state.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -1,8 +1,8 @@
 //! Decides which steps of a stage can run concurrently.
 //!
 //! Steps with the same subject keep their order. Steps that write the same key also keep their order, because concurrent writes
-//! of one key would conflict. Some steps run alone: a step without a subject, a wait, a manual step, and the point of no return.
-//! Such a step starts after every earlier step has ended, and no later step starts before it has ended.
+//! to one key would conflict. Some steps run alone: a step without a subject, a wait, a manual step, and the point of no return.
+//! A step that runs alone starts after every earlier step has ended. No later step starts before that step has ended.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -55,7 +55,7 @@ struct Place {
 }
 
 impl<'s, E: Effect> Schedule<'s, E> {
-    /// Returns the schedule of a group of steps, given in sequential order.
+    /// Returns the schedule for a group of steps, which are given in sequential order.
     pub(super) fn new(steps: &'s [&'s Step<E>]) -> Self {
         let mut places: Vec<Place> = steps.iter().map(|_| Place::default()).collect();
         let mut last: HashMap<Claim<'s>, usize> = HashMap::new();
@@ -64,7 +64,7 @@ impl<'s, E: Effect> Schedule<'s, E> {
             let mut before: Vec<usize> = claims(step).filter_map(|claim| last.insert(claim, index)).collect();
             before.sort_unstable();
             before.dedup();
-            // Without this line, a step with the same key twice in its swaps would wait for itself.
+            // Without this line, a step whose swaps contain the same key twice would wait for itself.
             before.retain(|other| *other != index);
             if before.is_empty() {
                 ready.push(Reverse(index));

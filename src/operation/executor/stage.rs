@@ -1,7 +1,7 @@
 //! Runs steps concurrently, forward and back.
 //!
-//! The steps are futures of one task, because they wait for the network, not for the processor. With one step at a time, the
-//! order is always the same.
+//! The steps are futures of one task, because they wait for the network, not for the processor. If only one step runs at a time,
+//! the order is always the same.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -26,7 +26,7 @@ pub(super) enum Direction {
     Back(Mutex<Rollback>),
 }
 
-/// The subjects with a step that could not be executed.
+/// The subjects that were skipped, because one of their steps could not be executed.
 #[derive(Default)]
 pub(super) struct Skipped {
     subjects: HashSet<String>,
@@ -51,7 +51,7 @@ impl Skipped {
 
 /// The progress of a rollback.
 pub(super) struct Rollback {
-    /// Whether any step was undone, now or before.
+    /// Whether any step was undone, in this run or before.
     begun: bool,
     /// The waits that ended since the last undo of a step, by name and subject.
     waited_for: HashSet<(&'static str, Option<String>)>,
@@ -80,7 +80,7 @@ impl Rollback {
         }
     }
 
-    /// Returns whether a step must stay done because a later step, which depends on it, could not be undone.
+    /// Returns whether a step must stay done, because a later step that depends on it could not be undone.
     fn is_built_upon<E: Effect>(&self, step: &Step<E>) -> bool {
         match &step.action {
             Action::Wait(_) if step.subject.is_empty() => false,
@@ -99,7 +99,7 @@ enum Outcome {
     Done,
     /// The step was executed (or undone) before.
     Skipped,
-    /// There was nothing to undo, or the step must stay done.
+    /// There was nothing to undo, the step must stay done, or its subject was skipped before.
     Nothing,
     /// The step could not be executed (or undone) and was skipped.
     Stuck(String),
@@ -176,7 +176,7 @@ impl<E: Effect> StageRunner<'_, E> {
         failure.or(stopped).map_or(Ok(()), Err)
     }
 
-    /// Reads the keys of the given steps in one request, if there is more than one step.
+    /// Reads the keys of the given steps in one request, if more than one of the steps changes keys.
     async fn read_ahead(&self, steps: &[&Step<E>], direction: &Direction) {
         let is_open = |step: &&&Step<E>| self.is_to_be_carried_out(step, direction);
         let swaps: Vec<&Swap> = steps
@@ -208,7 +208,7 @@ impl<E: Effect> StageRunner<'_, E> {
         (index, step, outcome)
     }
 
-    /// Executes a step, unless an earlier step of the same subject failed.
+    /// Executes a step, unless its subject was skipped in this run.
     async fn carry(
         &self,
         step: &Step<E>,
@@ -244,7 +244,7 @@ impl<E: Effect> StageRunner<'_, E> {
         }
     }
 
-    /// Records that a step was skipped because another client changed its object, and returns the reason.
+    /// Reports and records that a step was skipped, and returns the reason.
     async fn leave_alone(
         &self,
         step: &Step<E>,
@@ -290,7 +290,7 @@ impl<E: Effect> StageRunner<'_, E> {
         }
     }
 
-    /// Returns the steps of a stage in the order of the rollback. Leaves out waits that need not be repeated.
+    /// Returns the steps of a stage in the order of the rollback. Omits waits that do not have to be repeated.
     pub(super) fn way_back<'s>(&self, steps: &'s [Step<E>], direction: &Direction) -> Vec<&'s Step<E>> {
         let mut order = Vec::with_capacity(steps.len());
         for (index, step) in steps.iter().enumerate() {
@@ -307,9 +307,10 @@ impl<E: Effect> StageRunner<'_, E> {
     /// Returns whether a rollback can skip a wait. `earlier` are the steps of the same stage that are undone before the wait.
     /// `later` are the steps that are undone after the wait.
     ///
-    /// The undo of a later step can delete the object that the wait checks. So a rollback skips a wait that already ran in two
-    /// cases. In the first case, every later step is undone. In the second case, the undo of a later step has started, and no
-    /// earlier step was undone after the wait.
+    /// The undo of a step in `later` can delete the object that the wait checks. So a rollback does not repeat a wait that has
+    /// already run, if one of these conditions holds:
+    /// * Every step in `later` is undone.
+    /// * The undo of a step in `later` has started, and no step in `earlier` was undone after the wait.
     fn is_over(
         &self,
         wait: &Step<E>,

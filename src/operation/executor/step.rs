@@ -22,7 +22,7 @@ use crate::operation::stop::Stop;
 use crate::operation::swap::prepare;
 use crate::store::{CommitError, Revision, Transaction};
 
-/// Maximum number of attempts of a step to change an object that other clients keep changing.
+/// How many times a step tries to change an object that other clients keep changing.
 pub(super) const MOST_ATTEMPTS: u32 = 20;
 
 /// The state that all steps of one run share.
@@ -46,17 +46,17 @@ impl<E: Effect> StepRunner<'_, E> {
         lock(&self.journal).state(step)
     }
 
-    /// Returns the revision of the last change of a step's record, `None` if the step has no record.
+    /// Returns the revision at which the record of a step last changed; `None` if the step has no record.
     pub(super) fn changed_at(&self, step: &StepId) -> Option<Revision> {
         lock(&self.journal).changed_at(step)
     }
 
-    /// Returns whether a step must run again because its batch was rolled back.
+    /// Returns whether a step must run again because it was reset.
     pub(super) fn was_reset(&self, step: &StepId) -> bool {
         lock(&self.journal).was_reset(step)
     }
 
-    /// Returns the revision at which a step was done, `None` if the step is not done.
+    /// Returns the revision at which a step was done; `None` if the step is not done.
     pub(super) fn done_at(&self, step: &StepId) -> Option<Revision> {
         lock(&self.journal).done_at(step)
     }
@@ -131,7 +131,7 @@ impl<E: Effect> StepRunner<'_, E> {
         self.unless_lost(outcome).await
     }
 
-    /// Returns the remaining time of a step that only lets time pass.
+    /// Returns the remaining time of a wait that lasts for a fixed time; `None` for any other step.
     fn left(&self, step: &Step<E>, back: bool) -> Option<Duration> {
         let Action::Wait(wait) = &step.action else { return None };
         let lasts = self.environment.lasts(wait)?;
@@ -140,7 +140,8 @@ impl<E: Effect> StepRunner<'_, E> {
         Some(lasts.saturating_sub(Duration::from_secs(passed.unwrap_or_default())))
     }
 
-    /// Records the start of a wait that only lets time pass. Records nothing if the wait has already ended and only runs again.
+    /// Records the start of a wait that lasts for a fixed time. Records nothing if the start is already recorded, or if the wait
+    /// has already ended and is only repeated.
     async fn begin_to_wait(&self, step: &Step<E>, back: bool) -> Result<(), OperationError> {
         let (begun, over) = in_direction(back);
         let is_recorded = lock(&self.journal).begun_last(&step.id, begun).is_some();
@@ -169,8 +170,8 @@ impl<E: Effect> StepRunner<'_, E> {
         outcome
     }
 
-    /// Requests a manual step from the operator. Records the request first, because the operator may complete the step but never
-    /// confirm it. A rollback must then request the undo of the step.
+    /// Requests a manual step from the operator. Records the request first, because the operator can complete the step without
+    /// confirming it. In this case, a rollback must request the undo of the step.
     async fn manual(&self, step: &Step<E>, manual: &Manual, back: bool) -> Result<(), OperationError> {
         let (intention, outcome) = in_direction(back);
         self.make_sure_of_guards().await?;
@@ -189,7 +190,7 @@ impl<E: Effect> StepRunner<'_, E> {
         }
     }
 
-    /// Returns the error of a call to the environment. If a stop was requested, returns [`OperationError::Stopped`]: an
+    /// Returns the error of a call to the environment. If a stop was requested, returns [`OperationError::Stopped`], because an
     /// interrupted wait is not a failure.
     fn given_up(&self, error: Fault) -> OperationError {
         if self.stop.is_asked() { OperationError::Stopped } else { error.into() }
@@ -228,9 +229,10 @@ impl<E: Effect> StepRunner<'_, E> {
                 // The cached keys may be out of date.
                 Err(error) if is_ahead && error.is_about_one_object() => false,
                 Ok(transaction) => self.commit(step, transaction, to, Noted::default()).await?,
-                // The objects differ from the expected state. In the first case, this process committed the change and the answer
-                // was lost, or another process made the change. The record then shows that the step is done. In the second case,
-                // a new holder of the operation lease changed the objects, and may have changed them back.
+                // The objects differ from the expected state. There are two cases. In the first case, this process committed the
+                // change and the answer was lost, or another process made the change. The record then shows that the step is
+                // done. In the second case, a new holder of the operation lease changed the objects, and may have changed them
+                // back.
                 Err(error) if error.is_about_one_object() => {
                     self.reread(step).await?;
                     self.make_sure_of_guards().await?;
@@ -255,7 +257,7 @@ impl<E: Effect> StepRunner<'_, E> {
         }
     }
 
-    /// Reads the record of a step again, for example after the answer of a commit was lost.
+    /// Reads the record of a step again, for example after the answer to a commit was lost.
     async fn reread(&self, step: &Step<E>) -> Result<(), OperationError> {
         let found = Journal::read_record(self.ledger, &step.id).await?;
         lock(&self.journal).replace(&step.id, found);

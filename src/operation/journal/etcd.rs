@@ -14,7 +14,7 @@ impl Journal {
     }
 
     /// Creates the journal of a plan that is about to run. `by` contains the operation's id, holder and start time. `gates` are
-    /// the gates between batches (`null`: none). For `guards` see [`Self::begin`].
+    /// the gates between batches (`null` if there are none). For `guards` see [`Self::begin`].
     pub async fn begin_plan<W: Kind + Work>(
         store: &dyn WriteStore,
         plan: &Plan<W>,
@@ -28,9 +28,9 @@ impl Journal {
 
     /// Creates a journal. First removes the remains of operations that were interrupted at their start.
     ///
-    /// Every write has the preconditions `guards`. On a live cluster these must include the precondition of the operation lease
-    /// ([`crate::operation::Lock::guard`]). Without this precondition, another operation that starts could treat this journal as
-    /// remains and remove it.
+    /// Every write has the preconditions `guards`. On a live cluster, `guards` must contain the precondition of the operation
+    /// lease ([`crate::operation::Lock::guard`]). Without this precondition, another operation that starts could treat this
+    /// journal as remains and remove it.
     pub async fn begin(
         store: &dyn WriteStore,
         cluster: &str,

@@ -1,5 +1,5 @@
-//! The journal of an operation: it records the steps, so that any machine can resume the operation. The ledger determines where
-//! the journal is stored.
+//! The journal of an operation records the steps, so that any machine can resume the operation. The ledger determines where the
+//! journal is stored.
 
 mod etcd;
 mod keep;
@@ -24,8 +24,8 @@ use super::{
 };
 use crate::store::{Action, CommitError, Expected, Revision, Transaction};
 
-/// Size of one part of a stored plan, in bytes. Well below etcd's limit of 1.5 MiB per request (`--max-request-bytes`) and the
-/// limit of 1 MiB per ConfigMap.
+/// Size of one part of a stored plan, in bytes. This is well below etcd's limit of 1.5 MiB per request (`--max-request-bytes`)
+/// and the limit of 1 MiB per ConfigMap.
 const PLAN_PART: usize = 512 * 1024;
 
 /// The journal of one operation.
@@ -42,8 +42,9 @@ impl Journal {
         Self { cluster, operation, records: HashMap::new(), returning: None }
     }
 
-    /// Returns the first content of the journal for a plan that is about to run: the plan as JSON, and the summary. `by` contains
-    /// the operation's id, holder and start time. `gates` are the gates between batches (`null`: none).
+    /// Returns the first content of the journal for a plan that is about to run. The content is the plan as JSON, and the
+    /// summary. `by` contains the operation's id, holder and start time. `gates` are the gates between batches (`null` if there
+    /// are none).
     pub fn of_plan<W: Kind + Work>(
         plan: &Plan<W>,
         by: &LeaseHolder,
@@ -119,18 +120,18 @@ impl Journal {
         Ok(amendments)
     }
 
-    /// Returns the record of a step, `None` if it never started.
+    /// Returns the record of a step; `None` if the step never started.
     pub fn find(&self, step: &StepId) -> Option<&Record> {
         self.records.get(step).map(|(record, _)| record)
     }
 
-    /// Returns the revision at which a step was done, `None` if it is not done.
+    /// Returns the revision at which a step was done; `None` if the step is not done.
     pub fn done_at(&self, step: &StepId) -> Option<Revision> {
         self.records.get(step).filter(|(record, _)| record.state == State::Done).map(|(_, at)| *at)
     }
 
     /// Returns the time at which a step reached a state, in seconds since 1970. `None` if the step is in another state, or if the
-    /// record of any step has changed since.
+    /// record of another step was written later.
     pub fn begun_last(&self, step: &StepId, state: State) -> Option<i64> {
         let (record, revision) = self.records.get(step)?;
         let is_last = self.records.values().all(|(_, other)| other <= revision);
@@ -138,12 +139,12 @@ impl Journal {
         Some(*since)
     }
 
-    /// Returns the revision of the last change of a step's record, `None` if the step has no record.
+    /// Returns the revision at which the record of a step last changed; `None` if the step has no record.
     pub fn changed_at(&self, step: &StepId) -> Option<Revision> {
         self.records.get(step).map(|(_, revision)| *revision)
     }
 
-    /// Returns the state of a step, `None` if the step never started or was reset.
+    /// Returns the state of a step; `None` if the step never started or was reset.
     pub fn state(&self, step: &StepId) -> Option<State> {
         self.records.get(step).map(|(record, _)| record.state).filter(|state| *state != State::Reset)
     }
@@ -157,8 +158,8 @@ impl Journal {
         all.into_iter().map(|(step, (record, _))| (step, record)).collect()
     }
 
-    /// Returns whether a rollback of the whole operation has started: a step is undone, and no batch is being rolled back
-    /// ([`Self::returning`]).
+    /// Returns whether a rollback of the whole operation has started. This is the case if the undo of a step has started, and no
+    /// batch is being rolled back ([`Self::returning`]).
     pub fn is_being_undone(&self) -> bool {
         self.returning.is_none() && self.records.values().any(|(record, _)| record.state.is_of_the_way_back())
     }
@@ -200,7 +201,7 @@ impl Journal {
         self.records.insert(step.clone(), (record, revision));
     }
 
-    /// Reads the current record of a step, `None` if there is none.
+    /// Reads the current record of a step; `None` if the step has no record.
     pub(super) async fn read_record(
         ledger: &dyn Ledger,
         step: &StepId,
@@ -243,7 +244,7 @@ async fn put_new(ledger: &dyn Ledger, part: Part, value: &[u8]) -> Result<(), Op
 }
 
 fn to_json<T: Serialize>(value: &T) -> Vec<u8> {
-    // Plain data with text keys always serialises.
+    // Serialising plain data with text keys cannot fail.
     serde_json::to_vec(value).unwrap_or_default()
 }
 

@@ -21,7 +21,7 @@ pub enum State {
     UndoDone,
     /// Could not be undone.
     UndoFailed,
-    /// Undone together with its batch, which will run again. The step counts as never started.
+    /// Undone, because its batch was rolled back or its plan changed. The step counts as never started, and can run again.
     Reset,
 }
 
@@ -47,7 +47,7 @@ impl State {
     pub fn may_follow(from: Option<Self>, to: Self) -> bool {
         use State::{Done, Failed, Reset, Started, UndoDone, UndoFailed, UndoStarted};
         let from = from.filter(|from| *from != Reset);
-        // A step that runs only in a rollback is undone although it never started.
+        // A step that runs only in a rollback changes to an undo state although it never started.
         matches!(
             (from, to),
             (None | Some(Started), Started | Done | Failed)
@@ -74,8 +74,8 @@ pub struct Record {
     /// Why the step failed, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The state before the effect started, for the rollback of the effect. Boxed, because a journal has many steps and most
-    /// steps have no such state.
+    /// The state before the effect started, for the rollback of the effect. Boxed, because a journal has many steps, and most of
+    /// them do not store this value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Box<Value>>,
     /// The result of the effect, such as a uid or the id of a change.
@@ -83,7 +83,7 @@ pub struct Record {
     pub made: Option<Box<Value>>,
 }
 
-/// The data to record with a new state of a step. `None` keeps the recorded `before` and `made`.
+/// The data to record with a new state of a step. If `before` or `made` is `None`, the recorded value is kept.
 #[derive(Debug, Clone, Default)]
 pub struct Noted {
     /// Why the step failed.

@@ -5,8 +5,8 @@
 //! being rolled back. A process that resumes the operation first completes the rollback of the batch.
 //!
 //! Once all steps of the batch are undone, their records are *reset*: they keep their history, and count as never started. The
-//! reset takes several transactions. A step that runs only in a rollback is reset after the step that it belongs to. If it were
-//! reset first, it would count as not yet undone until the other step is reset.
+//! reset takes several transactions. A step that runs only in a rollback is reset after the step that it belongs to. If such a
+//! rollback step were reset first, it would count as not yet undone until the other step is reset.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +15,8 @@ use super::{Journal, Noted, Record, State};
 use crate::operation::{Ledger, OperationError, PartChange, StepId};
 use crate::store::Transaction;
 
-/// Number of records changed in one transaction. Below etcd's limit of 128 operations per transaction (`--max-txn-ops`), with
-/// room for preconditions.
+/// Number of records that are changed in one transaction. This is below etcd's limit of 128 operations per transaction
+/// (`--max-txn-ops`), so that there is room for preconditions.
 const RESET_AT_ONCE: usize = 100;
 /// A batch that is being rolled back, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ impl Journal {
         self.returning.as_ref()
     }
 
-    /// Returns whether a step was undone together with its batch, and has not started again since.
+    /// Returns whether a step was reset, and has not started again since then.
     pub fn was_reset(&self, step: &StepId) -> bool {
         self.find(step).is_some_and(|record| record.state == State::Reset)
     }
@@ -51,7 +51,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Resets the undone steps among `steps`, in order, many steps per transaction.
+    /// Resets those of the given steps that are undone, in order. Each transaction resets many steps.
     pub async fn reset(
         &mut self,
         ledger: &dyn Ledger,

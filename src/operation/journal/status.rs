@@ -15,18 +15,18 @@ pub enum Status {
     Running,
     /// A process rolls back the operation, or one of its batches.
     RollingBack,
-    /// The process that ran the operation ended without recording a reason. The journal never contains this status: see
-    /// [`Summary::status_now`].
+    /// The process that ran the operation ended without recording a reason. The journal never contains this status
+    /// ([`Summary::status_now`] returns it).
     Interrupted,
-    /// The operation waits for a manual step: [`Summary::manual_step`].
+    /// The operation waits for the manual step in [`Summary::manual_step`].
     WaitingForManualStep,
     /// The operation was stopped on request, or a gate was closed.
     Paused,
-    /// Every change is done, and the previous state is held until the operator ends the operation. Journals of version 0.1 call
-    /// this status `held`.
+    /// Every change is done. The previous state stays available until the operator completes the operation. Journals of version
+    /// 0.1 call this status `held`.
     #[serde(alias = "held")]
     Soaking,
-    /// A step failed. A range rewrite of version 0.1 calls this status `failed`.
+    /// A step failed. Journals of range rewrites of version 0.1 call this status `failed`.
     #[serde(alias = "failed")]
     Stopped,
     /// A step could not be undone, or was skipped after the point of no return.
@@ -83,7 +83,7 @@ impl Status {
     }
 }
 
-/// Formats the status for people: `rolling back`.
+/// Formats the status for people, such as `rolling back`.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name().replace('-', " "))
@@ -91,9 +91,9 @@ impl fmt::Display for Status {
 }
 
 impl Summary {
-    /// Returns the current status of the operation, as every command shows it. `is_being_undone`: whether a step was undone in a
-    /// rollback of the whole operation; a rollback of a batch does not count. `is_leased`: whether a process holds the operation
-    /// lease for this operation.
+    /// Returns the current status of the operation, as every command shows it. `is_being_undone` is true if a step was undone in
+    /// a rollback of the whole operation; a rollback of a batch does not count. `is_leased` is true if a process holds the
+    /// operation lease for this operation.
     pub fn status_now(&self, is_being_undone: bool, is_leased: bool) -> Status {
         let is_back = is_being_undone || self.returning.is_some() || self.back;
         match self.status {

@@ -8,7 +8,7 @@ use crate::operation::{LeaseHolder, Ledger, OperationError, Part, PartChange};
 use crate::store::CommitError;
 use crate::store::{Action, Expected, Transaction};
 
-/// Maximum number of attempts of a change, after conflicts and lost answers.
+/// Maximum number of attempts to make a change, after conflicts and lost answers.
 pub(super) const MOST_ATTEMPTS: u32 = 5;
 
 /// The summary of an operation.
@@ -37,7 +37,7 @@ pub struct Summary {
     /// Whether the last run of the operation was a rollback of the whole operation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub back: bool,
-    /// Time of the change to this status, in seconds since 1970; `None` while the operation runs.
+    /// Time at which the operation reached this status, in seconds since 1970; `None` while the operation runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<i64>,
     /// The batch that is being rolled back, if any.
@@ -60,14 +60,14 @@ impl Summary {
         }
     }
 
-    /// Records that a process starts to run the operation, and the direction. The direction stays recorded while the operation is
-    /// paused.
+    /// Records that a process starts to run the operation, and in which direction. The direction stays recorded while the
+    /// operation is paused.
     pub fn set_out(&mut self, back: bool, now: i64) {
         self.stand(if back { Status::RollingBack } else { Status::Running }, None, now);
         self.back = back;
     }
 
-    /// Sets the status. If the status changes, `now` becomes its time.
+    /// Sets the status. If the status changes, sets `ended` to `now`, or to `None` if a process now runs the operation.
     fn stand(&mut self, status: Status, manual_step: Option<&str>, now: i64) {
         if self.status != status {
             self.status = status;
@@ -85,7 +85,7 @@ impl Summary {
 }
 
 impl Journal {
-    /// Records the status of the operation. If the status changes, `now` becomes its time.
+    /// Records the status of the operation. `now` is the time of the change.
     pub async fn set_status(
         &self,
         ledger: &dyn Ledger,

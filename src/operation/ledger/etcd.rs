@@ -104,7 +104,7 @@ impl ReadLedger for EtcdRecord<'_> {
         let mut visitor = |record: Record<'_>| -> Visit {
             let name = String::from_utf8_lossy(record.key.get(prefix.len()..).unwrap_or_default());
             let part = match parts {
-                // The name is a number of five digits or more.
+                // The name is a number with five digits or more.
                 Parts::Amendments => Part::Amendment(name.parse().unwrap_or_default()),
                 Parts::Steps => Part::Step(StepId(name.into_owned())),
             };

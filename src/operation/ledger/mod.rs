@@ -1,8 +1,8 @@
 //! The record of an operation: where it is stored, and which process can write it.
 //!
-//! A ledger contains the fencing token: if another process takes over the operation, the old process can no longer write through
-//! its ledger. In etcd, one transaction contains a step's record and its change ([`EtcdLedger`]). In a cluster's API they are
-//! separate requests ([`ClusterLedger`]).
+//! A ledger contains the fencing token. If another process takes over the operation, the old process can no longer write through
+//! its ledger. In etcd, one transaction contains a step's record and its change ([`EtcdLedger`]). In a cluster's API, the record
+//! and the change need separate requests ([`ClusterLedger`]).
 
 mod cluster;
 mod etcd;
@@ -22,9 +22,9 @@ use crate::store::{Action, Expected, ReadStore, Revision, Transaction};
 pub enum Part {
     /// The kind and status of the operation ([`super::Summary`]).
     Summary,
-    /// A part of the plan, by its number from 0.
+    /// A part of the plan, with its number from 0.
     Plan(usize),
-    /// An amendment of the plan during its execution, by its number from 1.
+    /// An amendment to the plan during its execution, with its number from 1.
     Amendment(usize),
     /// The state of a step ([`super::Record`]).
     Step(StepId),
@@ -44,7 +44,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// A change of one part.
+/// A change to one part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartChange {
     /// The part.
@@ -76,7 +76,7 @@ pub trait ReadLedger: Send + Sync {
     /// Returns where a part is stored, for messages.
     fn place(&self, part: &Part) -> String;
 
-    /// Reads the current value of a part, with the revision of its last change; `None` if it does not exist.
+    /// Reads the current value of a part, with the revision of its last change; `None` if the part does not exist.
     async fn read(&self, part: &Part) -> Result<Option<(Vec<u8>, Revision)>, OperationError>;
 
     /// Reads every part of a kind.
@@ -88,21 +88,23 @@ pub trait ReadLedger: Send + Sync {
     }
 }
 
-/// The record of one operation, for the process that runs it.
+/// The record of one operation, for the process that runs the operation.
 ///
-/// Revisions increase with each write, across all parts: of two parts, the part with the lower revision was written first.
+/// Revisions increase with each write, across all parts. If two parts have different revisions, the part with the lower revision
+/// was written first.
 #[async_trait]
 pub trait Ledger: ReadLedger {
-    /// Changes parts, and executes the transaction `with` in the store that contains the ledger, all in one atomic write. Returns
+    /// Changes parts, and executes the transaction `with` in the store that contains the ledger, all in one atomic write.
+    /// [`ClusterLedger`] is an exception: it writes one ConfigMap after the other, and accepts only an empty transaction. Returns
     /// the revision of the write.
     ///
-    /// Fails with [`OperationError::LockLost`] if this process no longer holds the operation. Fails with
-    /// [`CommitError`](crate::store::CommitError) on a conflict, or when the answer was lost.
+    /// Fails with [`OperationError::LockLost`] if this process can no longer write, because it lost the operation lease. Fails
+    /// with [`CommitError`](crate::store::CommitError) on a conflict, or when the answer was lost.
     async fn write(&self, parts: Vec<PartChange>, with: Transaction) -> Result<Revision, OperationError>;
 
     /// Returns the store that contains the ledger. A step changes this store in the same write as its record.
     fn store(&self) -> &dyn ReadStore;
 
-    /// Fails with [`OperationError::LockLost`] if another process now holds the operation.
+    /// Fails with [`OperationError::LockLost`] if this process can no longer write, because it lost the operation lease.
     async fn still_ours(&self) -> Result<(), OperationError>;
 }

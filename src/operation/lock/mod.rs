@@ -1,13 +1,13 @@
 //! The operation lease in etcd: only one operation runs on a cluster at a time, even if netsurgeon runs on several machines.
 //!
 //! ```text
-//! /netsurgeon/CLUSTER/lock      holder, since when, for which operation; expires with its etcd lease
+//! /netsurgeon/CLUSTER/lock      holder, its start time and its operation; expires with its etcd lease
 //! ```
 //!
-//! The operation lease has two guarantees. A second client sees which process holds the lease. A process that lost the lease,
-//! after a pause of minutes or a network partition, can no longer write. To enforce this, every write of an operation has the
-//! precondition [`Lock::guard`]. The precondition compares the create revision of the key, and each acquisition creates the key
-//! again.
+//! The operation lease gives two guarantees. Every client can see which process holds the lease. A process that lost the lease,
+//! for example after a pause of several minutes or a network partition, can no longer write. To enforce the second guarantee,
+//! every write of an operation has the precondition [`Lock::guard`]. The precondition compares the create revision of the key,
+//! and each acquisition creates the key again.
 //!
 //! These guarantees do not depend on clocks. The holder uses its own clock only to stop earlier.
 
@@ -28,13 +28,13 @@ use crate::store::{
 const MOST_ATTEMPTS: u32 = 20;
 /// How often to check whether another holder's lease has expired.
 const LOOK: Duration = Duration::from_secs(1);
-/// Extra time after the reported expiry of a lease: etcd reports whole seconds, and expires leases twice a second
-/// (`expireExpiredLeases`, `server/lease/lessor.go`, v3.6.16).
+/// Extra time after the reported expiry of a lease. It is needed because etcd reports whole seconds, and expires leases twice a
+/// second (`expireExpiredLeases`, `server/lease/lessor.go`, v3.6.16).
 const GRACE: Duration = Duration::from_secs(3);
 /// Number of keep-alives per TTL. If a keep-alive fails, the next keep-alive can still renew the lease.
 const BEATS: u32 = 3;
 
-/// The operation lease and its holder, for the message to another client.
+/// The operation lease and its holder, for a message to another client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
     /// Key of the operation lease.
@@ -131,7 +131,7 @@ impl Lock {
     /// Takes over the operation lease from a process that holds it for the same operation. The operator requests this on resume
     /// if that process hangs. If the lease is free, acquires it like [`Self::acquire`].
     ///
-    /// Fails with [`OperationError::Locked`] if the lease is held for another operation, or another client was faster.
+    /// Fails with [`OperationError::Locked`] if the lease is held for another operation, or if another client acquires it first.
     pub async fn take_over(
         store: Arc<dyn LeaseStore>,
         cluster: &str,
@@ -158,7 +158,7 @@ impl Lock {
         Self::acquire(store, cluster, about, ttl).await
     }
 
-    /// Returns the holder of a cluster's operation lease, `None` if it is free.
+    /// Returns the holder of a cluster's operation lease; `None` if the lease is free.
     pub async fn holder(store: &dyn LeaseStore, cluster: &str) -> Result<Option<Held>, OperationError> {
         match store.get(&key_of(cluster)).await? {
             Some(entry) => held(store, &entry).await.map(Some),
@@ -244,8 +244,8 @@ struct Keeper {
     created: Revision,
     lease: LeaseId,
     ttl: Duration,
-    /// Time at which the etcd lease expires, by this machine's clock. The TTL starts before the request is sent, so etcd does not
-    /// expire the lease earlier.
+    /// Time at which the etcd lease expires, by this machine's clock. The TTL is counted from the moment before the request is
+    /// sent, so etcd does not expire the lease earlier.
     good_until: Instant,
 }
 
@@ -261,7 +261,8 @@ impl Keeper {
             }
             sleep(beat.min(left)).await;
             let asked = Instant::now();
-            // Send the keep-alive even after the TTL: if the store was unavailable for longer, it can still have the lease.
+            // Send the keep-alive even after the TTL. If the store was unavailable for longer than the TTL, it can still have the
+            // lease.
             match self.store.keep_alive(self.lease, beat).await {
                 Ok(true) => self.good_until = asked.checked_add(self.ttl).unwrap_or(asked),
                 Ok(false) => return "it has expired".to_string(),

@@ -1,4 +1,4 @@
-//! Tests of the operation lease with paused clocks: only the tests advance the clocks of the store and the runtime.
+//! Tests of the operation lease with paused clocks. Only the tests advance the clocks of the store and the runtime.
 
 use super::*;
 use crate::store::WriteStore as _;
@@ -25,7 +25,7 @@ async fn pass(store: &MemoryStore, time: Duration) {
     let second = Duration::from_secs(1);
     for _ in 0..time.as_secs() {
         tokio::time::advance(second).await;
-        // Lets the tasks that woke up run.
+        // Lets the tasks run that were woken.
         for _ in 0..20 {
             tokio::task::yield_now().await;
         }

@@ -37,9 +37,10 @@ struct Newcomer {
     said_in: &'static str,
 }
 
-/// Ports of each CNI. Sources: Cilium, `Documentation/operations/system_requirements.rst`; Calico, the network requirements in
-/// its documentation, and the health ports in its manifests (`manifests/calico-typha.yaml`, `felix/config/config_params.go`);
-/// Flannel, `Documentation/backends.md`; Antrea, `docs/network-requirements.md`.
+/// Ports of each CNI. The ports of Cilium come from `Documentation/operations/system_requirements.rst`. The ports of Calico come
+/// from the network requirements in its documentation; its health ports come from `manifests/calico-typha.yaml` and
+/// `felix/config/config_params.go`. The port of Flannel comes from `Documentation/backends.md`, and the ports of Antrea come from
+/// `docs/network-requirements.md`.
 const NEWCOMERS: [Newcomer; 4] = [
     Newcomer {
         name: "cilium",
@@ -83,7 +84,7 @@ const NEWCOMERS: [Newcomer; 4] = [
     },
 ];
 
-/// Returns the names of the CNIs whose ports are known.
+/// Returns the names of the CNIs in `NEWCOMERS`.
 pub fn newcomers() -> impl Iterator<Item = &'static str> {
     NEWCOMERS.iter().map(|one| one.name)
 }
@@ -146,14 +147,14 @@ impl Newcomer {
         containers.any(|one| self.containers.contains(&one.name.as_str()))
     }
 
-    /// Returns the required ports of the CNI, and the ports that the CNI opens only if it is configured to open them.
+    /// Returns the required ports and the optional ports of the CNI.
     fn ports(&self) -> [BTreeSet<Port<'static>>; 2] {
         let of = |ports: &'static [u16], protocol| ports.iter().map(move |port| (*port, protocol));
         let own = of(self.own.0, "TCP").chain(of(self.own.1, "UDP")).chain([(self.tunnel, "UDP")]);
         [own.collect(), of(self.optional, "TCP").collect()]
     }
 
-    /// Returns which of these ports Pods of other components use, each port with the Pod.
+    /// Returns which of these ports are used by Pods of other components. Each text names the Pod and the port.
     fn taken(&self, wanted: &BTreeSet<Port<'_>>, pods: &[Pod]) -> Vec<String> {
         let others = pods.iter().filter(|pod| is_alive(pod) && !self.has(pod));
         let found = others.flat_map(|pod| {

@@ -29,7 +29,7 @@ fn judge(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
     for pod in pods {
         let is_its = |(_, budget): &(usize, &PodDisruptionBudget)| {
             let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-            // A missing selector selects no Pod, an empty selector selects every Pod (`policy/v1`).
+            // A missing selector selects no Pod, but an empty selector selects every Pod (`policy/v1`).
             namespace(*budget) == namespace(pod) && selector.is_some() && selects(selector, labels(pod))
         };
         let its: Vec<(usize, _)> = budgets.iter().enumerate().filter(is_its).collect();

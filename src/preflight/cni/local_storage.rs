@@ -15,8 +15,9 @@ pub const CHECK: Check<Cni> = Check {
     judge: |input| Box::pin(async { Ok(judge(input.read.pods().await?, &input.read.objects().await?)) }),
 };
 
-/// Checks for Pods with data on their node, and volumes on one node. `kubectl drain` stops at every `emptyDir`, in memory or not
-/// (`localStorageFilter`, `k8s.io/kubectl/pkg/drain/filters.go`, v0.36.3).
+/// Checks for Pods with data on their node, and for volumes that exist on only one node. By default, `kubectl drain` stops at
+/// every Pod with an `emptyDir`, even if the `emptyDir` is in memory (`localStorageFilter`,
+/// `k8s.io/kubectl/pkg/drain/filters.go`, v0.36.3).
 fn judge(pods: &[Pod], volumes: &[PersistentVolume]) -> Judged {
     let keeps = |pod: &&Pod| {
         let mut list = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());

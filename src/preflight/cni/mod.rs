@@ -1,4 +1,4 @@
-//! Checks before a change of the Pod network. During the change every node is drained once, and every Pod is recreated.
+//! Checks before a change of the Pod network. During the change, every node is drained once, and every Pod is recreated.
 
 mod agent_ports;
 mod autoscalers;
@@ -78,7 +78,7 @@ impl Cni {
         self.daemon_sets.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Reads the settings in the objects of the CNIs.
+    /// Reads the settings from the objects of the CNIs.
     async fn settings(&self) -> Read<&Settings> {
         let read = async || {
             let mut sources = Sources::default();

@@ -11,8 +11,8 @@ pub const CHECK: Check<Cni> = Check {
     judge: |input| Box::pin(async { Ok(judge(input.settings().await?)) }),
 };
 
-/// Checks whether an MTU is set by hand. The remedy contains the overhead of tunnels over IPv4 (RFC 7348, section 4). Options of
-/// Geneve, and encryption, increase this overhead.
+/// Checks whether an MTU is set by hand. The remedy contains the overhead of tunnels over IPv4 (RFC 7348, section 4). Geneve
+/// options and encryption increase this overhead.
 fn judge(settings: &Settings) -> Judged {
     if settings.mtus.is_empty() {
         return Judged::pass("no MTU is set by hand: the CNI detects it from the nodes' interfaces");

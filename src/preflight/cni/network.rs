@@ -17,14 +17,14 @@ pub const CHECK: Check<Cni> = Check {
     judge: |input| Box::pin(async { Ok(judge(input.daemon_sets().await?)) }),
 };
 
-/// Checks which CNI is installed, by the DaemonSets of its agents.
+/// Checks which CNI is installed, based on the DaemonSets of its agents.
 fn judge(daemon_sets: &[DaemonSet]) -> Judged {
     let (mut found, mut short) = (BTreeMap::<&str, (&str, i32)>::new(), Vec::new());
     for daemon_set in daemon_sets {
         let Some((whose, image)) = agent(daemon_set) else { continue };
         let wanted = wanted(daemon_set);
         if wanted == 0 {
-            // The DaemonSet is a leftover, or is for nodes that do not exist.
+            // The DaemonSet is left over from an earlier CNI, or is for nodes that do not exist.
             continue;
         }
         let ready = daemon_set.status.as_ref().map_or(0, |status| status.number_ready);

@@ -1,4 +1,4 @@
-//! `network-policies`: which policies are enforced now.
+//! `network-policies`: which kinds of network policies exist.
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 
@@ -13,7 +13,7 @@ pub const CHECK: Check<Cni> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Kinds of policies that not every CNI supports: API version, kind, and the CNI that enforces them.
+/// Kinds of policies that only some CNIs support. Each entry has the API version, the kind, and the CNI that supports this kind.
 const OWN_POLICIES: [(&str, &str, &str); 8] = [
     ("crd.projectcalico.org/v1", "NetworkPolicy", "Calico's"),
     ("crd.projectcalico.org/v1", "GlobalNetworkPolicy", "Calico's"),
@@ -36,8 +36,8 @@ async fn read(input: &Cni) -> Read<Judged> {
     Ok(judge(standard, &own))
 }
 
-/// Checks the policies that are enforced now. `own`: kinds of policies that only some CNIs support, each with the CNI and the
-/// number of policies.
+/// Checks the policies that exist now. `standard`: number of NetworkPolicies. `own`: kinds of policies that only some CNIs
+/// support, each with the CNI and the number of policies.
 fn judge(standard: usize, own: &[(&str, &str, usize)]) -> Judged {
     let own: Vec<String> = own
         .iter()

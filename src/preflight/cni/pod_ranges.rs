@@ -1,4 +1,4 @@
-//! `pod-ranges`: whether the new ranges for Pods are in use.
+//! `pod-ranges`: whether the new ranges for Pods are already in use.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -57,7 +57,7 @@ async fn read(input: &Cni) -> Read<Judged> {
     Ok(judge(&input.pod_cidr, &taken, &addresses, &own_routes()?))
 }
 
-/// Returns the ranges in the flags of API servers and controller managers, read from their Pods.
+/// Reads the ranges in the flags of API servers and controller managers from their Pods.
 async fn flags(input: &Cni) -> Read<Taken> {
     let told =
         [(API_SERVER, "service-cluster-ip-range", "Services"), (CONTROLLER_MANAGER, "cluster-cidr", "Pods")];
@@ -69,7 +69,7 @@ async fn flags(input: &Cni) -> Read<Taken> {
     Ok(taken)
 }
 
-/// Parses the texts, and drops invalid ones.
+/// Parses the texts, and drops invalid texts.
 fn parsed<T: FromStr>(texts: impl Iterator<Item = impl AsRef<str>>) -> impl Iterator<Item = T> {
     texts.filter_map(|text| text.as_ref().parse().ok())
 }

@@ -1,4 +1,4 @@
-//! `pod-webhooks`: webhooks that must admit Pods, and that the API server reaches over the Pod network.
+//! `pod-webhooks`: which webhooks must admit Pods, but are reachable only over the Pod network.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub const CHECK: Check<Cni> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Namespaces of CNIs, from the manifests of the CNIs and from kubeadm's add-ons.
+/// Namespaces in which CNIs run, according to the manifests of the CNIs and of kubeadm's add-ons.
 const HOMES: [&str; 7] = [
     "kube-system",
     "kube-flannel",
@@ -28,7 +28,7 @@ const HOMES: [&str; 7] = [
     "ovn-kubernetes",
 ];
 
-/// Checks the webhooks that are called for the Pods of a CNI, and those that are called for any Pod.
+/// Checks the webhooks that are called for the Pods of a CNI, and the webhooks that are called for any Pod.
 async fn read(input: &Cni) -> Read<Judged> {
     let found: Vec<Namespace> = input.read.objects().await?;
     let named = |name: &str| Labels::from([("kubernetes.io/metadata.name".to_string(), name.to_string())]);
@@ -56,7 +56,7 @@ fn judge(own: &[Called], all: &[Called], on_the_host: &BTreeSet<(String, String)
         webhook.is_needed() && webhook.service.is_some() && !is_on_host
     };
     let told = |list: &[Called]| list.iter().filter(is_over_it).map(Called::told).collect::<Vec<String>>();
-    // `matchConditions` may exclude the CNI's Pods. They are not evaluated.
+    // `matchConditions` are not evaluated, and can exclude the CNI's Pods.
     let sure: Vec<Called> = own.iter().filter(|webhook| !webhook.has_conditions).cloned().collect();
     let (own, all) = (told(&sure), told(all));
     if !own.is_empty() {

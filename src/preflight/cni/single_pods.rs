@@ -13,7 +13,7 @@ pub const CHECK: Check<Cni> = Check {
     judge: |input| Box::pin(async { Ok(judge(&input.read.objects().await?, &input.read.objects().await?)) }),
 };
 
-/// Checks for workloads with one replica. They are unavailable while their Pod moves.
+/// Checks for workloads with one replica, because they are unavailable while their Pod moves.
 fn judge(deployments: &[Deployment], stateful_sets: &[StatefulSet]) -> Judged {
     let deployments =
         deployments.iter().map(|one| (subject(one), one.spec.as_ref().and_then(|spec| spec.replicas)));

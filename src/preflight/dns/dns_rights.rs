@@ -1,4 +1,4 @@
-//! `dns-rights`: whether the user has the permissions to change the names, in both clusters.
+//! `dns-rights`: whether the user has the permissions that a cutover needs, in both clusters.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub const CHECK: Check<Dns> = Check {
     judge: |dns| Box::pin(read(dns)),
 };
 
-/// Permissions to read the names and the ExternalDNS of each cluster.
+/// Permissions to read the objects that contain names, and the Deployments of ExternalDNS, in each cluster.
 const READS: Asked<'static> = Asked {
     reads: &[
         (&["list"], ("networking.k8s.io", "ingresses")),
@@ -25,7 +25,7 @@ const READS: Asked<'static> = Asked {
     need: NEED,
 };
 
-/// Permissions to record the cutover, in the namespace of the record.
+/// Permissions to store the record of a cutover, in the namespace of the record.
 const CHANGES: Asked<'static> = Asked {
     reads: &[],
     changes: &[
@@ -48,7 +48,7 @@ const ON_INGRESSES: Asked<'static> = Asked {
 const ON_SERVICES: Asked<'static> =
     Asked { reads: &[], changes: &[(&["get", "patch"], ("", "services"))], need: ANNOTATES };
 
-/// Namespace of the record.
+/// Namespace of the record of a cutover.
 const NAMESPACE: &str = "kube-system";
 
 const NEED: Need = Need {

@@ -19,8 +19,8 @@ async fn read(dns: &Dns) -> Read<Judged> {
     Ok(judge(dns.controllers().await?, &of_mirror, dns.zone.is_published()))
 }
 
-/// Checks the running ExternalDNS instances of the cluster and of its mirror. Each reverts changes of the records that it
-/// manages. `is_published`: ExternalDNS itself makes the changes.
+/// Checks the running ExternalDNS instances of the cluster and of its mirror. Each reverts changes to the records that it
+/// manages. `is_published`: whether ExternalDNS itself makes the changes.
 fn judge(own: &[Controller], mirror: &[Controller], is_published: bool) -> Judged {
     let runs = |list: &[Controller]| list.iter().filter(|one| one.runs).cloned().collect::<Vec<_>>();
     let (own, mirror) = (runs(own), runs(mirror));

@@ -1,4 +1,4 @@
-//! Checks before DNS names are pointed from a cluster to its mirror.
+//! Checks before DNS names that point to a cluster are changed to point to its mirror.
 
 mod dns_rights;
 mod external_dns;
@@ -30,7 +30,7 @@ use crate::preflight::reading::{Reading, Zone, unread};
 use crate::preflight::{Check, Judged, Read, shared};
 use crate::session::Failure;
 
-/// The checks in display order.
+/// The checks, in display order.
 pub const CHECKS: &[Check<Dns>] = &[
     zone_servers::CHECK,
     zone_updates::CHECK,
@@ -54,7 +54,7 @@ const LEADING: [Kind; 3] = [Kind::A, Kind::Aaaa, Kind::Cname];
 /// completely.
 const BESIDE: [Kind; 5] = [Kind::Other(15), Kind::Txt, Kind::Other(33), Kind::Other(65), Kind::Other(257)];
 
-/// Maximum time for a loop of ExternalDNS and for the DNS service, in seconds.
+/// Maximum time that ExternalDNS and the DNS service need to write a change after an interval has ended, in seconds.
 const LOOP: u64 = 180;
 
 /// The names that will point to the mirror, and the servers of their zone.
@@ -62,7 +62,7 @@ const LOOP: u64 = 180;
 pub struct Names {
     /// Zone of the names.
     pub zone: String,
-    /// Selected names. If empty, every host in the zone that an object of the cluster contains.
+    /// Selected names. If the list is empty, all hosts in the zone that objects of the cluster contain are selected.
     pub name: Vec<String>,
     /// The service that holds the zone.
     pub provider: Provider,
@@ -71,7 +71,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Validates the names, as far as possible without network access.
+    /// Checks whether the names are in the zone. This needs no network access.
     pub fn check(&self) -> Result<(), Failure> {
         let zone = canonical(&self.zone);
         let Some(name) = self.name.iter().find(|name| !is_in(&zone, &canonical(name))) else {
@@ -82,7 +82,7 @@ impl Names {
     }
 }
 
-/// Reads the TSIG key in a file.
+/// Reads a TSIG key from a file.
 pub fn read_key(path: &Path) -> Result<Key, Failure> {
     let doing = || format!("cannot use the key in `{}`", path.display());
     let text = std::fs::read_to_string(path).map_err(|error| Failure::from(error).context(doing()))?;
@@ -118,7 +118,7 @@ struct Entry {
     sets: Vec<RecordSet>,
     /// Why netsurgeon cannot change the sets; `None` if the service returns one set to all clients (simple routing in Route 53).
     routing: Option<String>,
-    /// Whether the name has no records of its own, and a wildcard answers.
+    /// Whether the name has no records of its own, and a wildcard record answers for it.
     is_wild: bool,
     /// Delegated child zone that contains the name, if there is one.
     below: Option<String>,
@@ -204,7 +204,7 @@ impl Dns {
         Ok(Entry { name, by, sets, routing, is_wild, below, has_tls })
     }
 
-    /// Returns whether an unused sibling name has the same records. If so, a wildcard may answer for both names.
+    /// Returns whether an unused sibling name has the same records. If so, a wildcard record probably answers for both names.
     async fn answers_for_nobody(&self, name: &str, sets: &[RecordSet]) -> Read<bool> {
         let parent = name.split_once('.').map(|(_, parent)| parent).unwrap_or_default();
         if !is_in(&self.zone.name, parent) {
@@ -227,7 +227,7 @@ impl Dns {
         let of_mirror = controllers(self.mirror()?).await?;
         let controllers = self.controllers().await?;
         let mut heirs = of_mirror.iter().filter(|one| one.registry == "txt" && one.owner.is_some());
-        // If there are several such ExternalDNS instances, it is unknown which one will manage a name.
+        // If there are several such ExternalDNS instances, it is unknown which of them will manage a name.
         let heir = heirs.next().filter(|_| heirs.next().is_none());
         let running = || controllers.iter().filter(|one| one.runs);
         let delay = running().map(|one| one.interval).max().unwrap_or_default().saturating_add(LOOP);
@@ -329,13 +329,13 @@ impl Dns {
     }
 }
 
-/// Returns the names of the records in which an ExternalDNS records its ownership of a name, by the type of the owned records.
+/// Returns, for each record type of a name, the name of the record in which an ExternalDNS records its ownership.
 fn heir_names(name: &str, heir: &Controller) -> BTreeMap<Kind, String> {
     let first = |kind| ownership_names(name, kind, &heir.affixes).into_iter().next();
     LEADING.into_iter().filter_map(|kind| Some((kind, first(kind)?))).collect()
 }
 
-/// Returns the mirror; fails if the mirror is this cluster.
+/// Returns the mirror, if one is given. Fails if the mirror is this cluster.
 async fn another(own: &Reading, mirror: Option<Reading>) -> Read<Option<Reading>> {
     let Some(mirror) = mirror else { return Ok(None) };
     let (Ok(this), Ok(other)) = (own.cluster(), mirror.cluster()) else { return Ok(Some(mirror)) };

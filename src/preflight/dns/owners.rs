@@ -1,6 +1,6 @@
 //! `owners`: whether another cluster's ExternalDNS owns a name to change.
 //!
-//! Names of ownership records: ExternalDNS v0.23, `registry/txt`.
+//! The names of ownership records are defined in `registry/txt` of ExternalDNS v0.23.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,8 +36,8 @@ pub(super) async fn read_owned(dns: &Dns) -> Read<BTreeMap<String, Vec<RecordSet
     let entries = dns.entries().await?;
     let mut found: BTreeMap<String, Vec<RecordSet>> =
         entries.iter().map(|entry| (entry.name.clone(), Vec::new())).collect();
-    // Query the ownership records of every type. A Route 53 alias is an A record, but older versions of ExternalDNS recorded it
-    // as a CNAME.
+    // Query the ownership records for every record type. A Route 53 alias is an A record, but older versions of ExternalDNS
+    // recorded it as a CNAME.
     let asked = entries.iter().flat_map(|entry| {
         let names = LEADING.iter().flat_map(|kind| places(&entry.name, *kind, own));
         let names: BTreeSet<String> =

@@ -26,8 +26,8 @@ const DAY: i64 = 24 * 60 * 60;
 /// The port of TLS servers.
 const TLS_PORT: u16 = 443;
 
-/// Checks the certificates of the mirror: each name with TLS, at each of its addresses. A name has TLS if an object of either
-/// cluster declares it.
+/// Checks the certificates that the mirror presents, for each name with TLS and at each of its addresses. A name has TLS if an
+/// object in one of the two clusters declares TLS for it.
 async fn read(dns: &Dns) -> Read<Judged> {
     let (mut asked, mut plain) = (BTreeSet::new(), 0_usize);
     for entry in dns.entries().await? {
@@ -50,7 +50,7 @@ async fn read(dns: &Dns) -> Read<Judged> {
 /// Returns the certificate that a server presents for a name. `at`: the address of the server, or the name of its load balancer.
 async fn present(name: &str, at: &str, dns: &Dns) -> Presented {
     let resolver = dns.zone.resolver().map_err(|judged| judged.observed)?;
-    // Clients send a host name that the wildcard covers, not the asterisk.
+    // For a wildcard name, clients send a host name that the wildcard covers, and not the asterisk.
     let asked = name.strip_prefix('*').map(|rest| format!("netsurgeon-preflight{rest}"));
     let mut chain = Err(String::new());
     for address in addresses(at, resolver).await? {
@@ -72,7 +72,7 @@ async fn present(name: &str, at: &str, dns: &Dns) -> Presented {
 }
 
 /// The certificate that a server presents for a name: the covered names, and the number of days until it expires, rounded down.
-/// If there is no valid certificate, contains the reason.
+/// The error is the reason why there is no valid certificate.
 type Presented = Result<(Vec<String>, i64), String>;
 
 /// Checks the certificates that the mirror presents, by name and address. `plain`: number of names for which no object declares

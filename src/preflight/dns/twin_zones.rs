@@ -44,8 +44,8 @@ async fn read(dns: &Dns) -> Read<Judged> {
     })
 }
 
-/// Checks by SOA, name servers and answers whether a resolver finds the zone to change. `differing`: records for which the
-/// resolver has a different answer.
+/// Checks whether a resolver finds the zone to change. Compares the SOA, the name servers and the answers. `differing`: records
+/// for which the resolver has a different answer.
 fn judge(zone: &str, ours: &Seen, theirs: &Seen, differing: &[String]) -> Judged {
     let Some(found) = &theirs.0 else {
         return Judged::fail(
@@ -81,7 +81,7 @@ fn judge(zone: &str, ours: &Seen, theirs: &Seen, differing: &[String]) -> Judged
     Judged::pass(format!("the resolver finds the same zone, with its primary `{}`", found.primary))
 }
 
-/// Fails if the account has other hosted zones of this name: the clients of those zones do not get the change.
+/// Fails if the account has other hosted zones with this name, because the clients of those zones do not get the change.
 fn with_twins(judged: Judged, hosted: &Hosted) -> Judged {
     if judged.verdict == Verdict::Fail || hosted.twins.is_empty() {
         return judged;

@@ -1,4 +1,4 @@
-//! `zone-share`: which share of the zone changes.
+//! `zone-share`: which share of the names in the zone changes.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ async fn read(dns: &Dns) -> Read<Judged> {
 const FEW_NAMES: usize = 10;
 const MUCH: usize = 30;
 
-/// Checks which share of a zone changes. `zone`: all names of the zone.
+/// Checks which share of the names in a zone changes. `zone`: all names in the zone.
 fn judge(entries: &[Entry], zone: &BTreeSet<&str>) -> Judged {
     let (changed, all) = (entries.len(), zone.len());
     let percent = changed.saturating_mul(100).checked_div(all).unwrap_or_default();

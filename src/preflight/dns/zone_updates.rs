@@ -67,7 +67,8 @@ async fn by_annotations(dns: &Dns) -> Read<Judged> {
     ))
 }
 
-/// Tests an update of every name to change. Returns whether the server checks the permission for each name before prerequisites.
+/// Tests an update of every name to change. Returns whether the server checks the permission for each name before it checks
+/// prerequisites.
 async fn may_update(dns: &Dns) -> Read<Result<bool, NameserverError>> {
     let (primary, zone) = (dns.zone.primary().await?, dns.zone.name.as_str());
     if let Err(error) = primary.knows_us(zone).await {
@@ -84,8 +85,8 @@ async fn may_update(dns: &Dns) -> Read<Result<bool, NameserverError>> {
 }
 
 /// Checks whether the zone accepts updates from netsurgeon. `outcome`: whether the server checks the permission for each name
-/// before prerequisites. `by_key`: name of the key that signed the update, if any. `hosted`: the DNS service that hosts the zone,
-/// if it has its own API.
+/// before it checks prerequisites. `by_key`: name of the key that signed the update, if any. `hosted`: the DNS service that hosts
+/// the zone, if it has its own API.
 fn judge(outcome: &Result<bool, NameserverError>, by_key: Option<&str>, hosted: Option<&str>) -> Judged {
     match (outcome, by_key) {
         (Err(error), _) if hosted.is_some() => Judged::unknown(

@@ -1,9 +1,9 @@
-//! Settings in the CNIs' own objects: ranges for Pods, an MTU that is set by hand, and tunnel ports.
+//! Reads settings from the CNIs' own objects: ranges for Pods, MTUs that are set by hand, and tunnel ports.
 //!
-//! Sources: Cilium's ConfigMap (`install/kubernetes/cilium/templates/cilium-configmap.yaml`), Flannel's `net-conf.json`
-//! (`Documentation/configuration.md` and `backends.md`), Calico's IPPool and FelixConfiguration (`libcalico-go/lib/apis/v3`), the
-//! Installation of Calico's operator (`api/v1/installation_types.go`), Antrea's `antrea-agent.conf`, Kube-OVN's Subnet
-//! (`pkg/apis/kubeovn/v1`), and the environment of Weave Net.
+//! The settings come from Cilium's ConfigMap (`install/kubernetes/cilium/templates/cilium-configmap.yaml`), Flannel's
+//! `net-conf.json` (`Documentation/configuration.md` and `backends.md`), Calico's IPPool and FelixConfiguration
+//! (`libcalico-go/lib/apis/v3`), the Installation of Calico's operator (`api/v1/installation_types.go`), Antrea's
+//! `antrea-agent.conf`, Kube-OVN's Subnet (`pkg/apis/kubeovn/v1`), and the environment variables of Weave Net and Amazon VPC CNI.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::kube_api::accessors::{annotation, containers, name};
 use crate::preflight::{list, text};
 use crate::wire::yaml::Yaml;
 
-/// ConfigMaps in the CNIs' own manifests, by namespace and name.
+/// Namespaces and names of the ConfigMaps in the CNIs' own manifests.
 pub const CONFIG_MAPS: [(&str, &str); 8] = [
     ("kube-system", "cilium-config"),
     ("cilium", "cilium-config"),
@@ -29,7 +29,7 @@ pub const CONFIG_MAPS: [(&str, &str); 8] = [
     ("kube-system", "antrea-config"),
 ];
 
-/// Other kinds of objects with settings, and the API versions of each. The first served version is read.
+/// Other kinds of objects with settings, each with its API versions. The first version that the cluster serves is read.
 pub const KINDS: [(&[&str], &str); 5] = [
     (&["crd.projectcalico.org/v1", "projectcalico.org/v3"], "IPPool"),
     (&["crd.projectcalico.org/v1", "projectcalico.org/v3"], "FelixConfiguration"),
@@ -38,7 +38,7 @@ pub const KINDS: [(&[&str], &str); 5] = [
     (&["kubeovn.io/v1"], "Subnet"),
 ];
 
-/// Default VXLAN port of the Linux kernel, which Flannel and Cilium use.
+/// Default VXLAN port in the Linux kernel. Flannel and Cilium use this port by default.
 pub const VXLAN_OF_LINUX: u16 = 8472;
 /// Standard VXLAN port (RFC 7348, section 5).
 pub const VXLAN: u16 = 4789;
@@ -47,15 +47,15 @@ pub const GENEVE: u16 = 6081;
 
 /// The default range of Weave Net (`prog/weave-kube/launch.sh`, v2.8.1).
 const RANGE_OF_WEAVE: &str = "10.32.0.0/12";
-/// MTU in Amazon's own manifest. It does not count as set by hand.
+/// MTU in Amazon's own manifest. This value does not count as set by hand.
 const MTU_OF_AMAZON: u64 = 9001;
-/// Annotation that Flannel sets on Nodes (`pkg/subnet/kube/annotations.go`). k3s runs Flannel without a Pod, and its Nodes have
-/// this annotation, too.
+/// Annotation that Flannel sets on Nodes (`pkg/subnet/kube/annotations.go`). k3s runs Flannel without a Pod, but the Nodes also
+/// have this annotation.
 const ANNOTATION_OF_FLANNEL: &str = "flannel.alpha.coreos.com/backend-type";
 
 const NET_CONF: &str = "net-conf.json";
 
-/// Ranges in use, each with its user as text.
+/// Ranges in use. Each has a text that describes where the range is used.
 pub type Taken = Vec<(String, ServiceCidr)>;
 
 /// Settings that were found.
@@ -63,7 +63,7 @@ pub type Taken = Vec<(String, ServiceCidr)>;
 pub struct Settings {
     /// Whether agents of the new CNI run.
     pub has_newcomer: bool,
-    /// CNIs whose agents run. Does not include the new CNI if agents of another CNI run.
+    /// CNIs with running agents. Does not include the new CNI if agents of another CNI run.
     pub running: BTreeSet<&'static str>,
     /// Ranges for Pods, each with its source.
     pub pools: Taken,
@@ -76,14 +76,14 @@ pub struct Settings {
 /// Objects that contain settings.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// Existing ConfigMaps of [`CONFIG_MAPS`].
+    /// The ConfigMaps of [`CONFIG_MAPS`] that exist.
     pub config_maps: Vec<ConfigMap>,
-    /// Existing objects of [`KINDS`], each with its kind.
+    /// The objects of [`KINDS`] that exist, each with its kind.
     pub others: Vec<(&'static str, Value)>,
 }
 
-/// Reads the settings of the CNIs whose agents run. Ignores leftover objects of other CNIs. Ignores objects of the new CNI (`to`,
-/// for example `Cilium`) if another CNI runs.
+/// Reads the settings of the CNIs with running agents. Ignores leftover objects of other CNIs. Ignores objects of the new CNI
+/// (`to`, for example `Cilium`) if another CNI runs.
 pub fn read(sources: &Sources, daemon_sets: &[DaemonSet], nodes: &[Node], to: Option<&str>) -> Settings {
     let mut found = Settings { running: running(daemon_sets), ..Settings::default() };
     let flannel =
@@ -108,7 +108,7 @@ pub fn read(sources: &Sources, daemon_sets: &[DaemonSet], nodes: &[Node], to: Op
     for whose in ["OVN-Kubernetes", "Kube-OVN"] {
         found.tunnels.extend(found.running.get(whose).map(|whose| (*whose, GENEVE)));
     }
-    // If only agents of other CNIs run, the annotation is a leftover of Flannel.
+    // If only agents of other CNIs run, the annotation was left behind by a removed Flannel.
     let mut confs = sources.config_maps.iter().filter_map(|object| object.data.as_ref()?.get(NET_CONF));
     let is_read = confs.any(|conf| !conf.is_empty());
     let is_flannels = found.running.is_empty() || found.running.contains("Flannel");
@@ -119,7 +119,7 @@ pub fn read(sources: &Sources, daemon_sets: &[DaemonSet], nodes: &[Node], to: Op
     found
 }
 
-/// Returns the CNIs whose agents run on at least one node.
+/// Returns the CNIs with an agent on at least one node.
 fn running(daemon_sets: &[DaemonSet]) -> BTreeSet<&'static str> {
     let found = daemon_sets.iter().filter(|one| wanted(one) > 0).filter_map(agent).map(|(whose, _)| whose);
     found.flat_map(|whose| if whose == "Canal" { vec!["Calico", "Flannel"] } else { vec![whose] }).collect()
@@ -216,7 +216,7 @@ impl Settings {
             self.pool(at, told(&format!("cluster-pool-{family}-cidr")));
         }
         let is_off = told("routing-mode") == "native" || told("tunnel") == "disabled";
-        // Before Cilium 1.14 the entry `tunnel` contains the protocol.
+        // Before Cilium 1.14, the entry `tunnel` contains the protocol.
         let is_geneve = [told("tunnel-protocol"), told("tunnel")].contains(&"geneve");
         let usual = if is_geneve { GENEVE } else { VXLAN_OF_LINUX };
         if !is_off {
@@ -318,7 +318,7 @@ mod tests {
         running_all(&json!([{"name": container, "env": env}]))
     }
 
-    /// Returns the settings if one agent runs.
+    /// Returns the settings of a cluster in which only this agent runs.
     fn with(container: &str, sources: &Sources) -> Settings {
         read(sources, &[running(container, &json!([]))], &[], None)
     }

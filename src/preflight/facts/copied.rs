@@ -11,7 +11,7 @@ pub struct Copied {
     pub kind: (&'static str, &'static str),
     /// API group and resource, for example `apps` and `deployments`.
     pub resource: (&'static str, &'static str),
-    /// Kind for the rules of webhooks.
+    /// The same kind, for comparison with the rules of webhooks.
     pub admitted: Admitted,
 }
 
@@ -23,7 +23,7 @@ const fn copied(
     Copied { kind, resource, admitted }
 }
 
-/// Kinds of Kubernetes itself that are copied. Custom resources are copied as well.
+/// Built-in Kubernetes kinds that are copied. Custom resources are also copied.
 pub const COPIED: [Copied; 14] = [
     copied(("v1", "Secret"), ("", "secrets"), Admitted::Secret),
     copied(("v1", "ConfigMap"), ("", "configmaps"), Admitted::ConfigMap),
@@ -64,8 +64,8 @@ pub const SECRETS: (&str, &str) = ("", "secrets");
 /// API group and resource of namespaces.
 pub const NAMESPACES: (&str, &str) = ("", "namespaces");
 
-/// Returns whether the cluster or a controller recreates an object. Such objects are not copied: objects that every namespace
-/// has, objects with a controller, and tokens of ServiceAccounts.
+/// Returns whether the cluster or a controller recreates an object, so that it is not copied. These are the objects that every
+/// namespace has, objects with a controller, and tokens of ServiceAccounts.
 pub fn is_made_anew(kind: &str, object: &ObjectMeta) -> bool {
     let name = object.name.as_deref().unwrap_or_default();
     let is_everywhere = match kind {
@@ -84,7 +84,7 @@ const SERVICE_ACCOUNT: &str = "kubernetes.io/service-account.name";
 /// How to get the role that lets `preflight` list Secrets.
 pub const SECRETS_ROLE: &str = "bind the optional ClusterRole `netsurgeon-mirror-secrets` of deploy/rbac.yaml to this user, in both clusters";
 
-/// Adds to a result that Secrets are not checked because the user has no permission to list them.
+/// Adds a note to a result: Secrets are not checked, because the user has no permission to list them. A pass becomes a warning.
 pub fn without_secrets(judged: Judged) -> Judged {
     let seen =
         format!("{}; Secrets are not checked: the user has no permission to list them", judged.observed);
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!((failed.verdict, failed.remedy), (Verdict::Fail, format!("repair it; {SECRETS_ROLE}")));
     }
 
-    /// Covers each kind with a webhook whose rules match only this kind.
+    /// Tests each kind with a webhook that has rules for only this kind.
     #[test]
     fn webhook_rules_match_every_copied_kind() {
         let object = ObjectMeta { namespace: Some("shop".to_string()), ..ObjectMeta::default() };

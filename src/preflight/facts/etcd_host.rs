@@ -1,11 +1,11 @@
-//! The reason why etcd is not reachable, if the Nodes show it.
+//! Finds the reason why etcd is not reachable, based on the versions and the labels of the Nodes.
 
 use k8s_openapi::api::core::v1::Node;
 
 use crate::kube_api::accessors::{label, node_info};
 
-/// Services for managed clusters, where etcd is not reachable. Each entry: a part of the kubelet's version, a label of Nodes, and
-/// the name of the service.
+/// Services for managed clusters, in which etcd is not reachable. Each entry has a part of the kubelet's version, a label of
+/// Nodes, and the name of the service.
 const MANAGED: [(&str, &str, &str); 4] = [
     ("-eks-", "eks.amazonaws.com/nodegroup", "EKS"),
     ("-gke.", "cloud.google.com/gke-nodepool", "GKE"),

@@ -1,15 +1,15 @@
-//! Data from the status of the etcd members, for several checks.
+//! Data from the status of etcd members that several checks use.
 
 use crate::store::etcd::{Member, MemberStatus};
 
 /// The default quota of etcd (`DefaultQuotaBytes`, server/storage/quota.go, v3.6.16).
 pub const DEFAULT_QUOTA: u64 = 2 * 1024 * 1024 * 1024;
-/// Share of the quota in percent at which a check fails.
+/// A check fails if at least this share of the quota is used, in percent.
 pub const FULL: u64 = 80;
 /// A mebibyte in bytes.
 pub const MEBIBYTE: u64 = 1024 * 1024;
 
-/// Returns the name of a member; its id in hexadecimal if it has no name.
+/// Returns the name of a member, or its id in hexadecimal if it has no name.
 pub fn name(member: &Member) -> String {
     if member.name.is_empty() { format!("{:x}", member.id) } else { member.name.clone() }
 }

@@ -16,14 +16,14 @@ use crate::preflight::{list, subject, text};
 /// An external name of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exposed {
-    /// The name; it may start with `*.`.
+    /// The name. It can start with `*.`.
     pub name: String,
     /// The object that contains the name, as text.
     pub by: String,
     /// Whether the name is served over TLS.
     pub has_tls: bool,
     /// Addresses of the object, or the names of its load balancers. If the object has an annotation with targets, these targets
-    /// instead.
+    /// are used instead.
     pub at: BTreeSet<String>,
     /// The object, if it is an Ingress or a Service.
     pub source: Option<Source>,
@@ -34,9 +34,9 @@ pub struct Exposed {
 pub struct Source {
     /// The object.
     pub object: Object,
-    /// Its annotations.
+    /// Annotations of the object.
     pub annotations: BTreeMap<String, String>,
-    /// Every name that ExternalDNS can publish from the object, including hosts of its TLS section and internal names.
+    /// Every name that ExternalDNS can publish from the object, including hosts in its TLS section and internal names.
     pub names: BTreeSet<String>,
 }
 
@@ -149,7 +149,7 @@ fn of_route(route: &Value, gateways: &BTreeMap<String, &Value>) -> Vec<Exposed> 
     let by = format!("HTTPRoute {}", subject(route));
     let mut names: BTreeSet<String> =
         list(route, "/spec/hostnames").iter().filter_map(Value::as_str).map(canonical).collect();
-    // A route without hosts has the hosts of its listeners (Gateway API, `HTTPRouteSpec.hostnames`).
+    // A route without hosts uses the hosts of its listeners (Gateway API, `HTTPRouteSpec.hostnames`).
     if names.is_empty() {
         names = listened;
     }
@@ -177,7 +177,7 @@ fn addresses<'o>(found: impl Iterator<Item = (&'o Option<String>, &'o Option<Str
     given.filter(|at| !at.is_empty()).collect()
 }
 
-/// Returns whether a name, which may start with `*.`, covers another name (RFC 6125, section 6.4.3: one label).
+/// Returns whether a name covers another name. The prefix `*.` covers exactly one label (RFC 6125, section 6.4.3).
 pub fn covers(pattern: &str, name: &str) -> bool {
     match pattern.strip_prefix("*.") {
         Some(rest) => name == pattern || name.split_once('.').is_some_and(|(_, parent)| parent == rest),

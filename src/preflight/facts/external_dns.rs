@@ -1,7 +1,7 @@
 //! ExternalDNS derives the records of a zone from the objects of a cluster. This module reads the Deployments of
 //! ExternalDNS.
 //!
-//! Flags and environment variables: ExternalDNS v0.23, `pkg/apis/externaldns/types.go`.
+//! The flags and the environment variables are defined in `pkg/apis/externaldns/types.go` of ExternalDNS v0.23.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::nameserver::Kind;
 /// Prefixes of the annotations that contain a host name: the prefix until v0.21, and the prefix of later versions.
 const PREFIXES: [&str; 2] = ["external-dns.alpha.kubernetes.io/", "external-dns.kubernetes.io/"];
 
-/// Options that make ExternalDNS publish other names or other targets than its objects contain.
+/// Options with which ExternalDNS publishes other names or other targets than the objects contain.
 const DEVIATING: [&str; 4] =
     ["fqdn-template", "fqdn-target-template", "target-net-filter", "exclude-target-net"];
 
@@ -31,7 +31,7 @@ pub struct Controller {
     pub runs: bool,
     /// Owner that this ExternalDNS writes into its records. `None` if the Deployment does not show the value.
     pub owner: Option<String>,
-    /// Where this ExternalDNS records the owners of names. With `txt` the ownership records are in the zone.
+    /// Where this ExternalDNS records the owners of names. With `txt`, the ownership records are in the zone.
     pub registry: String,
     /// Update policy. `sync` deletes records without an object; `upsert-only` and `create-only` delete no record.
     pub policy: String,
@@ -39,17 +39,17 @@ pub struct Controller {
     pub provider: String,
     /// Prefix and suffix of the names of ownership records, and the replacement for an asterisk.
     pub affixes: (String, String, String),
-    /// How long it caches the owners of names, in seconds.
+    /// How long this ExternalDNS caches the owners of names, in seconds.
     pub cache: u64,
-    /// Pause between two of its loops, in seconds.
+    /// Pause between two update loops of this ExternalDNS, in seconds.
     pub interval: u64,
-    /// An option that makes it publish other names or other targets than the objects contain, if one is set.
+    /// The option, if one is set, with which this ExternalDNS publishes other names or other targets than the objects contain.
     pub deviates: Option<&'static str>,
     annotations: Option<String>,
 }
 
 impl Controller {
-    /// Finds every ExternalDNS of a cluster, by image or flags of the Deployments.
+    /// Finds every ExternalDNS in a cluster, based on the images and the flags in the Deployments.
     pub fn all(deployments: &[Deployment]) -> Vec<Self> {
         deployments.iter().filter_map(Self::of).collect()
     }
@@ -69,7 +69,7 @@ impl Controller {
             runs: spec.replicas != Some(0),
             owner: Some(told("txt-owner-id", "default")).filter(is_plain),
             registry: if is_set(container, "txt-encrypt-enabled") {
-                // Its ownership records cannot be read.
+                // netsurgeon cannot read encrypted ownership records.
                 "encrypted txt".to_string()
             } else {
                 told("registry", "txt")
@@ -129,8 +129,8 @@ pub fn annotations(controllers: &[Controller]) -> BTreeSet<String> {
     PREFIXES.into_iter().chain(own).map(|prefix| format!("{prefix}hostname")).collect()
 }
 
-/// Returns the names of the TXT records in which an ExternalDNS records the owner of a name and record type. The first name is
-/// the current one, with the type before the name (since v0.18). The older name has no type.
+/// Returns the names of the TXT records in which an ExternalDNS records the owner of a name and record type. The first name has
+/// the current format (since v0.18), with the record type. If there is a second name, it has the older format without the type.
 pub fn ownership_names(name: &str, kind: Kind, affixes: &(String, String, String)) -> Vec<String> {
     let (prefix, suffix, asterisk) = affixes;
     let kind = kind.to_string().to_lowercase();
@@ -144,7 +144,7 @@ pub fn ownership_names(name: &str, kind: Kind, affixes: &(String, String, String
 }
 
 /// Parses a duration in the format of Go's `time.ParseDuration`, for example `1h30m`. Returns `None` for other texts. Rounds up
-/// to seconds.
+/// to whole seconds.
 fn seconds(text: &str) -> Option<u64> {
     let (mut rest, mut total) = (text, 0.0);
     while !rest.is_empty() {

@@ -1,5 +1,5 @@
-//! Removes the parts of objects that no check reads. In memory an object is many times as large as in etcd, and any tenant can
-//! create many objects.
+//! Removes the parts of objects that no check reads. This saves memory: an object is much larger in memory than in etcd, and any
+//! tenant can create many objects.
 
 use std::any::Any;
 
@@ -46,7 +46,7 @@ fn of_service(service: &mut Service) {
     }
 }
 
-/// Returns the ports whose node port has an owner in `managedFields`.
+/// Returns the ports that have an owner of their node port in `managedFields`.
 fn node_ports(ports: &Value) -> Map<String, Value> {
     let ports = ports.as_object().into_iter().flatten();
     let owned = ports.filter(|(_, fields)| fields.get("f:nodePort").is_some());

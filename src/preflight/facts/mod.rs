@@ -1,4 +1,4 @@
-//! Facts about objects for several checks: which nodes accept a Pod, which resources they have, and which webhooks are called.
+//! Facts about objects that several checks use, for example which nodes accept a Pod, and which webhooks are called.
 
 pub mod cni_agents;
 pub mod cni_settings;

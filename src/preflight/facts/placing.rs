@@ -1,4 +1,4 @@
-//! Checks which nodes accept a Pod, by node selectors, required affinity, and taints.
+//! Checks which nodes accept a Pod, based on node selectors, required affinity, and taints.
 
 use k8s_openapi::api::core::v1::{
     Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
@@ -8,7 +8,7 @@ use crate::kube_api::accessors::Labels;
 use crate::kube_api::accessors::{labels, name};
 
 /// Returns whether a node accepts a Pod: the Pod's `nodeName` is not another node, the node is not cordoned, the Pod's
-/// requirements select the node, and the Pod tolerates its taints.
+/// requirements select the node, and the Pod tolerates the taints of the node.
 pub fn takes(node: &Node, spec: &PodSpec) -> bool {
     is_given(node, spec) && would_take(node, spec)
 }
@@ -18,7 +18,7 @@ pub fn would_take(node: &Node, spec: &PodSpec) -> bool {
     !is_closed(node) && untolerated(spec, node).is_none() && is_selected(node, spec)
 }
 
-/// Returns a Pod's requirements for its node, as a key. Pods with the same key are accepted by the same nodes.
+/// Returns a key with a Pod's requirements for its node. Nodes that accept a Pod also accept the other Pods with the same key.
 pub fn wish(spec: &PodSpec) -> String {
     format!("{:?}", (&spec.node_selector, required(spec), &spec.tolerations))
 }

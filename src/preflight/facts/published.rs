@@ -1,4 +1,4 @@
-//! The object from which the ExternalDNS of a cluster publishes a name.
+//! Finds the object from which the ExternalDNS of a cluster publishes a name.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use crate::dns::external_dns::{owner, resource};
 use crate::nameserver::RecordSet;
 use crate::preflight::first_few;
 
-/// Returns the object from which ExternalDNS publishes a name, or why a change of its annotations cannot move the name. `sets`:
-/// records of the name. `owned`: ownership records of the name. `exposed`: external names of the cluster.
+/// Returns the object from which ExternalDNS publishes a name, or why netsurgeon cannot move the name by changing the annotations
+/// of an object. `sets`: records of the name. `owned`: ownership records of the name. `exposed`: external names of the cluster.
 pub fn published(
     name: &str,
     sets: &[RecordSet],
@@ -60,7 +60,7 @@ pub fn published(
 }
 
 /// Returns the object that contains a name, the same object as text, and its targets. Fails if no object or several objects
-/// contain the name, or if the object contains another name.
+/// contain the name, if the object is an HTTPRoute, or if it contains another name, too.
 fn object<'e>(
     name: &str,
     exposed: &'e [Exposed],
@@ -82,7 +82,7 @@ fn object<'e>(
     Ok((source, by, at))
 }
 
-/// Returns whether the ownership records name no other object than this one (`endpoint/labels.go`: `resource`).
+/// Returns whether the ownership records name only this object, or no object (`resource` in `endpoint/labels.go`).
 fn is_published_from(source: &Source, owned: &[RecordSet]) -> bool {
     let object = &source.object;
     let own = format!("{}/{}/{}", object.kind.name().to_lowercase(), object.namespace, object.name);

@@ -1,12 +1,12 @@
-//! Exact parser for quantities of Kubernetes, such as `250m`, `1.5Gi` and `12e6`.
+//! Exact parser for Kubernetes quantities, such as `250m`, `1.5Gi` and `12e6`.
 //!
-//! The grammar is that of `ParseQuantity` (`apimachinery/pkg/api/resource/quantity.go`, v1.36.3): a number with at most one
-//! decimal point, and a suffix. The suffix is a power of ten (`n` to `E`), a power of two (`Ki` to `Ei`), or a decimal exponent.
-//! Amounts finer than a billionth are rounded away from zero. Amounts above 2^63-1 count as 2^63-1.
+//! The grammar is the same as in `ParseQuantity` (`apimachinery/pkg/api/resource/quantity.go`, v1.36.3): a number with at most
+//! one decimal point, and a suffix. The suffix is a power of ten (`n` to `E`), a power of two (`Ki` to `Ei`), or a decimal
+//! exponent. Fractions of a billionth are rounded away from zero. Amounts above 2^63-1 count as 2^63-1.
 
 use std::iter::Sum;
 
-/// Largest accepted number of significant digits. An API server stores no more: 2^63 has 19 digits.
+/// Largest accepted number of significant digits. An API server stores no more digits, because 2^63 has 19 digits.
 const DIGITS: usize = 20;
 /// Largest amount, in billionths.
 const MOST: i128 = 9_223_372_036_854_775_807 * BILLION;
@@ -61,25 +61,25 @@ impl Quantity {
         Self(self.0.saturating_sub(other.0).max(0))
     }
 
-    /// Multiplies the amount.
+    /// Multiplies the amount by `count`.
     #[must_use]
     pub fn times(self, count: usize) -> Self {
         Self(self.0.saturating_mul(i128::try_from(count).unwrap_or(i128::MAX)))
     }
 
-    /// Returns the amount in percent of another amount, rounded up; `None` if the other is zero.
+    /// Returns the amount as a percentage of another amount, rounded up; `None` if the other amount is zero.
     pub fn percent_of(self, other: Self) -> Option<i128> {
         let hundredfold = self.0.saturating_mul(100);
         let (whole, rest) = (hundredfold.checked_div(other.0)?, hundredfold.checked_rem(other.0)?);
         Some(whole.saturating_add(i128::from(rest > 0)))
     }
 
-    /// Returns the amount in cores, rounded up to a thousandth: `1.25`.
+    /// Returns the amount in cores, rounded up to a thousandth, for example `1.25`.
     pub fn cores(self) -> String {
         decimal(self.thousandths())
     }
 
-    /// Returns the amount in bytes with a unit, rounded to a tenth: `1.5 GiB`.
+    /// Returns the amount in bytes with a unit, rounded to a tenth, for example `1.5 GiB`.
     pub fn bytes(self) -> String {
         const UNITS: [(&str, i128); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
         let bytes = self.0.div_euclid(BILLION);
@@ -137,7 +137,7 @@ fn shifted(number: u128, power: i64) -> Option<i128> {
     if number == 0 {
         return Some(0);
     }
-    // 10^39 exceeds the type. Any number divided by it is less than one.
+    // 10^39 is too large for the type. Any number divided by 10^39 is less than one.
     let size = u32::try_from(power.unsigned_abs()).ok().and_then(|power| 10_u128.checked_pow(power));
     let scaled = match (power < 0, size) {
         (false, size) => number.checked_mul(size?)?,

@@ -7,16 +7,16 @@ use k8s_openapi::apimachinery::pkg::api::resource;
 
 use super::quantity::Quantity;
 
-/// Highest accepted share in percent. A higher share leaves no room for the failure of a node, or for the extra Pods of a
+/// Highest accepted usage in percent. A higher usage leaves no room for the failure of a node, or for the extra Pods of a
 /// rollout.
 pub const CLOSE: i128 = 80;
 
-/// Amounts by resource, such as `cpu`, `pods` and `nvidia.com/gpu`.
+/// Amounts of resources, such as `cpu`, `pods` and `nvidia.com/gpu`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Room(BTreeMap<String, Quantity>);
 
 impl Room {
-    /// Reads the amounts of a list such as `requests`. Invalid amounts are dropped.
+    /// Reads the amounts in a list such as `requests`. Invalid amounts are dropped.
     fn at(list: Option<&BTreeMap<String, resource::Quantity>>) -> Self {
         let read = |(name, amount): (&String, &resource::Quantity)| {
             Some((name.clone(), Quantity::parse(&amount.0)?))
@@ -82,7 +82,7 @@ impl Room {
         self
     }
 
-    /// Returns the names of the resources with a larger amount here than in `other`.
+    /// Returns the names of the resources that have a larger amount here than in `other`.
     pub fn more_than(&self, other: &Self) -> Vec<String> {
         let more = self.0.iter().filter(|(name, amount)| **amount > other.of(name));
         more.map(|(name, _)| format!("`{name}`")).collect()
@@ -110,9 +110,9 @@ impl Room {
 /// Returns the requests of a Pod (`PodRequests`, `k8s.io/component-helpers/resource/helpers.go`, v1.36.3).
 ///
 /// The requests of a Pod are the sum of the requests of its containers. If its init containers need more, their requests count
-/// instead. If the Pod itself has requests, these count instead. The overhead of the Pod, and one Pod, are added. If there is no
-/// request for a resource, its limit counts (`SetDefaults_Pod`, `pkg/apis/core/v1/defaults.go`): the API server sets this default
-/// in Pods, but not in templates.
+/// instead. If the Pod itself has requests, these count instead. The overhead of the Pod is added, and the resource `pods` is 1.
+/// If there is no request for a resource, its limit counts. The API server sets this default in Pods, but not in templates
+/// (`SetDefaults_Pod`, `pkg/apis/core/v1/defaults.go`).
 pub fn requested(spec: &PodSpec) -> Room {
     let add = |sum: Room, container: &Container| {
         let [requests, limits] = amounts(container.resources.as_ref());
@@ -135,7 +135,7 @@ pub fn requested(spec: &PodSpec) -> Room {
     requests.or(sum).or(limits).plus(&Room::at(spec.overhead.as_ref())).plus(&Room::pods(1))
 }
 
-/// Returns requests and limits.
+/// Returns the requests and the limits.
 fn amounts(resources: Option<&ResourceRequirements>) -> [Room; 2] {
     let lists = resources.map(|told| [told.requests.as_ref(), told.limits.as_ref()]);
     lists.unwrap_or_default().map(Room::at)

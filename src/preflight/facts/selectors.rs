@@ -8,7 +8,7 @@ use crate::kube_api::accessors::Labels;
 ///
 /// An empty selector selects everything (`LabelSelectorAsSelector`, `apimachinery/pkg/apis/meta/v1/helpers.go`, v1.36.3). If a
 /// webhook omits a selector, the selector counts as empty (`SetDefaults_ValidatingWebhook`,
-/// `pkg/apis/admissionregistration/v1/defaults.go`). A requirement with an unknown operator excludes nothing.
+/// `pkg/apis/admissionregistration/v1/defaults.go`). A selector with an unknown operator also selects everything.
 pub fn selects(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
     let Some(selector) = selector else { return true };
     let is_equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
@@ -17,8 +17,8 @@ pub fn selects(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
     met.is_none_or(|met| is_equal && met.into_iter().all(|met| met))
 }
 
-/// Returns whether labels meet a requirement (`Requirement.Matches`, `apimachinery/pkg/labels/selector.go`, v1.36.3: a missing
-/// label is in no set). `None` if the operator is unknown.
+/// Returns whether labels meet a requirement; `None` if the operator is unknown. A missing label is in no set
+/// (`Requirement.Matches`, `apimachinery/pkg/labels/selector.go`, v1.36.3).
 fn meets(requirement: &LabelSelectorRequirement, labels: &Labels) -> Option<bool> {
     let found = labels.get(&requirement.key);
     let is_in = || requirement.values.iter().flatten().any(|value| Some(value) == found);
@@ -46,7 +46,7 @@ mod tests {
         super::selects(selector.as_ref(), labels)
     }
 
-    /// Compares every operator with a missing label, a label with the value, and a label with another value.
+    /// Tests every operator with a missing label, a label with the value, and a label with another value.
     #[test]
     fn operators_match_the_api_server() {
         let all = [with(&[]), with(&[("tier", "web")]), with(&[("tier", "db")])];

@@ -20,13 +20,13 @@ pub struct Template {
     pub namespace: String,
     /// Labels of the template's Pods.
     pub labels: Labels,
-    /// Whether the object runs no Pod in the source: no replicas, suspended, or no node selected.
+    /// Whether the object runs no Pod in the source, because it has no replicas, is suspended, or selects no node.
     pub is_idle: bool,
     /// `spec` of the template's Pods.
     pub spec: PodSpec,
 }
 
-/// A kind whose objects have a Pod template.
+/// A kind of object that has a Pod template.
 pub trait Templated: Metadata<Ty = ObjectMeta> {
     /// Returns whether the object runs no Pod.
     fn is_idle(&self) -> bool;
@@ -51,7 +51,8 @@ impl Templated for Deployment {
 }
 
 impl Templated for DaemonSet {
-    /// Also checks the observed generation: the number in the status is 0 until the controller has observed the DaemonSet.
+    /// Also checks the observed generation, because the number in the status is 0 until the controller has observed the
+    /// DaemonSet.
     fn is_idle(&self) -> bool {
         let status = self.status.as_ref().filter(|status| status.observed_generation.is_some());
         status.is_some_and(|status| status.desired_number_scheduled == 0)
@@ -67,7 +68,7 @@ impl Templated for Job {
         self.spec.as_ref().and_then(|spec| spec.suspend) == Some(true)
     }
 
-    /// Follows `IsJobFinished`, `pkg/controller/job/utils.go`, v1.36.3.
+    /// Same rule as `IsJobFinished` (`pkg/controller/job/utils.go`, v1.36.3).
     fn is_over(&self) -> bool {
         let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let mut ends = conditions.filter(|one| matches!(one.type_.as_str(), "Complete" | "Failed"));

@@ -1,5 +1,5 @@
-//! Admission webhooks for the objects that a change writes. With `failurePolicy: Fail`, the objects are rejected if the webhook
-//! is unavailable. Rules and selectors are evaluated as the API server does; expressions (`matchConditions`) are not evaluated.
+//! Admission webhooks for the objects that a change writes. With `failurePolicy: Fail`, the API server rejects the objects if the
+//! webhook is unavailable. Rules and selectors are evaluated as in the API server; `matchConditions` are not evaluated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ pub struct Called {
     pub asked: BTreeSet<&'static str>,
     /// Whether the webhook's rules match objects that the change writes, but its selectors exclude all of them.
     pub is_left_out: bool,
-    /// Whether the webhook has `matchConditions`. These conditions can prevent calls of the webhook.
+    /// Whether the webhook has `matchConditions`. With these conditions, the API server can skip the webhook.
     pub has_conditions: bool,
     /// Whether requests are rejected if the webhook is unavailable (`failurePolicy: Fail`, the default of `v1`).
     pub refuses: bool,
@@ -47,31 +47,31 @@ pub enum Admitted {
     Pod,
     /// IPAddress objects. API servers create one for each sentinel and shadow, through admission.
     IpAddress,
-    /// Copied to a mirror, like the kinds below.
+    /// ConfigMaps that are copied to a mirror.
     ConfigMap,
-    /// Copied to a mirror.
+    /// CronJobs that are copied to a mirror.
     CronJob,
-    /// Copied to a mirror.
+    /// DaemonSets that are copied to a mirror.
     DaemonSet,
-    /// Copied to a mirror.
+    /// Deployments that are copied to a mirror.
     Deployment,
-    /// Copied to a mirror.
+    /// Ingresses that are copied to a mirror.
     Ingress,
-    /// Copied to a mirror.
+    /// Jobs that are copied to a mirror.
     Job,
-    /// Copied to a mirror.
+    /// Secrets that are copied to a mirror.
     Secret,
-    /// Copied to a mirror.
+    /// ServiceAccounts that are copied to a mirror.
     ServiceAccount,
-    /// Copied to a mirror.
+    /// NetworkPolicies that are copied to a mirror.
     NetworkPolicy,
-    /// Copied to a mirror.
+    /// PodDisruptionBudgets that are copied to a mirror.
     PodDisruptionBudget,
-    /// Copied to a mirror.
+    /// HorizontalPodAutoscalers that are copied to a mirror.
     HorizontalPodAutoscaler,
-    /// Copied to a mirror.
+    /// Roles that are copied to a mirror.
     Role,
-    /// Copied to a mirror.
+    /// RoleBindings that are copied to a mirror.
     RoleBinding,
     /// Namespaces of copied objects.
     Namespace,
@@ -86,7 +86,7 @@ impl Admitted {
         }
     }
 
-    /// Returns display name, API group, versions, and resource of this kind.
+    /// Returns the display name, the API group, the versions, and the resource of this kind.
     fn names(self) -> (&'static str, &'static str, &'static [&'static str], &'static str) {
         let networking = "networking.k8s.io";
         let (rbac, of_rbac): (_, &[&str]) = ("rbac.authorization.k8s.io", &["v1", "v1beta1", "v1alpha1"]);
@@ -128,14 +128,14 @@ impl Admitted {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Written {
     kind: Admitted,
-    /// Labels of the object's Namespace; a Namespace has its own labels here. `None` for a cluster-scoped object.
+    /// Labels of the object's Namespace. For a Namespace, these are its own labels. `None` for other cluster-scoped objects.
     namespace: Option<Labels>,
     labels: Labels,
 }
 
 impl Written {
     /// Returns the object with the labels that selectors match. `namespaces`: labels of all Namespaces, by name. Returns `None`
-    /// if the object's Namespace is missing in `namespaces`: that Namespace is being deleted.
+    /// if the object's Namespace is not in `namespaces`, because it was deleted in the meantime.
     pub fn of(kind: Admitted, object: &ObjectMeta, namespaces: &BTreeMap<String, Labels>) -> Option<Self> {
         let labels = object.labels.clone().unwrap_or_default();
         let namespace = match kind {
@@ -174,7 +174,7 @@ impl Written {
     }
 }
 
-/// Returns the webhooks of these configurations, each with the kinds of objects in `written` for which it is called.
+/// Returns the webhooks of these configurations, each with the kinds of objects in `written` for which the API server calls it.
 pub fn called(
     mutating: Vec<MutatingWebhookConfiguration>,
     validating: Vec<ValidatingWebhookConfiguration>,
@@ -195,7 +195,7 @@ pub fn called(
     found
 }
 
-/// Converts a mutating webhook to a validating webhook. netsurgeon reads the same fields of both.
+/// Converts a mutating webhook to a validating webhook. netsurgeon reads the same fields in both types.
 fn unchanging(webhook: MutatingWebhook) -> ValidatingWebhook {
     ValidatingWebhook {
         name: webhook.name,
@@ -249,7 +249,7 @@ pub fn ready(slices: &[EndpointSlice]) -> usize {
 /// Number of ready endpoints of each Service, by namespace and name. `None` if the Service does not exist.
 pub type Backends = BTreeMap<(String, String), Option<usize>>;
 
-/// Returns the webhooks that must answer but cannot, each with the reason, as text.
+/// Returns the webhooks that must answer but cannot. Each text includes the reason.
 pub fn dead(webhooks: &[Called], backends: &Backends) -> Vec<String> {
     let dead = webhooks.iter().filter(|webhook| webhook.is_needed()).filter_map(|webhook| {
         let service = webhook.service.as_ref()?;
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(of_team("DoesNotExist").len(), 3, "that in `kube-system`");
         assert_eq!(by("objectSelector", json!({"key": "family", "operator": "Exists"})), ["IPAddresses"]);
         assert_eq!(asked(&all, &json!({"objectSelector": {"matchLabels": {"app": "web"}}})), ["Services"]);
-        // Each Service matches one of the selectors, and none matches both.
+        // Each Service matches one of the selectors, but no Service matches both.
         let both = json!({
             "namespaceSelector": {"matchLabels": {name: "kube-system"}}, "objectSelector": {"matchLabels": {"app": "web"}},
         });

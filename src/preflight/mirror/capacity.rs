@@ -1,4 +1,4 @@
-//! `capacity`: whether the mirror has room for the copied workloads, by requests for CPU, memory, Pods and other resources.
+//! `capacity`: whether the mirror has enough free CPU, memory, Pods and other resources for the copied workloads.
 
 use std::collections::BTreeMap;
 
@@ -25,18 +25,18 @@ async fn read(input: &Mirror) -> Read<Judged> {
     Ok(judge(&input.names().await?, &pods, input.templates().await?, nodes, on_mirror))
 }
 
-/// A node, its free resources, and the requests of copied DaemonSets on it.
+/// A node, its free resources, and the requests of the copied DaemonSets that run on it.
 struct Place<'a> {
     node: &'a Node,
     left: Room,
     of_sets: Room,
 }
 
-/// Compares the requests with the free resources of the mirror's nodes. A node counts if it is ready and schedulable, and accepts
-/// one of the copied Pods. A DaemonSet counts once for each of these nodes that it selects. It must have room on every node that
-/// it selects.
+/// Compares the requests with the free resources of the mirror's nodes. A node counts if it is ready, is schedulable, and accepts
+/// at least one of the copied Pods. The requests of a DaemonSet count once for each of these nodes that it selects. A DaemonSet
+/// must have room on every ready node that it selects.
 ///
-/// `pods`: Pods of the mirrored namespaces in the source. `on_mirror`: Pods of the mirror, in all namespaces.
+/// `pods`: Pods of the mirrored namespaces in the source. `on_mirror`: Pods on the mirror, in all namespaces.
 fn judge(
     namespaces: &[String],
     pods: &[Pod],
@@ -79,8 +79,8 @@ fn judge(
     told(&wanted, &left, open.len())
 }
 
-/// Returns the requests on each node of the mirror, without Pods of an earlier copy. These Pods already count as requests of the
-/// source.
+/// Returns the resources that the Pods on each node of the mirror request. Pods of an earlier copy are omitted, because the
+/// requests of the same Pods in the source are already counted.
 fn taken<'a>(namespaces: &[String], on_mirror: &'a [Pod]) -> BTreeMap<&'a str, Room> {
     let is_copy = |pod: &Pod| {
         namespaces.iter().any(|chosen| chosen == namespace(pod)) && (is_of_copy(pod) || is_of_daemon_set(pod))
@@ -137,7 +137,7 @@ fn told(wanted: &Room, left: &Room, nodes: usize) -> Judged {
     }
 }
 
-/// Returns the kind of a Pod's controller; empty if it has none.
+/// Returns the kind of a Pod's controller; empty if the Pod has no controller.
 fn maker(pod: &Pod) -> &str {
     controller(pod).map(|owner| owner.kind.as_str()).unwrap_or_default()
 }
@@ -166,7 +166,7 @@ mod tests {
         json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}})
     }
 
-    /// Returns a Pod of the namespace `shop` with a controller, on the node `a`.
+    /// Returns a Pod with a controller, in the namespace `shop` and on the node `a`.
     fn pod(kind: &str, requests: &Value) -> Pod {
         typed(json!({
             "metadata": {"namespace": "shop", "ownerReferences": [{"kind": kind, "controller": true}]},

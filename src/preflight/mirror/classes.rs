@@ -1,5 +1,5 @@
 //! `classes`: whether the mirror has the classes that objects refer to, such as an IngressClass. Classes are cluster-scoped and
-//! not copied.
+//! are not copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,8 +42,8 @@ async fn read(input: &Mirror) -> Read<Judged> {
 /// Annotation that marks the default IngressClass (`AnnotationIsDefaultIngressClass`,
 /// `k8s.io/api/networking/v1/well_known_annotations.go`, v1.36.3).
 const IS_DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
-/// Annotation that selected the class before 1.18. Controllers still read it (`AnnotationIngressClass`, same folder of
-/// `v1beta1`).
+/// Annotation that selected the class before Kubernetes 1.18. Controllers still read it (`AnnotationIngressClass`, in
+/// `k8s.io/api/networking/v1beta1`).
 const OF_OLD: &str = "kubernetes.io/ingress.class";
 
 /// Kind and name of a class.
@@ -52,7 +52,7 @@ type Class = (&'static str, String);
 /// Objects that refer to each class.
 type Uses = BTreeMap<Class, BTreeSet<String>>;
 
-/// Existing classes.
+/// Classes that exist in a cluster.
 #[derive(Debug, Clone, Default)]
 struct Classes {
     all: BTreeSet<Class>,
@@ -128,7 +128,7 @@ fn missing(asked: &Uses, classes: &Classes) -> Vec<String> {
 }
 
 /// Checks whether the mirror has every class that objects refer to. A controller can serve a class in the old annotation without
-/// an object for this class. So the mirror needs the object only if the source has it.
+/// an object for this class. In this case, the mirror needs the object only if the source has it.
 fn judge(
     ingresses: &[Ingress],
     templates: &[Template],

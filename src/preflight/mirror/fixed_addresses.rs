@@ -1,4 +1,4 @@
-//! `fixed-addresses`: addresses and ports that are set explicitly, and that two clusters cannot use at the same time.
+//! `fixed-addresses`: whether objects set addresses or ports explicitly that two clusters cannot use at the same time.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ async fn read(input: &Mirror) -> Read<Judged> {
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Compares the Services of the source with those of the mirror, and checks the templates of copied Pods.
+/// Compares the Services of the source with the Services of the mirror, and checks the templates of copied Pods.
 fn judge(services: &[Service], on_mirror: &[Service], templates: &[Template]) -> Judged {
     let mut taken: BTreeMap<i32, &Service> = BTreeMap::new();
     for service in on_mirror {
@@ -95,8 +95,8 @@ struct Key {
     protocol: Option<String>,
 }
 
-/// Returns the node ports that a client chose: a field manager owns the port, or kubectl's annotation contains it. A port that
-/// the API server allocated has no owner (`structured-merge-diff` sees only what a client sent).
+/// Returns the node ports that a client chose. A field manager owns such a port, or kubectl's annotation contains it. A port that
+/// the API server allocated has no owner, because `structured-merge-diff` compares only the fields that a client sent.
 fn pinned(service: &Service) -> Vec<i32> {
     let entries = service.metadata.managed_fields.iter().flatten();
     let fields =

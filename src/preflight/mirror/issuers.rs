@@ -1,4 +1,4 @@
-//! `issuers`: whether the mirror has the issuers of cert-manager's certificates before DNS points there.
+//! `issuers`: whether the mirror has the issuers that cert-manager needs for the certificates, before DNS points to the mirror.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub const CHECK: Check<Mirror> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// API group of cert-manager, and the default of `issuerRef.group`.
+/// API group of cert-manager, and the default value of `issuerRef.group`.
 const GROUP: &str = "cert-manager.io";
 /// API version of the checked kinds.
 const CERT_MANAGER: &str = "cert-manager.io/v1";
@@ -38,7 +38,7 @@ async fn read(input: &Mirror) -> Read<Judged> {
     Ok(judge(certificates.as_deref(), has_group, &ingresses, &of_source, of_mirror.as_deref()))
 }
 
-/// Reads the objects of one kind of cert-manager in the chosen namespaces of the source.
+/// Reads the objects of one cert-manager kind in the chosen namespaces of the source.
 async fn chosen(input: &Mirror, kind: &str) -> Read<Vec<Value>> {
     let read = async |cluster: &Cluster, namespace: Option<&str>| {
         listed(cluster, &Collection::new(CERT_MANAGER, kind, namespace)).await
@@ -52,7 +52,7 @@ type Asked = BTreeMap<(Option<String>, String), BTreeSet<String>>;
 /// Issuers of other API groups as text, each with the objects that refer to it.
 type Others = BTreeMap<String, BTreeSet<String>>;
 
-/// Checks the issuers that Certificates and Ingresses of the chosen namespaces refer to. Issuers of other API groups are reported
+/// Checks the issuers that Certificates and Ingresses in the chosen namespaces refer to. Issuers of other API groups are reported
 /// as not checked.
 ///
 /// `certificates`: `None` if the source does not serve Certificates in `v1`. `has_group`: whether the source serves the API group

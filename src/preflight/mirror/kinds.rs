@@ -36,7 +36,7 @@ async fn used(input: &Mirror, served: &[ServedKind]) -> Read<Used> {
     let (cluster, places) = (input.source.cluster()?, input.places().await?);
     let without: &[&str] = if input.named.is_empty() { &OWN_NAMESPACES } else { &[] };
     let mut seen = BTreeSet::new();
-    // The preferred version of each kind comes first in the list.
+    // For each kind, the preferred version is first in the list.
     let asked = served.iter().filter(|kind| {
         let can_be = kind.is_namespaced && is_copied(&kind.group, &kind.plural, &kind.verbs);
         can_be && seen.insert((&kind.group, &kind.plural))
@@ -88,7 +88,7 @@ fn by_place(served: ServedKinds) -> Kinds {
 struct Kind {
     /// Name of the kind, for example `Deployment`.
     kind: String,
-    /// Served versions, the preferred version first.
+    /// Served versions. The preferred version is first.
     versions: Vec<String>,
 }
 
@@ -97,11 +97,11 @@ struct Kind {
 struct Kinds {
     /// All served kinds.
     all: BTreeMap<(String, String), Kind>,
-    /// API groups whose discovery failed, each with the reason.
+    /// API groups for which discovery failed, each with the reason.
     silent: BTreeMap<String, String>,
 }
 
-/// Kinds that are not copied: the cluster creates these objects itself, or controllers create them from copied objects.
+/// Kinds that are not copied, because the cluster itself or controllers create their objects on the mirror.
 const NOT_COPIED: [(&str, &str); 11] = [
     ("", "events"),
     ("events.k8s.io", "events"),
@@ -116,8 +116,8 @@ const NOT_COPIED: [(&str, &str); 11] = [
     ("cilium.io", "ciliumendpoints"),
 ];
 
-/// Returns whether objects of a kind are copied, by group, resource and verbs. The kind must support `list` and `create`. Kinds
-/// without `create`, such as OLM's PackageManifest, are computed by their API server. Metrics are not stored objects.
+/// Returns whether objects of a kind are copied. The kind must support `list` and `create`. If a kind does not support `create`,
+/// such as OLM's PackageManifest, its API server computes the objects. Metrics are not copied, because they are not stored.
 fn is_copied(group: &str, resource: &str, verbs: &BTreeSet<String>) -> bool {
     let can = ["list", "create"].iter().all(|verb| verbs.contains(*verb));
     can && !NOT_COPIED.contains(&(group, resource)) && !is_of_metrics(group)

@@ -1,4 +1,4 @@
-//! `mirror-rights`: the permissions to create the copied objects and their namespaces on the mirror.
+//! `mirror-rights`: whether the user has the permissions to create the copied objects and their namespaces on the mirror.
 
 use super::Mirror;
 use crate::preflight::facts::copied::{COPIED, NAMESPACES, READS, SECRETS};
@@ -12,10 +12,10 @@ pub const CHECK: Check<Mirror> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Verbs to create namespaces and objects of each copied kind.
+/// Verbs that a copy needs for namespaces and for objects of each copied kind.
 const CHANGES: &[&str] = &["create", "patch", "delete"];
 
-/// Reads the permissions. The permission to read Secrets on the mirror is not checked.
+/// Checks the permissions. The permission to read Secrets on the mirror is not checked.
 async fn read(input: &Mirror) -> Read<Judged> {
     let kinds = || COPIED.iter().map(|kind| kind.resource).chain([NAMESPACES]);
     let reads: Vec<_> = kinds().filter(|kind| *kind != SECRETS).map(|kind| (READS, kind)).collect();
@@ -23,7 +23,7 @@ async fn read(input: &Mirror) -> Read<Judged> {
     input.target.rights(&Asked { reads: &reads, changes: &changes, need: NEED }).await
 }
 
-/// Permissions to create objects on the mirror.
+/// Texts about the permissions to create objects on the mirror.
 const NEED: Need = Need {
     operation: "copying into the mirror",
     reader: READER,

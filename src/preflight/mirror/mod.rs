@@ -1,4 +1,4 @@
-//! Checks before objects of some namespaces are copied from one cluster, the source, to another, the mirror.
+//! Checks before the objects of some namespaces are copied from one cluster (the source) to another cluster (the mirror).
 
 mod capacity;
 mod classes;
@@ -58,7 +58,7 @@ const OWN_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-leas
 pub struct Mirror {
     source: Reading,
     target: Reading,
-    /// Namespaces that the user names. If empty, all namespaces except those of the system.
+    /// Namespaces that the user names. If the list is empty, all namespaces are chosen, except [`OWN_NAMESPACES`].
     named: Vec<String>,
     namespaces: OnceCell<Read<Vec<Namespace>>>,
     templates: OnceCell<Read<Vec<Template>>>,
@@ -80,7 +80,7 @@ impl AsRef<Reading> for Mirror {
 }
 
 impl Mirror {
-    /// Creates the input with connections to source and mirror. `named`: namespaces that the user names.
+    /// Creates the input with connections to the source and the mirror. `named`: namespaces that the user names.
     pub fn new(
         (source, mirror): (Result<Cluster, Failure>, Result<Cluster, Failure>),
         mut named: Vec<String>,
@@ -123,7 +123,8 @@ impl Mirror {
         Ok(found.iter().map(|one| name(one).to_string()).collect())
     }
 
-    /// Returns the named namespaces. If none is named, returns a single `None`, which stands for all namespaces.
+    /// Returns the named namespaces that exist in the source. If the user names no namespace, returns a single `None`, which
+    /// stands for all namespaces.
     async fn places(&self) -> Read<Vec<Option<String>>> {
         if self.named.is_empty() {
             return Ok(vec![None]);
@@ -136,7 +137,7 @@ impl Mirror {
         self.within(self.source.cluster()?, namespace, objects).await
     }
 
-    /// Reads the objects of the chosen namespaces from one of the clusters.
+    /// Reads objects in the chosen namespaces from one of the clusters.
     async fn within<T>(
         &self,
         cluster: &Cluster,
@@ -197,7 +198,7 @@ async fn found(cluster: &Cluster, names: &[String], each: bool) -> Read<Found> {
     Ok(all)
 }
 
-/// Reads the objects of some namespaces. With `each`, reads each namespace separately. Otherwise reads all namespaces and drops
+/// Reads objects in some namespaces. With `each`, reads each namespace separately. Otherwise reads all namespaces and drops
 /// the objects of other namespaces.
 async fn within<T>(
     cluster: &Cluster,
@@ -216,7 +217,7 @@ async fn within<T>(
     Ok(found)
 }
 
-/// Returns namespace and name of an object.
+/// Returns the namespace and the name of an object.
 fn place(metadata: &ObjectMeta) -> (&str, &str) {
     [&metadata.namespace, &metadata.name].map(|text| text.as_deref().unwrap_or_default()).into()
 }

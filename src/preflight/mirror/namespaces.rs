@@ -1,4 +1,4 @@
-//! `namespaces`: whether the namespaces exist in the source, and which of their objects are on the mirror already.
+//! `namespaces`: whether the namespaces exist in the source, and which of their objects already exist on the mirror.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ async fn read(input: &Mirror) -> Read<Judged> {
     Ok(if is_partial { without_secrets(judged) } else { judged })
 }
 
-/// Returns kind, namespace and name of an object, as text.
+/// Returns the kind, the namespace and the name of an object, as text.
 fn told((copied, object): &(&Copied, ObjectMeta)) -> String {
     let (namespace, name) = place(object);
     format!("{} `{namespace}/{name}`", copied.kind.1)

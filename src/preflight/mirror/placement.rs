@@ -1,4 +1,5 @@
-//! `placement`: whether every Pod template matches a node of the mirror, by node selectors, required affinity and taints.
+//! `placement`: whether every Pod template matches a node of the mirror. The check compares node selectors, required affinity and
+//! taints.
 
 use k8s_openapi::api::core::v1::{Node, PodSpec};
 
@@ -133,7 +134,7 @@ mod tests {
         );
     }
 
-    /// Compares every operator with two nodes: one has the label value 5, the other does not have the label.
+    /// Tests every operator with two nodes: one node has the label with the value 5, and the other does not have the label.
     #[test]
     fn affinity_operators_match_the_scheduler() {
         let cases = [

@@ -1,4 +1,4 @@
-//! `pull-secrets`: whether every image registry Secret that objects refer to exists.
+//! `pull-secrets`: whether the image registry Secrets that objects refer to exist in the source.
 
 use std::collections::{BTreeMap, BTreeSet};
 

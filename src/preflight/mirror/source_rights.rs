@@ -1,4 +1,5 @@
-//! `source-rights`: the permissions to read the copied objects, in all namespaces or in the named ones.
+//! `source-rights`: whether the user has the permissions to read the copied objects, in all namespaces or in the named
+//! namespaces.
 
 use super::Mirror;
 use crate::preflight::facts::copied::{COPIED, NAMESPACES, READS, SECRETS};
@@ -20,7 +21,7 @@ async fn read(input: &Mirror) -> Read<Judged> {
     let mut judged = input.source.rights(&of_all).await?;
     for place in input.places().await? {
         // The check ends at the first missing permission that prevents the copy. A missing permission for Secrets does not
-        // prevent it.
+        // prevent the copy.
         if judged.verdict == Verdict::Fail {
             break;
         }
@@ -32,8 +33,8 @@ async fn read(input: &Mirror) -> Read<Judged> {
     Ok(judged)
 }
 
-/// Permissions to read the source. Secrets are optional: without this permission `preflight` reports that Secrets are not
-/// checked.
+/// Texts about the permissions to read the source. The permission to read Secrets is optional. Without this permission,
+/// `preflight` reports that Secrets are not checked.
 const NEED: Need = Need {
     operation: "copying from the source",
     reader: "can read everything except Secrets; Secrets would not be copied",

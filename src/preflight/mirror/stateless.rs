@@ -1,4 +1,4 @@
-//! `stateless`: objects that are not copied, or only without their data or endpoints.
+//! `stateless`: which objects are not copied, or are copied without their data or endpoints.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ async fn read(input: &Mirror) -> Read<Judged> {
     Ok(judge(input.templates().await?, &sets, &claims, &services, &pods))
 }
 
-/// Volume types without their own data: the content is copied, recreated, or comes with an image (`VolumeSource`,
+/// Volume types without their own data. Their content is copied, is recreated, or comes with an image (`VolumeSource`,
 /// `k8s.io/api/core/v1/types.go`, v1.36.3). `persistentVolumeClaim` and `hostPath` are reported separately.
 const WITHOUT_DATA: [&str; 11] = [
     "name",
@@ -41,7 +41,7 @@ const WITHOUT_DATA: [&str; 11] = [
     "hostPath",
 ];
 
-/// Checks for objects that are not copied, or only without their data or endpoints.
+/// Checks for objects that are not copied, or that are copied without their data or endpoints.
 fn judge(
     templates: &[Template],
     sets: &[StatefulSet],
@@ -77,7 +77,7 @@ fn judge(
     )
 }
 
-/// Returns a template and the types of its volumes that may contain data, as text. Returns `None` if there are no such volumes.
+/// Returns a template and the types of its volumes that can contain data, as text. Returns `None` if there are no such volumes.
 /// In JSON, the type of a volume is the name of its field.
 fn elsewhere(template: &Template) -> Option<String> {
     let volumes = serde_json::to_value(&template.spec.volumes).unwrap_or_default();

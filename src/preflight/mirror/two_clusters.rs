@@ -1,4 +1,4 @@
-//! `two-clusters`: whether source and mirror are two clusters, and the mirror is not older.
+//! `two-clusters`: whether source and mirror are two different clusters, and whether the mirror is not older than the source.
 
 use super::Mirror;
 use crate::preflight::facts::version::level;
@@ -23,7 +23,7 @@ async fn identity(reading: &Reading) -> Read<Identity> {
     Ok(Identity { uid, version: version.git, emulated: version.emulated })
 }
 
-/// The identity and version of a cluster.
+/// The identity and the version of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Identity {
     /// uid of the namespace `kube-system`.
@@ -50,7 +50,7 @@ impl Identity {
     }
 }
 
-/// Checks whether source and mirror are two clusters, and whether the mirror's minor version is the same or newer.
+/// Checks whether source and mirror are two different clusters, and whether the mirror's minor version is the same or newer.
 fn judge(source: &Identity, mirror: &Identity) -> Judged {
     if source.uid == mirror.uid {
         return Judged::fail(

@@ -1,4 +1,4 @@
-//! Reads the data that several checks need, each part once: etcd, the API, and this host.
+//! Reads the data that several checks need from etcd, the API, and this host.
 
 mod servers;
 mod webhooks;
@@ -31,7 +31,7 @@ use crate::store::etcd::Member;
 use crate::store::{KeyRange, ReadStore as _, Record, StoreError};
 use crate::survey::{Layout, Survey};
 
-/// Number of concurrent requests to nodes, and of concurrent list requests.
+/// Maximum number of concurrent requests to nodes, and of concurrent list requests.
 pub const AT_ONCE: usize = 64;
 
 /// The connections to etcd and the API, or why a connection failed.
@@ -44,7 +44,7 @@ pub struct Reached {
     pub layout: Layout,
 }
 
-/// Data that checks need. Each part is read on first use.
+/// Data that checks need. Each part is read once, on first use.
 pub struct Reading {
     store: Read<Arc<LiveEtcd>>,
     cluster: Read<Cluster>,
@@ -86,7 +86,7 @@ pub fn unread_by(failure: &Failure) -> Judged {
 }
 
 impl Reading {
-    /// Creates the reader with connections to etcd and the API. Each connection can be missing.
+    /// Creates the reader with connections to etcd and the API. Either connection can be missing.
     pub async fn begin(reached: Reached) -> Self {
         let Reached { store, cluster, layout } = reached;
         let store = store.map_err(|failure| unusable("etcd", &failure));
@@ -121,7 +121,7 @@ impl Reading {
         }
     }
 
-    /// Replaces the API connection by a failure if the API and etcd belong to different clusters.
+    /// Replaces the API connection with a failure if the API and etcd belong to different clusters.
     async fn of_one_cluster(&mut self) {
         let (Ok(store), Ok(cluster)) = (&self.store, &self.cluster) else { return };
         let stored = Survey::identity(store.as_ref(), &self.layout).await;
@@ -178,7 +178,7 @@ impl Reading {
         self.rights_in(asked, None).await
     }
 
-    /// Checks whether the user has the permissions in one namespace, or in all.
+    /// Checks whether the user has the permissions in one namespace, or in all namespaces.
     pub async fn rights_in(&self, asked: &Asked<'_>, namespace: Option<&str>) -> Read<Judged> {
         let (reading, changing) =
             tokio::try_join!(self.granted(asked.reads, namespace), self.granted(asked.changes, namespace))?;
@@ -196,7 +196,7 @@ impl Reading {
         join_all(answers).await.into_iter().collect()
     }
 
-    /// Reads the objects of a type in all namespaces, without parts that no check reads.
+    /// Reads the objects of a type in all namespaces. The parts that no check needs are omitted.
     pub async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(&self) -> Read<Vec<K>> {
         objects(self.cluster()?, None).await.map_err(unread)
     }
@@ -216,7 +216,7 @@ impl Reading {
         self.services.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Reads the stored Secrets from etcd. This needs no API permission, and decrypts no Secret.
+    /// Reads the stored Secrets from etcd, without decrypting them. No API permission is needed.
     pub async fn each_secret(&self, mut take: impl FnMut(Record<'_>) + Send) -> Read<()> {
         let range = KeyRange::prefix(self.layout.secrets());
         let mut visitor = |record: Record<'_>| {
@@ -236,7 +236,8 @@ impl Reading {
         listed(self.cluster()?, &collection).await.map_err(unread).map(Some)
     }
 
-    /// Returns the ranges in a flag of a control-plane component, read from its Pods. Each range comes with the name of its Pod.
+    /// Reads the ranges in a flag of a control-plane component from its Pods. Each range has a text that names the flag and the
+    /// Pod.
     pub async fn ranges_told(&self, component: &str, flag: &'static str) -> Read<Vec<(String, ServiceCidr)>> {
         let found = flags_in_pods(self.cluster()?, component, &[flag]).await;
         let found = found.map_err(|failure| unread_by(&failure))?;
@@ -250,7 +251,7 @@ impl Reading {
     }
 }
 
-/// Reads the objects of a type in one namespace or in all, without parts that no check reads.
+/// Reads the objects of a type in one namespace, or in all namespaces. The parts that no check needs are omitted.
 pub async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(
     cluster: &Cluster,
     namespace: Option<&str>,

@@ -11,8 +11,8 @@ pub struct ServerState {
     pub at: String,
     /// Version of the API server, or why the server is not ready.
     pub version: Result<String, String>,
-    /// Smallest possible difference between the clocks of the server and of this host, in milliseconds. Positive: the server is
-    /// ahead. `None`: the server reported no time.
+    /// Smallest possible difference between the clock of the server and the clock of this host, in milliseconds. Positive if the
+    /// server is ahead; `None` if the server reported no time.
     pub skew: Option<i64>,
 }
 

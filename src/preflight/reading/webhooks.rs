@@ -13,7 +13,7 @@ use crate::preflight::facts::webhooks::{Backends, Called, Written, called, ready
 pub(crate) type Of = (String, String);
 
 impl Reading {
-    /// Returns the webhooks, each with the kinds of objects in `written` for which it is called.
+    /// Returns the webhooks, each with the kinds of objects in `written` for which the API server calls it.
     pub async fn called(&self, written: &[Written]) -> Read<Vec<Called>> {
         Ok(called(self.objects().await?, self.objects().await?, written))
     }
@@ -32,7 +32,7 @@ impl Reading {
         Ok(backends)
     }
 
-    /// Returns the Services whose endpoints are all addresses of nodes.
+    /// Returns the Services of required webhooks that have only node addresses as endpoints.
     pub async fn on_the_host(&self, webhooks: &[Called]) -> Read<BTreeSet<Of>> {
         let cluster = self.cluster()?;
         let nodes = self.nodes().await?.iter().map(Node::of);

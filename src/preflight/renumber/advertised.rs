@@ -15,8 +15,7 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Finds components that announce ClusterIPs: Calico from the plan, Cilium from its BGP advertisements, kube-router from its
-/// flag.
+/// Finds components that announce ClusterIPs: Calico in the plan, Cilium by its BGP advertisements, and kube-router by its flag.
 async fn read(input: &Renumber) -> Read<Judged> {
     let cluster = input.read.cluster()?;
     let mut others = Vec::new();

@@ -1,4 +1,4 @@
-//! `allocations`: whether Services match the records of their addresses.
+//! `allocations`: whether the addresses of Services match their allocations.
 
 use super::Renumber;
 use crate::preflight::{Check, Judged};

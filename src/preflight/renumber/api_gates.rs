@@ -1,4 +1,5 @@
-//! `api-gates`: whether all API servers have the same feature gates, and allocate addresses in the era that etcd shows.
+//! `api-gates`: whether all API servers have the same feature gates, and whether these gates match the era of the allocations in
+//! etcd.
 
 use std::collections::{BTreeMap, BTreeSet};
 

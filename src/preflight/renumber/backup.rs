@@ -1,4 +1,4 @@
-//! `backup`: whether the given snapshot of etcd is usable for a restore.
+//! `backup`: whether the given snapshot of etcd can be used for a restore.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -21,7 +21,7 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// The largest accepted age, in seconds.
+/// The largest accepted age of a snapshot, in seconds.
 const OLD: u64 = 24 * 60 * 60;
 const HOUR: u64 = 60 * 60;
 const TAKE_ONE: &str = "save a snapshot with `etcdctl snapshot save FILE`, then give it with `--backup FILE`";
@@ -43,7 +43,7 @@ async fn read(input: &Renumber) -> Read<Judged> {
     Ok(judge(is_its, revision, newest, age, snapshot.bare().has_checksum()))
 }
 
-/// Opens the snapshot and reads the whole file, on a thread for blocking work.
+/// Opens the snapshot and reads the whole file. This runs on a thread for blocking work.
 async fn open(path: PathBuf, scope: [KeyRange; 1]) -> Result<SnapshotStore, Failure> {
     match spawn_blocking(move || SnapshotStore::open(&path, &scope)).await {
         Ok(opened) => Ok(opened?),
@@ -58,9 +58,9 @@ fn age(path: &Path) -> std::io::Result<u64> {
 }
 
 /// Checks a snapshot: it must belong to this cluster, be complete, and be at most a day old. `is_its`: whether the snapshot
-/// belongs to this cluster; `None` if the identity of the file or of the cluster is unknown. `revision`: newest revision of the
-/// file. `newest`: newest revision of the cluster. `age`: age of the file in seconds, by its modification time. `has_checksum`:
-/// whether the file has a correct checksum.
+/// belongs to this cluster; `None` if the identity of the file or of the cluster is unknown. `revision`: newest revision in the
+/// file. `newest`: newest revision in the cluster. `age`: age of the file in seconds, according to its modification time.
+/// `has_checksum`: whether the file has a correct checksum.
 fn judge(is_its: Option<bool>, revision: i64, newest: i64, age: u64, has_checksum: bool) -> Judged {
     let behind = newest.saturating_sub(revision);
     let hours = age.checked_div(HOUR).unwrap_or_default();

@@ -39,7 +39,7 @@ async fn read(input: &Renumber) -> Read<Judged> {
     Ok(judge(&found))
 }
 
-/// Number of values in each format, by resource (`services`).
+/// Number of values in each format, by resource (for example `services`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Forms(BTreeMap<Form, BTreeMap<&'static str, usize>>);
 
@@ -106,7 +106,7 @@ impl fmt::Display for Form {
 }
 
 impl Forms {
-    /// Counts a value of a resource. `opened`: whether a given key decrypts the value, or why no key does.
+    /// Counts a value of a resource. `opened`: whether a given key decrypts the value, or why no key decrypts it.
     fn take(&mut self, what: &'static str, value: &[u8], opened: Result<bool, SealError>) {
         let count = self.0.entry(Form::of(value, opened)).or_default().entry(what).or_default();
         *count = count.saturating_add(1);

@@ -1,4 +1,4 @@
-//! `etcd-leader`: whether the leader of etcd is stable, and no member is far behind.
+//! `etcd-leader`: whether the leader of etcd is stable, and whether a member is far behind.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,14 +18,14 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Number of rounds, and the pause between two rounds. In each round every member reports the leader.
+/// Number of rounds, and the pause between two rounds. In each round, every member reports the leader.
 const ROUNDS: usize = 3;
 const BETWEEN: Duration = Duration::from_millis(500);
-/// Number of log entries. A follower that is further behind receives the whole database (`DefaultSnapshotCatchUpEntries`,
-/// server/etcdserver/server.go, v3.6.16).
+/// Number of log entries. If a follower is further behind, the leader sends it the whole database
+/// (`DefaultSnapshotCatchUpEntries`, server/etcdserver/server.go, v3.6.16).
 const FAR_BEHIND: u64 = 5000;
 
-/// Queries the members for their leader several times, with a pause between the queries.
+/// Asks the members for their leader several times, with a pause between two rounds.
 async fn read(input: &Renumber) -> Read<Judged> {
     let mut rounds = vec![input.read.members().await?.clone()];
     while rounds.len() < ROUNDS {
@@ -35,7 +35,7 @@ async fn read(input: &Renumber) -> Read<Judged> {
     Ok(judge(&rounds))
 }
 
-/// Checks the leader: every round must find the same leader in the same term. There is a pause between the rounds.
+/// Checks the leader: every round must find the same leader in the same term.
 pub fn judge(rounds: &[Vec<Member>]) -> Judged {
     let led = |round: &Vec<Member>| -> BTreeSet<(u64, u64)> {
         statuses(round)
@@ -59,7 +59,7 @@ pub fn judge(rounds: &[Vec<Member>]) -> Judged {
     }
 }
 
-/// Warns about members whose log is far behind: such a member cannot become leader soon.
+/// Warns about members with a log that is far behind, because such a member cannot become the leader soon.
 fn behind(members: &[Member], seen: &str) -> Judged {
     let furthest = statuses(members).map(|status| status.index).max().unwrap_or_default();
     let lag = |member: &Member| {

@@ -13,8 +13,9 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Resources that netsurgeon edits, and the namespaces, which identify the cluster. If a resource is in another etcd, API servers
-/// do not read the edits. RangeAllocations are stored with Services (`pkg/registry/core/rest/storage_core.go`, v1.36.3).
+/// Resources that netsurgeon edits, and the namespaces, which identify the cluster. If such a resource is stored in another etcd,
+/// API servers do not read the edits. RangeAllocations are stored in the same etcd as Services
+/// (`pkg/registry/core/rest/storage_core.go`, v1.36.3).
 const EDITED: [&str; 4] =
     ["/services", "/namespaces", "networking.k8s.io/ipaddresses", "networking.k8s.io/servicecidrs"];
 /// Other resources that netsurgeon reads.
@@ -76,8 +77,8 @@ fn judge(servers: &[ServerFlags], of: usize, prefix: &str) -> Judged {
     Judged::pass(format!("{} store everything in one etcd, under `{prefix}`", servers.len()))
 }
 
-/// Returns the resources that a server with these flags stores in a separate etcd: `GROUP/RESOURCE#SERVER;SERVER,...`
-/// (`apiserver/pkg/server/options/etcd.go`, v1.36.3).
+/// Returns the resources that a server with these flags stores in a separate etcd. The format of the flag is
+/// `GROUP/RESOURCE#SERVER;SERVER,...` (`apiserver/pkg/server/options/etcd.go`, v1.36.3).
 fn elsewhere<'f>(flags: &'f BTreeMap<&'static str, String>) -> impl Iterator<Item = &'f str> {
     let text = flags.get("etcd-servers-overrides").map(String::as_str).unwrap_or_default();
     text.split(',').filter_map(|one| Some(one.split_once('#')?.0.trim()))

@@ -16,7 +16,7 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Node, and the health check response of its kube-proxy.
+/// Name of a node, and the health check response of its kube-proxy.
 type Answer = (String, Result<(), ProxyFault>);
 
 /// Checks which component routes Services, and the health of every kube-proxy.
@@ -47,15 +47,16 @@ async fn read(input: &Renumber) -> Read<Judged> {
     let faults = answers.iter().filter_map(|(node, answer)| Some((node, answer.as_ref().err()?)));
     let unreachable: Vec<String> =
         faults.clone().filter(|(_, fault)| fault.is_hidden).map(|(node, _)| node.clone()).collect();
-    // An unhealthy kube-proxy takes precedence over unreachable ones.
+    // An unhealthy kube-proxy is more important than unreachable kube-proxies.
     if !unreachable.is_empty() && unreachable.len() == faults.count() {
         return Ok(hidden(&unreachable, port));
     }
     Ok(judge(Some(&answers), &about, missing))
 }
 
-/// Checks the health of each node's kube-proxy. `answers`: `None` if the health check listens on loopback or not at all. `about`:
-/// mode and detector, as text. `missing`: why an external IP cannot hold an address, and the remedy, if there is one.
+/// Checks the health of each node's kube-proxy. `answers`: `None` if the health check listens only on loopback, or not at all.
+/// `about`: mode and local-traffic detector of the kube-proxies, as text. `missing`: why an external IP cannot hold an address,
+/// and the remedy, if there is one.
 fn judge(answers: Option<&[Answer]>, about: &str, missing: Option<(&str, Option<&str>)>) -> Judged {
     let about = &match missing {
         None => about.to_string(),
@@ -97,7 +98,7 @@ fn judge(answers: Option<&[Answer]>, about: &str, missing: Option<(&str, Option<
     }
 }
 
-/// Returns the result if the health checks of these nodes' kube-proxies are unreachable. `port`: port of the health check.
+/// Returns the result if the health checks of the kube-proxies on these nodes are unreachable. `port`: port of the health check.
 fn hidden(nodes: &[String], port: u16) -> Judged {
     let names: Vec<String> = nodes.iter().map(|node| format!("`{node}`")).collect();
     Judged::unknown(

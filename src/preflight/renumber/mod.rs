@@ -101,10 +101,10 @@ impl AsRef<Reading> for Renumber {
     }
 }
 
-/// Pod and node of an API server as text, and the values of the flags in [`LOOKED_AT`] that the API server sets.
+/// The Pod and the node of an API server as text, and its flags from [`LOOKED_AT`] with their values.
 type ServerFlags = (String, BTreeMap<&'static str, String>);
 
-/// Flags that are read.
+/// Flags of API servers that checks read.
 const LOOKED_AT: [&str; 4] =
     ["etcd-servers-overrides", "etcd-prefix", "storage-media-type", "runtime-config"];
 /// What to do if the flags of an API server cannot be read.
@@ -127,7 +127,7 @@ impl Renumber {
         }
     }
 
-    /// Returns the flags [`LOOKED_AT`] of the API servers, read from their Pods.
+    /// Reads the flags in [`LOOKED_AT`] from the Pods of the API servers.
     async fn server_flags(&self) -> Read<&Vec<ServerFlags>> {
         let read = async || {
             let found = flags_in_pods(self.read.cluster()?, API_SERVER, &LOOKED_AT).await;
@@ -144,7 +144,7 @@ impl Renumber {
         self.survey.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the old ranges, which Services leave; none after the renumbering.
+    /// Returns the old ranges, from which Services move. After the renumbering, there are no old ranges.
     fn left(&self, survey: &Survey) -> Vec<ServiceCidr> {
         let to = self.options.to;
         let mut ranges = survey.service_ranges();

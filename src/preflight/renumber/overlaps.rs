@@ -1,4 +1,4 @@
-//! `overlaps`: whether Pods or hosts use addresses of the new range. Planning checks the other uses.
+//! `overlaps`: whether Pods or hosts use addresses of the new range. The plan checks the other uses.
 
 use super::Renumber;
 use crate::controlplane::CONTROLLER_MANAGER;
@@ -13,7 +13,7 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Checks uses of the new range that planning does not check: Pod ranges of controller managers, and routes of this host.
+/// Checks uses of the new range that the plan does not check: Pod ranges of controller managers, and routes of this host.
 async fn read(input: &Renumber) -> Read<Judged> {
     let to = &input.options.to;
     let pods = input.read.ranges_told(CONTROLLER_MANAGER, "cluster-cidr").await?;
@@ -22,7 +22,7 @@ async fn read(input: &Renumber) -> Read<Judged> {
     Ok(judge(to, &services, &pods, &own_routes()?))
 }
 
-/// Checks for other uses of the new range. `old`: ranges that Services leave. `pods`: ranges for Pods, each with its source.
+/// Checks for other uses of the new range. `old`: ranges from which Services move. `pods`: ranges for Pods, each with its source.
 /// `routes`: routes of this host. The check ignores a route that covers both the old and the new range, such as the default
 /// route.
 fn judge(to: &ServiceCidr, old: &[ServiceCidr], pods: &[(String, ServiceCidr)], routes: &[Route]) -> Judged {

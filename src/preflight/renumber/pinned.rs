@@ -24,7 +24,7 @@ pub const CHECK: Check<Renumber> = Check {
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Field managers that do not apply an old address again. The API server creates `default/kubernetes`. kubeadm computes the
+/// Field managers that never apply an old address again. The API server creates `default/kubernetes`. kubeadm computes the
 /// address of the cluster's DNS from its ConfigMap, which the renumbering updates.
 const OWN: [&str; 3] = ["kube-apiserver", "kubeadm", "netsurgeon"];
 
@@ -73,7 +73,7 @@ fn judge(services: &[Service], moves: &BTreeMap<String, bool>) -> Judged {
     }
 }
 
-/// Returns the field managers and the annotation of kubectl that pin the address of a Service.
+/// Returns what pins the address of a Service: field managers, and the annotation of `kubectl apply`.
 fn pinned_by(service: &Service) -> Vec<String> {
     let mut who: Vec<String> = owners(service, &["f:clusterIP", "f:clusterIPs"]);
     let applied = service.metadata.annotations.as_ref().and_then(|all| all.get(LAST_APPLIED));

@@ -1,4 +1,4 @@
-//! `policies`: whether admission accepts the objects that the plan creates, by dry runs.
+//! `policies`: whether admission accepts the objects that the plan creates. The check sends dry runs.
 
 use serde_json::{Value, json};
 
@@ -56,7 +56,8 @@ async fn read(input: &Renumber) -> Read<Judged> {
     ))
 }
 
-/// Returns the objects of the dry runs: the new range, a Service held by an external IP, a shadow, and the sentinel of a barrier.
+/// Returns the objects for the dry runs: the new range, a Service with an external IP as hold, a shadow, and the sentinel of a
+/// barrier.
 fn trials(work: &Renumbering) -> Vec<Value> {
     let service = |name: &str, namespace: &str, spec: Value| {
         let labels = json!({MANAGED_BY.0: MANAGED_BY.1});

@@ -12,8 +12,8 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Permissions that a renumbering needs, in all namespaces. `get nodes/proxy` is checked separately: it is not needed if nodes
-/// are reachable directly.
+/// Permissions that a renumbering needs, in all namespaces. `get nodes/proxy` is checked separately, because it is not needed if
+/// nodes are reachable directly.
 const ASKED: Asked<'static> = Asked {
     reads: &[
         (&["get", "list"], ("", "services")),
@@ -39,8 +39,7 @@ const ASKED: Asked<'static> = Asked {
     },
 };
 
-/// Checks the API permissions that a renumbering needs. `nodes/proxy` is optional: it is not needed if nodes are reachable
-/// directly.
+/// Checks the API permissions that a renumbering needs. `get nodes/proxy` is optional.
 async fn read(input: &Renumber) -> Read<Judged> {
     let mut judged = input.read.rights(&ASKED).await?;
     if !input.read.cluster()?.may("get", ("", "nodes/proxy"), None).await.map_err(unread)? {

@@ -1,4 +1,4 @@
-//! `room`: whether etcd has space for the planned writes, and this host can track more connections.
+//! `room`: whether etcd has space for the planned writes, and whether this host can track more connections.
 
 use super::Renumber;
 use crate::host::conntrack;
@@ -15,15 +15,16 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Growth of etcd in bytes for each moved Service, by the kind of hold, until etcd is compacted and defragmented. Measured with
-/// 426 Services, on etcd 3.6.16 with API servers 1.36.3, between a defragmentation and the end of `retire`: 10 KiB (external IP)
-/// and 30 KiB (shadow) for each Service.
+/// Growth of etcd in bytes for each moved Service, by the kind of hold, until etcd is compacted and defragmented. A test with 426
+/// Services, etcd 3.6.16 and API servers 1.36.3 measured the growth between a defragmentation and the end of `retire`: 10 KiB for
+/// each Service with an external IP, and 30 KiB for each Service with a shadow.
 const AN_EXTERNAL_IP: u64 = 12 * 1024;
 const A_SHADOW: u64 = 34 * 1024;
-/// Number of writes of the allocation bitmap for each shadow and each batch. API servers write it for the two temporary Services;
-/// netsurgeon writes it to free their temporary addresses. On 1.32.2, with a bitmap of 8 KiB, 72 KiB were measured in total.
+/// Number of writes of the allocation bitmap for each shadow and each batch. API servers write the bitmap for the two temporary
+/// Services, and netsurgeon writes it to free the addresses of these Services. With API servers 1.32.2 and a bitmap of 8 KiB, the
+/// measured growth was 72 KiB in total.
 const BITMAPS: u64 = 4;
-/// Overhead of a stored value: its last page, and its key.
+/// Overhead of a stored value in bytes, for its last page and its key.
 const A_PAGE: u64 = 4096;
 
 async fn read(input: &Renumber) -> Read<Judged> {
@@ -56,8 +57,8 @@ pub struct Moves {
     pub shadows: usize,
     /// Number of batches.
     pub batches: usize,
-    /// Length of the allocation bitmap in bytes. `None` if allocations are objects. Also `None` under dual write: the measured
-    /// growth there is also 30 KiB for each shadow.
+    /// Length of the allocation bitmap in bytes. `None` if allocations are objects. Also `None` with dual write, because the
+    /// measured growth is then 30 KiB for each shadow, too.
     pub bitmap: Option<u64>,
 }
 

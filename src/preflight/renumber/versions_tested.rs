@@ -17,7 +17,7 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Minor versions that count as tested. The tests run 1.32.2, 1.36.3 emulating 1.33, and 1.37.2.
+/// Minor versions that count as tested. The tests run API servers 1.32.2, 1.36.3 (which also emulates 1.33), and 1.37.2.
 const TESTED: RangeInclusive<u32> = 29..=37;
 const MEASURED: &str = "tested with 1.32.2, 1.36.3 and 1.37.2";
 
@@ -25,8 +25,8 @@ async fn read(input: &Renumber) -> Read<Judged> {
     Ok(judge(input.read.server_states().await?, input.survey().await?.era.era, &input.options.to))
 }
 
-/// Compares the versions of the API servers with the tested versions, and reports versions with known differences. `era`: where
-/// allocations are stored.
+/// Compares the versions of the API servers with the tested versions, and reports versions with known differences. `era`: how
+/// Kubernetes stores allocations.
 fn judge(states: &[ServerState], era: Era, to: &ServiceCidr) -> Judged {
     let versions: BTreeSet<&str> = states.iter().filter_map(|one| one.version.as_deref().ok()).collect();
     let seen = versions.iter().copied().collect::<Vec<_>>().join(", ");

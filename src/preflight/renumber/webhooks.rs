@@ -23,7 +23,8 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Policy engines with rules that can reject later updates of Services: a part of the webhook's name, and the engine.
+/// Policy engines that can reject later updates of Services. Each entry has a part of the webhook's name, and the name of the
+/// engine.
 const ENGINES: [(&str, &str); 2] = [("kyverno", "Kyverno"), ("gatekeeper", "Gatekeeper")];
 
 /// Checks the webhooks and the ready endpoints of their Services.
@@ -35,7 +36,7 @@ async fn read(input: &Renumber) -> Read<Judged> {
 }
 
 /// Returns the objects that pass admission during a renumbering. These are the Services that move, because clients can update
-/// them meanwhile, and the objects that the renumbering creates. Without a plan, all Services count as moving.
+/// them during this time, and the objects that the renumbering creates. Without a plan, all Services count as moving.
 async fn written(input: &Renumber) -> Read<Vec<Written>> {
     let (services, namespaces) = (input.read.services().await?, input.read.objects::<Namespace>().await?);
     let of_namespaces = namespaces.iter().map(|one| (name(one).to_string(), labels(one).clone())).collect();
@@ -71,7 +72,7 @@ fn labelled(labels: &[(&str, &str)]) -> ObjectMeta {
     ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }
 }
 
-/// Checks the webhooks. `old`: ranges that Services leave.
+/// Checks the webhooks. `old`: ranges from which Services move.
 fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> Judged {
     let is_old = |address: IpAddr| old.iter().any(|range| range.contains(address));
     let fixed = webhooks.iter().filter_map(|webhook| {

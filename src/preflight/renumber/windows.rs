@@ -14,7 +14,8 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(async { Ok(judge(input.read.nodes().await?, input.options.accept_gap)) }),
 };
 
-/// Checks for Windows nodes: renumbering is not tested with their kube-proxy. `accepted`: whether `--accept-gap` is given.
+/// Checks for Windows nodes, because renumbering is not tested with kube-proxy on Windows. `accepted`: whether `--accept-gap` is
+/// given.
 fn judge(nodes: &[Node], accepted: bool) -> Judged {
     let is_one = |node: &&Node| {
         let said = node_info(node).map(|info| info.operating_system.as_str());

@@ -1,4 +1,4 @@
-//! `authorization`: which users other than administrators have permissions that can undo a change.
+//! `authorization`: which users other than administrators are allowed to undo a change or to read Secrets.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ async fn read(reading: &Reading) -> Read<Judged> {
     Ok(judge(&may))
 }
 
-/// A user whose permissions are checked.
+/// A user for which the permissions are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Requester {
     /// An unknown user without groups. If a request of this user succeeds, the same request succeeds for every user.
@@ -40,7 +40,7 @@ enum Requester {
 }
 
 impl Requester {
-    /// All users, the most serious first.
+    /// All users. The most serious case is first.
     const ALL: [Self; 4] = [Self::Stranger, Self::Anonymous, Self::EveryPod, Self::Authenticated];
 
     /// Returns the user's name and groups for a SubjectAccessReview.

@@ -12,8 +12,8 @@ pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
     }
 }
 
-/// Largest accepted clock difference in milliseconds. The repair loop deletes orphaned addresses that are 5 s old (`repairip.go`,
-/// v1.36.3), and in tests a difference of 10 s was too large.
+/// Largest accepted clock difference in milliseconds. The repair loop of the API server deletes orphaned addresses that are 5 s
+/// old (`repairip.go`, v1.36.3). In tests, a difference of 10 s was too large.
 const MOST_SKEW: i64 = 1000;
 
 /// Checks the clocks: the difference from this host's clock must be at most a second.

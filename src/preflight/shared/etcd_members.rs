@@ -16,8 +16,8 @@ pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
     }
 }
 
-/// Checks the health of the members. Quorum is more than half of the voting members. Only healthy members beyond the quorum may
-/// fail.
+/// Checks the health of the members. The quorum is more than half of the voting members. The number of members that can still
+/// fail is the number of healthy voting members minus the quorum.
 pub fn judge(members: &[Member]) -> Judged {
     let voting = members.iter().filter(|member| !member.is_learner).count();
     let quorum = voting.checked_div(2).unwrap_or_default().saturating_add(1);
@@ -33,7 +33,7 @@ pub fn judge(members: &[Member]) -> Judged {
     if let Some(first) = ill.first() {
         let seen = format!("{seen}; {}", ill.join("; "));
         let remedy = format!("repair or replace it first: {first}");
-        // The result is only a warning if there are more healthy members than the quorum.
+        // If more members are healthy than the quorum needs, the result is only a warning.
         return if well > quorum { Judged::warn(seen, remedy) } else { Judged::fail(seen, remedy) };
     }
     let leaders: BTreeSet<u64> = statuses(members).map(|status| status.leader).collect();

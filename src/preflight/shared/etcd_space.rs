@@ -14,7 +14,7 @@ pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
     }
 }
 
-/// Share of the quota in percent that causes a warning.
+/// The check warns if at least this share of the quota is used, in percent.
 const FILLING: u64 = 60;
 
 /// Compares the largest database with the smallest quota.

@@ -30,8 +30,8 @@ const TOOLS: [(&str, &str); 6] = [
     ("kapp.k14s.io", "Carvel kapp-controller"),
 ];
 
-/// Checks for GitOps tools by the served API groups. `has_applications`: whether `argoproj.io` has the kind Application. Other
-/// tools of Argo use the same group.
+/// Checks which GitOps tools are installed, based on the served API groups. `has_applications`: whether `argoproj.io` has the
+/// kind Application, because other Argo tools use the same group.
 fn judge(groups: &BTreeSet<String>, has_applications: bool) -> Judged {
     let mut found: Vec<&str> = has_applications.then_some("Argo CD").into_iter().collect();
     found.extend(TOOLS.iter().filter(|(group, _)| groups.contains(*group)).map(|(_, tool)| *tool));

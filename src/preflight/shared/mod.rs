@@ -1,4 +1,4 @@
-//! Checks of several commands. Each command gives its own reason why the check matters.
+//! Checks that several commands use. Each command gives its own reason why the check matters.
 
 pub mod api;
 pub mod api_servers;

@@ -16,7 +16,7 @@ async fn read(reading: &Reading) -> Read<Judged> {
     Ok(judge(found))
 }
 
-/// Number of stored Secrets, by encryption.
+/// Numbers of encrypted and of unencrypted Secrets in etcd.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Secrets {
     /// Number of encrypted Secrets.
@@ -34,7 +34,7 @@ impl Secrets {
     }
 }
 
-/// Checks for unencrypted Secrets: every snapshot contains them, too.
+/// Checks for unencrypted Secrets, because every snapshot contains them, too.
 fn judge(found: Secrets) -> Judged {
     let Secrets { encrypted, plain } = found;
     let all = encrypted.saturating_add(plain);

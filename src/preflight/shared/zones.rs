@@ -1,4 +1,4 @@
-//! `zones`: whether etcd keeps its quorum if a zone fails, by the labels of the members' Nodes.
+//! `zones`: whether etcd keeps its quorum if a zone fails, according to the zone labels of the members' Nodes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,7 +20,8 @@ async fn read(reading: &Reading) -> Read<Judged> {
     Ok(judge(reading.members().await?, reading.nodes().await?))
 }
 
-/// Well-known zone label (`LabelTopologyZone`, k8s.io/api/core/v1/well_known_labels.go, v1.36.3), and its predecessor.
+/// Well-known zone label (`LabelTopologyZone`, k8s.io/api/core/v1/well_known_labels.go, v1.36.3), and the older label that it
+/// replaced.
 const ZONE: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
 
 /// Checks the zones of the voting members. If a zone fails, its members fail with it. The other members must have a quorum.
@@ -47,7 +48,7 @@ fn judge(members: &[Member], nodes: &[Node]) -> Judged {
     }
     let seen = format!("{}: {}", members_of(voting.len()), seen.join(", "));
     let quorum = voting.len().checked_div(2).unwrap_or_default().saturating_add(1);
-    // Members with an unknown zone may be in the largest zone.
+    // Members with an unknown zone can be in the largest zone.
     let most = counts.values().copied().max().unwrap_or_default().saturating_add(unknown);
     if voting.len().saturating_sub(most) >= quorum {
         return Judged::pass(seen);

@@ -60,7 +60,7 @@ impl Watch<'_> {
     }
 }
 
-/// Returns whether a Service is the planned one and is not being deleted.
+/// Returns whether a Service is the planned Service and is not being deleted.
 fn is_to_move(candidate: &Move, service: &ServiceRecord) -> bool {
     is_the_planned(candidate, service) && !service.is_going()
 }

@@ -1,5 +1,5 @@
-//! Updates of shadows after their Services changed: selector and ports, and endpoints if no controller creates them. All updates
-//! are written through the API.
+//! Updates of shadows after their Services have changed. The guard updates the selector and the ports, and also the endpoints if
+//! no controller creates them. All updates are written through the API.
 
 use serde_json::{Value, json};
 
@@ -28,14 +28,15 @@ pub struct Follow {
 /// The part of a shadow that is updated from its Service.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Followed {
-    /// Selector and ports, as a JSON merge patch. The API server rejects the patch if the shadow was changed concurrently. It
-    /// also validates the selector and ports and sets their defaults, so they are not written to etcd directly.
+    /// Selector and ports, as a JSON merge patch. The API server rejects the patch if the shadow was changed concurrently. The
+    /// API server also validates the selector and ports and sets their defaults, so they are not written to etcd directly.
     Spec(Value),
     /// The endpoints, copied from the Service with this name. They are not in the survey, so the caller must compare them.
     Endpoints(String),
 }
 
-/// Returns the update of a shadow if its Service has another selector or other ports; `None` if they are the same.
+/// Returns the update of a shadow if its Service has another selector or other ports; `None` if the selector and the ports are
+/// the same.
 pub(in crate::renumber) fn behind(
     candidate: &Move,
     service: &ServiceRecord,
@@ -76,8 +77,8 @@ fn follow(candidate: &Move, shadow: &ServiceRecord, found: &Value, wanted: &Valu
     }
 }
 
-/// Returns the shadow of a Service that has, or had, no selector. If the Service now has a selector, the copies of its endpoints
-/// are removed.
+/// Returns the update of the endpoints of a shadow, if the Service has no selector, or had none at planning. If the Service now
+/// has a selector, the update removes the copies of its endpoints.
 pub(super) fn copies(candidate: &Move, service: Option<&ServiceRecord>) -> Option<Follow> {
     let has_none = service.is_some_and(|service| service.spec.selector.is_empty());
     let shadow = candidate.shadow.as_ref().filter(|shadow| has_none || shadow.has_copies())?;
@@ -92,8 +93,8 @@ pub(super) fn copies(candidate: &Move, service: Option<&ServiceRecord>) -> Optio
     })
 }
 
-/// Returns the part of a shadow's spec that decides where traffic goes. Two spellings that the API server stores in the same way
-/// are equal.
+/// Returns the part of a shadow's spec that decides where traffic goes. Values that the API server stores in the same way are
+/// equal.
 fn decides(spec: &Value) -> Value {
     let part = |name: &str| spec.get(name).cloned().unwrap_or_default();
     json!([part("selector"), part("ports"), part("sessionAffinity"), part("publishNotReadyAddresses")])

@@ -1,5 +1,6 @@
 //! Services that a rollback cannot move back. A Service that was deleted or recreated after planning cannot get its old address
-//! back. The guard removes the objects that netsurgeon created for the Service. After that, none of its steps needs to be undone.
+//! back. The guard removes the objects that netsurgeon created for the Service. After that, no step of the Service needs to be
+//! undone.
 
 use std::collections::HashMap;
 
@@ -49,15 +50,15 @@ fn is_to_be_undone(step: &Step, state: &impl Fn(&StepId) -> Option<State>) -> bo
 
 /// The repair for a deleted Service. Shadows are removed one at a time, because a transaction changes only one Service.
 pub(super) enum Settled {
-    /// Removes one of the shadows; later repairs remove the rest.
+    /// Removes one of the shadows; a later repair removes the other shadow.
     Shadow(Repair),
-    /// Removes everything except the shadows.
+    /// Removes everything else that netsurgeon created for the Service.
     Rest(Repair),
 }
 
 impl Watch<'_> {
     /// Returns the repair for the reservations and shadows of a deleted or recreated Service; `None` if the Service is still the
-    /// planned one.
+    /// planned Service.
     fn given_up(&self, candidate: &Move) -> Option<Settled> {
         let found = self.index.service(candidate);
         if found.is_some_and(|service| is_the_planned(candidate, service)) {

@@ -4,7 +4,8 @@
 //!
 //! The guard respects changes by the owner of a Service. A Service that now has external IPs of its own, or another type, is
 //! reported and not changed. A deleted Service loses its hold, so that its owner can recreate the Service at any address. The
-//! guard changes only objects that netsurgeon created, and the two fields by which a Service holds its old address.
+//! guard changes only objects that netsurgeon created, the IPAddress objects of the old and new addresses, and the two fields by
+//! which a Service holds its old address.
 
 mod deserted;
 mod following;
@@ -39,12 +40,12 @@ pub const REPAIRS: &[&str] =
 /// objects are weeks in the future.
 const CLOCKS_DIFFER: i64 = 60 * 60;
 
-/// Result of a check by the guard: repairs and findings.
+/// The result of a check by the guard: repairs and findings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Watched {
     /// Number of Services whose old address must be held.
     pub held: usize,
-    /// Repairs, at most one per Service.
+    /// Repairs of holds and of IPAddress objects.
     pub repairs: Vec<Repair>,
     /// Shadows to change through the API.
     pub follows: Vec<Follow>,
@@ -57,7 +58,7 @@ pub struct Watched {
 /// Checks every Service whose old address must be held, and the IPAddress objects that are kept. `state` returns the state of a
 /// step; `now` is in seconds since 1970.
 ///
-/// During a rollback, a hold is kept until its Service has moved back. Once `retire` has started, nothing is repaired.
+/// During a rollback, a hold is kept until its Service has moved back. Past the point of no return, the guard repairs nothing.
 pub fn watch(
     work: &Renumbering,
     survey: &Survey,
@@ -141,7 +142,7 @@ struct Watch<'a> {
 enum Holder {
     /// The IPAddress does not exist.
     Nobody,
-    /// The Service, or one of its shadows: a repair loop may have recreated the IPAddress for a shadow.
+    /// The Service, or one of its shadows, because a repair loop may have recreated the IPAddress for a shadow.
     Own,
     Other,
 }
@@ -155,7 +156,8 @@ impl<'a> Watch<'a> {
         self.compiler.work.era != Era::Bitmap
     }
 
-    /// Returns the precondition that the Service is unchanged since it was read, or is still missing.
+    /// Returns the precondition that the Service is unchanged since it was read. If the Service was missing, it must still be
+    /// missing.
     fn as_it_was(&self, candidate: &Move) -> Guard {
         let gone = || Guard::Absent(self.compiler.layout.service(&candidate.namespace, &candidate.name));
         self.index.service(candidate).map_or_else(gone, as_seen)
@@ -285,7 +287,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Returns the repair for a Service that the planned `retire` step cannot retire; `None` if the planned step is enough.
+    /// Returns the repair for a Service that the planned `retire` step cannot retire; `None` if the planned step can retire it.
     fn stray(&self, candidate: &Move) -> Option<Settled> {
         let found = self.index.service(candidate);
         let is_as_held = |service: &ServiceRecord| match candidate.shadow {
@@ -378,7 +380,7 @@ impl<'a> Watch<'a> {
             None => format!("{what}; `{}` is no longer held", candidate.old_address),
         };
         let mut edits = edits.unwrap_or_default();
-        // The edits so far delete at most the shadow itself: its temporary address was freed before.
+        // With two or more edits, this repair also frees a temporary address. Then a later repair frees the old address.
         if edits.len() <= 1 {
             edits.extend(self.old_freed(candidate));
         }
@@ -400,7 +402,7 @@ fn cannot_hold(service: &ServiceRecord, holds: bool) -> Option<String> {
     }
 }
 
-/// Returns whether a Service is the planned one (by uid) and has its old or its new address.
+/// Returns whether a Service is the planned Service (by uid) and has its old or its new address.
 pub(super) fn is_the_planned(candidate: &Move, service: &ServiceRecord) -> bool {
     let address = service.address(Family::of(candidate.old_address));
     let is_its = |address: IpAddr| [candidate.old_address, candidate.new_address].contains(&address);

@@ -1,9 +1,9 @@
-//! Closes, reopens and replaces the ServiceCIDR of the old range. It is closed once the flag has changed, reopened in a rollback,
-//! and replaced at the end.
+//! Closes, reopens and replaces the ServiceCIDR of the old range. This ServiceCIDR is closed after the flag has changed, reopened
+//! in a rollback, and replaced at the end.
 //!
-//! A terminating ServiceCIDR allocates no address. It exists as long as old addresses are held. The controller manager deletes it
-//! once every IPAddress of the allocator in its range is also in another ServiceCIDR (`canDeleteCIDR`,
-//! `servicecidrs_controller.go`, v1.36.3). Then an API server creates the missing ServiceCIDR `kubernetes` again from its flag
+//! A terminating ServiceCIDR allocates no address. It exists while old addresses are held. The controller manager deletes it once
+//! every IPAddress of the allocator in its range is also in another ServiceCIDR (`canDeleteCIDR`, `servicecidrs_controller.go`,
+//! v1.36.3). Then an API server creates the missing ServiceCIDR `kubernetes` again from its flag
 //! (`default_servicecidr_controller.go`, v1.36.3).
 //!
 //! The deletion cannot be undone. So a rollback creates another ServiceCIDR for the old range, which allows the deletion of
@@ -52,7 +52,7 @@ impl LiveEnvironment<'_> {
         Ok(())
     }
 
-    /// Closes the old range: no new Service gets an address of it.
+    /// Closes the old range, so that no new Service gets an address from it.
     pub(super) async fn close_old_range(&self) -> Result<(), Fault> {
         self.delete_own_unless(&self.work.flag).await
     }
@@ -65,7 +65,7 @@ impl LiveEnvironment<'_> {
         self.poll(until, Look::OwnRange(&self.work.flag)).await
     }
 
-    /// Opens the old range for new Services again, if it was closed.
+    /// Opens the old range for new Services again, if the range was closed.
     pub(super) async fn reopen_old_range(&self) -> Result<(), Fault> {
         let (before, name) = (&self.work.flag_before, self.work.back_range_name());
         let own = self.cluster.get(&self.range(OWN)).await?;

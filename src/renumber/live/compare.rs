@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-/// Fields that the API server sets, so they are not compared.
+/// Fields that the API server sets. They are not compared.
 const OF_THE_SERVER: [&str; 4] =
     ["metadata.uid", "metadata.creationTimestamp", "metadata.resourceVersion", "metadata.generation"];
 
-/// Path of the selector. It is compared as a whole, because an additional term selects other Pods.
+/// Path of the selector. The whole selector is compared, because an additional term selects other Pods.
 const SELECTOR: &str = "spec.selector";
 
 /// Returns a message about the first field that differs between the manifest and the object. Returns `None` if the object has all

@@ -1,4 +1,4 @@
-//! Changes items of a list in an object of another owner, and keeps concurrent changes to the object.
+//! Changes items of a list in an object that netsurgeon does not own, and keeps concurrent changes to the object.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::kube_api::{ClusterError, ObjectRef};
 use crate::operation::Fault;
 use crate::renumber::effect::List;
 
-/// Maximum number of attempts: an attempt fails if another writer changes the object concurrently.
+/// Maximum number of attempts. An attempt fails if another writer changes the object concurrently.
 const ATTEMPTS: usize = 10;
 
 impl LiveEnvironment<'_> {

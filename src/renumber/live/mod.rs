@@ -24,13 +24,14 @@ use crate::kube_api::{Barrier, BarrierError, Cluster, ClusterError, MANAGED_BY, 
 use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Records};
 use crate::store::{Guard, ReadStore, Revision};
 
-/// Time limit of a wait. It is longer than the reconnect time of a kube-proxy that has lost its API server, which is up to a
-/// minute (`NewReflectorWithOptions`, back-off of 30 s with a jitter of 1.0, client-go `tools/cache/reflector.go`, v0.32.2).
+/// Time limit of a wait. It is longer than the time that a kube-proxy needs to reconnect after it has lost its API server. This
+/// time is up to a minute (`NewReflectorWithOptions`, back-off of 30 s with a jitter of 1.0, client-go
+/// `tools/cache/reflector.go`, v0.32.2).
 const DEADLINE: Duration = Duration::from_secs(150);
 
 /// How long a client may still connect to an address that it has resolved. CoreDNS answers with a TTL of 30 s (`ttl 30` in the
 /// Corefile of kubeadm, `cmd/kubeadm/app/phases/addons/dns/manifests.go`, v1.36.3). The client may cache the answer for another
-/// 30 s (a JVM: `networkaddress.cache.ttl`).
+/// 30 s, for example a JVM (`networkaddress.cache.ttl`).
 pub const LINGER: Duration = Duration::from_mins(1);
 
 /// Checks whether a manual step is complete.
@@ -58,13 +59,14 @@ pub struct LiveOptions {
     pub reach: Reach,
     /// Nodes that no barrier waits for.
     pub without: BTreeSet<String>,
-    /// API servers that are stopped permanently, by host name or Lease name. No wait includes them.
+    /// API servers that are stopped permanently, by host name or Lease name. No step waits for them.
     pub without_api_servers: BTreeSet<String>,
     /// The time limit of a wait.
     pub deadline: Duration,
     /// In a rollback: how long the new addresses still answer after the last Service has moved back.
     pub linger: Duration,
-    /// Preconditions of every wait. Without the operation lease, the awaited state may never be reached, so the wait stops.
+    /// Preconditions of every wait. If this process loses the operation lease, the awaited state might never be reached, so the
+    /// wait stops.
     pub guards: Vec<Guard>,
 }
 
@@ -130,10 +132,10 @@ enum Found {
 }
 
 impl LiveEnvironment<'_> {
-    /// Creates an object, unless it exists as requested. Returns the record of the object for the journal.
+    /// Creates an object, unless it already exists and matches the manifest. Returns the record of the object for the journal.
     async fn create(&self, manifest: &Value) -> Result<Value, Fault> {
         let object = ObjectRef::of(manifest)?;
-        // A ServiceCIDR of the last attempt may still be terminating, until its last address is deleted.
+        // The ServiceCIDR of an earlier attempt may still be terminating. It terminates until its last address is deleted.
         if object.collection.kind == "ServiceCIDR" && matches!(self.find(&object).await?, Found::Leaving) {
             self.is_gone(&object).await?;
         }
@@ -151,7 +153,7 @@ impl LiveEnvironment<'_> {
         }
     }
 
-    /// Returns the name of the Service that already has the address of a manifest; `None` if there is no such Service.
+    /// Returns a message that names the Service that already has the address of a manifest; `None` if there is no such Service.
     async fn whose_address(&self, manifest: &Value) -> Option<String> {
         let wanted = manifest.pointer("/spec/clusterIP").and_then(Value::as_str)?;
         self.cluster.objects_as(None, &|service| owner(&service, wanted)).await.ok()?.into_iter().next()
@@ -278,7 +280,7 @@ impl Environment<Effect> for LiveEnvironment<'_> {
         // The API's resourceVersion is etcd's mod_revision.
         let made = text("revision").and_then(|revision| revision.parse().ok()).map(Revision);
         let (Some(uid), Some(made)) = (text("uid"), made) else { return Ok(false) };
-        // An object that was created before the other process ended the step belongs to that process.
+        // An object that was created before the other process completed the step belongs to that process.
         if ended.is_some_and(|ended| made < ended) {
             return Ok(false);
         }

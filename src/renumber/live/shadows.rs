@@ -1,5 +1,5 @@
-//! Updates shadow Services: a shadow must have the endpoints of its Service. It gets the current selector and ports of the
-//! Service, which may have changed after planning.
+//! Updates shadow Services. A shadow must have the endpoints of its Service. So the shadow gets the current selector and ports of
+//! the Service, which may have changed after planning.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::wire::StoredService;
 
 impl LiveEnvironment<'_> {
     /// Checks that each shadow has the endpoints of its Service, and updates shadows that differ. Ignores a missing shadow or
-    /// Service: the steps that change the missing object report it.
+    /// Service, because the steps that change the missing object report it.
     pub(super) async fn shadows_have_endpoints(
         &self,
         moves: impl Iterator<Item = &Move>,
@@ -52,7 +52,7 @@ impl LiveEnvironment<'_> {
     }
 
     /// Checks that no Service remains after a finalizer delayed its deletion. Deletes such a Service again. If the deletion is
-    /// refused, the operation continues, because the Service has moved anyway.
+    /// refused, the operation still continues, because the move itself is complete.
     pub(super) async fn deleted_are_gone(
         &self,
         moves: impl Iterator<Item = &Move>,
@@ -96,7 +96,7 @@ impl LiveEnvironment<'_> {
         }
     }
 
-    /// Reads a shadow. Also returns `None` for a shadow that is being deleted: the garbage collector may have deleted its
+    /// Reads a shadow. Also returns `None` for a shadow that is being deleted, because the garbage collector may have deleted its
     /// EndpointSlices, and no controller recreates them.
     async fn stored(&self, namespace: &str, name: &str) -> Result<Option<ServiceRecord>, WaitStatus> {
         let found = self.record(namespace, name).await?;

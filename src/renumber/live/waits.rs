@@ -16,7 +16,7 @@ use crate::renumber::steps::Wait;
 use crate::store::{Key, Revision, StoreError};
 use crate::survey::{Era, Layout};
 
-/// Pause after the first check: a check costs a few requests to every API server.
+/// Pause after the first check. Each check sends a few requests to every API server.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -58,7 +58,7 @@ impl From<StoreError> for WaitStatus {
 impl LiveEnvironment<'_> {
     pub(super) async fn wait_for(&self, wait: &Wait) -> Result<(), Fault> {
         self.poll(&wait.until, Look::Step(wait)).await?;
-        // The nodes are checked last: they must have applied what the API servers have observed.
+        // The nodes are checked last, because they must have applied the changes that the API servers have observed.
         if wait.kind == Awaited::Barrier {
             self.look_at_guards().await?;
             self.barrier().await?;
@@ -66,12 +66,13 @@ impl LiveEnvironment<'_> {
         Ok(())
     }
 
-    /// Polls until the condition holds, fails for good, or the deadline passes. `until` names the condition in messages.
+    /// Polls until the condition holds. Fails if the condition can never hold, or if the deadline passes. `until` names the
+    /// condition in messages.
     pub(super) async fn poll(&self, until: &str, what: Look<'_>) -> Result<(), Fault> {
         let start = Instant::now();
         let mut pause = FIRST_PAUSE;
         loop {
-            // A check may update copies of endpoints, and a barrier creates a Service: both need the operation lease.
+            // A check may update copies of endpoints, and a barrier creates a Service. Both need the operation lease.
             self.look_at_guards().await?;
             let seen = match self.look(what).await {
                 Ok(()) => return Ok(()),
@@ -90,7 +91,7 @@ impl LiveEnvironment<'_> {
         }
     }
 
-    /// Fails if this process no longer holds the operation lease: the new holder may have undone the awaited state.
+    /// Fails if this process no longer holds the operation lease, because the new holder may have undone the awaited state.
     async fn look_at_guards(&self) -> Result<(), Fault> {
         for guard in &self.options.guards {
             let entry = self.store.get(guard.key()).await.map_err(|error| Fault::Halt(error.to_string()))?;
@@ -179,8 +180,8 @@ impl LiveEnvironment<'_> {
         Ok(())
     }
 
-    /// Returns the object that was changed last, with its revision. All objects must be of one kind: a cache at this revision
-    /// then has all of them.
+    /// Returns the object that was changed last, with its revision. All objects must be of the same kind. Then a cache of this
+    /// kind at the returned revision has the current version of all of them.
     async fn newest<T>(&self, objects: Vec<(Key, T)>) -> Result<Option<(T, Revision)>, WaitStatus> {
         let (keys, objects): (Vec<Key>, Vec<T>) = objects.into_iter().unzip();
         let found = self.store.get_many(&keys).await?;

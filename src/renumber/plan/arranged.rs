@@ -1,4 +1,4 @@
-//! The order of the Services that move: by tier, the most critical last.
+//! Sorts the Services that move by tier. The most critical tier is the last.
 
 use super::{PlanError, PlanOptions, split, turn_of};
 use crate::ip::ServiceCidr;
@@ -8,7 +8,7 @@ use crate::survey::{ServiceRecord, Survey};
 use crate::wire::Text;
 
 impl PlanOptions {
-    /// Returns the annotation that the survey must read; `None` if tiers do not come from an annotation.
+    /// Returns the annotation that the survey must read; `None` if the source of the tiers is not an annotation.
     pub fn annotation(&self) -> Option<&str> {
         match self.tiers.as_ref().map(|tiers| &tiers.source) {
             Some(TierSource::Annotation(key)) => Some(key),
@@ -17,7 +17,7 @@ impl PlanOptions {
     }
 }
 
-/// Returns the Services that need a tier: the Services that move and have no fixed place in the order.
+/// Returns the Services that need a tier. These are the Services that move and have no fixed place in the order.
 pub fn open_to_tiers<'s>(survey: &'s Survey, to: &ServiceCidr) -> Vec<&'s ServiceRecord> {
     let (mut movers, _) = split(survey, to.family(), to);
     movers.retain(|service| is_open(survey, service));
@@ -47,8 +47,8 @@ impl Arranged<'_> {
     }
 }
 
-/// Sorts the Services by tier, namespace and name. The cluster's DNS and then the API servers' own Service come last, because
-/// everything depends on them.
+/// Sorts the Services by tier, namespace and name. The cluster's DNS and then the API servers' own Service come last, because all
+/// other Services depend on them.
 pub(super) fn arrange<'s>(
     survey: &Survey,
     tiers: Option<&Tiers>,

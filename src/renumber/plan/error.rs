@@ -30,7 +30,7 @@ pub enum PlanError {
         /// The first address of the new range.
         first: Option<IpAddr>,
     },
-    /// Services whose old address cannot be held as requested.
+    /// The old address of some Services cannot be held as requested.
     #[error(
         "the old address of {} cannot be held by an external IP; the first is `{first}`: {reason}",
         counted(*count, "Service", "Services")
@@ -53,7 +53,7 @@ pub enum PlanError {
         /// The list of tiers.
         known: String,
     },
-    /// Services without a tier.
+    /// Some Services have no tier.
     #[error("{} no tier; the first is `{first}`", counted(*count, "Service has", "Services have"))]
     NoTier {
         /// The number of Services.

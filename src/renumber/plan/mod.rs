@@ -1,4 +1,4 @@
-//! Plans a renumbering: computes the move of every Service only from a survey and a target range.
+//! Plans a renumbering. Computes the move of every Service only from a survey and the options of the plan.
 
 mod arranged;
 mod error;
@@ -45,11 +45,12 @@ pub struct PlanOptions {
     pub batch_size: usize,
     /// The tiers that order the Services, if there are any.
     pub tiers: Option<Tiers>,
-    /// The hold for every Service that supports it. By default, the hold depends on the Service.
+    /// The requested hold for every Service. Planning fails if a Service does not support this hold. With `None`, the hold
+    /// depends on the Service.
     pub hold: Option<Hold>,
     /// A KubeProxyConfiguration that replaces the cluster's configuration.
     pub proxy_config: Option<String>,
-    /// Whether to plan for a data plane that was not tested. In this case, some nodes might not hold old addresses.
+    /// Whether to accept that some nodes might not hold old addresses, for example because the data plane was not tested.
     pub accept_gap: bool,
 }
 
@@ -131,19 +132,19 @@ pub(super) fn make_moves(
     Ok(moves)
 }
 
-/// Three texts: the data plane, the gap if the data plane is unknown or was not tested, and why external IPs cannot hold
-/// addresses.
+/// Three texts: the data plane, the reason why old addresses might not be held everywhere (the gap), and the reason why external
+/// IPs cannot hold addresses.
 type Routes = (Option<String>, Option<String>, Option<&'static str>);
 
-/// Why a hold needs a shadow if ClusterIPs are announced: from outside the cluster, an external IP with
-/// `externalTrafficPolicy: Local` reaches only endpoints of the same node.
+/// The reason why a hold needs a shadow if ClusterIPs are announced. For traffic from outside the cluster, an external IP with
+/// `externalTrafficPolicy: Local` reaches only endpoints on the node that receives the traffic.
 const ANNOUNCED: &str = "Calico announces ClusterIPs to routers; from outside, an external IP is reachable only through nodes \
                          that run an endpoint";
 
 fn routing(survey: &Survey, options: &PlanOptions, is_announced: bool) -> Result<Routes, PlanError> {
     let announced = is_announced.then_some(ANNOUNCED);
     match judge(survey, options.to.family(), options.proxy_config.as_deref()) {
-        // This also applies with `--accept-gap`: without rules for external IPs, no old address would answer.
+        // This result also applies with `--accept-gap`, because without rules for external IPs, no old address would answer.
         DataPlane::KubeProxy { about, no_external_ip: Some(gate @ Obstacle::Gate) } => {
             Ok((Some(about), None, Some(gate.reason())))
         }
@@ -162,7 +163,7 @@ fn routing(survey: &Survey, options: &PlanOptions, is_announced: bool) -> Result
 }
 
 /// Splits the Services into Services that move and Services that do not. The lists do not contain sentinels of a killed process,
-/// because sentinels are removed.
+/// because the operation removes them.
 pub(super) fn split<'s>(
     survey: &'s Survey,
     family: Family,
@@ -201,7 +202,7 @@ fn check_movers(movers: &[&ServiceRecord]) -> Result<(), PlanError> {
         }
         seen.extend(service.addresses.iter().map(|address| (*address, *service)));
     }
-    // A sorted list takes a fraction of the time and memory of a map.
+    // A sorted list needs only a fraction of the time and memory that a map needs.
     seen.sort_by_key(|(address, _)| *address);
     let twice = seen.windows(2).find_map(|pair| match pair {
         [(address, one), (other, two)] if address == other => Some((address, one, two)),
@@ -303,7 +304,7 @@ fn map_addresses(
     Ok(remap(&options.to, capacity(survey, &options.to), taken, &wanted)?)
 }
 
-/// Returns how many addresses of the range can be allocated. With a bitmap, this is the number of bits of the bitmap.
+/// Returns how many addresses of the range can be allocated. With a bitmap, this is the number of bits in the bitmap.
 pub(super) fn capacity(survey: &Survey, to: &ServiceCidr) -> u128 {
     if survey.era.era == Era::Objects { to.capacity() } else { to.bitmap_capacity() }
 }
@@ -359,7 +360,7 @@ fn flag_after(before: &[ServiceCidr], to: ServiceCidr) -> Vec<ServiceCidr> {
     ranges
 }
 
-/// Returns the list with the address `from` replaced by the address `to`.
+/// Returns the list in which the address `to` replaces the address `from`.
 pub(super) fn renamed(list: &[Text], from: IpAddr, to: IpAddr) -> Vec<Text> {
     let other = |text: &Text| if text.parse() == Ok(from) { format_compact!("{to}") } else { text.clone() };
     list.iter().map(other).collect()
@@ -399,7 +400,7 @@ fn make_move(
     }
 }
 
-/// Computes the content of the family's RangeAllocation once the API servers have the new range.
+/// Computes the content that the family's RangeAllocation must have once the API servers have the new range.
 fn bitmap_change(survey: &Survey, to: &ServiceCidr) -> Result<Option<BitmapChange>, PlanError> {
     if survey.era.era == Era::Objects {
         return Ok(None);

@@ -1,4 +1,5 @@
-//! Lists that must contain both ranges for a time: lists of Calico's routers, which announce Service ranges to other networks.
+//! Lists of Service ranges that Calico's routers announce to other networks. Each list must contain both the old and the new
+//! range while both are in use.
 
 use serde_json::{Value, json};
 

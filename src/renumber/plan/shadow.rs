@@ -43,7 +43,7 @@ pub(in crate::renumber) fn make_shadow(
     family: Family,
     placeholder: IpAddr,
 ) -> Shadow {
-    // A Service name has at most 63 characters (RFC 1035 label). Half of a uid is unique enough within the namespace, and
+    // A Service name has at most 63 characters (RFC 1035 label). Half of a uid is unique enough within the namespace, and it is
     // the same for every attempt.
     let short: String = service.uid.chars().filter(char::is_ascii_alphanumeric).take(16).collect();
     Shadow {

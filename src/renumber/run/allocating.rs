@@ -1,4 +1,4 @@
-//! Checks that the API servers allocate addresses in the era that etcd shows. A plan of the objects era does not change the
+//! Checks that the API servers allocate addresses in the era that etcd shows. A plan for the era `objects` does not change the
 //! RangeAllocation. So API servers that still use the RangeAllocation would keep the old range.
 
 use super::RenumberSession;
@@ -8,8 +8,8 @@ use crate::session::Failure;
 use crate::survey::{Era, Survey};
 
 impl RenumberSession {
-    /// Refuses if an API server allocates addresses in another era than the plan expects. Checks the feature gates of each API
-    /// server, if etcd has a RangeAllocation that is probably unused.
+    /// Refuses the plan if an API server allocates addresses in a different era than the era of the plan. Checks the feature
+    /// gates of each API server only if etcd has a RangeAllocation that is probably unused.
     pub async fn refuse_other_allocation(&self, work: &Renumbering, survey: &Survey) -> Result<(), Failure> {
         let Some(cluster) = self.cluster() else { return Ok(()) };
         let is_there = survey.bitmaps.iter().any(|bitmap| bitmap.name == "serviceips");

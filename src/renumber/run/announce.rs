@@ -1,7 +1,7 @@
 //! Creates a Kubernetes event for each Service that moves, for users who inspect the Service and not the operation.
 //!
-//! Events are best effort and never block the operation: a separate task writes them from a bounded queue. Events that do not fit
-//! into the queue, or cannot be written, are counted and reported at the end.
+//! Events are best effort and never block the operation, because a separate task writes them from a bounded queue. Events that do
+//! not fit into the queue, or cannot be written, are counted and reported at the end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::session::{Voice, counted};
 const MOST_WAITING: usize = 4096;
 /// Number of events that are written concurrently.
 const AT_ONCE: usize = 4;
-/// Number of consecutive failures after which no more events are written. Then the permission is missing, or the API does not
-/// answer.
+/// Number of consecutive failures after which no more events are written. After this number of failures, the permission is
+/// probably missing, or the API does not answer.
 const GIVEN_UP_AFTER: usize = 10;
-/// How long the end of an operation waits for the last events.
+/// How long an operation waits for the last events at its end.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// Writes an event for each Service that moves.
@@ -119,7 +119,7 @@ impl Observer for Announcer<'_> {
     }
 }
 
-/// Writes the events from the queue. Returns the reason of the first failure.
+/// Writes the events from the queue. Returns the reason for the first failure.
 async fn write(
     cluster: Cluster,
     waiting: mpsc::Receiver<ServiceEvent>,

@@ -18,7 +18,7 @@ impl RenumberSession {
         refuse_beside_another(self.store.as_ref(), &self.id).await
     }
 
-    /// Refuses a plan that was created for another cluster, or that no longer matches the cluster.
+    /// Refuses a plan that was created for another cluster, or that does not match the cluster.
     pub async fn refuse_unfit(&self, plan: &Plan<Renumbering>, survey: &Survey) -> Result<(), Failure> {
         if plan.header.cluster != self.id {
             return Err(Failure::refused(format!(
@@ -52,8 +52,8 @@ impl RenumberSession {
         release(lock, started).await
     }
 
-    /// Starts the operation once the lease is held. Checks the cluster again first: hours may pass between the approval and the
-    /// acquisition of the lease.
+    /// Starts the operation once the lease is held. First checks the cluster again, because hours can pass between the approval
+    /// and the acquisition of the lease.
     async fn begin(
         &self,
         plan: Plan<Renumbering>,

@@ -1,4 +1,4 @@
-//! Checks whether manual steps are complete. If netsurgeon cannot verify a step, the operator confirms it.
+//! Checks whether manual steps are complete. If netsurgeon cannot verify a step, the operator must confirm the step.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -50,7 +50,7 @@ impl Approver for Confirmations<'_> {
     }
 }
 
-/// Returns the message of an open manual step: what to do, and why. In a rollback, the message has no reason.
+/// Returns the message of an open manual step: what to do, and why. If a rollback undoes the step, the message has no reason.
 fn required(manual: &Manual, back: bool) -> String {
     let Manual { name, what, why, undo } = manual;
     match undo {
@@ -110,8 +110,8 @@ impl Confirmations<'_> {
         }
     }
 
-    /// Returns a message that names an API server whose certificate does not have the new address. Clients in the cluster would
-    /// reject this certificate. Ignores API servers that cannot be reached.
+    /// Returns a message that names an API server with a certificate that does not cover the new address. Clients in the cluster
+    /// would reject this certificate. Ignores API servers that cannot be reached.
     async fn uncovered(&self) -> Option<String> {
         let address = self.work.kubernetes()?.new_address;
         for server in endpoints(self.cluster?).await.ok()? {
@@ -136,8 +136,8 @@ impl Confirmations<'_> {
         }
     }
 
-    /// Checks that the cluster's other ServiceCIDRs are being deleted. In a rollback, checks that ServiceCIDRs with the same
-    /// ranges exist again.
+    /// Checks that the other ServiceCIDRs of the plan are deleted or being deleted. In a rollback, checks that ServiceCIDRs with
+    /// the same ranges exist again.
     async fn other_ranges(&self, back: bool) -> Result<String, String> {
         let cluster = self.cluster.ok_or("this command does not use the API")?;
         let all = Collection::new(&self.work.api_version, "ServiceCIDR", None);
@@ -194,7 +194,7 @@ impl Confirmations<'_> {
         }
     }
 
-    /// Connects to every API server and checks its certificate. The certificate must have the addresses `with`, but not the
+    /// Connects to every API server and checks its certificate. The certificate must cover the addresses `with`, but not the
     /// address `without`.
     async fn every_certificate(&self, with: &[IpAddr], without: Option<IpAddr>) -> Result<String, String> {
         let cluster = self.cluster.ok_or("this command does not use the API")?;
@@ -217,7 +217,7 @@ fn does_not_carry(server: &ApiServer, address: IpAddr) -> String {
     format!("the certificate of {server} does not cover `{address}`")
 }
 
-/// Returns whether the certificate of every API server has this address.
+/// Returns whether the certificate of every API server covers this address.
 pub(super) async fn carried_by_all(cluster: &Cluster, address: IpAddr) -> bool {
     let servers = endpoints(cluster).await.unwrap_or_default();
     for server in &servers {

@@ -59,8 +59,8 @@ impl RenumberSession {
             {
                 tracing::warn!(error = %failure.error, "cannot tell whether skipped Services were deleted");
             }
-            // Cleans up again. Requests of a killed process may arrive after the first cleanup, and a failed barrier leaves
-            // objects behind.
+            // Cleans up again. Requests of a killed process may arrive after the first cleanup, and a failed barrier can leave
+            // objects in the cluster.
             if !is_lost(&outcome)
                 && let Err(failure) = self.clear(ongoing, way).await
             {
@@ -75,7 +75,7 @@ impl RenumberSession {
         }
     }
 
-    /// Removes the sentinel Services that barriers of killed processes left behind.
+    /// Removes the sentinel Services that remain from barriers of killed processes.
     async fn clear(&self, ongoing: &Ongoing, way: Direction) -> Result<(), Failure> {
         let Some(cluster) = self.cluster() else { return Ok(()) };
         let removed = cluster.remove_sentinels("kube-system").await;
@@ -92,8 +92,8 @@ impl RenumberSession {
         })
     }
 
-    /// Skips a failed step if its Service is deleted. Plans the move again if the Service has changed. Returns false if neither
-    /// is the case.
+    /// Skips a failed step if its Service is deleted. Plans the move again if the Service has changed. Returns false if the
+    /// Service is neither deleted nor changed.
     async fn explain(&self, ongoing: &mut Ongoing, lock: &Lock, step: &StepId) -> Result<bool, Failure> {
         Ok(self.skip_deleted(ongoing, lock, step).await?
             || (!ongoing.has_begun_to_retire() && self.replan(ongoing, lock, false).await?))
@@ -156,8 +156,8 @@ impl RenumberSession {
         }
     }
 
-    /// Records the direction of this run, so that the journal has the current direction if the process is killed. Does not record
-    /// a direction that the executor refuses.
+    /// Records the direction of this run, so that the journal contains the current direction if the process is killed. A
+    /// direction that the executor refuses is not recorded.
     async fn set_out(&self, ongoing: &mut Ongoing, lock: &Lock, way: Direction) -> Result<(), Failure> {
         let is_forward = way.is_forward();
         let is_refused =
@@ -182,7 +182,7 @@ impl RenumberSession {
     ) -> Result<Arrival, Failure> {
         let noted = self.note(ongoing, lock, way, &outcome).await;
         if let (Err(_), Err(unnoted)) = (&outcome, &noted) {
-            // The caller gets the reason for the stop, which is more useful than the error of the failed write.
+            // The caller gets the reason why the run stopped, which is more useful than the error of the failed write.
             tracing::warn!(error = %unnoted.error, "the status could not be written to the journal");
         }
         let arrival = outcome.map_err(|failure| stopped(failure, ongoing, way))?;
@@ -209,8 +209,8 @@ impl RenumberSession {
         ongoing.summary.status = status;
         ongoing.summary.manual_step.clone_from(&manual_step);
         let (ledger, now) = (self.ledger(&ongoing.journal, lock), SystemAmbient.now());
-        // One write records both the end of the operation and the start of the removal. If the removal is interrupted, the next
-        // `retire` removes the rest of the journal.
+        // One write records both the end of the operation and the start of the removal of its journal. If the removal is
+        // interrupted, the next `retire` removes the rest of the journal.
         let status = if status == Status::Done && ongoing.journal_goes { Status::Removing } else { status };
         let noted = match manual_step {
             Some(step) => ongoing.journal.set_waiting(&ledger, &step, now).await,

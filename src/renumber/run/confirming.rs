@@ -26,7 +26,8 @@ impl RenumberSession {
     }
 
     /// Refuses to confirm a name that is not a manual step of any renumbering. The message lists the open manual steps. Accepts
-    /// steps that were already confirmed, and steps that this plan does not have, because scripts give the same names every time.
+    /// steps that were already confirmed, and steps that this plan does not have, because scripts give the same names in every
+    /// run.
     pub fn confirm_only_known(&self, ongoing: &Ongoing, back: bool) -> Result<(), Failure> {
         let is_open = |(step, manual): &(StepId, Manual)| match ongoing.journal.state(step) {
             Some(State::Done) => back && manual.undo.is_some(),

@@ -1,5 +1,5 @@
-//! Handles Services of the plan that were deleted or recreated during the operation. The steps of the plan cannot find such a
-//! Service, in a rollback or at the end. So repairs replace these steps, and remove the objects that were created for the
+//! Handles Services of the plan that were deleted or recreated during the operation. In a rollback and at the end, the steps of
+//! the plan cannot find such a Service. So repairs replace these steps, and remove the objects that netsurgeon created for the
 //! Service.
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -18,7 +18,7 @@ use crate::survey::{ServiceRecord, Survey};
 pub const DELETED: &str = "after planning, the Service or its namespace was deleted, or the Service has another ClusterIP or \
                            none";
 
-/// Maximum number of checks of the Services: clients may delete more of them concurrently.
+/// Maximum number of checks of the Services. Several checks may be needed, because clients can delete more Services concurrently.
 const MOST_LOOKS: u32 = 10;
 
 impl RenumberSession {
@@ -42,8 +42,8 @@ impl RenumberSession {
         Ok(false)
     }
 
-    /// Rolls the operation back. Objects that were created for deleted Services are removed first, and again if more Services
-    /// were deleted meanwhile. Without the API, only the moves are undone: every Service gets its old address.
+    /// Rolls the operation back. First removes the objects that were created for deleted Services. If more Services are deleted
+    /// meanwhile, removes their objects, too. Without the API, only the moves are undone: every Service gets its old address.
     pub async fn roll_back(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<Report, Failure> {
         let way = if self.cluster().is_none() { Direction::MovesBack } else { Direction::Back };
         self.outlast_requests(ongoing).await;
@@ -68,8 +68,7 @@ impl RenumberSession {
     }
 
     /// Skips a step that failed because its Service was deleted or recreated after planning. The Service cannot move; the other
-    /// Services continue. The record of the step has the reason. A step that failed before is retried and does not count as a new
-    /// skip.
+    /// Services continue. The journal records the reason. A step that failed before is retried, and is not counted as a new skip.
     pub(super) async fn skip_deleted(
         &self,
         ongoing: &mut Ongoing,
@@ -96,8 +95,8 @@ impl RenumberSession {
         Ok(true)
     }
 
-    /// Replaces the reason of every skipped step whose Service was deleted with [`DELETED`]. Then removes the shadows of these
-    /// Services.
+    /// For every skipped step of a deleted Service, replaces the recorded reason with [`DELETED`]. Then removes the shadows of
+    /// these Services.
     pub(super) async fn settle_deleted(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<(), Failure> {
         let is_failed = |(_, record): &(&StepId, &Record)| record.state == State::Failed;
         let failed: Vec<_> = ongoing.journal.records().into_iter().filter(is_failed).collect();
@@ -140,8 +139,7 @@ impl RenumberSession {
         Ok(())
     }
 
-    /// Removes Services that have a deletion timestamp, but no finalizer any more. Warns about a Service whose deletion is
-    /// refused.
+    /// Removes Services that have a deletion timestamp but no finalizer. Warns about a Service whose deletion is refused.
     async fn end_deletions(&self, work: &Renumbering, survey: &Survey) -> Result<(), Failure> {
         let Some(cluster) = self.cluster() else { return Ok(()) };
         for moved in guard::left_over(work, survey) {
@@ -166,16 +164,17 @@ impl RenumberSession {
         self.end_deletions(work, &survey).await
     }
 
-    /// Returns whether a namespace is deleted or terminating. In such a namespace no object can be created, and its Services are
-    /// deleted.
+    /// Returns whether a namespace is deleted or terminating. In such a namespace, no object can be created, and the Services are
+    /// being deleted.
     async fn is_namespace_ending(&self, name: &str) -> Result<bool, Failure> {
         let Some(cluster) = self.cluster() else { return Ok(false) };
         let found = cluster.object::<Namespace>(None, name).await?;
         Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()))
     }
 
-    /// Checks once for deleted Services, removes what was created for them, and sets their steps to an end state. The state
-    /// [`State::Done`] is for retiring, [`State::UndoDone`] for a rollback. Returns the number of repairs that were needed.
+    /// Checks once for deleted Services, removes the objects that were created for them, and sets the state of their steps to
+    /// `to`. The state is [`State::Done`] when retiring, and [`State::UndoDone`] in a rollback. Returns the number of repairs
+    /// that were needed.
     async fn settle_gone(&self, ongoing: &mut Ongoing, lock: &Lock, to: State) -> Result<usize, Failure> {
         let store = self.store.as_ref();
         let survey = Survey::read(store, &self.layout, None).await?;

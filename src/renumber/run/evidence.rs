@@ -1,4 +1,4 @@
-//! Checks the evidence that `retire` requires: no client on any node has recently used an old address.
+//! Checks the evidence that `retire` requires. It must show that no client on any node has recently used an old address.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub const QUIET: u64 = 600;
 pub struct Evidence {
     /// Whether no evidence is required.
     pub waived: bool,
-    /// Files with evidence of nodes, instead of the published evidence.
+    /// Files with the evidence of the nodes. If there are files, the published evidence is not read.
     pub files: Vec<PathBuf>,
     /// Nodes for which no evidence is required.
     pub without_nodes: Vec<String>,

@@ -11,7 +11,8 @@ use crate::session::{Failure, Kind};
 /// Maximum number of clients that a line names.
 const SHOWN: usize = 5;
 
-/// Returns the clients that use old addresses of moved Services. The hint of a failure explains on which hosts this works.
+/// Returns the clients that use old addresses of moved Services. If connection tracking cannot be read, the hint explains on
+/// which hosts this command works.
 pub async fn flows_of(ongoing: &Ongoing) -> Result<Vec<Used>, Failure> {
     users_of(ongoing).await.map_err(|failure| {
         failure.hint(
@@ -30,7 +31,7 @@ pub(super) async fn users_of(ongoing: &Ongoing) -> Result<Vec<Used>, Failure> {
     Ok(users(&given_up, &flows.map_err(|error| Failure::new(Kind::Refused, error))?))
 }
 
-/// Returns the use of an old address as one line of text.
+/// Returns one line of text that describes the use of a port of an old address.
 pub fn words(used: &Used) -> String {
     let port = used.port.map(|port| format!(" port {port}")).unwrap_or_default();
     let (service, address, protocol) = (&used.service, used.old_address, &used.protocol);

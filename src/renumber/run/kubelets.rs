@@ -1,4 +1,4 @@
-//! Reads the DNS addresses that kubelets set in Pods (`clusterDNS`), through the API servers' node proxy.
+//! Reads the DNS addresses that kubelets write into Pods (`clusterDNS`), through the node proxy of the API servers.
 
 use std::net::IpAddr;
 

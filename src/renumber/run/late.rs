@@ -1,4 +1,4 @@
-//! Waits for requests that a killed process had sent to an API server. A frozen API server may execute such a request when it
+//! Waits for requests that a killed process has sent to an API server. A frozen API server may execute such a request when it
 //! continues. A rollback or a retirement that ran meanwhile would miss the created object.
 
 use std::time::Duration;
@@ -8,13 +8,13 @@ use tokio::time::sleep;
 use super::{Ongoing, RenumberSession};
 use crate::operation::{Ambient as _, Record, State, SystemAmbient};
 
-/// Maximum time from the record of a request to its end, in seconds, with a margin. The process retries a request for 30 s. An
-/// API server cancels a request that changes objects after 34 s (`requestTimeoutUpperBound`,
+/// Maximum time from the record of a request to the end of the request, in seconds, with a margin. netsurgeon retries a request
+/// for 30 s. An API server cancels a request that changes objects after 34 s (`requestTimeoutUpperBound`,
 /// `apiserver/pkg/endpoints/handlers/rest.go`, v1.36.3).
 const LONGEST: i64 = 70;
 
 impl RenumberSession {
-    /// Waits until no request of a killed process can create a shadow Service any more.
+    /// Waits until requests of a killed process can no longer create a shadow Service.
     pub(super) async fn outlast_requests(&self, ongoing: &Ongoing) {
         let records = ongoing.journal.records().into_iter();
         let of_shadows = records.filter(|(step, _)| step.0.starts_with("make-shadow/"));

@@ -16,7 +16,7 @@ use crate::renumber::{Move, Renumbering, current, verify};
 use crate::session::{Failure, LiveEtcd, counted, is_leased};
 use crate::survey::{Finding, Layout, Survey};
 
-/// The result of a check; printed with `-o json`.
+/// The result of a check. The option `-o json` prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Look {
     version: u8,

@@ -1,5 +1,6 @@
-//! Checks that NodeLocal DNSCache does not use the old address of the cluster's DNS. Checks its configuration and the age of its
-//! Pods. A Pod gets the address of the upstream DNS from its environment variables, which the kubelet set when the Pod started.
+//! Checks that NodeLocal DNSCache does not use the old address of the cluster's DNS. The check covers the configuration of
+//! NodeLocal DNSCache and the age of its Pods. A Pod gets the address of the upstream DNS from its environment variables, which
+//! the kubelet set when the Pod started.
 
 use std::net::IpAddr;
 
@@ -38,7 +39,7 @@ async fn get<K: Typed>(cluster: &Cluster) -> Result<Option<K>, String> {
     cluster.object(Some(NAMESPACE), NAME).await.map_err(|error: ClusterError| error.to_string())
 }
 
-/// Fails if the arguments of the DaemonSet or the Corefile have an old address.
+/// Fails if the arguments of the DaemonSet or the Corefile contain an old address.
 fn told(set: &DaemonSet, config: &ConfigMap, old: &[IpAddr]) -> Result<(), String> {
     let has = |text: &str| {
         let mut words =

@@ -12,7 +12,7 @@ use crate::renumber::reach::{Address, Reach};
 use crate::session::Failure;
 use crate::survey::{Finding, Survey};
 
-/// Time limit to open a connection. It is longer than the retransmission of a lost packet takes.
+/// Time limit to open a connection. It is longer than the time after which a lost packet is sent again.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// A Service to probe.
@@ -62,7 +62,7 @@ struct Dialled {
     error: Option<String>,
 }
 
-/// Compares without the duration, because it differs between attempts.
+/// Ignores the duration, which differs between attempts, and the text of the error.
 impl PartialEq for Dialled {
     fn eq(&self, other: &Self) -> bool {
         (&self.address, self.expected, self.answered) == (&other.address, other.expected, other.answered)

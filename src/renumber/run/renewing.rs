@@ -1,4 +1,4 @@
-//! Restores reserved addresses after an interruption of any length. Repairs the IPAddress objects of Services, and sets reserved
+//! Restores reserved addresses after an interruption of any length: repairs the IPAddress objects of Services, and sets reserved
 //! bits again.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use crate::renumber::{Effect, Renumbering, live};
 use crate::session::{Failure, LiveEtcd, counted};
 use crate::survey::{Era, Layout, Survey};
 
-/// Maximum number of attempts to change a bitmap that API servers change concurrently.
+/// Maximum number of attempts to change a bitmap. An attempt fails if an API server changes the bitmap concurrently.
 const MOST_LOOKS: u32 = 20;
 
 impl RenumberSession {
@@ -43,7 +43,7 @@ impl RenumberSession {
         if moves.is_empty() {
             return Ok(());
         }
-        // Clients create and delete Services at any time: the bitmap may change between reading and writing.
+        // Clients create and delete Services at any time, so the bitmap may change between reading and writing.
         for _ in 0..MOST_LOOKS {
             let survey = Survey::read(store, &Layout::new(&work.prefix), None).await?;
             let again = reserve_again(work, &survey, &moves).map_err(|taken| {
@@ -65,8 +65,8 @@ impl RenumberSession {
     }
 
     /// Recreates missing IPAddress objects, and sets the creation timestamps of existing IPAddress objects to the future again.
-    /// Then waits until every API server has observed the recreated objects. Warns about an address that another Service has; the
-    /// step that needs this address is then refused.
+    /// Then waits until every API server has observed the recreated objects. Warns about an address that another Service has. The
+    /// step that needs this address will be refused.
     async fn renew_addresses(
         &self,
         environment: &dyn Environment<Effect>,

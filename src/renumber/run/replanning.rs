@@ -8,13 +8,13 @@ use crate::session::Failure;
 use crate::store::Revision;
 use crate::survey::Survey;
 
-/// Maximum number of checks of the Services: clients may change them concurrently.
+/// Maximum number of checks of the Services. Several checks may be needed, because clients can change Services concurrently.
 const MOST_LOOKS: u32 = 5;
 
 impl RenumberSession {
-    /// Plans a move again if its Service changed so that the steps of the move no longer match. Undoes what does not match the
-    /// new plan, and reports each Service. In a rollback, plans again only the moves that cannot be undone otherwise. Returns
-    /// whether a move was planned again.
+    /// Plans a move again if its Service has changed so that the steps of the move no longer match. Undoes the changes that do
+    /// not match the new plan, and reports each Service. In a rollback, plans a move again only if the move cannot be undone
+    /// otherwise. Returns whether a move was planned again.
     pub async fn replan(&self, ongoing: &mut Ongoing, lock: &Lock, back: bool) -> Result<bool, Failure> {
         let mut is_changed = false;
         for _ in 0..MOST_LOOKS {
@@ -40,8 +40,8 @@ impl RenumberSession {
         Ok(is_changed)
     }
 
-    /// Writes the new plan of a move and undoes what does not match this plan, in one transaction. Returns false if the Service
-    /// has changed again.
+    /// In one transaction, writes the new plan of a move and undoes the changes that do not match this plan. Returns false if the
+    /// Service has changed again.
     async fn replace(
         &self,
         ongoing: &mut Ongoing,

@@ -1,4 +1,4 @@
-//! Retires the old addresses of a live cluster: the end of a renumbering.
+//! Retires the old addresses of a live cluster, which completes a renumbering.
 
 use super::evidence::Evidence;
 use super::flows::{users_of, words};
@@ -22,8 +22,8 @@ impl RenumberSession {
         release(lock, ended).await
     }
 
-    /// Completes interrupted removals of journals, for one operation or for all. All other parts of these operations are already
-    /// done. Returns the id of the last of these operations.
+    /// Completes interrupted removals of journals, for one operation or for all operations. All other steps of these operations
+    /// are already done. Returns the id of the last of these operations.
     pub async fn remove_rest(&self, wanted: Option<&str>) -> Result<Option<String>, Failure> {
         let (store, mut last) = (self.store.as_ref(), None);
         for operation in half_removed(store, &self.id).await? {
@@ -77,7 +77,7 @@ async fn end(
     Ok(report)
 }
 
-/// Refuses if there is a problem that retiring would make worse.
+/// Refuses to retire the old addresses if there is a problem that retiring would make worse.
 async fn check(session: &RenumberSession, ongoing: &Ongoing) -> Result<(), Failure> {
     let work = &ongoing.plan.work;
     has_every_flag(session, work).await?;
@@ -91,7 +91,8 @@ async fn check(session: &RenumberSession, ongoing: &Ongoing) -> Result<(), Failu
     }
     let mut errors: Vec<Finding> = verified.findings;
     errors.retain(|finding| finding.severity == Severity::Error);
-    // If the owner of a Service has given up the old address, the hold cannot be restored, and does not need to be restored.
+    // If the owner of a Service has removed the hold of the old address, the guard does not restore the hold, and the hold is not
+    // needed.
     let watched = watch(work, &survey, |step| ongoing.journal.state(step), SystemAmbient.now());
     let is_given_up = |finding: &Finding| {
         finding.code == "hold-missing" && watched.findings.iter().any(|it| it.subject == finding.subject)
@@ -118,8 +119,8 @@ async fn check(session: &RenumberSession, ongoing: &Ongoing) -> Result<(), Failu
     Ok(())
 }
 
-/// Refuses while the flags of an API server have a range other than the new range. Such an API server would recreate the old
-/// ServiceCIDR, and the old range could not be closed.
+/// Refuses to retire the old addresses while the flags of an API server have a range other than the new range. Such an API server
+/// would recreate the old ServiceCIDR, and the old range could not be closed.
 async fn has_every_flag(session: &RenumberSession, work: &Renumbering) -> Result<(), Failure> {
     let Some(cluster) = session.cluster() else { return Ok(()) };
     let range = as_flag(&work.flag);
@@ -132,8 +133,8 @@ async fn has_every_flag(session: &RenumberSession, work: &Renumbering) -> Result
     )))
 }
 
-/// Refuses while this host tracks a connection to an old address. If connection tracking cannot be read here, only the nodes'
-/// evidence counts.
+/// Refuses to retire the old addresses while this host tracks a connection to an old address. If connection tracking cannot be
+/// read on this host, only the evidence of the nodes is checked.
 async fn is_unused(ongoing: &Ongoing) -> Result<(), Failure> {
     let users = users_of(ongoing).await.unwrap_or_default();
     let Some(first) = users.first() else { return Ok(()) };
@@ -156,7 +157,8 @@ pub fn left_alone(ongoing: &Ongoing, stuck: &[&Stuck], what: &str) -> Option<Fai
     Some(failure.hint(format!("`netsurgeon operation show {}` lists them", ongoing.operation)))
 }
 
-/// Adds a hint for steps that could not be done or undone: repair their objects, then continue.
+/// Adds a hint for steps that could not be done or undone. The hint is to repair the objects of these steps, and then to
+/// continue.
 pub fn again(failure: Failure, ongoing: &Ongoing) -> Failure {
     failure.hints(ongoing.situation().next().map(|next| format!("repair those objects, then: `{next}`")))
 }

@@ -136,8 +136,8 @@ fn rollback_plan(ongoing: &Ongoing, linger: Duration) -> Vec<String> {
     lines
 }
 
-/// Returns the manual steps of a rollback. Each reverses a manual step that was completed or requested. Manual steps without a
-/// reverse step are left out.
+/// Returns the manual steps of a rollback. Each of them reverses a manual step that was completed or requested. Manual steps
+/// without a reverse step are not included.
 fn manual_steps_back(work: &Renumbering, journal: &Journal) -> Vec<(String, String)> {
     let steps = work.way_back().into_iter().flat_map(|stage| work.steps(&stage));
     let is_begun =

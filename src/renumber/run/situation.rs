@@ -1,5 +1,6 @@
 //! Describes the situation of an operation, and what the operator can do next. This module composes every sentence about the
-//! situation, and every command in a hint. It uses only the journal: direction, point of no return, held addresses.
+//! situation, and every command in a hint. It reads the direction, the point of no return and the held addresses only from the
+//! journal.
 
 use super::tally::{Phases, next_stage};
 use super::{DELETED, Ongoing, Options};
@@ -19,13 +20,13 @@ pub struct Situation {
     pub back: bool,
     /// Whether the operation is past the point of no return.
     pub past_no_return: bool,
-    /// Whether the next phase is to retire the old addresses.
+    /// Whether the next command retires the old addresses.
     pub is_to_retire: bool,
     /// Name of the open manual step.
     pub manual_step: Option<String>,
     /// Number of Services in each phase.
     pub phases: Phases,
-    /// Options to repeat in the next command, as they were given.
+    /// Options to repeat in the next command, in the form in which they were given.
     pub options: String,
 }
 
@@ -156,7 +157,7 @@ pub fn steps_of_the_end(work: &Renumbering) -> impl Iterator<Item = Step> {
     stages.filter(move |stage| !of_services(stage)).flat_map(move |stage| work.steps(&stage))
 }
 
-/// Returns whether a Service must still move because it was skipped for a reason other than its deletion.
+/// Returns whether a Service still has to move. Such a Service was skipped for a reason other than its deletion.
 fn leaves_some(work: &Renumbering, journal: &Journal) -> bool {
     let failed = journal.records().into_iter().filter(|(_, record)| record.state == State::Failed);
     let failed: Vec<(&StepId, bool)> =

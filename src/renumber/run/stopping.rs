@@ -1,4 +1,4 @@
-//! Explains why an operation stopped before its end: a pause, which is not an error, or a failure.
+//! Explains why an operation stopped before its end. The reason is either a pause, which is not an error, or a failure.
 
 use super::situation::Situation;
 use super::{Direction, Ongoing};
@@ -31,8 +31,8 @@ pub(super) fn stopped(failure: operation::Failure, ongoing: &Ongoing, way: Direc
     }
 }
 
-/// Returns the situation that the next command will find. Adds the direction of this run, because this process may have an
-/// outdated copy of the journal.
+/// Returns the situation that the next command will find. Adds the direction of this run, because the copy of the journal in this
+/// process may be outdated.
 fn ahead(ongoing: &Ongoing, way: Direction) -> Situation {
     let situation = Situation::of_ongoing(ongoing, false);
     let back = situation.back || !way.is_forward();

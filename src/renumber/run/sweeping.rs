@@ -8,7 +8,7 @@ use crate::session::Failure;
 use crate::session::counted;
 use crate::survey::Survey;
 
-/// Maximum number of sweeps: clients may create more Services concurrently.
+/// Maximum number of sweeps. Several sweeps may be needed, because clients can create more Services concurrently.
 const MOST_SWEEPS: u32 = 10;
 
 impl RenumberSession {
@@ -28,7 +28,7 @@ impl RenumberSession {
                 break;
             }
             let more = self.move_planned(ongoing, lock).await?;
-            // Steps that the earlier run completed are not counted again.
+            // A later run does not count the steps that an earlier run has completed.
             report.done = report.done.saturating_add(more.done);
             report.stuck = more.stuck;
         }
@@ -50,7 +50,8 @@ impl RenumberSession {
         self.carry_out(ongoing, lock, Direction::Forward).await
     }
 
-    /// Finds Services of the old range that are not in the plan, and adds them. Returns whether there were any.
+    /// Finds Services of the old range that are not in the plan, and adds them to the plan. Returns whether any Service was
+    /// added.
     async fn found_more(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<bool, Failure> {
         let store = self.store.as_ref();
         let survey = Survey::read(store, &self.layout, None).await?;

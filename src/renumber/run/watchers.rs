@@ -14,7 +14,7 @@ use crate::renumber::Renumbering;
 use crate::session::progress::SharedProgress;
 use crate::session::{Said, Voice};
 
-/// Outputs that are open until a run of an operation ends.
+/// Outputs that stay open until a run of an operation ends.
 pub(super) struct Watchers<'a> {
     voice: &'a Voice,
     progress: Box<dyn Observer + 'a>,

@@ -58,7 +58,7 @@ pub(super) fn dated(key: Key, require: Vec<Condition>, ahead: i64) -> KeyEdit {
 }
 
 /// Makes an edit conditional: it is applied only if the conditions in `holds` are met. Otherwise the object belongs to another
-/// client and is not changed.
+/// client, and the edit does not change the object.
 pub(super) fn only_if(holds: Vec<Condition>, edit: KeyEdit) -> KeyEdit {
     KeyEdit { key: edit.key, change: KeyChange::If { holds, change: Box::new(edit.change) } }
 }

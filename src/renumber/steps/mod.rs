@@ -33,9 +33,9 @@ pub type Action = operation::Action<Effect>;
 /// The wait of a renumbering step.
 pub type Wait = operation::Wait<Awaited>;
 
-/// Number of seconds from now for the creation timestamps of a moving Service's two IPAddress objects. The timestamps stay in the
-/// future from before the flip until the old address is retired. This offset is longer than any soak. When half of it has passed,
-/// the guard and every resume renew the timestamps.
+/// How far in the future netsurgeon sets the creation timestamps of the two IPAddress objects of a moving Service, in seconds.
+/// The timestamps stay in the future from before the flip until the old address is retired. This offset is longer than any soak.
+/// When half of this time has passed, the guard and every resume renew the timestamps.
 ///
 /// A repair loop does not delete an IPAddress whose creation timestamp is in the future, even if its Service does not list the
 /// address (`syncIPAddress`, `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.33.6 and later). This protects
@@ -177,7 +177,7 @@ impl Compiler<'_> {
         KeyEdit { key, change: KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() } }
     }
 
-    /// Adds the new address as an external IP, so that every node routes it before any DNS answer contains it.
+    /// Adds the new address as an external IP, so that every node routes the address before any DNS answer contains it.
     pub(super) fn prewarm(&self, candidate: &Move) -> Option<Step> {
         if candidate.hold != Hold::ExternalIp {
             return None;
@@ -187,8 +187,8 @@ impl Compiler<'_> {
             FieldEdit::replace(Field::external_ips(), Value::Absent, one(candidate.new_address)),
             FieldEdit::replace(Field::external_traffic_policy(), policy, text("Local")),
         ];
-        // If the Service's type has changed, the Service still needs its traffic policy. So the undo fails, and another repair
-        // removes the added fields.
+        // If the Service's type has changed, the Service still needs its traffic policy. So the undo fails, and a repair removes
+        // the added fields.
         let mut back = swap(vec![self.service_edit(candidate, inverse(&edits))]);
         let is_plain = Condition::Holds(Field::service_type(), text("ClusterIP"));
         let key = self.layout.service(&candidate.namespace, &candidate.name);
@@ -198,13 +198,13 @@ impl Compiler<'_> {
         Some(step_of(candidate, "prewarm", Action::Swap { forward, backward: Some(back) }))
     }
 
-    /// Returns the check that the Service is the planned one and has its old addresses.
+    /// Returns the check that the Service is the planned Service and has its old addresses.
     fn has_old_addresses(&self, candidate: &Move) -> KeyCheck {
         let list = if candidate.without_list { Value::Absent } else { Value::texts(&candidate.old) };
         self.has_addresses(candidate, &candidate.old, list)
     }
 
-    /// Returns the check that the Service is the planned one, that its ClusterIP is the first of `addresses`, and that
+    /// Returns the check that the Service is the planned Service, that its ClusterIP is the first of `addresses`, and that its
     /// `clusterIPs` is `list`.
     fn has_addresses(&self, candidate: &Move, addresses: &[Text], list: Value) -> KeyCheck {
         let conditions = vec![
@@ -221,8 +221,8 @@ impl Compiler<'_> {
         KeyEdit { key, change: KeyChange::Edit { require, edits, fill: Vec::new() } }
     }
 
-    /// Returns the precondition of the first change in a Service's rollback: the Service is unchanged since its move. If the
-    /// Service has changed, its flip cannot be undone, and the rollback does not change the Service.
+    /// Returns the precondition of the first change in a Service's rollback: the Service is the planned Service and still has its
+    /// new addresses. Otherwise its flip cannot be undone, and the rollback does not change the Service.
     fn is_as_moved(&self, candidate: &Move) -> KeyCheck {
         self.has_addresses(candidate, &candidate.new, Value::texts(&candidate.new))
     }
@@ -235,8 +235,8 @@ impl Compiler<'_> {
         step_of(candidate, "settle", action)
     }
 
-    /// Moves the Service: in one transaction it gets the new address, and its external IPs get the old address. With a shadow,
-    /// the shadow already has the old address.
+    /// Moves the Service. In one transaction, the Service gets the new address, and the old address replaces the new address in
+    /// its external IPs. If the hold is a shadow, the shadow already has the old address, and the external IPs do not change.
     pub(super) fn flip(&self, candidate: &Move) -> Step {
         let mut edits = Vec::new();
         if let (Some(before), Some(after)) = (candidate.old.first(), candidate.new.first()) {
@@ -262,8 +262,8 @@ impl Compiler<'_> {
         step_of(candidate, "flip", Action::Swap { forward, backward: Some(backward) })
     }
 
-    /// Returns the checks that both addresses still belong to the Service. While an operation was interrupted, an IPAddress may
-    /// have been deleted, and the address allocated to another Service.
+    /// Returns the checks that both addresses still belong to the Service. While the operation was interrupted, an IPAddress may
+    /// have been deleted, and its address may have been allocated to another Service.
     pub(super) fn addresses_are_ours(&self, candidate: &Move) -> impl Iterator<Item = KeyCheck> {
         [candidate.old_address, candidate.new_address]
             .into_iter()

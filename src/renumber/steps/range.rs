@@ -1,4 +1,4 @@
-//! The steps for the range as a whole: its ServiceCIDR or RangeAllocation, the API servers' flag, and the manual steps before and
+//! The steps for the whole range: its ServiceCIDR or RangeAllocation, the API servers' flag, and the manual steps before and
 //! after the moves.
 
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use crate::wire::{Field, FieldEdit};
 
 /// Name of the manual step that changes the range of the API servers.
 pub(in crate::renumber) const FLAGS: &str = "flags";
-/// Name of the manual step in which users delete their ServiceCIDRs with old ranges. It comes after `flags`.
+/// Name of the manual step in which users delete their ServiceCIDRs with old ranges. This step comes after `flags`.
 pub(in crate::renumber) const OTHER_RANGES: &str = "other-ranges";
 
 fn manual(name: &str, what: String, why: &str) -> Step {
@@ -55,8 +55,8 @@ impl Compiler<'_> {
     }
 
     /// Returns the steps that change the API servers' flag. In the bitmap era, the flag is the first change, and the API servers
-    /// then rewrite the bitmap. Under dual write, the API servers do not rewrite the bitmap, so a step rewrites it after the flag
-    /// has changed.
+    /// then rewrite the bitmap. Under dual write, the API servers do not rewrite the bitmap, so a step of netsurgeon rewrites it
+    /// after the flag has changed.
     pub(in crate::renumber) fn flags(&self) -> Vec<Step> {
         let set = |flag: &[ServiceCidr]| {
             let flag = as_flag(flag);
@@ -84,8 +84,9 @@ impl Compiler<'_> {
         if self.work.era == Era::Bitmap {
             return vec![flags];
         }
-        // A rollback changes the flag back first, and then undoes the steps before the flag. Until the flag has changed back, API
-        // servers allocate from the RangeAllocation of the new range, and would give their own ServiceCIDR the new range.
+        // A rollback changes the flag back first, and then runs the steps that are placed before the flag here. Until the flag
+        // has changed back, API servers allocate from the RangeAllocation of the new range, and would give their own ServiceCIDR
+        // the new range.
         let back =
             |name: &str, effect| Step { back_of: vec![flags.id.clone()], ..self.on_range(name, effect) };
         let mut steps = vec![back("reopen-range", Effect::ReopenRange)];
@@ -145,7 +146,7 @@ impl Compiler<'_> {
         Some((swap(vec![edit(edits)]), swap(vec![edit(back)])))
     }
 
-    /// Returns the bits of the new range once all Services have moved.
+    /// Returns the bits of the new range after all planned Services have moved.
     pub(super) fn all_bits(&self, there: &[u8]) -> Vec<u8> {
         let mut bits = Bitmap::from_bytes(there, self.bitmap_capacity())
             .unwrap_or_else(|_| Bitmap::empty(self.bitmap_capacity()));
@@ -163,8 +164,9 @@ impl Compiler<'_> {
         Items::Addresses(self.work.to).bit(Item::Address(address)).unwrap_or(u64::MAX)
     }
 
-    /// Creates the ServiceCIDR of the new range. On a dual-stack cluster it also contains the other family's range. Without that
-    /// range, the deletion of ServiceCIDR `kubernetes` could not complete (`servicecidrs_controller.go`, v1.36.3).
+    /// Creates the ServiceCIDR of the new range. On a dual-stack cluster, this ServiceCIDR also contains the other family's
+    /// range. Without that range, the deletion of ServiceCIDR `kubernetes` could not complete (`servicecidrs_controller.go`,
+    /// v1.36.3).
     pub(in crate::renumber) fn open_range(&self) -> Step {
         let name = self.work.range_name();
         let manifest = serde_json::json!({
@@ -190,7 +192,7 @@ impl Compiler<'_> {
 
     /// In the bitmap era: sets freed bits of a batch again, immediately before the flips of the batch. An API server frees a bit
     /// without a Service in the third round of its repair loop, after 6 minutes at the earliest (`runOnce`,
-    /// `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2). The waits before the flips may take longer.
+    /// `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2). The waits before the flips can take longer.
     pub(in crate::renumber) fn keep_bits(batch: usize) -> Step {
         step("keep-bits", &format!("{batch:05}"), Action::Do(Effect::KeepBits { batch }))
     }
@@ -210,9 +212,9 @@ impl Compiler<'_> {
         self.on_bitmap(FieldChange::Bits { capacity: self.bitmap_capacity(), set, clear })
     }
 
-    /// Frees the bit of a temporary address, which may already be free. An API server that gets no response from etcd while it
+    /// Frees the bit of a temporary address. The bit may already be free: an API server that gets no response from etcd while it
     /// creates a Service treats the creation as failed, and releases the address (`beginCreate`,
-    /// `pkg/registry/core/service/storage/storage.go`, v1.32.2). But etcd may already have the Service.
+    /// `pkg/registry/core/service/storage/storage.go`, v1.32.2). But etcd may have stored the Service.
     pub(in crate::renumber) fn free_bit(&self, temporary: IpAddr) -> Vec<KeyEdit> {
         self.free_bits(vec![self.bit(temporary)])
     }

@@ -12,8 +12,8 @@ use crate::wire::edit::Condition;
 use crate::wire::{Field, FieldEdit, Text, Value};
 
 impl Compiler<'_> {
-    /// Lets the Service with this uid hold the old address again. `found` contains the external IPs and the traffic policy of the
-    /// Service, as they were read.
+    /// Restores the hold of the old address in the Service with this uid. `found` contains the external IPs and the traffic
+    /// policy of the Service, as they were read.
     pub(in crate::renumber) fn hold_again(
         &self,
         candidate: &Move,
@@ -31,8 +31,8 @@ impl Compiler<'_> {
     }
 
     /// Restores the old address of a Service whose owner changed its external IPs after the move. In the list of external IPs,
-    /// the new address replaces the old address. If the list does not contain the old address, and the Service can route the new
-    /// address, the new address is added.
+    /// the new address replaces the old address. If the list does not contain the old address, and the Service has type
+    /// ClusterIP, the new address is added.
     pub(in crate::renumber) fn flip_back(&self, candidate: &Move, service: &ServiceRecord) -> KeyEdit {
         let (old, new) = (candidate.old_address, candidate.new_address);
         let (listed, policy) = (&service.spec.external_ips, service.spec.external_traffic_policy.as_deref());
@@ -65,7 +65,7 @@ impl Compiler<'_> {
         KeyEdit { key, change: KeyChange::Edit { require, edits, fill: Vec::new() } }
     }
 
-    /// Removes addresses from the current external IPs of a Service. Also removes the traffic policy that netsurgeon set, unless
+    /// Removes addresses from the current external IPs of a Service. Also resets the traffic policy that netsurgeon set, unless
     /// the Service needs a policy for its own node ports.
     pub(in crate::renumber) fn route_no_more(
         &self,
@@ -78,7 +78,8 @@ impl Compiler<'_> {
         let rest: Vec<Text> = listed.iter().filter(|text| !is_ours(text)).cloned().collect();
         let mut edits =
             vec![FieldEdit::replace(Field::external_ips(), Value::texts(listed), Value::texts(&rest))];
-        // The API allows no traffic policy without external IPs. With external IPs, the default policy is `Cluster`.
+        // The API does not allow a traffic policy for a ClusterIP Service without external IPs. With external IPs, the default
+        // policy is `Cluster`.
         let found = service.spec.external_traffic_policy.as_deref();
         let is_to_go = if rest.is_empty() { found.is_some() } else { found == Some("Local") };
         if service.kind() == "ClusterIP" && is_to_go {
@@ -126,8 +127,8 @@ impl Compiler<'_> {
         edit
     }
 
-    /// Frees the old or the new address, if its IPAddress still refers to this Service or shadow. With `created`, the IPAddress
-    /// must also still have this creation time, in seconds since 1970.
+    /// Frees the old or the new address, if its IPAddress still refers to `parent`, which is the Service or one of its shadows.
+    /// With `created`, the IPAddress must also still have this creation time, in seconds since 1970.
     pub(in crate::renumber) fn free(
         &self,
         candidate: &Move,

@@ -1,4 +1,4 @@
-//! The steps of Services whose old address is held by a shadow Service.
+//! The steps of Services with an old address that a shadow Service holds.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ impl Compiler<'_> {
             }
         }
         steps.extend(moves.iter().filter_map(|candidate| released("released-back", batch, candidate)));
-        // A deletion that started before the finalizer was added does not check the finalizer. This deletion is complete before
+        // A deletion that started before the finalizer was added does not check the finalizer. Such a deletion completes before
         // the shadows get their addresses.
         steps.extend(with_shadow().map(|(candidate, _)| self.pin(candidate)));
         steps.extend(moves.iter().filter_map(|candidate| endpoints("endpoints", batch, candidate)));
@@ -42,11 +42,12 @@ impl Compiler<'_> {
         shadow_step(candidate, "make-shadow", name, Action::Do(Effect::Create { manifest }))
     }
 
-    /// Gives a shadow its address in etcd, in place of its temporary address. The bit of the temporary address is freed
+    /// Replaces the temporary address of a shadow with its final address, in etcd. The bit of the temporary address is freed
     /// immediately. The IPAddress of the temporary address is deleted when every API server has observed the change.
     ///
     /// The undo deletes the shadow in etcd. A deletion through the API would release the address, which the planned Service has
-    /// by then. So a rollback needs no temporary address. A temporary address that is not freed yet is freed with the shadow.
+    /// by then. So a rollback needs no temporary address. If a temporary address is not freed yet, the undo also frees this
+    /// address.
     pub(super) fn give_address(
         &self,
         candidate: &Move,
@@ -103,7 +104,7 @@ impl Compiler<'_> {
         parts_of(shadow).map(free).to_vec()
     }
 
-    /// Removes the warming shadows of a batch, and the finalizers.
+    /// Removes the warming shadows of a batch, and the finalizers of the Services and of the other shadows.
     pub(in crate::renumber) fn unwarmed(&self, batch: usize, moves: &[Move]) -> Vec<Step> {
         let mut steps: Vec<Step> = moves.iter().filter_map(|candidate| self.unwarm(candidate)).collect();
         steps.extend(moves.iter().filter_map(|candidate| self.unpin_shadow(candidate)));
@@ -151,8 +152,8 @@ impl Compiler<'_> {
         Some(step_of(candidate, "unpin", action))
     }
 
-    /// Removes the finalizer from the shadow that holds the old address, and its deletion timestamp if a client has deleted it
-    /// meanwhile: no other object owns the address now.
+    /// Removes the finalizer from the shadow that holds the old address. If a client has deleted the shadow meanwhile, also
+    /// removes its deletion timestamp, because no other object owns the address now.
     fn unpin_shadow(&self, candidate: &Move) -> Option<Step> {
         let shadow = candidate.shadow.as_ref()?;
         let edit = |edits| {

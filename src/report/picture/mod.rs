@@ -1,7 +1,7 @@
 //! Pictures that show which parts of a range are in use, as text for a terminal or as SVG.
 //!
-//! A picture divides a range into equal blocks, as many as fit on a screen. The shade of a block shows how much of the block is
-//! in use, and whether the block belongs to the static band.
+//! A picture divides a range into at most 1,024 equal blocks, so that it fits on a screen. The shade of a block shows how much of
+//! the block is in use, and whether the block belongs to the static band.
 
 mod svg;
 
@@ -15,7 +15,7 @@ pub const COLUMNS: usize = 64;
 /// Largest number of rows in a picture.
 const ROWS: usize = 16;
 
-/// A range, cut into blocks.
+/// A range, divided into blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picture {
     /// Title, for example `10.96.0.0/16`.
@@ -54,7 +54,7 @@ pub struct Subject<'a> {
     pub title: String,
     /// The unit: `addresses` or `ports`.
     pub unit: &'static str,
-    /// Number of items, including those that cannot be allocated.
+    /// Number of items, including items that cannot be allocated.
     pub size: u128,
     /// Number of items that can be allocated.
     pub capacity: u128,
@@ -65,7 +65,7 @@ pub struct Subject<'a> {
 }
 
 impl Picture {
-    /// Cuts a range into blocks. `label` returns the text for the item at an offset.
+    /// Divides a range into blocks. `label` returns the text for the item at an offset.
     pub fn new(subject: Subject<'_>, label: impl Fn(u128) -> String) -> Self {
         let most = (COLUMNS as u128).saturating_mul(ROWS as u128);
         let per_block = subject.size.div_ceil(most).max(1).checked_next_power_of_two().unwrap_or(u128::MAX);
@@ -92,7 +92,7 @@ impl Picture {
         Self { title, unit, per_block, used, capacity, blocks, labels }
     }
 
-    /// Cuts a range of addresses into blocks. `offsets` are those in use.
+    /// Divides a range of addresses into blocks. `offsets` are the offsets of the addresses in use.
     pub fn of_range(range: &ServiceCidr, offsets: &[u128]) -> Self {
         let subject = Subject {
             title: range.to_string(),

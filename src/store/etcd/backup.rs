@@ -1,7 +1,7 @@
 //! Saves a snapshot of a live etcd. The file gets its final name only after its content is verified.
 //!
-//! The file has the same format as a file of `etcdctl snapshot save`: etcd streams its database, then the SHA-256 of the database
-//! (`sendSnapshot`, server/etcdserver/api/v3rpc/maintenance.go, v3.6.16).
+//! The file has the same format as a file from `etcdctl snapshot save`: etcd streams its database, then the SHA-256 of the
+//! database (`sendSnapshot`, server/etcdserver/api/v3rpc/maintenance.go, v3.6.16).
 
 use std::fs::File;
 use std::io::Write;
@@ -35,7 +35,7 @@ impl EtcdStore {
     /// Never changes an existing file.
     ///
     /// Fails with the errors of a read from etcd, with [`StoreError::Write`] if the file cannot be written, and with the errors
-    /// of [`SnapshotStore::open`] if the received bytes are damaged. Deletes the file after a failure.
+    /// of [`SnapshotStore::open`] if the received bytes are damaged. Deletes the temporary file after a failure.
     pub async fn save_snapshot(&self, path: &Path) -> Result<Backup, StoreError> {
         let write = |source| StoreError::Write { path: path.to_path_buf(), source };
         if path.exists() {
@@ -43,7 +43,7 @@ impl EtcdStore {
         }
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
-        // The file contains every Secret of the cluster. So only its owner can read the file, and a failed backup deletes it.
+        // The file contains every Secret of the cluster, so only its owner is allowed to read it, and a failed backup deletes it.
         let mut partial = NamedTempFile::with_prefix_in(".snapshot-", directory).map_err(write)?;
         self.stream_into(partial.as_file_mut()).await?.map_err(write)?;
         partial.as_file().sync_all().map_err(write)?;
@@ -58,7 +58,7 @@ impl EtcdStore {
         Ok(Backup { path: path.to_path_buf(), size, revision, keys })
     }
 
-    /// Writes the stream of a member to a file. The outer error comes from etcd, the inner error from the file.
+    /// Writes the stream of a member to a file. The outer error comes from etcd, and the inner error comes from the file.
     async fn stream_into(&self, file: &mut File) -> Result<std::io::Result<()>, StoreError> {
         let patience: Duration = self.connection.request_timeout();
         let denied = || Access::Administer("take a snapshot");

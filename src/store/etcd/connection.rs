@@ -28,7 +28,7 @@ const MOST_AUTHENTICATIONS: u32 = 4;
 /// Whether a request is idempotent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
-    /// The request changes nothing, or may be repeated.
+    /// The request changes nothing, or can be repeated safely.
     Read,
     /// The request changes data and must not be repeated.
     Write,
@@ -111,7 +111,7 @@ impl Connection {
         self.options.request_timeout
     }
 
-    /// Sends a request. Retries the request, at the same or another endpoint, if a retry is safe and can help.
+    /// Sends a request. Retries the request, on the same endpoint or another endpoint, if a retry is safe and can help.
     pub(super) async fn request<T, F>(&self, kind: Request, send: impl Fn(Client) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
@@ -119,7 +119,8 @@ impl Connection {
         self.request_within(self.limits(self.options.retry_for), kind, send).await
     }
 
-    /// Sends an idempotent request that is useful only within a time limit. Every endpoint gets an equal part of this time.
+    /// Sends an idempotent request for which an answer is useful only within a time limit. Every endpoint gets an equal part of
+    /// this time.
     pub(super) async fn request_soon<T, F>(
         &self,
         within: Duration,
@@ -271,8 +272,8 @@ impl Connection {
         let _ = self.current.compare_exchange(endpoint, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Returns the pause before the next attempt. There is no pause until every endpoint was tried; then the pause doubles with
-    /// each round. A random jitter of up to one half prevents clients from retrying at the same time.
+    /// Returns the pause before the next attempt. There is no pause until every endpoint has been tried; then the pause doubles
+    /// with each round. A random jitter of up to one half prevents clients from retrying at the same time.
     fn pause(&self, attempts: u32) -> Duration {
         let rounds = attempts.checked_div(self.endpoint_count()).unwrap_or_default();
         let Some(doublings) = rounds.checked_sub(1) else { return Duration::ZERO };
@@ -280,12 +281,12 @@ impl Connection {
         FIRST_PAUSE.saturating_mul(factor).min(LONGEST_PAUSE).mul_f64(rand::random_range(0.5..=1.0))
     }
 
-    /// Returns the error of a failed read.
+    /// Returns the error for a failed read.
     pub(super) fn read_error(&self, failure: Failure) -> StoreError {
         self.error(failure, self.options.retry_for)
     }
 
-    /// Returns the error of a request that was retried for the time `patience`.
+    /// Returns the error for a request that was retried for the time `patience`.
     pub(super) fn error(&self, failure: Failure, patience: Duration) -> StoreError {
         let endpoints = self.endpoints();
         let reason = failure.reason;
@@ -314,7 +315,7 @@ impl Connection {
     }
 }
 
-/// Checks with a quorum read of one key that the endpoint answers and accepts the credentials. Also accepts a user without
+/// Reads one key with a quorum, to check that the endpoint answers and accepts the credentials. The user does not need the
 /// permission to read this key. Returns the cluster id, if the response contains it.
 async fn probe(client: &Client) -> Result<Option<u64>, Failure> {
     let options = GetOptions::new().with_limit(1).with_keys_only();

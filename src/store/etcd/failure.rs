@@ -1,4 +1,5 @@
-//! Classifies failed requests: retry, authenticate again, or fail. Also decides whether a failed write may have been executed.
+//! Classifies failed requests: retry, authenticate again, or fail. Also determines whether etcd has possibly executed a failed
+//! write.
 //!
 //! etcd's own errors are recognized by their messages, which are part of its API (api/v3rpc/rpctypes/error.go, v3.6.16; v3.4 has
 //! the same messages). The gRPC codes alone do not distinguish a wrong password from a request that is too large. All other
@@ -10,12 +11,12 @@ use etcd_client::Error;
 
 use crate::words::with_causes;
 
-/// The kind of a failure, which decides how to continue.
+/// The kind of a failure, which determines how to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The request can succeed on another member or later.
     Transient,
-    /// The token is no longer valid: authenticate again.
+    /// The token is no longer valid, so the client must authenticate again.
     Token,
     /// The user, password or client certificate is rejected.
     Unauthenticated,
@@ -107,7 +108,7 @@ impl Failure {
         WORDS.iter().find(|(words, ..)| reason.contains(words)).map(|(_, kind, not)| (*kind, *not))
     }
 
-    /// Classifies a transport error by the messages of its causes, because hyper and rustls offer no other way.
+    /// Classifies a transport error by the messages of its causes, because hyper and rustls provide no other way.
     fn of_transport(reason: String) -> Self {
         let has = |words: &[&str]| words.iter().any(|word| reason.contains(word));
         let by_server = ["received fatal alert: ", "CertificateRequired", "BadCertificate"];

@@ -1,7 +1,7 @@
 //! Leases of a live etcd cluster.
 //!
-//! Each renewal of a lease is a separate request to any member that answers. This module does not use a long stream of renewals:
-//! the client would have to detect a broken stream before it could replace the stream.
+//! Each renewal of a lease is a separate request to any member that answers. This module does not use a long stream of renewals,
+//! because the client would have to detect a broken stream before it could replace the stream.
 
 use std::time::Duration;
 

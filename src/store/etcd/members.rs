@@ -37,7 +37,7 @@ pub struct MemberStatus {
     pub version: String,
     /// Size of the database, in bytes.
     pub size: u64,
-    /// Quota of the database, in bytes; `None` before etcd 3.6, which does not report the quota.
+    /// Quota of the database, in bytes; `None` if the member does not report it (etcd before 3.6).
     pub quota: Option<u64>,
     /// Id of the leader that this member reports; 0 if there is no leader.
     pub leader: u64,
@@ -68,7 +68,7 @@ impl EtcdStore {
         })?;
         let status = |client: Client| async move { client.maintenance_client().status().await };
         let own = self.connection.every_endpoint(PATIENCE, status).await;
-        // Some members are reachable only at a given endpoint, not at their advertised URLs.
+        // Some members are reachable only at the given endpoints, not at their advertised URLs.
         let known: HashMap<u64, MemberStatus> = own
             .into_iter()
             .flatten()
@@ -87,7 +87,7 @@ impl EtcdStore {
         Ok(join_all(asked).await)
     }
 
-    /// Lists the alarms, with the ids of their members.
+    /// Lists the alarms, each with the id of its member.
     pub async fn alarms(&self) -> Result<Vec<(u64, Alarm)>, StoreError> {
         let send = |client: Client| async move {
             client.maintenance_client().alarm(AlarmAction::Get, AlarmType::None, None).await

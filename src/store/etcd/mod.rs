@@ -35,16 +35,16 @@ use super::{
 /// The first key that etcd accepts. As the end of a range it means "no upper limit" (`RangeRequest` in
 /// api/etcdserverpb/rpc.proto, v3.6.16).
 const FIRST_KEY: &[u8] = &[0];
-/// Maximum size of a response, in bytes: the limit of etcd's responses (`maxSendBytes`, server/etcdserver/api/v3rpc/grpc.go,
-/// v3.6.16). gRPC's default limit of 4 MiB is too small for a page of large values.
+/// Maximum size of a response, in bytes. It is etcd's own limit for responses (`maxSendBytes`,
+/// server/etcdserver/api/v3rpc/grpc.go, v3.6.16). gRPC's default limit of 4 MiB is too small for a page of large values.
 const LARGEST_ANSWER: usize = i32::MAX as usize;
-/// Maximum size of a page of a scan, in bytes. Stored values can have any size: 500 values of 1.5 MiB would take 750 MiB. So a
-/// larger page is rejected and requested again with fewer keys.
+/// Maximum size of a page of a scan, in bytes. A page of 500 values of 1.5 MiB would take 750 MiB, so a larger page is rejected
+/// and requested again with fewer keys.
 const LARGEST_PAGE: usize = 16 << 20;
 /// Maximum number of keys to read in one transaction. etcd's limit is 128 operations (`--max-txn-ops`).
 const KEYS_AT_ONCE: usize = 100;
-/// Time limit to query the oldest revision, after a read of a compacted revision failed. Only the error message needs this
-/// revision.
+/// Time limit to query the oldest revision, after a read failed because its revision is compacted. Only the error message needs
+/// the oldest revision.
 const OLDEST_REVISION_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A live etcd cluster. See the module documentation.
@@ -57,8 +57,8 @@ impl EtcdStore {
     /// Connects, authenticates, and checks the connection with one read.
     ///
     /// Fails with [`StoreError::Configuration`] for unusable certificates, TLS settings or endpoints. Fails with
-    /// [`StoreError::Unreachable`] after `connect_timeout` for each endpoint. Fails with [`StoreError::Unauthenticated`] for a
-    /// wrong password or a rejected client certificate.
+    /// [`StoreError::Unreachable`] if no endpoint answers within `connect_timeout` multiplied by the number of endpoints. Fails
+    /// with [`StoreError::Unauthenticated`] for a wrong password or a rejected client certificate.
     pub async fn connect(options: EtcdOptions) -> Result<Self, StoreError> {
         let page_size = options.page_size.max(1);
         Ok(Self { connection: Connection::open(options).await?, page_size })
@@ -104,7 +104,7 @@ impl EtcdStore {
         Ok(keys.iter().map(of).collect())
     }
 
-    /// Returns the error of a failed read at a revision.
+    /// Returns the error for a read that failed at a revision.
     async fn read_error(&self, failure: Failure, at: Option<Revision>) -> StoreError {
         let asked = at.unwrap_or_default();
         match failure.kind {
@@ -118,7 +118,7 @@ impl EtcdStore {
     }
 
     /// Returns the revision of the last compaction. etcd reports it only to a watch that starts at a compacted revision
-    /// (`compact_revision` of `WatchResponse`). Without an answer, returns the revision after `asked`.
+    /// (`compact_revision` of `WatchResponse`). If etcd does not answer, returns the revision after `asked`.
     async fn oldest_revision(&self, asked: Revision) -> Revision {
         let send = |client: Client| async move {
             let options = WatchOptions::new().with_start_revision(asked.0.max(1));
@@ -138,7 +138,7 @@ impl EtcdStore {
         }
     }
 
-    /// Visits one range page by page. Without a given revision, all pages are read at the revision of the first page. Returns the
+    /// Visits one range page by page. If `at` is `None`, all pages are read at the revision of the first page. Returns the
     /// revision, and whether to continue with the next range.
     async fn scan_range(
         &self,
@@ -194,7 +194,7 @@ impl EtcdStore {
         })
     }
 
-    /// Returns the revision that the member has applied. Used for a user without permission to read [`FIRST_KEY`].
+    /// Returns the revision that the member has applied. Used if the user is not allowed to read [`FIRST_KEY`].
     async fn member_revision(&self) -> Result<Revision, StoreError> {
         let send = |client: Client| async move { client.maintenance_client().status().await };
         let status = self.connection.request(Request::Read, send).await;
@@ -225,7 +225,7 @@ impl EtcdStore {
             .map_err(|error| CommitError::OutcomeUnknown { reason: error.to_string() })
     }
 
-    /// Returns the error of a failed write.
+    /// Returns the error for a failed write.
     fn write_error(&self, failure: Failure, transaction: &Transaction) -> CommitError {
         let denied = || Access::Write(transaction.changes.iter().map(|change| change.key.clone()).collect());
         match failure.kind {
@@ -235,7 +235,8 @@ impl EtcdStore {
         }
     }
 
-    /// Finds the failed condition in the response of the transaction's else-branch.
+    /// Returns the error for the first condition that does not hold. The response of the transaction's else branch contains the
+    /// current state of the keys.
     fn conflict(&self, transaction: &Transaction, answer: &TxnResponse) -> CommitError {
         let answers = answer.op_responses();
         let found = answers.iter().flat_map(|answer| match answer {

@@ -1,4 +1,4 @@
-//! Connection settings of etcd: endpoints, certificates, user, time limits.
+//! Connection settings for etcd: endpoints, certificates, user, time limits.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use etcd_client::{Certificate, Identity, TlsOptions};
 
 use crate::store::StoreError;
 
-/// Connection settings of an etcd cluster. [`EtcdOptions::new`] sets the default time limits.
+/// Connection settings for an etcd cluster. [`EtcdOptions::new`] sets the default time limits.
 #[derive(Clone)]
 pub struct EtcdOptions {
     /// Client URLs, `https://HOST:2379` or `http://…`. The default scheme is `https` if a CA certificate is given.
     pub endpoints: Vec<String>,
-    /// PEM file of the CA that signed the server certificates; required for `https`.
+    /// PEM file with the certificate of the CA that signed the server certificates; required for `https`.
     pub ca_cert: Option<PathBuf>,
-    /// PEM file of the client certificate, for servers that require a client certificate.
+    /// PEM file with the client certificate, for servers that require a client certificate.
     pub cert: Option<PathBuf>,
-    /// PEM file of the client certificate's key. The key must not be encrypted.
+    /// PEM file with the private key of the client certificate. The key must not be encrypted.
     pub key: Option<PathBuf>,
     /// User name and password.
     pub user: Option<(String, String)>,
@@ -41,7 +41,7 @@ const RETRY_FOR: Duration = Duration::from_secs(30);
 const PAGE_SIZE: i64 = 500;
 
 impl EtcdOptions {
-    /// Returns options with the default time limits, without certificates and user.
+    /// Returns options with the default time limits, without certificates or a user.
     pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             endpoints: endpoints.into_iter().map(Into::into).collect(),

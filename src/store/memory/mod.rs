@@ -1,4 +1,4 @@
-//! A complete store in memory, for tests and as a base of an overlay.
+//! A complete store in memory, for tests and as the base of an overlay.
 //!
 //! It behaves like etcd: one revision per transaction, creation and modification revisions, versions, reads at older revisions,
 //! compaction, leases. An empty store is at revision 1, like an empty etcd (`currentRev := int64(1)`,
@@ -55,8 +55,8 @@ impl MemoryStore {
     }
 
     /// Returns a store with entries that keep their revisions and versions. The store is at the newest revision of the entries.
-    /// The history before this revision is unknown, so earlier reads fail as compacted. If two entries have the same key, the
-    /// last entry in the list counts.
+    /// The history before this revision is unknown, so reads at earlier revisions fail with [`StoreError::Compacted`]. If two
+    /// entries have the same key, the store uses the last of them.
     pub fn from_entries(entries: impl IntoIterator<Item = Entry>) -> Self {
         let mut history = History::default();
         let mut newest = Revision(1);
@@ -99,8 +99,8 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// Locks the state. A poisoned lock is usable: a commit checks first and then only appends, so a panic in another thread
-    /// cannot leave a half-changed state.
+    /// Locks the state. A poisoned lock is usable, because a commit checks its conditions first and then only appends versions. A
+    /// panic in another thread therefore cannot leave a half-changed state.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

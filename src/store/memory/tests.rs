@@ -1,4 +1,4 @@
-//! Tests of the memory store. They compare it with a model that keeps a copy of all keys per revision.
+//! Tests of the memory store. They compare the store with a model that keeps a copy of all keys for each revision.
 
 use std::collections::BTreeMap;
 

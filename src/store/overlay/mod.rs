@@ -1,11 +1,11 @@
 //! A store that reads from a base store and keeps its own writes in memory. Dry runs and rehearsals use it.
 //!
-//! The overlay cannot write to its base, because it has only a [`ReadStore`]. It behaves like a base that no other client
-//! changes. The overlay always reads the base at one revision: the base's revision when the overlay was created. The revisions of
-//! the overlay continue from there.
+//! The overlay cannot write to its base, because it has only a [`ReadStore`]. The overlay behaves as its base would if no other
+//! client changed the base. The overlay always reads the base at one revision: the base's revision when the overlay was created.
+//! The revisions of the overlay continue from there.
 //!
-//! Memory use is proportional to the writes, because the base is streamed and never copied. If the base compacts this revision,
-//! reads fail with [`StoreError::Compacted`].
+//! Memory use is proportional to the writes, because the base is streamed and never copied. If the base compacts the revision
+//! that the overlay reads, reads fail with [`StoreError::Compacted`].
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -55,8 +55,8 @@ impl Overlay {
         self.base_revision
     }
 
-    /// Returns the keys that were written or deleted in the overlay, with their current content, in key order. Also includes a
-    /// key that has its old content again.
+    /// Returns the keys that were written or deleted in the overlay, with their current content, in key order. Includes a key
+    /// that was changed back to its old content.
     pub fn changes(&self) -> Vec<OverlayChange> {
         let state = self.lock();
         let everything = KeyRange::everything();
@@ -74,16 +74,16 @@ impl Overlay {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the keys of the conditions in one scan. Separate reads would be slow: a snapshot scans its whole file on every read
-    /// of a key outside its scope.
+    /// Reads these keys from the base in one scan. Separate reads would be slow, because a snapshot scans its whole file on every
+    /// read of a key outside its scope.
     async fn base_entries(&self, keys: &[&Key]) -> Result<HashMap<Key, Entry>, StoreError> {
         let ranges: Vec<_> = keys.iter().map(|key| KeyRange::exact(key)).collect();
         let (_, entries) = self.base.entries(&ranges, Some(self.base_revision)).await?;
         Ok(entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect())
     }
 
-    /// Visits one range of the merged keys of base and overlay. The overlay's keys are copied first, so that no lock is held
-    /// during reads of the base.
+    /// Visits one range of the merged keys of base and overlay. Copies the overlay's keys first, so that no lock is held while
+    /// the base is read.
     async fn scan_range(
         &self,
         range: &KeyRange,
@@ -105,7 +105,7 @@ impl Overlay {
     }
 }
 
-/// The overlay's versions of one range that are not visited yet, in key order.
+/// The overlay's versions of the keys in one range, in key order, except versions that are already visited.
 struct Merge {
     own: std::iter::Peekable<std::vec::IntoIter<(Key, Version)>>,
 }
@@ -159,7 +159,7 @@ impl ReadStore for Overlay {
     }
 
     /// Scans like [`ReadStore::scan`]. The overlay has its base revision and all later revisions. It reads an older revision from
-    /// the base, which fails if the base has compacted the revision.
+    /// the base, and this read fails if the base has compacted that revision.
     async fn scan(
         &self,
         ranges: &[KeyRange],

@@ -1,4 +1,4 @@
-//! Tests of the overlay. They compare it with the memory store, which has its own tests against a model.
+//! Tests of the overlay. They compare the overlay with the memory store. Other tests compare the memory store with a model.
 
 use proptest::prelude::*;
 

@@ -1,5 +1,5 @@
-//! Checked access to untrusted bytes, without indexing and without overflow. bbolt writes little-endian numbers on the machines
-//! that etcd supports; etcd itself writes big-endian numbers.
+//! Checked access to untrusted bytes, without indexing or overflow. bbolt writes little-endian numbers on the machines that etcd
+//! supports; etcd itself writes big-endian numbers.
 
 /// Returns `length` bytes from `offset`; `None` if there are not enough bytes.
 pub(super) fn slice(bytes: &[u8], offset: u64, length: u64) -> Option<&[u8]> {

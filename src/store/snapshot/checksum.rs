@@ -11,7 +11,7 @@ use super::fault::Fault;
 use super::file::SnapshotFile;
 use crate::store::StoreError;
 
-/// The verification of a checksum, in progress or finished. The first reader waits for its thread.
+/// The verification of a checksum, in progress or finished. The first reader waits for the thread that verifies it.
 #[derive(Debug)]
 pub(super) struct Checksum(LazyLock<Outcome, Join>);
 
@@ -20,7 +20,7 @@ type Join = Box<dyn FnOnce() -> Outcome + Send>;
 /// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
-    /// The file has no checksum, or a correct one.
+    /// The file has no checksum, or its checksum is correct.
     Passed,
     /// The checksum is wrong.
     Differs { computed: String, stored: String },
@@ -64,8 +64,8 @@ impl Checksum {
     }
 
     /// Returns the error to report for a fault in the file. If the structure is damaged and the checksum is also wrong, returns
-    /// only the checksum error, which is more useful. If the file is truncated or not a snapshot, returns this fault. The meta
-    /// page shows that a file is truncated, and has its own checksum.
+    /// only the checksum error, which is more useful. If the file is truncated or not a snapshot, returns an error for the fault
+    /// itself. The meta page, which shows that a file is truncated, has its own checksum.
     pub(super) fn explain(&self, fault: Fault, path: &Path) -> StoreError {
         match (&fault, self.check(path)) {
             (Fault::Damaged { .. }, Err(error)) => error,

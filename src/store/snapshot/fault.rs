@@ -1,4 +1,4 @@
-//! Faults in the content of a file. They have no file name, because the page reader works on bytes.
+//! Faults in the content of a file. They do not contain a file name, because the page reader works on bytes.
 
 use std::path::Path;
 
@@ -17,18 +17,18 @@ pub(super) enum Fault {
         page: u64,
         /// Offset in bytes from the start of the file.
         offset: u64,
-        /// The found and the expected content.
+        /// What is wrong with the page.
         reason: String,
     },
 }
 
 impl Fault {
-    /// Returns a fault of the most common type.
+    /// Returns [`Self::Damaged`] as an error.
     pub(super) fn damaged<T>(page: u64, offset: u64, reason: impl Into<String>) -> Result<T, Self> {
         Err(Self::Damaged { page, offset, reason: reason.into() })
     }
 
-    /// Returns the fault as an error about a file.
+    /// Returns the error for this fault in a file.
     pub(super) fn at(self, path: &Path) -> StoreError {
         let path = path.to_path_buf();
         match self {

@@ -14,7 +14,7 @@ use crate::store::StoreError;
 
 const SECTOR: u64 = 512;
 const CHECKSUM: usize = 32;
-/// Magic number of bbolt, little-endian: the first bytes of a meta page after the page header.
+/// Magic number of bbolt, little-endian. A meta page contains it directly after the page header.
 const MAGIC: [u8; 4] = 0xED0C_DAED_u32.to_le_bytes();
 
 /// The bytes of a file.
@@ -49,9 +49,9 @@ impl SnapshotFile {
             return Err(Fault::NotASnapshot("it is empty".to_string()).at(path));
         }
         #[expect(unsafe_code, reason = "a memory map: the only way to read gigabytes without copying them")]
-        // SAFETY: the map is read-only and private to this process. Another process can change the file meanwhile. Changed bytes
-        // have the same effect as damaged bytes, which every reader here expects (no `str` and no reference into the map is built
-        // from unchecked bytes). If the file is truncated during the read, SIGBUS ends the process before netsurgeon writes
+        // SAFETY: the map is read-only and private to this process. Another process can change the file during the read. Changed
+        // bytes have the same effect as damaged bytes, which every reader here expects (no `str` and no reference into the map is
+        // built from unchecked bytes). If the file is truncated during the read, SIGBUS ends the process before netsurgeon writes
         // anything. etcd never truncates a database, and a snapshot is written under another name and then renamed.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         Self::from_bytes(Bytes::Mapped(map)).map_err(|fault| fault.at(path))

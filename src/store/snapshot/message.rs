@@ -2,12 +2,12 @@
 //!
 //! The message has the fields of api/mvccpb/kv.proto (etcd v3.6.16): key 1, create_revision 2, mod_revision 3, version 4, value
 //! 5, lease 6. The wire format is protobuf (protobuf.dev, "Encoding"). The parser is written by hand because records must borrow
-//! from the memory map: a generated message would copy every value.
+//! from the memory map. A generated parser would copy every value.
 
 use crate::store::{Record, Revision};
 
-/// Parses a whole message. Skips unknown fields. If a field is repeated, its last value counts. Returns the record, which borrows
-/// from the file, and the offset of its key from the start of the message, in bytes.
+/// Parses a whole message. Skips unknown fields. If a field is repeated, its last value is used. Returns the record, which
+/// borrows from the file, and the offset of its key from the start of the message, in bytes.
 pub(super) fn parse(message: &[u8]) -> Result<(Record<'_>, usize), &'static str> {
     let mut cursor = Cursor { message, position: 0 };
     let (create_revision, mod_revision) = (Revision(0), Revision(0));
@@ -67,7 +67,7 @@ impl<'m> Cursor<'m> {
         self.varint().map(u64::cast_signed)
     }
 
-    /// Reads a length, then this number of bytes. Returns the position of the bytes, and the bytes.
+    /// Reads a length, then as many bytes. Returns the position of the bytes, and the bytes.
     fn bytes(&mut self) -> Result<(usize, &'m [u8]), &'static str> {
         let length = usize::try_from(self.varint()?).map_err(|_| "a field that does not fit in memory")?;
         let start = self.position;

@@ -1,5 +1,5 @@
-//! Reads the two meta pages of a bbolt file. The newest valid meta page has the page size, the root of the tree and the required
-//! length of the file.
+//! Reads the two meta pages of a bbolt file. The newest valid meta page contains the page size, the root of the tree and the
+//! required length of the file.
 //!
 //! Layout and checks are the same as in bbolt v1.3.11 and v1.4.3 (`meta.Validate` and `meta.Sum64` in internal/common/meta.go,
 //! `getPageSize` in db.go). A page header of 16 bytes comes first. The next fields are magic, version, page size and flags (u32
@@ -37,7 +37,7 @@ pub(super) struct Meta {
 impl Meta {
     /// Returns the newest valid meta page.
     ///
-    /// Fails if the content is not a bbolt file, is shorter than its pages, or has no valid meta page.
+    /// Fails if the content is not a bbolt file, is shorter than its meta page requires, or has no valid meta page.
     pub(super) fn newest(content: &[u8]) -> Result<Self, Fault> {
         let first = Self::at(content, 0);
         let second = match first {
@@ -141,7 +141,7 @@ impl Reason {
     }
 }
 
-/// Computes FNV-1a with 64 bits (offset basis and prime of draft-eastlake-fnv, section 5).
+/// Computes the 64-bit FNV-1a hash (offset basis and prime of draft-eastlake-fnv, section 5).
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

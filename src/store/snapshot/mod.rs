@@ -1,16 +1,17 @@
-//! Reads a snapshot file as a store: a file of `etcdctl snapshot save`, or the raw `member/snap/db` of a member.
+//! Reads a snapshot file as a store. The file is written by `etcdctl snapshot save`, or is the raw database `member/snap/db` of a
+//! member.
 //!
-//! No library can open these files, because etcd omits bbolt's freelist. So this module has its own read-only reader. The reader
-//! never panics and never runs forever, even if the file is damaged. It rejects a damaged file, and reports page and offset if
-//! the structure is broken. Records are read directly from a memory map. For files of any size, memory contains only an index of
-//! the keys in scope (24 bytes per key).
+//! No Rust library can open these files, because etcd omits bbolt's freelist. So this module has its own read-only reader. The
+//! reader never panics and always finishes, even if the file is damaged. It rejects a damaged file, and reports the page and the
+//! offset if the structure is broken. Records are read directly from a memory map. Whatever the size of the file, memory contains
+//! only an index of the keys in scope (24 bytes per key).
 //!
-//! A file of `snapshot save` ends with a SHA-256, so every change of the file is detected. A raw database has checksums only in
+//! A file from `snapshot save` ends with a SHA-256, so every change to the file is detected. A raw database has checksums only in
 //! its meta pages, so a changed byte in a value cannot be detected. The raw database of a running member is not up to date (etcd
 //! writes every 100 ms) and can change during the read. Stop the member first, or take a snapshot.
 //!
-//! The submodules: [`file`] has the memory map, [`checksum`] checks the SHA-256, [`meta`] and [`pages`] read bbolt's format,
-//! [`revisions`] and [`message`] read etcd's data in it.
+//! The submodules: [`file`] contains the memory map, [`checksum`] checks the SHA-256, [`meta`] and [`pages`] read bbolt's format,
+//! [`revisions`] and [`message`] read etcd's data in the pages.
 
 mod bytes;
 mod checksum;
@@ -52,10 +53,10 @@ impl SnapshotStore {
     /// keys). Keys outside the scope can also be read, but each such read scans all records of the file.
     ///
     /// Fails with [`StoreError::Io`], [`StoreError::NotASnapshot`], [`StoreError::Truncated`], [`StoreError::Checksum`] or
-    /// [`StoreError::Damaged`]; a wrong checksum is reported before damage.
+    /// [`StoreError::Damaged`]. If the structure is damaged and the checksum is wrong, the error is [`StoreError::Checksum`].
     ///
-    /// Reads the whole file once. The thread is blocked during the read: 25 ms for 41 MB in the page cache, on two cores with SHA
-    /// instructions.
+    /// Reads the whole file once, and blocks the thread during the read. This takes 25 ms for a file of 41 MB in the page cache,
+    /// on two cores with SHA instructions.
     pub fn open(path: &Path, scope: &[KeyRange]) -> Result<Self, StoreError> {
         Self::open_ahead(path, scope)?.checked()
     }
@@ -101,12 +102,13 @@ impl SnapshotStore {
         &self.path
     }
 
-    /// Returns whether the file ends with a checksum. If it does, the checksum is correct. A raw database has no checksum.
+    /// Returns whether the file ends with a checksum. If [`Self::open`] opened the file, this checksum is correct. A raw database
+    /// has no checksum.
     pub fn has_checksum(&self) -> bool {
         self.file.has_checksum()
     }
 
-    /// Returns the size of the file in bytes, checksum included.
+    /// Returns the size of the file in bytes, including the checksum.
     pub fn file_size(&self) -> u64 {
         self.file.size()
     }
@@ -116,7 +118,7 @@ impl SnapshotStore {
         self.meta.page_size
     }
 
-    /// Returns the number of revisions in the file, deletions included.
+    /// Returns the number of revisions in the file, including deletions.
     pub fn revision_count(&self) -> u64 {
         self.extent.count
     }
@@ -147,7 +149,7 @@ impl SnapshotStore {
         })
     }
 
-    /// Visits the keys of the ranges without waiting for the checksum.
+    /// Visits the keys in the ranges, and waits for the checksum only at the end.
     fn visit(
         &self,
         ranges: &[KeyRange],

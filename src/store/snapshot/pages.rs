@@ -1,13 +1,14 @@
 //! Reads the pages of a bbolt file. A bucket is a B+tree of branch pages and leaf pages.
 //!
 //! The bytes are not trusted. Every offset is checked against its page, and every page id against the file. A page must contain
-//! its own id, and have the type that its parent requires. Keys must ascend over the whole tree. No page is visited twice, no
-//! byte belongs to two elements, and no tree is deeper than [`DEEPEST`]. So every walk ends, and does not take longer than one
-//! pass over the file.
+//! its own id, and must be a branch page or a leaf page. Keys must ascend over the whole tree. No page is visited twice, no byte
+//! belongs to two elements, and no tree is deeper than [`DEEPEST`]. So every walk ends, and takes no longer than one pass over
+//! the file.
 //!
-//! Layout: bbolt v1.4.3, internal/common/page.go (`Page`, `branchPageElement`, `leafPageElement`) and internal/common/bucket.go
-//! (`InBucket`). A page header has 16 bytes: id u64, flags u16, count u16, overflow u32 (number of following pages that belong to
-//! the page). An element has 16 bytes. A position in an element is relative to the start of this element.
+//! bbolt v1.4.3 defines the layout in internal/common/page.go (`Page`, `branchPageElement`, `leafPageElement`) and
+//! internal/common/bucket.go (`InBucket`). A page header has 16 bytes: id u64, flags u16, count u16, overflow u32 (number of
+//! following pages that belong to the page). An element has 16 bytes. A position in an element is relative to the start of this
+//! element.
 
 use bitvec::vec::BitVec;
 
@@ -64,7 +65,7 @@ impl<'m> Pages<'m> {
             }
             return match u64_at(leaf.value, 0) {
                 None => Fault::damaged(page, offset, "a bucket of fewer than 16 bytes"),
-                // A small bucket has no page of its own: an inline page follows the header of the bucket.
+                // A small bucket has no separate page. Its inline page follows the header of the bucket.
                 Some(0) => self.walk_inline(&leaf).map(Some),
                 Some(root) => self.walk(root).map(Some),
             };
@@ -219,8 +220,8 @@ impl<'m> Position<'m> {
         Self { page, next: 0, data_end: element_at(page.count) }
     }
 
-    /// Reads the leaf element at `index`. The element must follow the element that was read last. bbolt writes the data of
-    /// elements in order and without gaps (`WriteInodeToPage`, internal/common/inode.go, v1.4.3).
+    /// Reads the leaf element at `index`. Its data must follow the data of the element that was read last. bbolt writes the data
+    /// of elements in order and without gaps (`WriteInodeToPage`, internal/common/inode.go, v1.4.3).
     fn leaf(&mut self, index: u64) -> Result<Leaf<'m>, Fault> {
         let (leaf, data_start, data_end) = self.page.leaf(index)?;
         if data_start < self.data_end {

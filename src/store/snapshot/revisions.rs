@@ -4,7 +4,7 @@
 //! a deletion (server/storage/mvcc/revision.go, v3.6.16; v3.4 has the same format). The value is a `mvccpb.KeyValue`. The tree is
 //! sorted by revision, so one walk replays all revisions.
 //!
-//! An index entry has offsets into the file instead of copies: 24 bytes per key in scope.
+//! An index entry contains offsets into the file instead of copies. It takes 24 bytes per key in scope.
 
 use std::cmp::Ordering;
 
@@ -14,16 +14,16 @@ use super::message;
 use super::pages::{Leaf, Pages};
 use crate::store::{Key, KeyRange, Record};
 
-/// Number of records that are prefetched together. With one or two kilobytes each, the records fit into the smallest cache.
+/// Number of records that are prefetched together. With one or two kilobytes each, the records fit into the smallest CPU cache.
 const AHEAD: usize = 16;
 /// Size of a cache line, in bytes.
 const CACHE_LINE: usize = 64;
 /// Maximum number of bytes of a record to prefetch.
 const NEAR: usize = 4096;
 
-/// Prefetches records: reads one byte of every cache line. Records in key order are scattered over the file. Without prefetching,
-/// parsing waits for each cache line separately. With prefetching, it waits for many cache lines concurrently, and a survey takes
-/// 20 % less time.
+/// Prefetches records by reading one byte of every cache line. Records in key order are scattered over the file. Without
+/// prefetching, parsing waits for each cache line separately. With prefetching, it waits for many cache lines concurrently, and a
+/// survey takes 20 % less time.
 fn bring_near<'m>(records: impl Iterator<Item = &'m [u8]>) {
     let mut sum = 0_u8;
     for record in records {
@@ -34,8 +34,8 @@ fn bring_near<'m>(records: impl Iterator<Item = &'m [u8]>) {
     std::hint::black_box(sum);
 }
 
-/// Smallest number of index entries before a cleanup, about 3 MB. The cleanup drops superseded revisions. It runs when the index
-/// has doubled since the last cleanup and has at least this many entries.
+/// Minimum number of index entries for a cleanup (about 3 MB). The cleanup drops superseded revisions. It runs when the index has
+/// doubled since the last cleanup and has at least this many entries.
 const TIDY_FROM: usize = 65_536;
 
 /// Name of the bucket with the revisions (server/storage/schema/bucket.go, v3.6.16).
@@ -50,7 +50,7 @@ pub(super) struct Extent {
     pub compacted: i64,
     /// The newest revision.
     pub newest: i64,
-    /// Number of revisions in the bucket, deletions included.
+    /// Number of revisions in the bucket, including deletions.
     pub count: u64,
 }
 
@@ -129,8 +129,8 @@ impl Index {
 #[derive(Default)]
 struct Gathered(Vec<(Head, Located)>);
 
-/// Sort key: the first bytes in which keys of a scope can differ. Keys are scattered over the file. Sorting by these bytes avoids
-/// reading most keys again.
+/// Sort key of an entry: the first bytes in which keys of a scope can differ. The keys themselves are scattered over the file,
+/// and sorting by these bytes avoids reading most of them again.
 type Head = [u8; 24];
 
 impl Gathered {
@@ -148,8 +148,8 @@ impl Gathered {
     }
 }
 
-/// The union of key ranges: sorted stretches that do not overlap. Start and end are as in [`KeyRange`]. A key is then compared
-/// with only a few stretches.
+/// The union of key ranges, as sorted stretches that do not overlap, so that a key is compared with only a few stretches. Start
+/// and end of a stretch have the same meaning as in [`KeyRange`].
 struct Scope<'r>(Vec<Stretch<'r>>);
 
 #[derive(Clone, Copy)]
@@ -188,8 +188,8 @@ impl<'r> Scope<'r> {
         Some((last, self.0.get(last)?))
     }
 
-    /// Returns the sort key of a key; `None` if the key is outside the scope. A sort key has the position of the stretch, and the
-    /// first bytes after the common prefix of the stretch. Different keys can have the same sort key.
+    /// Returns the sort key of a key; `None` if the key is outside the scope. A sort key contains the position of the stretch,
+    /// and the first bytes after the common prefix of the stretch. Different keys can have the same sort key.
     fn head(&self, key: &[u8]) -> Option<Head> {
         let mut head = Head::default();
         let (place, stretch) = self.stretch_at(key)?;
@@ -282,8 +282,8 @@ fn locate(leaf: &Leaf<'_>, revision: BucketKey, scope: &Scope<'_>) -> Result<Opt
     Ok(Some((head, located)))
 }
 
-/// Returns the revisions of the last finished and the last scheduled compaction, or 0 without a compaction
-/// (`UnsafeReadFinishedCompact`, server/storage/mvcc/store.go, v3.6.16).
+/// Returns the revision of the last finished compaction and the revision of the last scheduled compaction; each is 0 without a
+/// compaction (`UnsafeReadFinishedCompact`, server/storage/mvcc/store.go, v3.6.16).
 fn compactions(pages: Pages<'_>) -> Result<(i64, i64), Fault> {
     let (mut finished, mut scheduled) = (0, 0);
     let Some(walk) = pages.bucket(META_BUCKET)? else { return Ok((finished, scheduled)) };

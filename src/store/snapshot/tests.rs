@@ -1,4 +1,4 @@
-//! Tests of the snapshot reader with a real file, with damaged copies of this file, and with random bytes.
+//! Tests of the snapshot reader with a real file, damaged copies of this file, and random bytes.
 //!
 //! The test tier `etcd` also compares the results with a real etcd.
 
@@ -133,7 +133,7 @@ fn files_that_are_not_snapshots_are_refused() {
     assert!(matches!(zeroes, Err(StoreError::NotASnapshot { .. })), "{zeroes:?}");
 }
 
-/// Returns ids and offsets of the pages of one type.
+/// Returns the ids and offsets of the pages of one type.
 fn pages_of_type(flags: u16) -> Vec<(u64, usize)> {
     let content = raw();
     let starts = (2..content.len() / page_size()).map(|page| (page as u64, page * page_size()));

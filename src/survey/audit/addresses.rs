@@ -46,8 +46,8 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
             }
             if !ranges.iter().any(|range| range.is_usable(*address)) {
                 let known = ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                // A shadow has the old address of its Service until the address is retired. With a bitmap the API server has only
-                // one range.
+                // A shadow has the old address of its Service until the address is retired. In the bitmap era the API server has
+                // only one range for each family, so the old address can be outside it.
                 let finding = if ours.has(service) {
                     Finding::info("held-address", subject())
                         .says(format!("holds `{address}`, which is no longer in a Service range ({known})"))

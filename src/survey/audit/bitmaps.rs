@@ -8,7 +8,8 @@ use crate::survey::{BitmapRecord, Era, Survey};
 use crate::wire::bitmap::Bitmap;
 
 /// Checks that every address of a Service has a bit, that every bit has a Service, and that the range is equal to the range of
-/// the ServiceCIDR. An operation keeps the bits of the old and the new addresses of the Services that it moves.
+/// the ServiceCIDR. An unfinished operation keeps the bits of the old and the new addresses of the Services that it moves, so
+/// these bits are accepted.
 pub(super) fn addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) {
     let bitmaps = survey.bitmaps.iter().filter(|bitmap| bitmap.name != "servicenodeports");
     for bitmap in bitmaps {

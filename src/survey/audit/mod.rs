@@ -1,7 +1,7 @@
-//! Finds errors in a cluster's Service addresses: pure rules over a survey, each with a stable code.
+//! Finds errors in a cluster's Service addresses. The rules only read a survey, and each rule has a stable code.
 //!
 //! The rules come from the API server's repair loops (`ipallocator/controller/repair.go` and `repairip.go`, v1.36.3) and from
-//! Service validation. Some rules are additional.
+//! Service validation. netsurgeon adds some rules.
 
 mod addresses;
 mod bitmaps;
@@ -42,7 +42,7 @@ pub struct Finding {
     pub code: &'static str,
     /// The severity.
     pub severity: Severity,
-    /// Subject of the finding: `Service default/web`, `IPAddress 10.96.0.7`, `RangeAllocation serviceips`.
+    /// Subject of the finding, for example `Service default/web`, `IPAddress 10.96.0.7` or `RangeAllocation serviceips`.
     pub subject: String,
     /// Description of the finding in a sentence, with the values.
     pub message: String,
@@ -95,12 +95,13 @@ impl Finding {
     }
 }
 
-/// Objects that unfinished operations have created and keep. The journals of the operations list them; a label alone is no proof.
+/// Objects that unfinished operations create, keep or delete. The journals of the operations list these objects. A label alone
+/// does not prove that an operation manages an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ours {
-    /// Kept addresses, each with namespace and name of its Service.
+    /// Addresses that the operations keep, each with the namespace and the name of its Service.
     pub addresses: HashMap<IpAddr, (Text, Text)>,
-    /// Namespaces and names of created Services.
+    /// Namespaces and names of the Services that the operations created.
     pub services: HashSet<(Text, Text)>,
     /// Names of ServiceCIDRs that the operations delete.
     pub closed: HashSet<String>,

@@ -1,4 +1,4 @@
-//! Compares the Service ranges with each other and with Pods and Nodes, and checks how full they are.
+//! Compares the Service ranges with each other and with Pods and Nodes, and checks how full the ranges are.
 
 use std::net::IpAddr;
 
@@ -57,7 +57,7 @@ fn kubeadm(survey: &Survey, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Checks the cluster DNS address that new nodes get.
+/// Checks the address of the cluster's DNS in kubelet-config, which new nodes use.
 fn kubelets(survey: &Survey, findings: &mut Vec<Finding>) {
     let dns: Vec<&ServiceRecord> =
         survey.services.iter().filter(|service| service.is_named_as_dns()).collect();

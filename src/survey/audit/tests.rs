@@ -57,7 +57,8 @@ fn bitmap(name: &str, range: &str, capacity: u64, bits: &[u64]) -> BitmapRecord 
     }
 }
 
-/// Returns a survey without errors, under dual write, so that every rule applies: kubernetes at .1 and web at .7 of 10.96.0.0/24.
+/// Returns a survey without errors, in the dual-write era, so that every rule applies. In the range 10.96.0.0/24, Service
+/// kubernetes has .1 and Service web has .7.
 fn healthy() -> Survey {
     Survey {
         revision: Revision(9),
@@ -84,7 +85,7 @@ fn healthy() -> Survey {
     }
 }
 
-/// Returns the codes of the findings after one change of the survey.
+/// Returns the codes of the findings after one change to the survey.
 fn codes(break_it: impl FnOnce(&mut Survey)) -> Vec<String> {
     let mut survey = healthy();
     break_it(&mut survey);
@@ -176,7 +177,7 @@ fn services_with_unfinished_deletion_are_reported() {
     let moves = [("10.200.0.7".parse().unwrap(), ("default".into(), "web".into()))].into();
     let ours = Ours { addresses: moves, ..Ours::default() };
     assert_eq!(found(&ours, &survey), [""; 0]);
-    // The Service has no finalizer any more, but still exists.
+    // The Service no longer has a finalizer, but still exists.
     survey.services[1].finalizers.clear();
     assert_eq!(found(&ours, &survey), ["deletion-unfinished"]);
     survey.services[1].finalizers = vec!["example.com/other".into()];

@@ -1,7 +1,7 @@
 //! Changes single fields of a stored object, in any encoding. All other fields stay as they are.
 //!
 //! A [`FieldEdit`] contains the values of a field before and after the change. It is applied to the *present* object, so changes
-//! of other fields after planning are kept. The edit is refused if the field to change does not have the expected value. The
+//! to other fields after planning are kept. The edit is refused if the field to change does not have the expected value. The
 //! inverse edit swaps the two values.
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use super::protobuf::{self, Content};
 use super::yaml::{Part, Yaml, YamlError};
 use super::{WireError, cbor};
 
-/// A change of one field.
+/// A change to one field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldEdit {
     /// Field to change.
@@ -27,7 +27,7 @@ pub struct FieldEdit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FieldChange {
-    /// Changes `before` to `after`. If the field already has the value `after`, nothing changes: the edit is idempotent.
+    /// Changes `before` to `after`. If the field already has the value `after`, nothing changes, so the edit is idempotent.
     Replace {
         /// The expected value.
         before: Value,
@@ -59,11 +59,11 @@ pub enum FieldChange {
         /// Whether the list contains the item after the change.
         listed: bool,
     },
-    /// Changes a YAML text. The path of keys selects a scalar or a list of scalars, which contain parts separated by commas. The
-    /// part `before` becomes `after`. Every other character stays. If `after` is already present and `before` is not, nothing
-    /// changes.
+    /// Replaces a part of a YAML text. A path of keys selects a scalar or a list of scalars, and each scalar contains parts that
+    /// are separated by commas. The part `before` is replaced with `after`. All other characters stay as they are. If `after` is
+    /// already present and `before` is not, nothing changes.
     Part {
-        /// Keys of the path, from the outermost.
+        /// Keys of the path, starting with the outermost key.
         path: Vec<String>,
         /// The expected part.
         before: String,
@@ -104,13 +104,13 @@ impl FieldEdit {
         Self { field, change: FieldChange::Item { item: item.to_string(), listed } }
     }
 
-    /// Returns an edit that replaces one value by another.
+    /// Returns an edit that replaces one value with another value.
     pub fn replace(field: Field, before: Value, after: Value) -> Self {
         Self { field, change: FieldChange::Replace { before, after } }
     }
 
-    /// Returns the edit that reverts this edit. Returns `None` for [`FieldChange::Set`] and [`FieldChange::Free`]: these changes
-    /// are not reverted.
+    /// Returns the edit that reverts this edit. Returns `None` for [`FieldChange::Set`] and [`FieldChange::Free`], because these
+    /// changes are not reverted.
     #[must_use]
     pub fn inverse(&self) -> Option<Self> {
         let change = match &self.change {
@@ -288,7 +288,7 @@ pub fn read(value: &[u8], field: &Field) -> Result<Value, WireError> {
     }
 }
 
-/// Returns the stored object with a new value of one field.
+/// Returns the stored object with a new value for one field.
 fn write(value: &[u8], field: &Field, new: &Value) -> Result<Vec<u8>, WireError> {
     match Envelope::of(value)? {
         Envelope::Protobuf { raw, .. } => envelope::with_raw(value, &write_protobuf(raw, &field.path, new)?),
@@ -306,7 +306,7 @@ fn read_protobuf(message: &[u8], field: &Field) -> Result<Value, WireError> {
         match rest {
             [] => return value_of(field.kind, &occurrences),
             [Segment::Entry(key)] => {
-                // If a key occurs twice, the last entry counts, as in every protobuf decoder.
+                // If a key occurs twice, the last entry is used, as in every protobuf decoder.
                 for entry in occurrences.into_iter().rev() {
                     if entry_part(entry, 1)? == key.as_bytes() {
                         return value_of(FieldKind::Text, &[entry_part(entry, 2)?]);
@@ -325,7 +325,7 @@ fn read_protobuf(message: &[u8], field: &Field) -> Result<Value, WireError> {
 }
 
 /// Returns the content of every occurrence of a length-delimited field. Another wire type is an error, as in every protobuf
-/// decoder that knows the field. If the reader skipped such a field, a later write would lose its content.
+/// decoder for this message. If the reader skipped such a field, a later write would lose its content.
 fn occurrences(message: &[u8], number: u32) -> Result<Vec<&[u8]>, WireError> {
     let mut found = Vec::new();
     for field in protobuf::fields(message) {

@@ -1,4 +1,4 @@
-//! The difference between the new certificate and the old one.
+//! The difference between the old certificate and the new certificate.
 
 use std::path::PathBuf;
 
@@ -18,24 +18,24 @@ pub(super) struct Difference {
     status: &'static str,
     file: PathBuf,
     key_file: PathBuf,
-    /// Added names and addresses.
+    /// Names and addresses that are added.
     added: Vec<String>,
     dropped: Vec<String>,
     new_key: bool,
     before: Certificate,
     after: Certificate,
-    /// Files that keep the old content.
+    /// Files with the old content.
     kept: Vec<PathBuf>,
 }
 
 impl Difference {
-    /// Returns a difference without any change.
+    /// Returns a difference that contains no change.
     pub(super) fn none(loaded: &Loaded) -> Self {
         let (before, after) = (loaded.certificate.clone(), loaded.certificate.clone());
         Self::between(loaded, before, after, "unchanged")
     }
 
-    /// Compares the current certificate with a new one.
+    /// Compares the current certificate with a new certificate.
     pub(super) fn of(loaded: &Loaded, new: &[u8], new_key: bool) -> Result<Self, Failure> {
         let after = Certificate::from_der(new.to_vec()).map_err(Failure::refused)?;
         Ok(Self { new_key, ..Self::between(loaded, loaded.certificate.clone(), after, "planned") })
@@ -60,7 +60,7 @@ impl Difference {
         }
     }
 
-    /// Records that the files are replaced.
+    /// Records that the files were replaced.
     pub(super) fn replaced(&mut self, kept: Vec<PathBuf>) {
         (self.status, self.kept) = ("replaced", kept);
     }
@@ -99,7 +99,8 @@ impl Difference {
         lines.join("\n")
     }
 
-    /// Returns the next step, and the command for a rollback. `command` is the start of a command with the same file options.
+    /// Returns the next step, and the command that restores the old certificate. `command` is the `certs reissue` command with
+    /// the file options of this run, without other options.
     pub(super) fn what_next(&self, command: String) -> String {
         let mut back = command;
         for (option, file) in ["--cert-in", "--key-in"].iter().zip(&self.kept) {

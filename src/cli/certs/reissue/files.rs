@@ -44,14 +44,15 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Creates a key of the same kind.
+    /// Creates a key of the same kind as the current key.
     pub(super) fn new_key(&self) -> Result<PrivateKey, Failure> {
         self.key.another(&self.certificate.key).map_err(|error| Failure::refused(error.to_string()))
     }
 }
 
 impl FileArgs {
-    /// Returns the start of a `certs reissue` command with the same options for files.
+    /// Returns a `certs reissue` command with the options of this run for the files of the certificate, the CA and their keys,
+    /// without other options.
     pub(super) fn command(&self) -> String {
         let given = [
             ("--pki", &self.pki),

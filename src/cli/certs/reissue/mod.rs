@@ -1,4 +1,4 @@
-//! `netsurgeon certs reissue`: reissues an API server's certificate for the addresses of another Service range.
+//! `netsurgeon certs reissue`: reissues an API server's certificate with other addresses and names.
 
 mod difference;
 mod files;
@@ -23,16 +23,17 @@ use crate::host::replace::{Keep, Replacement, replace};
 use crate::ip::ServiceCidr;
 use crate::session::Failure;
 
-/// How far the clock of a client can be behind. A new validity starts this much before the current time.
+/// Maximum time that the clock of a client can be behind. With `--days`, the validity starts this much before the current time,
+/// so that clients with such a clock accept the certificate.
 const SKEW: Duration = Duration::hours(1);
 
 /// Reissue an API server's certificate with other addresses and names
 ///
-/// Starts from the current certificate: subject, names, addresses, usages, validity and key stay the same, except for the changes
-/// that you request. The serial number is new. If the CA's key is on this host, the command signs the new certificate with this
-/// key. If the CA's key is elsewhere, use `--csr-out`, then `--cert-in`. The command shows the difference, asks for confirmation,
-/// and keeps the old files next to the new files. An API server loads the new certificate and key within a minute, without a
-/// restart. It never serves a certificate and a key that do not match.
+/// Starts from the current certificate. Its subject, names, addresses, usages, validity and key stay the same, except for the
+/// changes that you request. The serial number is new. If the CA's key is on this host, the command signs the new certificate
+/// with this key. If the CA's key is elsewhere, use `--csr-out`, then `--cert-in`. The command shows the difference, asks for
+/// confirmation, and keeps the old files next to the new files. An API server loads the new certificate and key within a minute,
+/// without a restart. It never serves a certificate and a key that do not match.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -55,7 +56,7 @@ pub struct ReissueArgs {
     /// Add the first address of this Service range (the address of `default/kubernetes`); can be repeated
     #[arg(long, value_name = "CIDR")]
     for_cidr: Vec<ServiceCidr>,
-    /// Remove the first address of this Service range. Do this only if no client uses the range any more
+    /// Remove the first address of this Service range. Do this only after all clients have stopped using the range
     #[arg(long, value_name = "CIDR")]
     drop_old: Vec<ServiceCidr>,
     /// Add this address
@@ -76,17 +77,17 @@ pub struct ReissueArgs {
     /// Create a new private key of the same kind
     #[arg(long)]
     new_key: bool,
-    /// Write a signing request to this file, for a CA whose key is elsewhere, and do not change the certificate. With
-    /// `--new-key`, also write the new key next to the request
+    /// Write a signing request for a CA elsewhere to this file, and do not change the certificate. With `--new-key`, also write
+    /// the new key next to the request
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cert_in", "days", "dry_run", "yes"])]
     csr_out: Option<PathBuf>,
-    /// Install the certificate in this file. A CA elsewhere signed it, or it is an earlier certificate
+    /// Install the certificate in this file. It can be a certificate that a CA elsewhere has signed, or an earlier certificate
     #[arg(
         long, value_name = "FILE",
         conflicts_with_all = ["for_cidr", "drop_old", "add_ip", "add_dns", "drop_ip", "drop_dns", "days", "new_key"]
     )]
     cert_in: Option<PathBuf>,
-    /// The private key of the certificate of `--cert-in` [default: the current key]
+    /// The private key for the certificate in `--cert-in` [default: the current key]
     #[arg(long, value_name = "FILE", requires = "cert_in")]
     key_in: Option<PathBuf>,
     /// Only show the difference
@@ -136,7 +137,7 @@ pub(super) fn run(context: &Context, args: &ReissueArgs) -> Result<Outcome, Fail
     Ok(Outcome::Done)
 }
 
-/// Writes a signing request, and a new key next to it.
+/// Writes a signing request. With `--new-key`, also writes the new key next to the request.
 fn ask_for_it(
     context: &Context,
     args: &ReissueArgs,
@@ -158,8 +159,8 @@ fn ask_for_it(
     Ok(Outcome::Done)
 }
 
-/// Fails if the CA did not sign the current certificate, because the new certificate copies its names. The current certificate
-/// can be expired.
+/// Fails if the CA did not sign the current certificate, because the new certificate copies the names of the current certificate.
+/// The current certificate is allowed to be expired.
 fn refuse_forged(loaded: &Loaded, authority: &Certificate) -> Result<(), Failure> {
     let own = &loaded.certificate;
     let then = now().min(own.not_after).max(own.not_before);
@@ -170,7 +171,7 @@ fn refuse_forged(loaded: &Loaded, authority: &Certificate) -> Result<(), Failure
     })
 }
 
-/// Replaces the files, and returns the files that keep the old content.
+/// Replaces the files, and returns the files with the old content.
 fn install(loaded: &Loaded, prepared: Prepared) -> Result<Vec<PathBuf>, Failure> {
     let text = with_first(&loaded.text, &prepared.certificate);
     let mut all =
@@ -236,7 +237,7 @@ impl ReissueArgs {
         Ok(Prepared { certificate: made, key: key.map_err(|error| Failure::refused(error.to_string()))? })
     }
 
-    /// Accepts a certificate that was signed elsewhere.
+    /// Reads a certificate that was signed elsewhere. Fails if it does not match its key, or if the CA did not sign it.
     fn signed_elsewhere(&self, loaded: &Loaded, file: &Path) -> Result<Prepared, Failure> {
         let (_, certificate) = files::first_certificate(file)?;
         let key = self.key_in.as_deref().map(files::key).transpose()?;

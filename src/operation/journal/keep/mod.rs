@@ -14,10 +14,10 @@ use crate::store::{
     Transaction, Visit, WriteStore,
 };
 
-/// Number of keys removed in one transaction. Below etcd's limit of 128 operations per transaction (`--max-txn-ops`), with room
-/// for preconditions. etcd counts conditions and changes separately.
+/// Number of keys that are removed in one transaction. This is below etcd's limit of 128 operations per transaction
+/// (`--max-txn-ops`), so that there is room for preconditions. etcd counts conditions and changes separately.
 const REMOVED_AT_ONCE: usize = 100;
-/// Maximum number of rounds of a removal. A late write can create a key after a round.
+/// Maximum number of rounds in a removal. A late write can create a key after a round.
 const MOST_ROUNDS: u32 = 20;
 
 /// An operation that has a journal.
@@ -41,12 +41,12 @@ impl Progress {
         self.0.get(&state).copied().unwrap_or_default()
     }
 
-    /// Returns whether the undo of any step has started: see [`Summary::status_now`].
+    /// Returns whether the undo of any step has started (see [`Summary::status_now`]).
     pub fn has_undone(&self) -> bool {
         self.0.iter().any(|(state, count)| state.is_of_the_way_back() && *count > 0)
     }
 
-    /// Returns the number of steps that have started, without reset steps.
+    /// Returns the number of steps that have started, except reset steps.
     pub fn begun(&self) -> usize {
         let begun = self.0.iter().filter(|(state, _)| **state != State::Reset);
         begun.fold(0, |sum, (_, count)| sum.saturating_add(*count))
@@ -60,9 +60,9 @@ struct Standing {
 }
 
 impl Journal {
-    /// Returns the operations with a journal, of one cluster or of all clusters, ordered by id. Leaves out an operation that was
-    /// interrupted at its start: the next operation that starts removes its remains. This function does not remove them, because
-    /// they can belong to an operation that is starting now.
+    /// Returns the operations that have a journal, for one cluster or for all clusters, ordered by id. Omits an operation that
+    /// was interrupted at its start. The next operation that starts removes these remains. This function does not remove them,
+    /// because they can belong to an operation that is starting now.
     pub async fn list(store: &dyn ReadStore, cluster: Option<&str>) -> Result<Vec<Listed>, OperationError> {
         let mut listed = Vec::new();
         for (cluster, operation) in traces(store, cluster).await? {
@@ -145,7 +145,7 @@ impl Journal {
     }
 
     /// Removes the remains of operations that were interrupted at their start: parts of a plan without a summary. Removes the
-    /// first part first, so that an operation that is starting now detects the removal.
+    /// first part of the plan first, so that an operation that is starting now detects the removal.
     pub(super) async fn sweep(
         store: &dyn WriteStore,
         cluster: &str,
@@ -247,7 +247,7 @@ async fn remove(
     Ok(removed)
 }
 
-/// Commits changes of a journal. If the precondition on the operation lease fails, returns the error for the lost lease.
+/// Commits changes to a journal. If the precondition on the operation lease fails, returns the error for the lost lease.
 pub(super) async fn commit(
     store: &dyn WriteStore,
     guards: &[Guard],

@@ -142,7 +142,7 @@ async fn amendments_are_read_in_order_and_removed_with_the_journal() {
     let found: Vec<String> =
         texts(Journal::amendments(&EtcdRecord::new(&store, "one", "op")).await.unwrap()).collect();
     assert_eq!(found, ["1", "2", "10"]);
-    // An amendment is never changed: of two concurrent sweeps only one succeeds.
+    // An amendment is never changed, so only one of two concurrent sweeps succeeds.
     Journal::amend(&journal.in_store(&store, &[]), 2, b"other").await.unwrap_err();
     Journal::remove_all(&store, "one", "op", &[]).await.unwrap();
     assert_eq!(

@@ -1,7 +1,8 @@
-//! The ledger in a cluster, through its API: for operations that do not change etcd, and for clients without access to etcd.
+//! The ledger in a cluster, which is accessed through the cluster's API. It is used by operations that do not change etcd, and by
+//! clients without access to etcd.
 //!
 //! ```text
-//! ConfigMaps in kube-system, of the operation OPERATION:
+//! ConfigMaps in kube-system, for the operation OPERATION:
 //! netsurgeon-OPERATION              the head: cluster, holder, epoch, summary
 //! netsurgeon-OPERATION-plan-00000   the plan, in parts; immutable
 //! netsurgeon-OPERATION-records-00   the states of steps, by name, as JSON; the head has the number of these ConfigMaps
@@ -33,10 +34,10 @@ use crate::operation::journal::{Listed, Summary};
 use crate::operation::{LeaseHolder, OperationError, StepId};
 use crate::store::{Action, Entry, Key, KeyRange, ReadStore, Revision, StoreError, Transaction, Visitor};
 
-/// Number of steps recorded in one ConfigMap. A record takes about 300 bytes, more with a previous state and a result, and a
-/// ConfigMap holds 1 MiB.
+/// Number of steps recorded in one ConfigMap. A record has about 300 bytes, or more if it contains a previous state and a result.
+/// The limit for a ConfigMap is 1 MiB.
 const STEPS_IN_ONE: usize = 400;
-/// Maximum number of ConfigMaps of records, for any number of steps.
+/// Maximum number of ConfigMaps with records, for any number of steps.
 const MOST_SHARDS: usize = 64;
 /// Maximum number of attempts to create an object or to take over an operation.
 const MOST_ATTEMPTS: u32 = 5;
@@ -167,7 +168,7 @@ impl ReadLedger for ClusterRecord {
     async fn read_all(&self, parts: Parts, see: SeePart<'_>) -> Result<(), OperationError> {
         let selector = objects::selector(Some(&self.head.operation), Role::Records);
         let found = self.api.list(&config_maps(), Some(&selector)).await?;
-        // The items of a list have no `kind` and `apiVersion`.
+        // The items of a list have no `kind` or `apiVersion`.
         let all = found.into_iter().map(Kept::of).collect::<Result<Vec<_>, _>>()?;
         see_all(&all, parts, see);
         Ok(())
@@ -276,7 +277,8 @@ impl ClusterLedger {
         Ok(removed)
     }
 
-    /// Removes the remains of operations that were interrupted at their start. An operation that is starting now stays unchanged.
+    /// Removes the remains of operations that were interrupted at their start. If a head has changed since it was read, its
+    /// operation is starting now and stays unchanged.
     async fn sweep(api: &Cluster) -> Result<(), OperationError> {
         for head in heads(api).await?.iter().filter(|head| !head.records.contains_key(SUMMARY)) {
             match Self::remove_whole(api, head).await {
@@ -289,8 +291,8 @@ impl ClusterLedger {
     }
 }
 
-/// Creates an object and returns it. Returns an existing object unchanged: an earlier attempt may have created it although the
-/// answer was lost.
+/// Creates an object and returns it. If the object already exists, returns the existing object, because an earlier attempt may
+/// have created it although the answer was lost.
 async fn made(api: &Cluster, manifest: &Value) -> Result<Value, OperationError> {
     let name = objects::name_of(manifest);
     for _ in 0..MOST_ATTEMPTS {
@@ -358,7 +360,7 @@ impl ReadLedger for ClusterLedger {
 
 #[async_trait]
 impl Ledger for ClusterLedger {
-    /// Writes the parts of one ConfigMap together, and one ConfigMap after the other.
+    /// Changes all parts in the same ConfigMap with one write. Writes one ConfigMap after the other.
     async fn write(&self, parts: Vec<PartChange>, with: Transaction) -> Result<Revision, OperationError> {
         if !with.changes.is_empty() || !with.guards.is_empty() {
             return Err(OperationError::Store(no_store()));
@@ -396,7 +398,7 @@ impl Ledger for ClusterLedger {
     }
 }
 
-/// The store of a ledger outside etcd. It cannot execute steps that change keys.
+/// The store of a ledger outside etcd. Every read fails, because steps with this ledger cannot change keys.
 struct NoStore;
 
 fn no_store() -> StoreError {

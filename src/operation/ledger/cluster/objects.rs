@@ -11,14 +11,14 @@ use crate::kube_api::{Collection, MANAGED_BY, ObjectRef};
 use crate::operation::{LeaseHolder, OperationError};
 use crate::store::Revision;
 
-/// Namespace of the ConfigMaps. Clients with write permission in this namespace administer the cluster.
+/// Namespace of the ConfigMaps. A client that can write in this namespace can already control the cluster.
 pub(super) const NAMESPACE: &str = "kube-system";
 /// Label that contains the id of an operation.
 const OPERATION: &str = "netsurgeon.io/operation";
 /// Label that contains the role of a ConfigMap.
 const PART: &str = "netsurgeon.io/part";
 
-/// The role of a ConfigMap. Its label has the same value.
+/// The role of a ConfigMap, as in its label `netsurgeon.io/part`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// The head, which contains the summary of the operation. It owns the other ConfigMaps.
@@ -87,7 +87,7 @@ impl Kept {
         let mut object = self.object.clone();
         if let Some(data) = object.get_mut("data").and_then(Value::as_object_mut) {
             data.insert("epoch".into(), json!(epoch.to_string()));
-            // Plain data with text keys always serialises.
+            // Serialising plain data with text keys cannot fail.
             data.insert("records".into(), json!(serde_json::to_string(records).unwrap_or_default()));
         }
         object
@@ -171,7 +171,7 @@ fn owned(mut object: Value, operation: &str, uid: &str) -> Value {
     object
 }
 
-/// Returns the name of the head. A name in the Kubernetes API has only lowercase letters (RFC 1123).
+/// Returns the name of the head. Names in the Kubernetes API must be in lower case (RFC 1123).
 pub(super) fn head_name(operation: &str) -> String {
     format!("netsurgeon-{}", operation.to_ascii_lowercase())
 }
@@ -194,7 +194,7 @@ pub(super) fn config_maps() -> Collection<'static> {
     Collection::new("v1", "ConfigMap", Some(NAMESPACE))
 }
 
-/// Returns the label selector of the ConfigMaps of a role, of one operation or of all operations.
+/// Returns the label selector for the ConfigMaps with this role, for one operation or for all operations.
 pub(super) fn selector(operation: Option<&str>, role: Role) -> String {
     let of = operation.map(|operation| format!(",{OPERATION}={operation}")).unwrap_or_default();
     format!("{PART}={}{of}", role.label())

@@ -1,6 +1,6 @@
 //! One ConfigMap of records, with its concurrent writers.
 //!
-//! The first writer writes for all waiting writers (group commit), so thousands of concurrent steps cost only a few writes. Each
+//! The first writer writes for all waiting writers (group commit), so thousands of concurrent steps need only a few writes. Each
 //! write names the `resourceVersion` that it replaces. A process that takes over the operation first writes a higher epoch into
 //! the object. So a write of the previous holder fails, and the previous holder then finds the higher epoch.
 
@@ -18,11 +18,11 @@ use crate::kube_api::{Cluster, ClusterError};
 use crate::operation::OperationError;
 use crate::store::{Action, CommitError, Expected, Key, Revision};
 
-/// Maximum number of attempts of a write, after conflicts and lost answers.
+/// Maximum number of attempts to write, after conflicts and lost answers.
 const MOST_ATTEMPTS: u32 = 5;
 /// How long a write waits for more writers if the last write had several writers. This is a few times the duration of a write.
 const GATHER: Duration = Duration::from_millis(20);
-/// Maximum size of the records of a ConfigMap, in bytes. The limit of the whole ConfigMap is 1 MiB (`MaxSecretSize` in
+/// Maximum size of the records of a ConfigMap, in bytes. The limit for the whole ConfigMap is 1 MiB (`MaxSecretSize` in
 /// `pkg/apis/core/types.go`, v1.36.3, which also applies to ConfigMaps).
 const MOST_BYTES: usize = 1_000_000;
 
@@ -48,7 +48,7 @@ impl Fence {
     }
 }
 
-/// A change of a record.
+/// A change to a record.
 #[derive(Debug)]
 pub(super) struct RecordChange {
     pub(super) name: String,
@@ -171,7 +171,7 @@ impl Shard {
         let mut lost = None;
         self.is_busy.store(all.len() > 1, Ordering::SeqCst);
         for _ in 0..MOST_ATTEMPTS {
-            // The cache stays empty until an answer comes, even if this task is cancelled here.
+            // The cache stays empty until the API server answers, even if this task is cancelled here.
             let before = match kept.take() {
                 Some(before) => Ok(before),
                 None => self.fetch().await,
@@ -231,7 +231,7 @@ impl Waiting {
         })
     }
 
-    /// Applies the changes of this writer. Fails if a record has another revision than expected.
+    /// Applies the changes of this writer. Fails if the revision of a record differs from the expected revision.
     fn apply(&mut self, records: &mut Records, fence: &Fence) -> Result<(), OperationError> {
         for RecordChange { name, expected, .. } in &self.changes {
             let found = records.get(name).map(|stored| stored.revision);

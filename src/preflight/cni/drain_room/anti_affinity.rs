@@ -1,7 +1,7 @@
-//! Required Pod anti-affinity in both directions, computed for all nodes together.
+//! Evaluates required Pod anti-affinity in both directions, for all nodes at once.
 //!
-//! A large cluster has some hundred thousand Pods, but few different label sets. So each rule is compared only once with each
-//! label set.
+//! A large cluster can have several hundred thousand Pods, but few different label sets. Therefore each rule is compared with
+//! each label set only once.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,13 @@ use crate::kube_api::accessors::Labels;
 use crate::kube_api::accessors::{labels, namespace};
 use crate::preflight::facts::selectors::selects;
 
-/// Index of a topology domain among the domains of one label. A domain is the set of nodes that have the same value of the label.
+/// Index of a topology domain among the domains of one label. A domain is the set of nodes that have the same value for this
+/// label.
 type Domain = usize;
 /// Indexes of nodes, by topology domain.
 type NodesByDomain = BTreeMap<Domain, Vec<usize>>;
 
-/// An anti-affinity term, shared by Pods of one namespace.
+/// An anti-affinity term that Pods in one namespace share.
 struct Rule<'a> {
     /// Namespace of the Pods that have the term.
     namespace: &'a str,
@@ -30,10 +31,10 @@ struct Rule<'a> {
     holders: NodesByDomain,
 }
 
-/// Pods of one namespace with the same labels.
+/// Pods in one namespace with the same labels.
 #[derive(Default)]
 struct Kind {
-    /// Indexes of the nodes that run these Pods, in order.
+    /// Indexes of the nodes that run these Pods, in ascending order.
     nodes: Vec<usize>,
     /// Names of the rules that select these Pods.
     meant_by: Vec<String>,
@@ -45,7 +46,8 @@ pub(super) struct Rules<'a> {
     kinds: BTreeMap<&'a str, BTreeMap<&'a Labels, Kind>>,
 }
 
-/// The domains that are closed for one Pod. For each rule: the domain of each node, and whether each domain is closed.
+/// The domains that are closed for one Pod. Each entry is for one rule. It has the domain of each node, and whether each domain
+/// is closed.
 pub(super) struct Apart<'r>(Vec<(&'r [Option<Domain>], Vec<bool>)>);
 
 impl<'a> Rules<'a> {
@@ -83,9 +85,10 @@ impl<'a> Rules<'a> {
         Self { all, kinds }
     }
 
-    /// Returns the domains that are closed for a Pod while a node is drained. A domain is closed if one of its nodes runs a Pod
-    /// that this Pod's rules select, or a Pod whose rules select this Pod (`satisfyPodAntiAffinity` and
-    /// `satisfyExistingPodsAntiAffinity`, `pkg/scheduler/framework/plugins/interpodaffinity/filtering.go`, v1.36.3).
+    /// Returns the domains that are closed for a Pod while a node is drained. A domain is closed if one of its nodes, except the
+    /// drained node, runs a Pod that this Pod's rules select, or a Pod with a rule that selects this Pod
+    /// (`satisfyPodAntiAffinity` and `satisfyExistingPodsAntiAffinity`,
+    /// `pkg/scheduler/framework/plugins/interpodaffinity/filtering.go`, v1.36.3).
     pub(super) fn about(&self, pod: &Pod, drained: usize) -> Apart<'_> {
         let own = terms(pod).filter_map(|term| self.all.get(&name_of(namespace(pod), term)));
         let own = own.map(|rule| (rule, &rule.meant));
@@ -157,7 +160,7 @@ fn terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
         .flat_map(|apart| apart.required_during_scheduling_ignored_during_execution.iter().flatten())
 }
 
-/// Returns the name of a rule, unique for namespace and term.
+/// Returns the name of a rule. The name is unique for each pair of namespace and term.
 fn name_of(namespace: &str, term: &PodAffinityTerm) -> String {
     format!("{namespace} {term:?}")
 }

@@ -26,7 +26,7 @@ pub const CHECK: Check<Cni> = Check {
     judge: |input| Box::pin(async { Ok(judge(input.read.nodes().await?, input.read.pods().await?)) }),
 };
 
-/// The check stops after this many nodes whose Pods have no room elsewhere.
+/// The check stops when it has found this number of nodes with Pods that have no room elsewhere.
 const MANY: usize = 20;
 
 /// All nodes, and the nodes that accept each Pod.
@@ -39,22 +39,23 @@ struct Places<'a> {
     kin: BTreeMap<&'a str, BTreeSet<usize>>,
 }
 
-/// Reason why a Pod is unschedulable. The order of the variants matters.
+/// Reason why a Pod is unschedulable. If the nodes have different reasons, the variant that comes last in this list counts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
     /// No other node accepts the Pod.
     Homeless,
     /// Anti-affinity or a used host port excludes every node that accepts the Pod. Other replicas run.
     Apart,
-    /// These resources are insufficient, by name.
+    /// Names of the resources that are insufficient on the nodes.
     Crowded(Vec<String>),
 }
 
 /// Checks for each node whether the other nodes have room for its Pods while the node is drained. Compares requests, node
 /// selectors, required node affinity, taints, required anti-affinity and host ports.
 ///
-/// Pods that the fewest nodes accept are placed first; among these, the largest Pods are first. Each Pod goes to the emptiest
-/// node that accepts it and has room. Pods of negative priority make room for others.
+/// The Pods that the fewest nodes accept are placed first. If the same number of nodes accepts several Pods, the largest Pod is
+/// first. Each Pod is placed on the emptiest node that accepts it and has room. Pods with a negative priority make room for other
+/// Pods.
 fn judge(nodes: &[Node], pods: &[Pod]) -> Judged {
     let places = Places::of(nodes, pods);
     match places.all.as_slice() {
@@ -81,7 +82,7 @@ fn judge(nodes: &[Node], pods: &[Pod]) -> Judged {
 /// The results of draining each node.
 #[derive(Default)]
 struct Found {
-    /// Nodes whose Pods have no room elsewhere, each with an example of such a Pod.
+    /// Nodes with Pods that have no room elsewhere. Each text names one of these Pods.
     crowded: Vec<String>,
     homeless: BTreeSet<String>,
     apart: usize,
@@ -152,13 +153,13 @@ impl Found {
 }
 
 /// Returns whether a Pod needs room on another node: a drain evicts it, a controller recreates it, and it does not make room for
-/// others.
+/// other Pods.
 fn is_guest(pod: &Pod) -> bool {
     is_drained(pod) && is_made_anew(pod) && !makes_room(pod)
 }
 
-/// Returns whether a Pod has a negative priority. Such Pods, like the placeholders of cluster autoscalers, wait until there is
-/// room.
+/// Returns whether a Pod has a negative priority, for example a placeholder Pod of a cluster autoscaler. Such Pods can wait until
+/// there is room.
 fn makes_room(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.priority).is_some_and(|priority| priority < 0)
 }
@@ -208,7 +209,8 @@ impl<'a> Places<'a> {
                     let before = come.remove(&index).unwrap_or_default();
                     come.insert(index, before.plus(&wanted));
                 }
-                // Every node excludes the Pod, and no other replica runs. So the Pod counts as unschedulable.
+                // Every other node excludes the Pod, and no other replica runs. The result is then the same as if no other node
+                // accepted the Pod.
                 Err(Why::Apart) if !self.has_siblings(pod, drained) => behind.push((pod, Why::Homeless)),
                 Err(why) => behind.push((pod, why)),
             }
@@ -222,7 +224,7 @@ impl<'a> Places<'a> {
         nodes.is_some_and(|nodes| nodes.iter().any(|index| *index != drained))
     }
 
-    /// Finds a node for a Pod. `come`: requests of the drained node's Pods that are already placed, by node.
+    /// Finds a node for a Pod. `come`: for each node, the requests of the evicted Pods that are already placed there.
     fn find(
         &self,
         (pod, wanted): (&Pod, &Room),
@@ -255,7 +257,7 @@ impl<'a> Places<'a> {
 }
 
 impl Place<'_> {
-    /// Returns the sum of free CPU and free memory, each in percent of the allocatable amount.
+    /// Returns the sum of free CPU and free memory, each as a percentage of the allocatable amount.
     fn emptiness(&self) -> i128 {
         let given = Room::given(self.node);
         let shares = ["cpu", "memory"].map(|name| self.left.of(name).percent_of(given.of(name)));
@@ -267,7 +269,7 @@ impl Place<'_> {
     }
 }
 
-/// Returns the ready nodes that accept evicted Pods, by the requirements of the Pods.
+/// Returns, for each set of Pod requirements, the ready nodes that accept such Pods.
 fn taken_by(all: &[Place<'_>]) -> BTreeMap<String, Vec<usize>> {
     let is_ready = |place: &Place<'_>| has_condition(place.node, "Ready");
     let mut open: Vec<(usize, &Place<'_>)> =
@@ -304,7 +306,7 @@ mod tests {
         })
     }
 
-    /// Returns a Pod of a ReplicaSet, with more fields in its spec.
+    /// Returns a Pod of a ReplicaSet. `more`: other fields of its spec.
     fn pod(name: &str, on: &str, cpu: &str, more: &Value) -> Value {
         let mut spec = json!({"nodeName": on, "containers": [{"resources": {"requests": {"cpu": cpu}}}]});
         for (key, value) in more.as_object().expect("an object") {
@@ -331,14 +333,14 @@ mod tests {
             judge(&nodes, &pods),
             Judged::pass("if one of 3 nodes is drained, the others have room for its Pods")
         );
-        // Two cores are free on each other node: enough in total, but not for one Pod.
+        // Each of the other nodes has two free cores. This is enough in total, but not for a Pod that requests three cores.
         let large = [plain("one", "a1", "3"), plain("two", "a2", "2"), plain("three", "b1", "2")];
         let judged = judge(&nodes, &large);
         assert_eq!(
             (judged.verdict, judged.observed.as_str()),
             (Verdict::Fail, "draining these nodes leaves Pods unschedulable: `a1` (`shop/one` lacks `cpu`)")
         );
-        // Placed Pods use room: two Pods of two cores need more than the three free cores of the other node.
+        // Placed Pods use room. Two Pods with two cores each need more than the three free cores of the other node.
         let two = [plain("one", "a1", "2"), plain("two", "a1", "2"), plain("three", "a2", "1")];
         assert_eq!(judge(&nodes[..2], &two).verdict, Verdict::Fail);
         assert_eq!(judge(&nodes, &two).verdict, Verdict::Pass);
@@ -407,7 +409,8 @@ mod tests {
             "a term without a selector selects none"
         );
         assert!(has_room(&of(&apart("rack", web()), 3)), "no node has the label");
-        // Anti-affinity by zone, one Pod in each zone: the Pod of `b1` can only go to the other zone, where a Pod runs already.
+        // The anti-affinity is by zone, and each zone has one Pod. The Pod on `b1` can only move to the other zone, but another
+        // Pod already runs there.
         let by_zone = apart("zone", web());
         let pods = [pod("one", "a1", "1", &by_zone), pod("two", "b1", "1", &by_zone)];
         let judged = judge(&nodes, &pods).observed;
@@ -419,7 +422,7 @@ mod tests {
         let mut elsewhere = pods.clone();
         elsewhere[0]["metadata"]["namespace"] = json!("till");
         assert!(has_room(&judge(&nodes, &elsewhere).observed));
-        // The rule of the other Pod also excludes the Pod that has no rule.
+        // The rule of the other Pod also applies to the Pod without a rule.
         let other = [pod("one", "a1", "1", &by_zone), plain("two", "b1", "1")];
         assert!(
             judge(&nodes, &other).observed.contains("; 1 Pod fits on none"),

@@ -1,4 +1,4 @@
-//! The guard's metrics for Prometheus, and its answer to a liveness probe: whether the guard makes progress.
+//! The guard's metrics for Prometheus, and its answer to a liveness probe. The answer is positive while the guard makes progress.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,8 +11,8 @@ use crate::operation::Status;
 use crate::renumber::guard::{REPAIRS, Watched};
 use crate::session::metrics::{Figures, Page};
 
-/// The guard counts as hanging if it makes no progress for longer than this time plus the interval between checks. Every request
-/// to etcd and to the API ends much sooner.
+/// The liveness probe fails if the guard makes no progress for longer than this time plus the interval between checks. Every
+/// request to etcd and to the API ends much sooner.
 const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Outcome of a check by the guard.
@@ -26,7 +26,7 @@ pub enum Looked {
     Busy,
     /// No renumbering is under way.
     Idle,
-    /// The check failed: for example etcd could not be read.
+    /// The check failed, for example because etcd could not be read.
     Failed,
 }
 
@@ -106,7 +106,7 @@ impl Ledger {
         counts.alive = Instant::now();
         counts.held = watched.held;
         counts.pending = watched.repairs.len().saturating_add(watched.follows.len());
-        // If a code has no finding any more, its metric becomes 0.
+        // If a code no longer has a finding, its metric becomes 0.
         counts.findings.values_mut().for_each(|count| *count = 0);
         for finding in &watched.findings {
             let count = counts.findings.entry(finding.code.to_string()).or_default();

@@ -1,4 +1,4 @@
-//! The changes that the guard makes through the API: it updates shadows to match their Services.
+//! The changes that the guard makes through the API. The guard updates shadows so that they match their Services.
 
 use super::Guarding;
 use crate::kube_api::{Cluster, ClusterError, ObjectRef};
@@ -10,9 +10,9 @@ use crate::session::Failure;
 /// The outcome for shadows that differ from their Services.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Behind {
-    /// A shadow was changed, by the guard or concurrently: check again.
+    /// A shadow was changed, by the guard or by another client, so a new check is needed.
     pub again: bool,
-    /// A shadow still differs: it could not be changed.
+    /// A shadow still differs, because it could not be changed.
     pub left: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Holds the Lease of the guards in the background, so that the Lease does not expire during a long check. The guard may repair
-//! only while it holds the Lease.
+//! Holds the Lease of the guards in the background, so that the Lease does not expire during a long check. The guard is allowed
+//! to repair only while it holds the Lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 pub enum Standing {
     /// The holder is not known yet.
     Unknown,
-    /// This guard holds the Lease. Without a renewal, it relies on the Lease only until this time.
+    /// This guard holds the Lease. Without a renewal, this guard relies on the Lease only until this time.
     Ours(Instant),
     /// Another guard holds the Lease. The value is its name.
     Other(String),
@@ -35,7 +35,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Returns whether this guard holds the Lease, and so may repair.
+    /// Returns whether this guard holds the Lease, and so is allowed to repair.
     pub fn is_ours(&self) -> bool {
         matches!(self, Self::Ours(until) if Instant::now() < *until)
     }
@@ -80,7 +80,7 @@ impl Keeper {
         let keeping = Keeping {
             kube,
             cluster: cluster.to_string(),
-            // The name is unique, because a host may run several guards, and a restarted guard counts as a new holder.
+            // The name is unique, because a host can run several guards, and a restarted guard counts as a new holder.
             holder: format!("{host}_{}", uuid::Uuid::new_v4()),
             duration,
             lease: None,
@@ -103,7 +103,7 @@ impl Keeper {
 
     /// Waits until the holder of the Lease is known.
     pub async fn known(&mut self) {
-        // An error means that the task has ended, which happens only when `self` is released.
+        // An error means that the task has ended. The task ends only when `self` is released.
         let _ = self.standing.wait_for(|standing| *standing != Standing::Unknown).await;
     }
 

@@ -1,4 +1,4 @@
-//! The guard: keeps old addresses held during the soak, even if clients change their Services.
+//! Runs the guard, which keeps old addresses held during the soak, even if clients change their Services.
 
 mod figures;
 mod following;
@@ -23,7 +23,7 @@ use crate::session::{self, Connect, Failure, LiveEtcd, is_leased};
 use crate::store::WriteStore;
 use crate::survey::{Layout, Severity, Survey};
 
-/// Maximum number of checks in one pass. A pass checks again after a concurrent change, or to make the second part of a repair.
+/// Maximum number of checks in one pass. A pass checks again after a concurrent change, or if a repair has a second part.
 const MOST_LOOKS: u32 = 5;
 
 /// Options of the guard.
@@ -34,7 +34,7 @@ pub struct Guard {
     pub interval: Duration,
     /// Whether to report repairs without making them.
     pub dry_run: bool,
-    /// Whether to wait for a renumbering to start, and for the next one after a renumbering has ended.
+    /// Whether to wait until a renumbering starts, and to wait for the next renumbering after one has ended.
     pub stay: bool,
     /// The address that serves `GET /metrics`.
     pub metrics: Option<String>,
@@ -126,7 +126,7 @@ struct Guarding<'a> {
     /// Client of the API; `None` before its first use.
     api: Option<Cluster>,
     keeper: Option<Keeper>,
-    /// The last message that reported whether this guard may repair.
+    /// The last message that reported whether this guard is allowed to repair.
     standing: String,
     ledger: Ledger,
     voice: Voice<'a>,
@@ -205,7 +205,7 @@ impl Guarding<'_> {
             let looked = match open_operation(self.store, &self.cluster, Some(&first.operation), None).await {
                 Ok(ongoing) if is_over(&ongoing) => return Ok(()),
                 Ok(ongoing) => self.pass(&ongoing).await.map(drop),
-                // The renumbering has ended: its journal is removed.
+                // The journal is removed, so the renumbering has ended.
                 Err(_) if is_gone(self.store, &first.operation).await.unwrap_or(false) => return Ok(()),
                 Err(failure) => Err(failure),
             };
@@ -215,7 +215,7 @@ impl Guarding<'_> {
         }
     }
 
-    /// Waits until the next check: for the interval, or until this guard acquires or loses the Lease.
+    /// Waits until the next check. The wait ends after the interval, or earlier if the holder of the Lease changes.
     async fn rest(&mut self) {
         let interval = tokio::time::sleep(self.terms.interval);
         match &mut self.keeper {
@@ -233,7 +233,8 @@ impl Guarding<'_> {
         self.voice.say_once("failed", ("", ""), &words.join("; "))
     }
 
-    /// Returns whether this guard may repair: it holds the Lease, or needs no Lease. Prints a line when this changes.
+    /// Returns whether this guard is allowed to repair, because it holds the Lease or needs no Lease. Prints a line when this
+    /// changes.
     fn may_repair(&mut self) -> Result<bool, Failure> {
         let Some(keeper) = &self.keeper else { return Ok(true) };
         let (may, event, words) = match keeper.may_repair() {

@@ -32,7 +32,7 @@ pub trait Lines: Send + Sync {
     fn line(&self, line: &Line<'_>) -> Result<(), Failure>;
 }
 
-/// Prints lines, and remembers which lines were printed.
+/// Prints lines, and records which lines were printed.
 pub struct Voice<'a> {
     lines: &'a dyn Lines,
     /// The operation's id; empty if there is no operation.
@@ -47,7 +47,7 @@ impl<'a> Voice<'a> {
         Self { lines, operation: String::new(), said: BTreeSet::new() }
     }
 
-    /// Forgets the printed lines, so that each can be printed again.
+    /// Clears the record of printed lines, so that each line can be printed again.
     pub fn forget(&mut self) {
         self.said.clear();
     }

@@ -1,5 +1,5 @@
 //! Counts the progress of an operation on a live cluster, from the executor's events. The progress bar, the log and the metrics
-//! show these figures. This module is pure: the caller passes the current time.
+//! show these figures. This module does not read the clock; the caller passes the current time.
 
 mod figures;
 
@@ -148,11 +148,11 @@ pub struct Tally {
     start: Instant,
     /// Number of Services that had reached the goal when this process started.
     before: usize,
-    /// Barriers under way, each with its start. There may be two.
+    /// Barriers under way, each with its start. Two barriers can be under way at the same time.
     waiting_since: HashMap<StepId, Instant>,
     /// End of the current linger wait.
     lingers_until: Option<Instant>,
-    /// Total time of the waits for manual steps, for gates, and for the end of the linger.
+    /// Total time of the waits for manual steps, for gates, and for the end of the linger time.
     idle: Duration,
     idle_since: Option<Instant>,
 }
@@ -361,7 +361,7 @@ pub fn next_stage(work: &Renumbering, journal: &Journal) -> Option<(Stage, bool)
             work.way_back().into_iter().filter(|stage| returning.is_none() || stage.batch == returning);
         return its.find(|stage| has(stage, &is_open)).map(|stage| (stage, true));
     }
-    // Skipped subjects do not determine the current stage.
+    // Steps of a skipped Service or object do not count as open, so they do not determine the current stage.
     let mut left = HashSet::new();
     let mut is_open = |step: Step| {
         let state = journal.state(&step.id).filter(|_| !left.contains(&step.subject));
