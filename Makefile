@@ -42,7 +42,7 @@ test: rig ## everything: format, lints, and the tests of every tier, including t
 WHY := { grep -A6 ' panicked at ' target/test.log; exit 1; }
 
 # Tests on real components mostly wait: run more of them than there are cores, but not so many that a component starves.
-TEST_THREADS := $(or $(RUST_TEST_THREADS),3)
+TEST_THREADS := $(or $(RUST_TEST_THREADS),4)
 
 # The fuzz targets are a separate workspace: only a build of it finds calls that no longer compile.
 CHECK_FUZZ := cargo check --locked --manifest-path tests/fuzz/Cargo.toml --target-dir target

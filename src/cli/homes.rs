@@ -88,12 +88,12 @@ impl HomeArgs {
         match (open.pop(), open.as_slice()) {
             (Some(one), []) => Ok(one),
             (None, _) => Err(Failure::refused("no operation is under way")
-                .hint("`netsurgeon operation list` lists operations that have ended: give the id of one")),
+                .hint("`netsurgeon operation list` lists the operations that have ended: give the id of an operation")),
             (Some(last), others) => {
                 let ids = others.iter().chain([&last]).map(|found| format!("`{}`", found.listed.operation));
                 let ids = ids.collect::<Vec<_>>().join(", ");
                 Err(Failure::usage(format!("several operations are under way: {ids}"))
-                    .hint("give the id of one"))
+                    .hint("give the id of an operation"))
             }
         }
     }

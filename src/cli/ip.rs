@@ -91,7 +91,7 @@ pub fn run(context: &Context, command: &IpCommand) -> Result<Outcome, Failure> {
 fn nth(context: &Context, range: &ServiceCidr, offset: u128) -> Result<(), Failure> {
     let address = range.nth(offset).ok_or_else(|| {
         Failure::refused(format!("range `{range}` has no address {offset} above `{}`", range.network()))
-            .hint(format!("the highest is {}", range.size().saturating_sub(1)))
+            .hint(format!("the highest offset is {}", range.size().saturating_sub(1)))
     })?;
     let value = Answer { version: 1, range: *range, address };
     context.output.data(&value, |_| address.to_string())
@@ -103,7 +103,7 @@ fn map(context: &Context, from: ServiceCidr, to: ServiceCidr, addresses: &[IpAdd
     for address in addresses {
         if !from.contains(*address) {
             return Err(Failure::refused(format!("address `{address}` is not in `{from}`"))
-                .hint("give the range that it is in with `--from`"));
+                .hint("give the range of this address with `--from`"));
         }
         if seen.insert(*address) {
             wanted.push(Wanted { old: *address, old_range: Some(from), rank: Rank::Ordinary, pin: None });

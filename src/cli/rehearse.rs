@@ -182,7 +182,7 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
         moves(work),
         String::new(),
         strong(
-            "Steps that a rehearsal cannot do, in the order of a live run. You do those that do not start with the word netsurgeon",
+            "Steps that a rehearsal cannot do, in the order of a live run. Steps that do not start with `netsurgeon` are yours",
         ),
     ]);
     for (index, outside) in rehearsal.external.iter().enumerate() {

@@ -74,7 +74,7 @@ impl ZoneArgs {
         ];
         if let Some((option, _, of)) = others.iter().find(|(_, is_given, _)| *is_given) {
             let text = format!("`{option}` belongs to `--provider {of}`");
-            return Err(Failure::usage(text).hint(format!("leave it out, or give `--provider {of}`")));
+            return Err(Failure::usage(text).hint(format!("omit the option, or give `--provider {of}`")));
         }
         if is("external-dns") {
             return Ok(Provider::ExternalDns { server: self.server.clone() });

@@ -109,8 +109,10 @@ impl CutoverSession {
     ) -> Result<Ran, Failure> {
         if plan.header.cluster != self.id {
             let (planned, this) = (&plan.header.cluster, &self.id);
-            return Err(Failure::refused(format!("the plan is for cluster `{planned}`, this is `{this}`"))
-                .hint("check `--kubeconfig` and `--context`"));
+            return Err(Failure::refused(format!(
+                "the plan is for cluster `{planned}`, but this cluster is `{this}`"
+            ))
+            .hint("check `--kubeconfig` and `--context`"));
         }
         let provider = self.provider(&plan.work).await?;
         let purpose = purpose(&plan.work);

@@ -288,7 +288,7 @@ fn with_addresses(nodes: Vec<Node>, family: Family) -> (Vec<(Node, IpAddr)>, Vec
                 });
             }
             None => {
-                unknown.push(SilentNode { node: node.name, seen: format!("it has no {family} InternalIP") })
+                unknown.push(SilentNode { node: node.name, seen: format!("it has no {family} InternalIP") });
             }
         }
     }

@@ -120,7 +120,9 @@ impl NameserverError {
                 "SERVFAIL" => Some(
                     "the server failed to process the request: check its log, and its forwarders or primary server",
                 ),
-                "NOTIMP" => Some("the server does not accept such updates: change the zone at its source"),
+                "NOTIMP" => Some(
+                    "the server does not support dynamic updates: change the zone where it is maintained",
+                ),
                 _ => None,
             },
             Self::Key { .. } => Some(

@@ -28,7 +28,7 @@ impl Keeping {
     pub(super) async fn until_lost(&self) -> String {
         let mut lost = self.lost.clone();
         let told = lost.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
-        told.unwrap_or_else(|| "it is no longer renewed".to_string())
+        told.unwrap_or_else(|| "the task that renews it has ended".to_string())
     }
 
     /// Stops the task.

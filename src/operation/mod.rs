@@ -96,9 +96,7 @@ pub enum OperationError {
         key: Key,
     },
     /// Other clients change the same object so often that every attempt of the step fails.
-    #[error(
-        "{what} changes continuously: another client changed it before each of {attempts} attempts of this step"
-    )]
+    #[error("another client keeps changing {what}: all {attempts} attempts of this step failed")]
     Contended {
         /// The object.
         what: String,

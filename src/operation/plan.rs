@@ -137,7 +137,7 @@ pub enum PlanFileError {
     },
     /// A netsurgeon version with different steps started the operation.
     #[error(
-        "operation `{operation}` was started by {tool}, which has different steps than {this} ({difference})",
+        "operation `{operation}` was started by {tool}, but {this} has different steps ({difference})",
         this = TOOL
     )]
     Begun {
@@ -366,7 +366,7 @@ mod tests {
         let older = saved().replace("\"version\":7", "\"version\":6").replace(TOOL, "netsurgeon 0.0.9");
         let refused = Plan::<Test>::of_operation(older.as_bytes(), "op-1").unwrap_err().to_string();
         let expected = format!(
-            "operation `op-1` was started by netsurgeon 0.0.9, which has different steps than {TOOL} \
+            "operation `op-1` was started by netsurgeon 0.0.9, but {TOOL} has different steps \
              (its plan has format 6, not 7)"
         );
         assert_eq!(refused, expected);

@@ -43,7 +43,7 @@ impl fmt::Display for Drift {
                 write!(f, "now has other addresses: {now}")
             }
             Change::Taken(address) => write!(f, "cannot get `{address}`: the address is already in use"),
-            Change::Kind => f.write_str("has changed: its old address now needs another kind of hold"),
+            Change::Kind => f.write_str("has changed: the planned hold of its old address no longer fits"),
         }
     }
 }

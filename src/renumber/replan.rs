@@ -196,7 +196,9 @@ impl Planner<'_> {
         let before = candidate.new_address;
         draft.made.new_address = address;
         draft.made.new = renamed(&draft.made.old, draft.made.old_address, address);
-        draft.why.push(format!("`{before}` was allocated to Service `{owner}`: it gets `{address}`"));
+        draft
+            .why
+            .push(format!("`{before}` was allocated to Service `{owner}`, so this Service gets `{address}`"));
         let reserve = candidate.step("reserve");
         if self.work.era != Era::Bitmap && self.is_in_force(&reserve) {
             draft.take_back(reserve, []);

@@ -281,7 +281,7 @@ impl Renumbering {
             Part::Overlap => "announce both ranges to routers".into(),
             Part::Records => "update the range in kubeadm's ConfigMaps".into(),
             Part::Close => "soak: hold the old addresses until no client uses them".into(),
-            Part::NoReturn => "point of no return: no rollback from here on".into(),
+            Part::NoReturn => "point of no return: no rollback is possible after this stage".into(),
             Part::Retire => format!("stop holding {}", counted(count, "old address", "old addresses")),
             Part::Finish => "remove the remaining entries of the old range".into(),
         }

@@ -146,7 +146,7 @@ async fn go<W: Work>(
     let (gate, reason) = (gate.clone(), reason.clone());
     match (keeper.on_failure(&gate), *after) {
         (OnFailure::RollbackAll, _) => {
-            keeper.warn("rolling everything back");
+            keeper.warn("rolling back the whole operation");
             Ok(Arrival::Gate(Closed { gate, reason }))
         }
         (OnFailure::Rollback, Some(batch)) => {

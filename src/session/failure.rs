@@ -322,11 +322,11 @@ impl From<OperationError> for Failure {
             | OperationError::GateClosed { .. }
             | OperationError::BatchRolledBack { .. } => Self::new(Kind::Paused, error),
             OperationError::BatchStuck { .. } => {
-                Self::new(Kind::Stuck, error).hint("repair that object")
+                Self::new(Kind::Stuck, error).hint("repair the object that the message names")
             }
-            OperationError::BeingUndone => Self::new(Kind::Refused, error).hint("complete the rollback: `netsurgeon renumber rollback`"),
+            OperationError::BeingUndone => Self::new(Kind::Refused, error).hint("complete the rollback: `netsurgeon operation rollback`"),
             OperationError::PointOfNoReturn { .. } => Self::new(Kind::Refused, error)
-                .hint("to go back, renumber to the old range with a new operation"),
+                .hint("to go back, start a new operation"),
             OperationError::IllegalTransition { .. } => Self::new(Kind::Bug, error),
             // The caller adds the hint, because the hint depends on the kind of operation.
             OperationError::Changed { .. }

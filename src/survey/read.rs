@@ -113,7 +113,7 @@ async fn find_prefix(store: &dyn ReadStore) -> Result<String, SurveyError> {
         let key = String::from_utf8_lossy(record.key);
         match key.split_once("/services/specs/") {
             Some((prefix, _)) => {
-                found = format!("; found some under `{prefix}`: give `--etcd-prefix {prefix}`");
+                found = format!("; found Services under `{prefix}`: give `--etcd-prefix {prefix}`");
                 ControlFlow::Break(())
             }
             None => ControlFlow::Continue(()),

@@ -422,8 +422,8 @@ pub struct Secret {
     #[prost(string, optional, tag = "3")]
     pub r#type: ::core::option::Option<::prost::alloc::string::String>,
 }
-/// Backends of the API itself, read for the Services that they name: admissionregistration/v1,
-/// apiextensions/v1 and kube-aggregator's apiregistration/v1, v0.36.3.
+/// Kinds that refer to Services that the API servers need. netsurgeon reads the names of these Services:
+/// admissionregistration/v1, apiextensions/v1 and kube-aggregator's apiregistration/v1, v0.36.3.
 #[derive(serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 #[allow(missing_docs, clippy::pedantic)]
@@ -525,7 +525,7 @@ pub struct CustomResourceDefinition {
     #[prost(message, optional, tag = "2")]
     pub spec: ::core::option::Option<CustomResourceDefinitionSpec>,
 }
-/// The version in which API servers store CustomResourceDefinitions, independent of the version of the request.
+/// API servers store CustomResourceDefinitions in this version, whatever the version of the request is.
 #[derive(serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 #[allow(missing_docs, clippy::pedantic)]

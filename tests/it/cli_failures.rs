@@ -150,7 +150,7 @@ fn wrong_prefix_and_wrong_revision_are_reported() {
     let objects = "--snapshot testdata/objects.snapshot.db";
     assert_snapshot!(tell(&format!("ranges check --etcd-prefix /kubernetes {objects}")), @r"
     --- stderr
-    error: no Kubernetes Services under the prefix `/kubernetes`; found some under `/registry`: give `--etcd-prefix /registry`
+    error: no Kubernetes Services under the prefix `/kubernetes`; found Services under `/registry`: give `--etcd-prefix /registry`
     --- exit status 1
     ");
     assert_snapshot!(tell(&format!("ranges check --at-revision 1 {objects}")), @r"
@@ -186,7 +186,7 @@ fn ip_commands_print_addresses_and_errors() {
     assert_snapshot!(tell("ip nth 10.0.0.0/30 9"), @r"
     --- stderr
     error: range `10.0.0.0/30` has no address 9 above `10.0.0.0`
-    hint: the highest is 3
+    hint: the highest offset is 3
     --- exit status 1
     ");
     assert_snapshot!(tell("ip map --from 10.96.0.0/16 --to 10.200.0.0/20 10.96.0.10 10.96.77.3"), @r"
@@ -205,7 +205,7 @@ fn ip_commands_print_addresses_and_errors() {
     assert_snapshot!(tell("ip map --from 10.96.0.0/16 --to 10.200.0.0/20 10.97.0.1"), @r"
     --- stderr
     error: address `10.97.0.1` is not in `10.96.0.0/16`
-    hint: give the range that it is in with `--from`
+    hint: give the range of this address with `--from`
     --- exit status 1
     ");
 }

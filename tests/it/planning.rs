@@ -314,7 +314,7 @@ async fn plan_is_compared_with_cluster_before_it_runs() {
         ),
         (
             json!({"type": "NodePort", "clusterIP": "10.96.9.9", "clusterIPs": ["10.96.9.9"], "selector": {"app": "x"}}),
-            "Service `default/moving` has changed: its old address now needs another kind of hold",
+            "Service `default/moving` has changed: the planned hold of its old address no longer fits",
         ),
     ];
     for (spec, says) in changed {

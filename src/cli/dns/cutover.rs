@@ -171,11 +171,12 @@ pub(super) async fn chosen(session: &ClusterSession, given: Option<&str>) -> Res
     match open.as_slice() {
         [one] => Ok(one.clone()),
         [] => Err(Failure::refused("no cutover of this cluster is under way")
-            .hint("`netsurgeon operation list` lists those that have ended: give the id of one")
+            .hint("`netsurgeon operation list` lists the cutovers that have ended: give the id of a cutover")
             .hint("to start one: `netsurgeon dns cutover --plan FILE --stage 1`")),
         more => {
             let list = more.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", ");
-            Err(Failure::usage(format!("several cutovers are under way: {list}")).hint("give the id of one"))
+            Err(Failure::usage(format!("several cutovers are under way: {list}"))
+                .hint("give the id of a cutover"))
         }
     }
 }
@@ -293,7 +294,7 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
             "caches have dropped the old records; some resolvers ignore TTLs, so keep the old load balancers until they get no \
              more requests",
         ),
-        Status::RolledBack => context.output.note("caches have dropped the records of the mirror: it gets no more clients"),
+        Status::RolledBack => context.output.note("caches have dropped the records of the mirror, so it gets no more clients"),
         _ => {}
     }
     if let Some(back) = situation.rollback() {

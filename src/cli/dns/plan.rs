@@ -160,8 +160,8 @@ impl PlanArgs {
             |name: &&String| name.as_str() == SHORT_SOAK || forcible().any(|check| check == name.as_str());
         if let Some(name) = self.force.iter().find(|name| !is_known(name)) {
             let names: Vec<&str> = forcible().chain([SHORT_SOAK]).collect();
-            return Err(Failure::usage(format!("no check that can be forced has the name `{name}`"))
-                .hint(format!("these can be: {}", names.join(", "))));
+            return Err(Failure::usage(format!("`--force` does not accept `{name}`"))
+                .hint(format!("it accepts: {}", names.join(", "))));
         }
         let probe = match &self.probe {
             Some(probe) => Some(probe.clone()),

@@ -32,6 +32,6 @@ pub(super) fn of(listed: &Listed) -> Result<&'static dyn OfKind, Failure> {
     let (id, kind) = (&listed.operation, &listed.summary.kind);
     of_kind(kind).ok_or_else(|| {
         Failure::refused(format!("operation `{id}` is of kind `{kind}`, which this version does not support"))
-            .hint("use the version of netsurgeon that started it")
+            .hint("use the version of netsurgeon that started the operation")
     })
 }

@@ -310,7 +310,7 @@ async fn forget(context: &Context, args: &ForgetArgs) -> Result<Outcome, Failure
             counted(forget_in(api, context, args, &claim).await?, "ConfigMap", "ConfigMaps")
         }
     };
-    context.output.progress(&format!("forgotten: {removed} removed"));
+    context.output.progress(&format!("the journal is removed: {removed}"));
     Ok(Outcome::Done)
 }
 

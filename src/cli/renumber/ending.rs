@@ -153,7 +153,7 @@ fn afterlife(work: &Renumbering) -> String {
     let end = |range: &ServiceCidr| format!("`conntrack -D -p udp -f {family} -d {range}`");
     let ends = work.from.iter().map(end).collect::<Vec<_>>().join(" and ");
     format!(
-        "open connections to old addresses continue until they close, and a UDP client that keeps its port may continue forever; run {ends} on each node to end the UDP connections"
+        "open connections to old addresses continue until they close, and a UDP client that keeps its port can continue forever; run {ends} on each node to end the UDP connections"
     )
 }
 

@@ -69,7 +69,7 @@ fn object<'e>(
     let [Exposed { source: Some(source), by, at, .. }] = with_name.as_slice() else {
         let by: Vec<String> = with_name.iter().map(|one| one.by.clone()).collect();
         return Err(match by.as_slice() {
-            [] => "no object of this cluster names it".to_string(),
+            [] => "no object in this cluster contains this name".to_string(),
             [route] => format!("{route} has no annotation of its own for targets"),
             _ => format!("several objects name it: {}", first_few(&by)),
         });

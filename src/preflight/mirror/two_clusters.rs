@@ -58,10 +58,10 @@ fn judge(source: &Identity, mirror: &Identity) -> Judged {
             "give the kubeconfig or the context of the other cluster: `--mirror-kubeconfig`, `--mirror-context`",
         );
     }
-    let seen = format!("the source is {}, the mirror {}", source.told(), mirror.told());
+    let seen = format!("the source has {}, the mirror has {}", source.told(), mirror.told());
     match (source.minor(), mirror.minor()) {
         (Some(of_source), Some(of_mirror)) if of_mirror < of_source => Judged::warn(
-            format!("{seen}, which is older"),
+            format!("{seen}: the mirror is older"),
             "upgrade the mirror to the source's minor version: an older one drops or rejects unknown fields",
         ),
         _ => Judged::pass(seen),
@@ -86,7 +86,7 @@ mod tests {
         let older = judge(&source, &identity("b", "v1.36.3", Some("1.33")));
         assert_eq!(
             older.observed,
-            "the source is v1.34.2+k3s1, the mirror v1.36.3 (emulates 1.33), which is older"
+            "the source has v1.34.2+k3s1, the mirror has v1.36.3 (emulates 1.33): the mirror is older"
         );
         assert_eq!(judge(&source, &identity("b", "v1.32.2", None)).verdict, Verdict::Warn);
     }

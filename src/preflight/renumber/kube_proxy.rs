@@ -29,7 +29,7 @@ async fn read(input: &Renumber) -> Read<Judged> {
             (about.trim_start_matches("kube-proxy: ").to_string(), no_external_ip)
         }
         DataPlane::Unknown(reason) | DataPlane::Unsupported(reason) if input.options.accept_gap => {
-            return Ok(Judged::warn(format!("{reason}; the gap is accepted"), remedy));
+            return Ok(Judged::warn(format!("{reason}; accepted with `--accept-gap`"), remedy));
         }
         DataPlane::Unknown(reason) => return Ok(Judged::unknown(reason, remedy)),
         DataPlane::Unsupported(reason) => return Ok(Judged::fail(reason, remedy)),

@@ -95,7 +95,7 @@ fn judge(may: &[(Requester, String)]) -> Judged {
         ),
         Requester::Anonymous => Judged::fail(seen, format!("remove that binding; {bindings}")),
         Requester::EveryPod | Requester::Authenticated => {
-            Judged::warn(seen, format!("bind only the users that need this permission; {bindings}"))
+            Judged::warn(seen, format!("bind the role only to users that need this permission; {bindings}"))
         }
     }
 }

@@ -22,7 +22,7 @@ impl RenumberSession {
     pub async fn refuse_unfit(&self, plan: &Plan<Renumbering>, survey: &Survey) -> Result<(), Failure> {
         if plan.header.cluster != self.id {
             return Err(Failure::refused(format!(
-                "the plan is for cluster `{}`, this is `{}`",
+                "the plan is for cluster `{}`, but this cluster is `{}`",
                 plan.header.cluster, self.id
             )));
         }

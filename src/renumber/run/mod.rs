@@ -249,7 +249,7 @@ pub async fn open(
             [one] => one.clone(),
             [] => {
                 return Err(Failure::refused("no renumbering of this cluster is under way")
-                    .hint("`netsurgeon operation list` lists those that have ended"));
+                    .hint("`netsurgeon operation list` lists the renumberings that have ended"));
             }
             more => {
                 let list = more.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", ");

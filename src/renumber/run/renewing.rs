@@ -89,7 +89,7 @@ impl RenumberSession {
         }
         if recreated > 0 {
             let count = counted(recreated, "IPAddress was", "IPAddresses were");
-            self.voice.note(&format!("{count} lost during the interruption; recreated"));
+            self.voice.note(&format!("{count} lost during the interruption and recreated"));
         }
         for wait in batches.into_iter().map(live::seen_again) {
             environment

@@ -112,7 +112,7 @@ async fn check(session: &RenumberSession, ongoing: &Ongoing) -> Result<(), Failu
     if let Some(first) = newcomers.first() {
         let count = counted(newcomers.len(), "Service has", "Services have");
         return Err(Failure::refused(format!(
-            "{count} an address of the old range but no move in the plan; the first is `{first}`"
+            "{count} an address in the old range, but no move in the plan; the first is `{first}`"
         ))
         .hint(format!("to move them: `netsurgeon operation resume {}`", ongoing.operation)));
     }

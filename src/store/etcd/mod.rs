@@ -189,7 +189,7 @@ impl EtcdStore {
 
     fn header_revision(&self, revision: Option<i64>) -> Result<Revision, StoreError> {
         revision.map(Revision).ok_or_else(|| {
-            let reason = "a response without a revision".to_string();
+            let reason = "the response has no revision".to_string();
             StoreError::Server { endpoints: self.connection.endpoints(), reason }
         })
     }

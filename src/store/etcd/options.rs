@@ -59,7 +59,7 @@ impl EtcdOptions {
     /// Returns the endpoints as URLs.
     pub(super) fn urls(&self) -> Result<Vec<String>, StoreError> {
         if self.endpoints.is_empty() {
-            return configuration("the etcd endpoints", "none is given");
+            return configuration("the etcd endpoints", "no endpoint is given");
         }
         self.endpoints.iter().map(|endpoint| self.url(endpoint)).collect()
     }

@@ -104,7 +104,7 @@ impl<'m> Pages<'m> {
     /// Reads a page. The page `parent` refers to it at offset `reference`, in bytes from the start of the file.
     fn page(&self, id: u64, parent: u64, reference: u64) -> Result<(Page<'m>, u64), Fault> {
         if id >= self.meta.high_water {
-            let reason = format!("it refers to page {id} of {}", self.meta.high_water);
+            let reason = format!("it refers to page {id}, but the file has {} pages", self.meta.high_water);
             return Fault::damaged(parent, reference, reason);
         }
         let offset = id.saturating_mul(self.meta.page_size);

@@ -20,7 +20,7 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
             findings.push(
                 Finding::warning("labelled-stranger", subject())
                     .says(
-                        "has netsurgeon's label, but no unfinished operation created it: it is treated \
+                        "has netsurgeon's label, but no unfinished operation created it, so it is treated \
                          like any other Service"
                             .to_string(),
                     )

@@ -27,7 +27,7 @@ pub(super) fn node_ports(survey: &Survey, findings: &mut Vec<Finding>) {
     let Some((items @ Items::Ports(..), Ok(bits))) = record.read() else {
         findings.push(
             Finding::error("bitmap-unreadable", "RangeAllocation servicenodeports")
-                .says(format!("`{}` is not a port range that matches its bits", record.range))
+                .says(format!("the port range `{}` is invalid, or does not match the bits", record.range))
                 .values(&record.range, "a range such as 30000-32767"),
         );
         return;

@@ -16,7 +16,7 @@ pub(super) fn ranges(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>) 
     for cidr in survey.service_cidrs.iter().filter(is_ending) {
         findings.push(
             Finding::warning("range-terminating", format!("ServiceCIDR {}", cidr.name))
-                .says("is being deleted: it allocates no new addresses")
+                .says("is being deleted, so Services get no new addresses from it")
                 .values("deletion requested", "in use"),
         );
     }

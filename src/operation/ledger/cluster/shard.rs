@@ -163,7 +163,7 @@ impl Shard {
         } else {
             self.commit(kept, all, fence).await;
         }
-        told.await.unwrap_or_else(|_| Err(unknown("the task that wrote it was cancelled")))
+        told.await.unwrap_or_else(|_| Err(unknown("the write was cancelled before its result was received")))
     }
 
     /// Writes the changes of all given writers, and sends each writer its outcome.

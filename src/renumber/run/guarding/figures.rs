@@ -160,9 +160,9 @@ impl Figures for Ledger {
         for (code, count) in &counts.repairs {
             page.sample("netsurgeon_guard_repairs_total", &[("code", code)], count);
         }
-        let what = "Services whose old address is held, or should be.";
+        let what = "Services whose old address is held or must be held.";
         page.gauge("netsurgeon_guard_held_services", what, counts.held);
-        let what = "Repairs needed at the last check, counted before any was made.";
+        let what = "Repairs that were needed at the last check, before the guard made any repair.";
         page.gauge("netsurgeon_guard_pending_repairs", what, counts.pending);
         if !counts.findings.is_empty() {
             let what = "Findings that an operator must check, by code.";

@@ -46,7 +46,9 @@ impl Standing {
             Self::Unknown => "the holder of the Lease is not known yet; this guard only watches".to_string(),
             Self::Ours(_) => "the Lease was not renewed in time; this guard only watches".to_string(),
             Self::Other(holder) => format!("`{holder}` holds the Lease and repairs; this guard only watches"),
-            Self::Failed(reason) => format!("this guard only watches: it cannot acquire the Lease: {reason}"),
+            Self::Failed(reason) => {
+                format!("this guard only watches, because it cannot acquire the Lease: {reason}")
+            }
         }
     }
 

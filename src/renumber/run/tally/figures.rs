@@ -43,6 +43,6 @@ pub(super) fn barriers(page: &mut Page, tally: &Tally) {
     page.family("netsurgeon_barrier_seconds", "summary", what);
     page.sample("netsurgeon_barrier_seconds_sum", &[], waits.sum.as_secs_f64());
     page.sample("netsurgeon_barrier_seconds_count", &[], waits.count);
-    let what = "Duration of the last wait; 0 before the first one.";
+    let what = "Duration of the last wait; 0 before the first wait.";
     page.gauge("netsurgeon_barrier_last_seconds", what, waits.last.as_secs_f64());
 }
