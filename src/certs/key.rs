@@ -141,7 +141,7 @@ impl PrivateKey {
         Ok(Self { pair, form: self.form })
     }
 
-    /// Returns the PEM text of a key that [`Self::another`] generated, in the file format of the key.
+    /// Returns this key as PEM text, in the file format of the original key. Only for keys that [`Self::another`] generated.
     pub fn to_pem(&self) -> Result<Zeroizing<String>, KeyError> {
         let pkcs8 = self.pair.serialized_der();
         let der = match self.form {

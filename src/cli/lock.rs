@@ -407,7 +407,7 @@ impl From<FreezeError> for Failure {
         match error {
             FreezeError::Cluster(error @ ClusterError::Forbidden { .. }) if error.to_string().contains(" Job ") => {
                 Self::new(Kind::Refused, error).hint(
-                    "the optional Role `netsurgeon-lock-timer` of deploy/rbac.yaml permits it; without `--for` no Job is created",
+                    "the optional Role `netsurgeon-lock-timer` in deploy/rbac.yaml grants this permission; without `--for`, no Job is created",
                 )
             }
             FreezeError::Cluster(error) => error.into(),

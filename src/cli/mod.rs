@@ -217,7 +217,7 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
     output::start_tracing(cli.verbose);
     let finished = runtime().and_then(|runtime| {
         let finished = runtime.block_on(dispatch(&context, &cli.command));
-        // No task must continue after the command, so the runtime does not wait for tasks.
+        // No task has to continue after the command, so the runtime does not wait for tasks.
         runtime.shutdown_background();
         finished
     });

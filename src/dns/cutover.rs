@@ -261,7 +261,7 @@ fn longest(ttls: impl Iterator<Item = u32>) -> Duration {
 /// A state of a name during the cutover. Each state has its own record sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Point {
-    /// netsurgeon is the owner, so that no ExternalDNS changes the name.
+    /// netsurgeon is the owner, so no ExternalDNS changes the records of the name.
     Held,
     /// The TTLs are lowered.
     Lowered,

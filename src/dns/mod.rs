@@ -8,7 +8,7 @@
 //! rollback: final ─► share n ─► ... ─► share 1 ─► confirm ─► drain ─► ttl ─► own
 //! ```
 //!
-//! A stage changes each name with one update. The prerequisites of the update are the record sets of the previous stage.
+//! A stage changes each name with one update, which succeeds only if the name still has the record sets of the previous stage.
 //! Therefore a name that another client changed is skipped and never overwritten. Before a name moves, netsurgeon probes the
 //! mirror at the mirror's own address. The probe is part of the change.
 //!

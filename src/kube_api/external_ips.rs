@@ -260,7 +260,7 @@ impl Pair {
             return Heard::Nothing("unexpected answer".to_string());
         }
         match local_endpoints(answer) {
-            0 => Heard::Nothing("it has not applied the EndpointSlice".to_string()),
+            0 => Heard::Nothing("kube-proxy has not applied the test's EndpointSlice".to_string()),
             _ => Heard::NotRouted,
         }
     }

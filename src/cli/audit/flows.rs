@@ -140,7 +140,7 @@ fn look(
                 new.into_iter().filter(|one| old.contains(one.to)).for_each(|one| seen.begun(one, now));
             }
             Heard::Silence => {}
-            // A socket that lost events loses more events until its buffer is empty, so open another socket.
+            // A socket that has lost events keeps losing events until its buffer is empty, so open another socket.
             Heard::Lost if every.is_some() => {
                 ears = Some(Beginnings::listen(&here)?);
                 since = Instant::now();

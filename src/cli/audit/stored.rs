@@ -98,7 +98,7 @@ fn not_read(error: StoreError, at: Option<Revision>) -> Failure {
         return Failure::new(failure::Kind::Refused, error)
             .context("etcd compacted the revision before the audit had read all objects")
             .hint(
-                "read a snapshot: `etcdctl snapshot save FILE`, then run this command with `--snapshot FILE`",
+                "audit a snapshot instead: `etcdctl snapshot save FILE`, then run this command with `--snapshot FILE`",
             );
     }
     error.into()

@@ -1,4 +1,4 @@
-//! `netsurgeon controlplane wait`: waits until every API server is ready and has the Service range.
+//! `netsurgeon controlplane wait`: waits until every API server is ready and, with `--range`, has this Service range.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::survey::Finding;
 /// The pause between two checks.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Wait until every API server is ready and has the Service range
+/// Wait until every API server is ready and, with `--range`, has this Service range
 ///
 /// Waits until every API server (every endpoint of `default/kubernetes`) reports that it is ready. The command also reads the
 /// flag of every API server, from its Pod or from its process on this host. With `--range`, every flag that it checks must have

@@ -106,7 +106,7 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
     names.check()?;
     let Some(of_mirror) = args.mirror.named(&args.kube) else {
         return Err(Failure::usage("no mirror is given")
-            .hint("give `--mirror-kubeconfig FILE`, or `--mirror-context NAME` of the same kubeconfig"));
+            .hint("give `--mirror-kubeconfig FILE`; or, if one kubeconfig has both clusters, `--mirror-context NAME`"));
     };
     let (cluster, mirror) = tokio::join!(args.kube.connect(), of_mirror.connect());
     let cluster = cluster?;

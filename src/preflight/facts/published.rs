@@ -39,7 +39,7 @@ pub fn published(
     };
     if let Some(other) = controllers.iter().find(reads_too) {
         let (one, other) = (&controller.subject, &other.subject);
-        return Err(format!("both {one} and {other} read the annotations of its object"));
+        return Err(format!("both {one} and {other} read the annotations of the object with this name"));
     }
     let (source, by, at) = object(name, exposed)?;
     if !is_published_from(source, owned) {

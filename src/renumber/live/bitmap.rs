@@ -1,6 +1,6 @@
 //! Reserves and frees bits of the RangeAllocation, according to the current Services. Under dual write, API servers do not
-//! rewrite the RangeAllocation when their flag changes. So this module rewrites the whole RangeAllocation once the API servers
-//! have another range.
+//! rewrite the RangeAllocation when their flag changes. So this module rewrites the whole RangeAllocation after the range of
+//! the API servers has changed.
 
 use std::collections::HashSet;
 

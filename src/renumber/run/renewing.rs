@@ -18,7 +18,7 @@ use crate::survey::{Era, Layout, Survey};
 const MOST_LOOKS: u32 = 20;
 
 impl RenumberSession {
-    /// Restores reservations that API servers have freed meanwhile. Does nothing if nothing was reserved.
+    /// Restores reservations that API servers freed while the operation was interrupted. Does nothing if nothing was reserved.
     pub(super) async fn renew(
         &self,
         environment: &dyn Environment<Effect>,

@@ -23,8 +23,8 @@ use crate::host::replace::{Keep, Replacement, replace};
 use crate::ip::ServiceCidr;
 use crate::session::Failure;
 
-/// Maximum time that the clock of a client can be behind. With `--days`, the validity starts this much before the current time,
-/// so that clients with such a clock accept the certificate.
+/// Maximum time that the clock of a client can be behind. With `--days`, the validity starts one hour before the current time,
+/// so that clients with a slow clock accept the certificate.
 const SKEW: Duration = Duration::hours(1);
 
 /// Reissue an API server's certificate with other addresses and names
@@ -155,11 +155,11 @@ fn ask_for_it(
         back = format!("`{} --cert-in SIGNED --key-in {}`", args.files.command(), beside.display());
     }
     write_file(file, request_to_pem(&csr).as_bytes(), Readers::All)?;
-    context.output.progress(&format!("wrote {}; when it is signed: {back}", file.display()));
+    context.output.progress(&format!("wrote {}; when it is signed, run {back}", file.display()));
     Ok(Outcome::Done)
 }
 
-/// Fails if the CA did not sign the current certificate, because the new certificate copies the names of the current certificate.
+/// Fails if the CA did not sign the current certificate: the new certificate gets its names, and these must come from the CA.
 /// The current certificate is allowed to be expired.
 fn refuse_forged(loaded: &Loaded, authority: &Certificate) -> Result<(), Failure> {
     let own = &loaded.certificate;

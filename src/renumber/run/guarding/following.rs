@@ -95,7 +95,7 @@ impl Guarding<'_> {
         self.may_repair()
     }
 
-    /// Returns the client of the API, which must belong to the same cluster as etcd.
+    /// Returns the client for the API. The API must belong to the same cluster as etcd.
     async fn api(&mut self) -> Result<Cluster, Failure> {
         if let Some(api) = &self.api {
             return Ok(api.clone());

@@ -11,7 +11,11 @@ pub(super) fn operation(page: &mut Page, tally: &Tally) {
     let direction = if stage.back { "back" } else { "forward" };
     let labels = [("stage", stage.name.as_str()), ("direction", direction)];
     page.info("netsurgeon_stage_info", "The current stage.", &labels);
-    page.gauge("netsurgeon_batch", "The current batch, from 1; 0 outside of batches.", stage.batch);
+    page.gauge(
+        "netsurgeon_batch",
+        "Number of the current batch, starting at 1; 0 outside of batches.",
+        stage.batch,
+    );
     page.gauge("netsurgeon_batches", "Number of batches of the plan.", tally.batches);
     page.gauge("netsurgeon_paused", "Whether the operation waits for a manual step.", u8::from(tally.paused));
 }

@@ -118,7 +118,7 @@ pub struct Current {
     pub name: String,
     /// Title of the stage.
     pub title: String,
-    /// Batch of the stage, from 1; 0 outside of batches.
+    /// Number of the stage's batch, starting at 1; 0 outside of batches.
     pub batch: usize,
     /// Whether the stage is being undone.
     pub back: bool,
