@@ -221,7 +221,7 @@ async fn check_mirror(args: &MirrorArgs) -> Result<Vec<CheckResult>, Failure> {
     let selection = args.asked.selection(mirror::CHECKS)?;
     let Some(of_mirror) = args.mirror.named(&args.kube) else {
         return Err(Failure::usage("no mirror is given")
-            .hint("give `--mirror-kubeconfig FILE`, or `--mirror-context NAME` of the same kubeconfig"));
+            .hint("give `--mirror-kubeconfig FILE`; or, if one kubeconfig has both clusters, `--mirror-context NAME`"));
     };
     let both = tokio::join!(args.kube.connect(), of_mirror.connect());
     let input = Mirror::new(both, args.namespace.clone());

@@ -1,7 +1,7 @@
 //! Builds the ValidatingAdmissionPolicy of a deploy lock. Does no I/O.
 //!
-//! The policy refuses requests that create, change or delete locked objects. It does not apply to the holder, the exempt users
-//! and groups, and the components of the cluster. For all users, the policy permits:
+//! The policy refuses requests that create, change or delete locked objects. The holder, the exempt users and groups, and the
+//! components of the cluster can still send these requests. For all users, the policy permits:
 //!
 //! * subresources, which no rule of the policy matches: `services/status` (load-balancer controllers), `*/scale` (autoscalers),
 //!   `pods/eviction` (drains);

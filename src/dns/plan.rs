@@ -97,7 +97,7 @@ pub enum Refusal {
     Shares,
     /// A stage ends before caches have dropped the previous records.
     #[error(
-        "each stage lasts {soak} s, less than the TTL of {ttl} s: a stage would end before its share is reached"
+        "the soak of each stage is {soak} s, but the TTL is {ttl} s: a stage would end before its share is reached"
     )]
     ShortSoak {
         /// Duration of a stage, in seconds.

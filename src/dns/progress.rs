@@ -15,16 +15,17 @@ use crate::session::{counted, titled};
 pub(super) struct Tally {
     operation: String,
     shares: Vec<Share>,
-    /// Number of names in the last stage that changes names, and the number of names that this stage has changed.
+    /// Number of names in the most recently started stage that changes names. `changed` counts the names that this stage has
+    /// changed.
     names: usize,
     changed: usize,
     skipped: usize,
     stage: String,
     title: String,
-    /// Number of the current stage among the stages with a share, from 1; 0 for other stages.
+    /// Number of the share to which the current stage belongs, from 1; 0 if the stage belongs to no share.
     batch: usize,
     back: bool,
-    /// The share of clients that the last stage with a share sends to the mirror, in percent.
+    /// The share of clients that the mirror gets from the most recently started stage with a share, in percent.
     share: Share,
     waits_until: Option<Instant>,
 }

@@ -47,8 +47,8 @@ pub struct Flow {
     /// The connection.
     pub connection: Begun,
     /// Whether the connection may still be in use. False for a TCP connection that has ended or was never established; the kernel
-    /// keeps ended connections for two minutes. Always true for UDP, which has no state. The kernel deletes a UDP entry 30 to 120
-    /// s after the last packet.
+    /// keeps ended connections for two minutes. Always true for UDP, which has no state. The kernel deletes a UDP entry
+    /// 30 to 120 s after the last packet.
     pub is_open: bool,
 }
 

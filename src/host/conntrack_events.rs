@@ -80,7 +80,7 @@ impl Beginnings {
 
     /// Waits for the next events, for at most the time `within`. Blocks the thread.
     pub fn next(&self, within: Duration) -> io::Result<Heard> {
-        // With a timeout of zero, the call would wait without a time limit.
+        // `rustix` rejects a timeout of zero, because the kernel would then wait without a time limit.
         set_socket_timeout(&self.0, Timeout::Recv, Some(within.max(Duration::from_millis(1))))?;
         let mut buffer = vec![0; MESSAGES];
         match recv(&self.0, &mut buffer, RecvFlags::empty()) {

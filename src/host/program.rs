@@ -39,11 +39,7 @@ impl Drop for Running {
 }
 
 /// Runs a program in its own process group, so that Ctrl-C does not reach it. After the time limit, or when the returned future
-/// is dropped, kills the whole group.
-///
-/// # Errors
-///
-/// If the program cannot be started.
+/// is dropped, kills the whole group. Fails if the program cannot be started, or if its output cannot be stored or read.
 pub async fn run(command: &mut Command, limit: Duration) -> io::Result<Ran> {
     // Output goes to files, not to pipes: a background process of the program could hold a pipe open forever.
     let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);

@@ -380,7 +380,7 @@ impl Sentinel {
     }
 }
 
-/// Returns the longest pause between two requests to one node. `nodes` is the number of all nodes.
+/// Returns the longest pause between two requests to one node. `nodes` is the number of nodes that have to answer.
 fn longest_pause(nodes: usize) -> Duration {
     PAUSE_PER_NODE.saturating_mul(u32::try_from(nodes).unwrap_or(u32::MAX)).clamp(FIRST_PAUSE, LONGEST_PAUSE)
 }

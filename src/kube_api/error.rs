@@ -1,4 +1,4 @@
-//! Errors from requests to the Kubernetes API, and hints how to fix them.
+//! Errors from requests to the Kubernetes API, and hints on how to fix them.
 
 use serde::Deserialize;
 

@@ -52,7 +52,7 @@ pub enum NameserverError {
         code: String,
     },
     /// The name of the name server has no address.
-    #[error("the resolver finds no address for the name server `{name}`")]
+    #[error("no address found for the name server `{name}`")]
     NoAddress {
         /// Name of the name server.
         name: String,

@@ -95,8 +95,10 @@ pub enum OperationError {
         /// The object's key.
         key: Key,
     },
-    /// Other clients change the same object so often that every attempt of the step fails.
-    #[error("another client keeps changing {what}: all {attempts} attempts of this step failed")]
+    /// Every attempt to write an object failed: other clients changed it before, or the answer was lost.
+    #[error(
+        "cannot write {what}: all {attempts} attempts failed, because it was changed meanwhile or an answer was lost"
+    )]
     Contended {
         /// The object.
         what: String,

@@ -1,4 +1,4 @@
-//! Determines the data plane that routes Services in the cluster, the mode of kube-proxy, and the holds that this mode supports.
+//! Determines the data plane that routes Services in the cluster, the mode of kube-proxy, and the holds that they support.
 //! The source is a survey. If the operator gives a configuration of kube-proxy, it replaces the configuration in the survey.
 //!
 //! A hold by external IP needs a kube-proxy that routes external IPs and detects local traffic of the address's family. Only such

@@ -67,8 +67,8 @@ impl Renumbering {
 }
 
 /// Plans the moves of Services that have an address of the old range and are not in the plan; `None` if there are none. Writes
-/// nothing. If there are more than `AT_ONCE` such Services, the sweep has only some of them. Add these to the plan, then call
-/// this function again.
+/// nothing. The sweep can have only some of these Services, and has at most `AT_ONCE`. Add its moves to the plan, then call this
+/// function again.
 pub fn sweep(work: &Renumbering, survey: &Survey) -> Result<Option<Sweep>, PlanError> {
     let mut found: Vec<&ServiceRecord> = newcomers(work, survey);
     found.retain(|service| service.address(work.family).is_some());

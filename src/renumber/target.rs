@@ -16,7 +16,7 @@ const SHORTEST_IPV6_PREFIX: u8 = 64;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// The cluster has no range of that family.
-    #[error("`{to}` is {family}, the cluster's Service ranges are {ranges}")]
+    #[error("`{to}` is {family}, but the cluster's Service ranges are {ranges}")]
     WrongFamily {
         /// The target.
         to: ServiceCidr,

@@ -1,4 +1,4 @@
-//! Errors from Route 53, and hints how to fix them.
+//! Errors from Route 53, and hints on how to fix them.
 
 use std::error::Error;
 use std::fmt;

@@ -69,7 +69,7 @@ fn wrong_usage_exits_with_status_2() {
     assert_snapshot!(tell("preflight mirror -n shop"), @r"
     --- stderr
     error: no mirror is given
-    hint: give `--mirror-kubeconfig FILE`, or `--mirror-context NAME` of the same kubeconfig
+    hint: give `--mirror-kubeconfig FILE`; or, if one kubeconfig has both clusters, `--mirror-context NAME`
     --- exit status 2
     ");
     assert_snapshot!(tell("ranges check --etcd-endpoints http://127.0.0.1:1 --etcd-user root"), @r"

@@ -72,7 +72,7 @@ fn invalid_targets_are_rejected() {
         ("10.200.0.0/28", 1, "has 14 free addresses, 25 are needed"),
         ("10.200.0.0/30", 1, "at least 8 are needed"),
         ("127.0.0.0/16", 1, "is loopback"),
-        ("fd00::/112", 1, "is IPv6, the cluster's Service ranges are"),
+        ("fd00::/112", 1, "is IPv6, but the cluster's Service ranges are"),
         (
             "10.200.0.1/16",
             2,

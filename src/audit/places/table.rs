@@ -1,8 +1,7 @@
 //! The kinds of places: when an old address there causes a failure, what it means, and what to do. docs/audit.md has the same
 //! table.
 //!
-//! The statements about Kubernetes come from its source code, v1.36.3. The statements about other programs come from the
-//! documentation of these programs.
+//! The statements come from the documentation of the program that uses the place.
 
 use super::Place;
 use crate::audit::Severity::{BreaksAtNextRestart, BreaksAtRetirement, Cosmetic};

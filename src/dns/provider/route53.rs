@@ -54,7 +54,8 @@ struct Waiting {
 struct Spreading {
     /// Ids of the changes, and whether each change has reached every server.
     changes: BTreeMap<String, bool>,
-    /// Time at which Route 53 was last asked about changes; `None` if all of these changes had reached every server.
+    /// Time at which Route 53 was last asked about a change; `None` before the first request, and after all changes have
+    /// reached every server.
     asked: Option<Instant>,
     /// Time at which this process last found a change without an id.
     without_id: Option<Instant>,

@@ -22,7 +22,7 @@ use crate::operation::stop::Stop;
 use crate::operation::swap::prepare;
 use crate::store::{CommitError, Revision, Transaction};
 
-/// How many times a step tries to change an object that other clients keep changing.
+/// Maximum number of times that a step tries to change an object that other clients keep changing.
 pub(super) const MOST_ATTEMPTS: u32 = 20;
 
 /// The state that all steps of one run share.

@@ -25,7 +25,7 @@ async fn pass(store: &MemoryStore, time: Duration) {
     let second = Duration::from_secs(1);
     for _ in 0..time.as_secs() {
         tokio::time::advance(second).await;
-        // Lets the tasks run that were woken.
+        // Lets the woken tasks run.
         for _ in 0..20 {
             tokio::task::yield_now().await;
         }

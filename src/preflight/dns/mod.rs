@@ -116,8 +116,8 @@ struct Entry {
     by: Vec<String>,
     /// A, AAAA and CNAME record sets of the name.
     sets: Vec<RecordSet>,
-    /// Why netsurgeon cannot change the sets. `None` if it can, because the service returns one set to all clients (simple routing
-    /// in Route 53).
+    /// Why netsurgeon cannot change the sets. `None` if it can, because the service returns one set to all clients (simple
+    /// routing in Route 53).
     routing: Option<String>,
     /// Whether the name has no records of its own, and a wildcard record answers for it.
     is_wild: bool,

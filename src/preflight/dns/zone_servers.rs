@@ -111,6 +111,9 @@ mod tests {
         let name = "ns0.example.com".to_string();
         let unnamed = judge(&[(name.clone(), Err(NameserverError::NoAddress { name }))]);
         assert_eq!(unnamed.verdict, Verdict::Fail);
-        assert!(unnamed.observed.contains("no address for the name server `ns0.example.com`"), "{unnamed:?}");
+        assert!(
+            unnamed.observed.contains("no address found for the name server `ns0.example.com`"),
+            "{unnamed:?}"
+        );
     }
 }

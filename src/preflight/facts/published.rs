@@ -71,7 +71,7 @@ fn object<'e>(
         return Err(match by.as_slice() {
             [] => "no object in this cluster contains this name".to_string(),
             [route] => format!("{route} has no annotation of its own for targets"),
-            _ => format!("several objects name it: {}", first_few(&by)),
+            _ => format!("several objects contain this name: {}", first_few(&by)),
         });
     };
     let others: Vec<String> =
@@ -139,7 +139,7 @@ mod tests {
         assert!(reason(one, "192.0.2.9", &blue).ends_with("the targets of Ingress `shop/web` 192.0.2.1"));
         assert!(reason(&[], "192.0.2.1", &blue).contains("no object"));
         let twice = [www.clone(), exposed("www.example.com", "other", &[])];
-        assert!(reason(&twice, "192.0.2.1", &blue).starts_with("several objects name it"));
+        assert!(reason(&twice, "192.0.2.1", &blue).starts_with("several objects contain this name"));
         let both = [exposed("www.example.com", "web", &["shop.example.com"])];
         assert!(reason(&both, "192.0.2.1", &blue).contains("also names `shop.example.com`"));
         let route = [Exposed { source: None, by: "HTTPRoute `shop/web`".into(), ..www.clone() }];

@@ -135,7 +135,7 @@ pub struct Written {
 
 impl Written {
     /// Returns the object with the labels that selectors match. `namespaces`: labels of all Namespaces, by name. Returns `None`
-    /// if the object's Namespace is not in `namespaces`, because it was deleted in the meantime.
+    /// if the object's Namespace is not in `namespaces`, for example because it was deleted in the meantime.
     pub fn of(kind: Admitted, object: &ObjectMeta, namespaces: &BTreeMap<String, Labels>) -> Option<Self> {
         let labels = object.labels.clone().unwrap_or_default();
         let namespace = match kind {

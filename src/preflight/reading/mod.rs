@@ -86,7 +86,7 @@ pub fn unread_by(failure: &Failure) -> Judged {
 }
 
 impl Reading {
-    /// Creates the reader with connections to etcd and the API. Either connection can be missing.
+    /// Creates the reader with connections to etcd and the API. One or both of them can be missing.
     pub async fn begin(reached: Reached) -> Self {
         let Reached { store, cluster, layout } = reached;
         let store = store.map_err(|failure| unusable("etcd", &failure));

@@ -22,7 +22,7 @@ const AN_EXTERNAL_IP: u64 = 12 * 1024;
 const A_SHADOW: u64 = 34 * 1024;
 /// Number of writes of the allocation bitmap for each shadow and each batch. API servers write the bitmap for the two temporary
 /// Services, and netsurgeon writes it to free the addresses of these Services. With API servers 1.32.2 and a bitmap of 8 KiB, the
-/// measured growth was 72 KiB in total.
+/// measured growth was 72 KiB in total for each Service with a shadow.
 const BITMAPS: u64 = 4;
 /// Overhead of a stored value in bytes, for its last page and its key.
 const A_PAGE: u64 = 4096;

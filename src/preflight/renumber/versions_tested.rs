@@ -17,7 +17,7 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Minor versions that count as tested. The tests run API servers 1.32.2, 1.36.3 (which also emulates 1.33), and 1.37.2.
+/// Minor versions that count as tested. The tests run API servers 1.32.2, 1.36.3 (which emulates 1.33), and 1.37.2.
 const TESTED: RangeInclusive<u32> = 29..=37;
 const MEASURED: &str = "tested with 1.32.2, 1.36.3 and 1.37.2";
 

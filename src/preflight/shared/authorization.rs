@@ -26,7 +26,7 @@ async fn read(reading: &Reading) -> Read<Judged> {
     Ok(judge(&may))
 }
 
-/// A user for which the permissions are checked.
+/// A user for whom the permissions are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Requester {
     /// An unknown user without groups. If a request of this user succeeds, the same request succeeds for every user.

@@ -4,8 +4,8 @@
 //!
 //! The guard respects changes by the owner of a Service. A Service that now has external IPs of its own, or another type, is
 //! reported and not changed. A deleted Service loses its hold, so that its owner can recreate the Service at any address. The
-//! guard changes only objects that netsurgeon created, the IPAddress objects of the old and new addresses, and the two fields by
-//! which a Service holds its old address.
+//! guard changes only objects that netsurgeon created, the IPAddress objects of the old and new addresses, bits of the
+//! RangeAllocation, and the two fields by which a Service holds its old address.
 
 mod deserted;
 mod following;

@@ -237,7 +237,8 @@ impl ReissueArgs {
         Ok(Prepared { certificate: made, key: key.map_err(|error| Failure::refused(error.to_string()))? })
     }
 
-    /// Reads a certificate that was signed elsewhere. Fails if it does not match its key, or if the CA did not sign it.
+    /// Reads a certificate that was signed elsewhere. Fails if it does not match its key, if the CA did not sign it, or if it is
+    /// not valid now.
     fn signed_elsewhere(&self, loaded: &Loaded, file: &Path) -> Result<Prepared, Failure> {
         let (_, certificate) = files::first_certificate(file)?;
         let key = self.key_in.as_deref().map(files::key).transpose()?;

@@ -61,8 +61,8 @@ struct Standing {
 
 impl Journal {
     /// Returns the operations that have a journal, for one cluster or for all clusters, ordered by id. Omits an operation that
-    /// was interrupted at its start. The next operation that starts removes these remains. This function does not remove them,
-    /// because they can belong to an operation that is starting now.
+    /// was interrupted at its start. The next operation that starts removes the remains of the interrupted operation. This
+    /// function does not remove them, because they can belong to an operation that is starting now.
     pub async fn list(store: &dyn ReadStore, cluster: Option<&str>) -> Result<Vec<Listed>, OperationError> {
         let mut listed = Vec::new();
         for (cluster, operation) in traces(store, cluster).await? {

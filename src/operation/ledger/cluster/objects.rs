@@ -171,7 +171,7 @@ fn owned(mut object: Value, operation: &str, uid: &str) -> Value {
     object
 }
 
-/// Returns the name of the head. Names in the Kubernetes API must be in lower case (RFC 1123).
+/// Returns the name of the head. The name of a ConfigMap must be in lower case (RFC 1123).
 pub(super) fn head_name(operation: &str) -> String {
     format!("netsurgeon-{}", operation.to_ascii_lowercase())
 }

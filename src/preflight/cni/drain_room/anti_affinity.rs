@@ -1,6 +1,6 @@
 //! Evaluates required Pod anti-affinity in both directions, for all nodes at once.
 //!
-//! A large cluster can have several hundred thousand Pods, but few different label sets. Therefore each rule is compared with
+//! A large cluster can have more than a hundred thousand Pods, but few different label sets. Therefore each rule is compared with
 //! each label set only once.
 
 use std::collections::BTreeMap;

@@ -46,7 +46,7 @@ enum Why {
     Homeless,
     /// Anti-affinity or a used host port excludes every node that accepts the Pod. Other replicas run.
     Apart,
-    /// Names of the resources that are insufficient on the nodes.
+    /// Names of the resources that are insufficient, on the node that lacks the fewest resources.
     Crowded(Vec<String>),
 }
 
