@@ -78,7 +78,8 @@ fn words(yaml: &Yaml<'_>, container: Node) -> Vec<Node> {
     lists.flat_map(|list| yaml.items(list)).copied().collect()
 }
 
-/// Returns whether a container runs the program. The name of the container or a word of its command must be the program's name.
+/// Returns whether a container runs the program. The name of the container must be the program's name, or a word of its command
+/// or arguments must be the program's name or a path that ends with it.
 fn is_of(yaml: &Yaml<'_>, container: Node, program: &str) -> bool {
     let name = yaml.get(container, "name").and_then(|name| yaml.scalar(name));
     let calls = |word: &Node| {

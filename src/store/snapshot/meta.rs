@@ -15,9 +15,9 @@ const VERSION: u32 = 2;
 const HEADER: u64 = 16;
 /// Number of bytes that the checksum of a meta page covers.
 const SUMMED: u64 = 56;
-/// Exponent of the smallest page size, 2^10 = 1024 bytes. bbolt uses the page size of the operating system, in practice 4096, 16384 or
-/// 65536 bytes. Like bbolt, this reader searches for the second meta page at every power of two from 1024 bytes to 32 MiB
-/// (`getPageSize`).
+/// Exponent of the smallest page size, 2^10 = 1024 bytes. bbolt uses the page size of the operating system, in practice 4096,
+/// 16384 or 65536 bytes. Like bbolt, this reader searches for the second meta page at every power of two from 1024 bytes to
+/// 32 MiB (`getPageSize`).
 const SMALLEST_PAGE_SHIFT: u32 = 10;
 const LARGEST_PAGE_SHIFT: u32 = 25;
 
