@@ -1,21 +1,22 @@
 //! The arguments for tiers of Services, the file that lists tiers, and the program that prints them.
 
 use std::collections::BTreeMap;
+use std::io::{self, Seek as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use tokio::process::Command;
 
 use super::Context;
 use super::file::read;
 use super::output::counted;
-use crate::host::program;
+use crate::host::program::{self, Ran};
 use crate::renumber::plan::open_to_tiers;
 use crate::renumber::tier::API_BACKENDS;
 use crate::renumber::{PlanOptions, TierSource, Tiers};
-use crate::session::Failure;
+use crate::session::{Failure, pasted};
 use crate::survey::{ServiceRecord, Survey};
 
 /// Maximum number of processes of the program that run concurrently.
@@ -193,19 +194,31 @@ impl Question<'_> {
     /// the list for which it failed.
     async fn ask_all(&self, services: &[&ServiceRecord]) -> Result<BTreeMap<String, String>, Failure> {
         let asked = services.iter().map(async |service| Ok((service.subject(), self.ask(service).await?)));
-        stream::iter(asked).buffered(AT_ONCE).try_collect().await
+        stream::iter(asked).buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    async fn run(&self, service: &ServiceRecord) -> io::Result<(Ran, String)> {
+        let mut stdout = tempfile::tempfile()?;
+        let mut command = Command::new(self.program);
+        command.args([&service.namespace, &service.name]).stdout(stdout.try_clone()?);
+        let ran = program::run(&mut command, self.limit).await?;
+        stdout.rewind()?;
+        Ok((ran, program::text(stdout)?))
     }
 
     async fn ask(&self, service: &ServiceRecord) -> Result<String, Failure> {
         let (program, subject) = (self.program.display(), service.subject());
         let failed = |what: String| {
             Failure::refused(format!("the tier of Service `{subject}` is not known: `{program}` {what}"))
-                .hint(format!("try it by hand: `{program} {} {}`", service.namespace, service.name))
+                .hint(format!(
+                    "try it by hand: `{} {} {}`",
+                    pasted(self.program),
+                    service.namespace,
+                    service.name
+                ))
         };
-        let mut command = Command::new(self.program);
-        command.args([&service.namespace, &service.name]);
-        let ran = program::run(&mut command, self.limit).await;
-        let ran = ran.map_err(|error| failed(format!("cannot be run: {error}")))?;
+        let (ran, stdout) =
+            self.run(service).await.map_err(|error| failed(format!("cannot be run: {error}")))?;
         let said = if ran.stderr.is_empty() { String::new() } else { format!(": {}", ran.stderr) };
         let Some(status) = ran.status else {
             return Err(failed(format!("gave no answer within {} s{said}", self.limit.as_secs())));
@@ -213,7 +226,7 @@ impl Question<'_> {
         if !status.success() {
             return Err(failed(format!("failed with {status}{said}")));
         }
-        let tier = ran.stdout.lines().next().unwrap_or_default().trim();
+        let tier = stdout.lines().next().unwrap_or_default().trim();
         if !tier.is_empty() && !self.names.iter().any(|name| name == tier) {
             return Err(failed(format!("printed `{tier}`, which is not one of the tiers{said}")));
         }

@@ -2,8 +2,10 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::Stdio;
 use std::time::Duration;
+
+use tokio::process::Command;
 
 use crate::host::program;
 
@@ -47,9 +49,10 @@ impl Program {
         let batch = batch.map_or_else(String::new, |batch| batch.saturating_add(1).to_string());
         let mut command = Command::new(&self.path);
         command.args(&self.arguments).env("NETSURGEON_OPERATION", operation).env("NETSURGEON_BATCH", batch);
+        command.stdout(Stdio::null());
         let ran = program::run(&mut command, limit).await;
         let ran = ran.map_err(|error| format!("`{}` cannot be run: {error}", self.path.display()))?;
-        let last = ran.stderr.lines().last().unwrap_or_default().trim();
+        let last = ran.stderr.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
         match ran.status {
             Some(status) if status.success() => Ok(status.to_string()),
             Some(status) if last.is_empty() => Err(status.to_string()),
