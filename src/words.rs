@@ -1,5 +1,7 @@
 //! Numbers, times and errors as text, in the same form everywhere.
 
+use std::borrow::Cow;
+use std::path::Path;
 use std::time::Duration;
 
 /// Returns a number with its noun: `1 batch`, `2 batches`.
@@ -55,6 +57,13 @@ pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
+/// Returns a path as one word of a shell command that people paste.
+pub fn pasted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let quoted = shlex::try_quote(&text).map(Cow::into_owned);
+    quoted.unwrap_or_else(|_| text.into_owned())
+}
+
 /// Returns the title of a stage, with the prefix `back: ` in a rollback.
 pub fn titled(title: &str, back: bool) -> String {
     if back { format!("back: {title}") } else { title.to_string() }
@@ -63,6 +72,12 @@ pub fn titled(title: &str, back: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn path_is_one_word_of_a_shell() {
+        assert_eq!(pasted(Path::new("/etc/kubernetes/pki")), "/etc/kubernetes/pki");
+        assert_eq!(pasted(Path::new("/home/a b/it's")), r#""/home/a b/it's""#);
+    }
 
     #[test]
     fn long_lists_are_truncated_after_three() {

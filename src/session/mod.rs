@@ -22,7 +22,7 @@ mod sealing;
 mod vigil;
 pub mod voice;
 
-pub use crate::words::{all_of, and_more, counted, first_few, in_words, titled};
+pub use crate::words::{all_of, and_more, counted, first_few, in_words, pasted, titled};
 pub use confirming::confirm_only;
 pub use connection::{Api, Connect, LiveEtcd, Session, Settings, is_leased, show};
 pub use execute::{Arrival, Heading, Subject, rolled_back, status_after};
@@ -30,6 +30,6 @@ pub use failure::{Failure, Kind};
 pub use in_cluster::{ClusterSession, Holding};
 pub use lease::{LeaseTerms, Taking, lock_cluster, release};
 pub use recorded::Recorded;
-pub use refusals::{refuse_done, refuse_ended, refuse_removing};
+pub use refusals::{refuse_ended, refuse_removing};
 pub use said::Said;
 pub use voice::{Countdown, Talk, Voice};

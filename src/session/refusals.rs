@@ -23,12 +23,3 @@ pub fn refuse_removing(operation: &str, summary: &Summary) -> Result<(), Failure
     Err(Failure::refused(format!("the journal of operation `{operation}` is being deleted"))
         .hint(format!("to remove the rest: `netsurgeon operation forget {operation}`")))
 }
-
-/// Fails if the operation is done. It has passed its point of no return, and cannot be rolled back.
-pub fn refuse_done(operation: &str, summary: &Summary) -> Result<(), Failure> {
-    if summary.status == Status::RolledBack || !summary.has_ended() {
-        return Ok(());
-    }
-    Err(Failure::refused(format!("operation `{operation}` is done: it has passed its point of no return"))
-        .hint("to go back, renumber to the old range with a new operation"))
-}

@@ -119,7 +119,7 @@ async fn resume_and_rollback_recreate_ip_addresses_that_a_repair_loop_deleted() 
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let old = Serving::targets();
     let probe = serving.probe(&old).await;
-    let mut dying = serving.start_netsurgeon(&format!("{} --lock-ttl 2", serving.apply_words()));
+    let mut dying = serving.start_netsurgeon(&format!("{} --lock-ttl 2 --rate 20", serving.apply_words()));
     serving.wait_for_records(&mut dying, "date", 10).await;
     drop(dying);
     assert!(repair(&serving).await > 0, "IPAddresses without a Service existed before the flips");
@@ -312,6 +312,9 @@ async fn every_pause_names_the_command_that_continues() {
     let last = lines_of(&retiring.err).join("\n");
     says(&paused_line(&last), &[" of 26 Services", "`netsurgeon renumber retire "]);
     assert!(!last.contains("rollback"), "{last}");
+    let refused = serving.netsurgeon(&format!("operation rollback {operation} --yes")).expect(1);
+    says(&refused.err, &["point of no return"]);
+    says(&refused.err, &[&format!("`netsurgeon operation resume {operation}`")]);
     serving.netsurgeon(&named(&last)).expect(0);
     serving.assert_clean();
 }

@@ -13,8 +13,7 @@ use crate::ip::ServiceCidr;
 use crate::operation::{Report, Status};
 use crate::renumber::Renumbering;
 use crate::renumber::run::{Ongoing, Options, again, left_alone};
-use crate::session::{Failure, Kind};
-use crate::session::{refuse_done, refuse_ended};
+use crate::session::{Failure, Kind, refuse_ended};
 
 /// Retire the old addresses (they stop answering), and end the renumbering
 ///
@@ -157,6 +156,22 @@ fn afterlife(work: &Renumbering) -> String {
     )
 }
 
+/// Fails if the renumbering has passed its point of no return, so that it cannot be rolled back.
+fn refuse_past_no_return(ongoing: &Ongoing) -> Result<(), Failure> {
+    let (id, anew) = (&ongoing.operation, "to go back, renumber to the old range with a new operation");
+    let past = format!("operation `{id}` has passed its point of no return");
+    match ongoing.summary.status {
+        Status::RolledBack => Ok(()),
+        Status::Done => Err(Failure::refused(format!("{past}, and is done")).hint(anew)),
+        _ if ongoing.has_begun_to_retire() => {
+            Err(Failure::refused(format!("{past}: it retires the old addresses"))
+                .hint(format!("to complete it: `netsurgeon operation resume {id}`"))
+                .hint(anew))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Runs `rollback`.
 pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome, Failure> {
     let session = match args.api.without_api {
@@ -167,7 +182,7 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
         }
     };
     let mut ongoing = session.find(args.operation.as_deref()).await?;
-    refuse_done(&ongoing.operation, &ongoing.summary)?;
+    refuse_past_no_return(&ongoing)?;
     if ongoing.summary.has_ended() {
         print(context, &ongoing, &Report::default())?;
         context.output.progress("already rolled back: every Service has its old address");
