@@ -324,9 +324,8 @@ impl From<OperationError> for Failure {
             OperationError::BatchStuck { .. } => {
                 Self::new(Kind::Stuck, error).hint("repair the object that the message names")
             }
-            OperationError::BeingUndone => Self::new(Kind::Refused, error).hint("complete the rollback: `netsurgeon operation rollback`"),
             OperationError::PointOfNoReturn { .. } => Self::new(Kind::Refused, error)
-                .hint("to go back, start a new operation"),
+                .hint("to go back, renumber to the old range with a new operation"),
             OperationError::IllegalTransition { .. } => Self::new(Kind::Bug, error),
             // The caller adds the hint, because the hint depends on the kind of operation.
             OperationError::Changed { .. }
@@ -334,6 +333,7 @@ impl From<OperationError> for Failure {
             | OperationError::Exists { .. }
             | OperationError::Environment(_)
             | OperationError::Journal { .. }
+            | OperationError::BeingUndone
             | OperationError::Locked(_) => Self::new(Kind::Refused, error),
         }
     }

@@ -35,28 +35,30 @@ impl<W: Kind + Work> Recorded<W> {
             let text = format!("operation `{operation}` is of kind `{found}`, not `{wanted}`");
             return Err(Failure::refused(text));
         }
-        let plan =
-            Plan::of_operation(&text, operation).map_err(|error| unreadable(error, operation, &summary))?;
+        let plan = Plan::of_operation(&text, operation).map_err(|error| unreadable(error, &summary))?;
         Ok(Self { operation: operation.to_string(), plan, journal, summary })
     }
 
     /// Opens an operation in order to run it. Its plan must compile to the same steps as when the operation started.
     pub async fn open_to_change(operation: &str, ledger: &dyn ReadLedger) -> Result<Self, Failure> {
         let opened = Self::open(operation, ledger).await?;
-        opened.plan.compiles_as(&opened.summary.compiled, operation)?;
+        let compiled = opened.plan.compiles_as(&opened.summary.compiled, operation);
+        compiled.map_err(|error| unreadable(error, &opened.summary))?;
         Ok(opened)
     }
 }
 
-/// Returns the failure for a plan that this version cannot read. If the operation has ended, the hint shows how to remove its
-/// journal.
-fn unreadable(error: PlanFileError, operation: &str, summary: &Summary) -> Failure {
-    let is_over = summary.has_ended() && matches!(error, PlanFileError::Begun { .. });
+/// Returns the failure for a plan that this version cannot use. An operation that has ended does not have to be completed.
+fn unreadable(error: PlanFileError, summary: &Summary) -> Failure {
+    let hint = match &error {
+        PlanFileError::Begun { operation, tool, .. } if summary.has_ended() => Some(format!(
+            "the operation has ended: use {tool} for it, or remove its journal: `netsurgeon operation forget {operation}`"
+        )),
+        _ => None,
+    };
     let failure = Failure::from(error);
-    if !is_over {
-        return failure;
+    match hint {
+        Some(hint) => Failure { hints: vec![hint], ..failure },
+        None => failure,
     }
-    let hint =
-        format!("the operation has ended: `netsurgeon operation forget {operation}` removes its journal");
-    Failure { hints: Vec::new(), ..failure }.hint(hint)
 }

@@ -146,6 +146,24 @@ async fn hint_for_the_plan_of_another_version_fits_the_status() {
     }
 }
 
+/// The plan has the format of this version, but another version compiled it to other steps.
+#[tokio::test]
+async fn operation_of_another_version_that_has_ended_does_not_have_to_be_completed() {
+    let drifted = Drifted::of("dualwrite").await;
+    let by = LeaseHolder { operation: OPERATION.into(), ..LeaseHolder::default() };
+    for (status, is_over) in [(Status::Running, false), (Status::Done, true)] {
+        let store = MemoryStore::new();
+        let (text, summary) = Journal::of_plan(&drifted.plan, &by, Value::Null).expect("a plan");
+        let summary = Summary { compiled: "other steps".into(), status, ..summary };
+        Journal::begin(&store, "one", OPERATION, &text, summary, &[]).await.expect("a journal");
+        let record = EtcdRecord::new(&store, "one", OPERATION);
+        Recorded::<RangeRewrite>::open(OPERATION, &record).await.expect("it can be shown");
+        let refused =
+            Recorded::<RangeRewrite>::open_to_change(OPERATION, &record).await.err().expect("it is refused");
+        assert_eq!(refused.hints.concat().contains("operation forget"), is_over, "{:?}", refused.hints);
+    }
+}
+
 /// The ways in which a write may fail.
 const FAULTS: [fn(usize) -> Fault; 5] =
     [Fault::Stop, Fault::LostBefore, Fault::LostAfter, Fault::LostAndLate, Fault::Conflict];
