@@ -15,7 +15,7 @@ use clap::{Args, Subcommand};
 use super::{Context, Outcome};
 use crate::controlplane::folder_of_manifests;
 use crate::ip::{ServiceCidr, as_flag};
-use crate::session::Failure;
+use crate::session::{Failure, pasted};
 
 #[derive(Debug, Subcommand)]
 pub enum ControlPlaneCommand {
@@ -47,6 +47,11 @@ impl ManifestArgs {
     /// Returns the folder, if there is one.
     fn folder(&self) -> Option<PathBuf> {
         self.manifests.clone().or_else(folder_of_manifests)
+    }
+
+    /// Returns the given option with a leading space, for a printed command.
+    fn option(&self) -> String {
+        self.manifests.as_ref().map(|folder| format!(" --manifests {}", pasted(folder))).unwrap_or_default()
     }
 }
 

@@ -10,7 +10,7 @@ use super::elsewhere;
 use crate::cli::file::at;
 use crate::cli::{Context, Outcome};
 use crate::ip::is_link_local;
-use crate::session::Failure;
+use crate::session::{Failure, pasted};
 use crate::wire::yaml::{Part, Yaml};
 
 /// The kubelet's configuration file on a kubeadm host (`KubeletConfigurationFileName`, `cmd/kubeadm/app/constants`, v1.36.3).
@@ -50,12 +50,16 @@ pub(super) fn run(context: &Context, args: &SetDnsArgs) -> Result<Outcome, Failu
     let to = args.to.to_string();
     let file = args.changed().map_err(|failure| elsewhere::dns(failure, &to))?;
     let before = file.as_ref().map(|file| file.before.clone()).unwrap_or_default();
+    let config = match args.config.as_path() {
+        config if config == Path::new(CONFIG) => String::new(),
+        config => format!(" --config {}", pasted(config)),
+    };
     let words = Words {
         already: format!("{} already has `{to}`", args.config.display()),
         question: "Replace this file?",
         next: format!(
             "takes effect when the kubelet restarts: `systemctl restart kubelet`\n\
-             to undo: `netsurgeon controlplane set-dns --from {to} --to {before}`"
+             to undo: `netsurgeon controlplane set-dns --from {to} --to {before}{config}`"
         ),
     };
     change(context, &args.consent, file.into_iter().collect(), None, &words)

@@ -45,13 +45,19 @@ pub(super) fn run(context: &Context, args: &SetRangeArgs) -> Result<Outcome, Fai
     // The API server's manifest is changed last, because other components do not work while the API server restarts.
     files.sort_by_key(|file| file.component == API_SERVER);
     let before = files.last().map(|file| file.before.clone()).unwrap_or_default();
+    // Without the flag there is no value to go back to.
+    let undo = match before.as_str() {
+        "" => String::new(),
+        before => {
+            format!("\nto undo: `netsurgeon controlplane set-range --to {before}{}`", args.manifests.option())
+        }
+    };
     let words = Words {
         already: format!("the manifests in {} already have `{to}`", folder.display()),
         question: "Replace these files? The kubelet restarts their Pods.",
         next: format!(
             "the kubelet restarts the API server; before the next host, run `netsurgeon controlplane wait --range {to} \
-             --host`; after the last host, run it without `--host`\n\
-             to undo: `netsurgeon controlplane set-range --to {before}`"
+             --host`; after the last host, run it without `--host`{undo}"
         ),
     };
     let kept = folder.with_file_name("netsurgeon-manifests");

@@ -15,7 +15,7 @@ use crate::kube_api::Cluster;
 use crate::operation::{ClusterRecord, Listed};
 use crate::preflight::dns::{self, Dns};
 use crate::preflight::{self, CheckResult, Selection, Verdict};
-use crate::session::{Failure, Kind, counted};
+use crate::session::{Failure, Kind, counted, pasted};
 
 /// Time limit for one check.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -124,7 +124,7 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
     context.output.data(&plan, |output| describe(output, &plan.work))?;
     context.output.progress(&summary(&plan));
     if let Some(path) = &args.save {
-        let path = path.display();
+        let path = pasted(path);
         context.output.note(&format!("next: `netsurgeon dns cutover --plan {path} --stage 1`"));
     }
     Ok(Outcome::Done)

@@ -58,7 +58,7 @@ impl<'a> Rewrites<'a> {
     /// Executes a plan as a new operation, and returns the id of the operation.
     pub async fn begin(&self, plan: &Plan<RangeRewrite>) -> Result<String, Failure> {
         let operation = format!("{KIND}-{}", new_id());
-        let lock = self.take(&operation, &plan.work).await?;
+        let lock = self.take(&operation, &plan.work, "resume").await?;
         let written = self.begin_locked(plan, &lock).await;
         release(lock, written).await?;
         Ok(operation)
@@ -80,7 +80,7 @@ impl<'a> Rewrites<'a> {
         let opened = self.open(operation).await?;
         refuse_ended(operation, &opened.summary)?;
         refuse_removing(operation, &opened.summary)?;
-        let lock = self.take(operation, &opened.plan.work).await?;
+        let lock = self.take(operation, &opened.plan.work, "resume").await?;
         let resumed = self.resume_locked(operation, &lock).await;
         release(lock, resumed).await
     }
@@ -120,7 +120,7 @@ impl<'a> Rewrites<'a> {
         let question =
             format!("Restore the old value of RangeAllocation `{}` in {}?", work.name, self.store.describe());
         output.ask(&question, yes)?;
-        let lock = self.take(operation, work).await?;
+        let lock = self.take(operation, work, "rollback").await?;
         let undone = async {
             let mut opened = self.open(operation).await?;
             self.put_back(operation, &mut opened, &lock).await
@@ -169,9 +169,10 @@ impl<'a> Rewrites<'a> {
         Recorded::open_to_change(operation, &record).await
     }
 
-    async fn take(&self, operation: &str, work: &RangeRewrite) -> Result<Lock, Failure> {
+    /// Takes the operation lease. `verb` is the command of `netsurgeon operation` that takes it over from another process.
+    async fn take(&self, operation: &str, work: &RangeRewrite, verb: &str) -> Result<Lock, Failure> {
         let purpose = format!("rewrite RangeAllocation `{}`", work.name);
-        let command = format!("netsurgeon operation resume {operation}");
+        let command = format!("netsurgeon operation {verb} {operation}");
         let taking = Taking { operation, purpose: &purpose, command: &command };
         let (api, voice) = (self.api().await, self.context.voice());
         self.lock.terms().take_both(&voice, &self.store, &self.cluster, api.as_ref(), &taking).await

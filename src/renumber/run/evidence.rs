@@ -9,7 +9,7 @@ use crate::audit::judgement::{Asked, Lacking, judge};
 use crate::audit::published::{NAMESPACE, published, read};
 use crate::ip::ServiceCidr;
 use crate::renumber::Renumbering;
-use crate::session::{Failure, Kind, Session};
+use crate::session::{Failure, Kind, Session, pasted};
 
 /// The default maximum age of a node's evidence, in seconds.
 pub const AGE: u64 = 900;
@@ -42,7 +42,7 @@ impl Evidence {
         if self.waived {
             add("--without-evidence".to_string());
         }
-        self.files.iter().for_each(|file| add(format!("--evidence {}", file.display())));
+        self.files.iter().for_each(|file| add(format!("--evidence {}", pasted(file))));
         self.without_nodes.iter().for_each(|node| add(format!("--without-evidence-of {node}")));
         if self.namespace != NAMESPACE {
             add(format!("--evidence-namespace {}", self.namespace));

@@ -8,7 +8,7 @@ use super::files::Loaded;
 use crate::certs::Certificate;
 use crate::cli::certs::words::{date, described};
 use crate::cli::output::{Output, Tone};
-use crate::session::Failure;
+use crate::session::{Failure, pasted};
 
 /// The output of `certs reissue -o json`.
 #[derive(Serialize)]
@@ -104,7 +104,7 @@ impl Difference {
     pub(super) fn what_next(&self, command: String) -> String {
         let mut back = command;
         for (option, file) in ["--cert-in", "--key-in"].iter().zip(&self.kept) {
-            back = format!("{back} {option} {}", file.display());
+            back = format!("{back} {option} {}", pasted(file));
         }
         let next = "API servers load it within a minute; `netsurgeon certs verify --wait 120` waits until they serve it";
         format!("replaced {}; {next}\nto restore the old one: `{back}`", self.file.display())

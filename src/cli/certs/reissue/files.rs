@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use crate::certs::{Authority, Certificate, PrivateKey, belongs, certificates};
 use crate::cli::certs::places::{Serving, nowhere};
 use crate::cli::file::{Readers, at, create_file};
-use crate::session::Failure;
+use crate::session::{Failure, pasted};
 
 /// The files to use.
 #[derive(Debug, Clone, Args)]
@@ -62,7 +62,7 @@ impl FileArgs {
             ("--ca-key", &self.ca_key),
         ];
         let words =
-            given.iter().filter_map(|(flag, file)| Some(format!(" {flag} {}", file.as_ref()?.display())));
+            given.iter().filter_map(|(flag, file)| Some(format!(" {flag} {}", pasted(file.as_ref()?))));
         words.fold("netsurgeon certs reissue".to_string(), |command, word| command + &word)
     }
 

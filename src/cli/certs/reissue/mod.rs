@@ -21,7 +21,7 @@ use crate::cli::file::{Readers, at, write_file};
 use crate::cli::{Context, Outcome, file_suffix};
 use crate::host::replace::{Keep, Replacement, replace};
 use crate::ip::ServiceCidr;
-use crate::session::Failure;
+use crate::session::{Failure, pasted};
 
 /// Maximum time that the clock of a client can be behind. With `--days`, the validity starts one hour before the current time,
 /// so that clients with a slow clock accept the certificate.
@@ -152,7 +152,7 @@ fn ask_for_it(
     if let Some(key) = new_key {
         let beside = PathBuf::from(format!("{}.key", file.display()));
         files::write_key(&beside, &key)?;
-        back = format!("`{} --cert-in SIGNED --key-in {}`", args.files.command(), beside.display());
+        back = format!("`{} --cert-in SIGNED --key-in {}`", args.files.command(), pasted(&beside));
     }
     write_file(file, request_to_pem(&csr).as_bytes(), Readers::All)?;
     context.output.progress(&format!("wrote {}; when it is signed, run {back}", file.display()));
