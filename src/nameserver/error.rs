@@ -121,7 +121,7 @@ impl NameserverError {
                     "the server failed to process the request: check its log, and its forwarders or primary server",
                 ),
                 "NOTIMP" => Some(
-                    "the server does not support dynamic updates: change the zone where it is maintained",
+                    "the server does not support such requests; instead of an update, change the zone where it is maintained",
                 ),
                 _ => None,
             },

@@ -23,11 +23,20 @@ async fn read(dns: &Dns) -> Read<Judged> {
     let primary = dns.zone.primary().await?;
     let servers = primary.authorities(&dns.zone.name, dns.zone.resolver()?).await;
     let servers = servers.map_err(|error| unanswered(&error))?;
+    if let Some(error) = resolver_failure(&servers) {
+        return Err(unanswered(error));
+    }
     let asked = servers.into_iter().map(async |(name, server)| match server {
         Ok(server) => (name, server.ask(&dns.zone.name, Kind::Soa).await),
         Err(error) => (name, Err(error)),
     });
     Ok(judge(&join_all(asked).await))
+}
+
+/// Returns the first error that is not about a name server, but about the resolver that looks up its name.
+fn resolver_failure<T>(servers: &[(String, Result<T, NameserverError>)]) -> Option<&NameserverError> {
+    let mut errors = servers.iter().filter_map(|(_, server)| server.as_ref().err());
+    errors.find(|error| !matches!(error, NameserverError::NoAddress { .. }))
 }
 
 /// Checks the name servers of a zone. `servers`: name and SOA answer of each server.
@@ -87,6 +96,16 @@ mod tests {
     fn refused(code: &str) -> NameserverError {
         let at = "192.0.2.53:53".parse().unwrap();
         NameserverError::Refused { at, what: "an update of `example.com`".into(), code: code.into() }
+    }
+
+    #[test]
+    fn failure_of_the_resolver_is_not_a_fault_of_a_name_server() {
+        let name = |text: &str| text.to_string();
+        let none = Err(NameserverError::NoAddress { name: name("ns2.example.com") });
+        let mut servers = vec![(name("ns1.example.com"), Ok(())), (name("ns2.example.com"), none)];
+        assert_eq!(resolver_failure(&servers), None);
+        servers.push((name("ns3.example.com"), Err(refused("SERVFAIL"))));
+        assert_eq!(resolver_failure(&servers), Some(&refused("SERVFAIL")));
     }
 
     #[test]
