@@ -34,8 +34,7 @@ demo: prerequisites-build ## renumber a copy of a small cluster, offline
 
 test: rig ## everything: format, lints, and the tests of every tier, including those on real etcd and real clusters
 	cargo fmt --check
-	cargo clippy --all-targets --locked -- -D warnings
-	$(CHECK_FUZZ)
+	$(CLIPPY)
 	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --no-fail-fast 2>&1 | tee target/test.log || $(WHY)
 
 # Repeats at the end why tests failed, because the logs of their components are long.
@@ -44,12 +43,12 @@ WHY := { grep -A6 ' panicked at ' target/test.log; exit 1; }
 # Tests on real components mostly wait: run more of them than there are cores, but not so many that a component starves.
 TEST_THREADS := $(or $(RUST_TEST_THREADS),4)
 
-# The fuzz targets are a separate workspace: only a build of it finds calls that no longer compile.
-CHECK_FUZZ := cargo check --locked --manifest-path tests/fuzz/Cargo.toml --target-dir target
+# With the fuzz targets: they are not built with the tests.
+CLIPPY := cargo clippy --workspace --all-targets --locked -- -D warnings
 
 # The fuzzer needs options of the nightly compiler; this variable enables them in the stable one. Without
 # a sanitizer: the only unsafe code of this crate is a memory map.
-FUZZ := RUSTC_BOOTSTRAP=1 cargo fuzz
+FUZZ := RUSTC_BOOTSTRAP=1 CARGO_PROFILE_RELEASE_LTO=off cargo fuzz
 FUZZ_TARGETS := $(patsubst tests/fuzz/fuzz_targets/%.rs,%,$(wildcard tests/fuzz/fuzz_targets/*.rs))
 SOAK_SECONDS ?= 60
 # The inputs that a target found in earlier runs; the next run starts with them. They are not part of the repository.
@@ -68,8 +67,7 @@ soak: rig ## every fuzz target for SOAK_SECONDS (60), then all tests with far mo
 
 lint: prerequisites-build ## format, lints, and the checks of the dependencies
 	cargo fmt --check
-	cargo clippy --all-targets --locked -- -D warnings
-	$(CHECK_FUZZ)
+	$(CLIPPY)
 	cargo deny --version >/dev/null 2>&1 || cargo install cargo-deny --locked
 	cargo deny --locked check $(DENY)
 
