@@ -222,12 +222,12 @@ impl Serving {
     pub async fn wait_for_records(&self, running: &mut Watched, step: &str, count: usize) {
         let what = format!("{count} records of {step}");
         wait_until(&what, DEADLINE, async || {
-            if let Some(code) = running.ended() {
-                panic!("it ended with {code}: {:?}", lines_of(&running.err));
-            }
             let keys = self.cluster.etcd.keys("/netsurgeon/").await;
             let found =
                 keys.iter().filter(|key| format!("{key}/").contains(&format!("/steps/{step}/"))).count();
+            if let Some(code) = running.ended() {
+                panic!("it ended with {code}: {:?}", lines_of(&running.err));
+            }
             if found >= count { Ok(()) } else { Err(found.to_string()) }
         })
         .await;

@@ -230,7 +230,8 @@ async fn large_services_move(hold: &str) {
         .await
         .expect("the Service is stored");
     println!("{} bytes are stored", stored.len());
-    let mut applying = serving.start_netsurgeon(&format!("{} --hold {hold}", serving.apply_words()));
+    let mut applying =
+        serving.start_netsurgeon(&format!("{} --rate 20 --hold {hold}", serving.apply_words()));
     serving.wait_for_records(&mut applying, "flip", 1).await;
     mallory.create(&heavy("late")).await;
     mallory.create(&heavy("later")).await;
