@@ -9,8 +9,9 @@ use netsurgeon::audit::{Audit, Expected, KEPT, Old, places};
 use netsurgeon::store::{Record, Revision};
 use netsurgeon::survey::Layout;
 
-static OLD: LazyLock<Old> =
-    LazyLock::new(|| Old::new(["10.96.0.0/12", "fd00::/112"].map(|range| range.parse().expect("a range")).to_vec()));
+static OLD: LazyLock<Old> = LazyLock::new(|| {
+    Old::new(["10.96.0.0/12", "fd00::/112"].map(|range| range.parse().expect("a range")).to_vec())
+});
 
 fuzz_target!(|data: &[u8]| {
     let Some(input) = netsurgeon_fuzz::input(data) else { return };
