@@ -101,12 +101,7 @@ impl CutoverSession {
 
     /// Starts a cutover, and runs it. Fails before any change if the plan is for another cluster, or if the zone cannot be
     /// changed.
-    pub async fn start(
-        &self,
-        plan: Plan<Cutover>,
-        gates: &GateSettings,
-        (goal, command): (Goal, &str),
-    ) -> Result<Ran, Failure> {
+    pub async fn start(&self, plan: Plan<Cutover>, gates: &GateSettings, goal: Goal) -> Result<Ran, Failure> {
         if plan.header.cluster != self.id {
             let (planned, this) = (&plan.header.cluster, &self.id);
             return Err(Failure::refused(format!(
@@ -116,7 +111,7 @@ impl CutoverSession {
         }
         let provider = self.provider(&plan.work).await?;
         let purpose = purpose(&plan.work);
-        let (mut recorded, holding) = self.begin(plan, gates.record()?, (&purpose, command)).await?;
+        let (mut recorded, holding) = self.begin(plan, gates.record()?, &purpose).await?;
         self.voice.progress(&format!("operation {}", recorded.operation));
         gates.report(&self.voice, &recorded.summary.gates);
         let outcome = self.forward(&mut recorded, &holding, provider.as_ref(), goal).await;
@@ -130,9 +125,8 @@ impl CutoverSession {
         let known: Recorded<Cutover> = self.read(operation).await?;
         refuse_ended(operation, &known.summary)?;
         let provider = self.provider(&known.plan.work).await?;
-        let command = format!("netsurgeon operation resume {operation}");
         let purpose = purpose(&known.plan.work);
-        let taking = Taking { operation, purpose: &purpose, command: &command };
+        let taking = Taking { operation, purpose: &purpose };
         let (mut recorded, holding) = self.take(&taking).await?;
         let resumed = async {
             refuse_ended(operation, &recorded.summary)?;
@@ -153,8 +147,7 @@ impl CutoverSession {
     pub async fn roll_back(&self, operation: &str) -> Result<Ran, Failure> {
         let known: Recorded<Cutover> = self.read(operation).await?;
         let provider = self.provider(&known.plan.work).await?;
-        let command = format!("netsurgeon dns rollback {operation}");
-        let taking = Taking { operation, purpose: "roll the cutover back", command: &command };
+        let taking = Taking { operation, purpose: "roll the cutover back" };
         let (mut recorded, holding) = self.take(&taking).await?;
         let outcome = self.back(&mut recorded, &holding, provider.as_ref()).await;
         let report = holding.release(outcome).await?;

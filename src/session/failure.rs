@@ -204,7 +204,9 @@ fn store_hint(error: &StoreError) -> Option<String> {
         StoreError::Compacted { oldest, .. } => {
             return Some(format!("use revision {oldest} or later, or read an older snapshot"));
         }
-        StoreError::FutureRevision { .. } => "omit `--at-revision` to read the newest revision",
+        StoreError::FutureRevision { .. } => {
+            "give the number of an existing revision, or omit the option to read the newest revision"
+        }
         StoreError::Server { .. } => "see the log of that etcd member",
         StoreError::Sealed { .. } => {
             "nothing was written; give the current `--encryption-provider-config` file, which must be the same for all API \
@@ -268,7 +270,7 @@ impl From<WireError> for Failure {
             ),
             WireError::CborUnchanged => Some("change it through the API server"),
             WireError::Unrecognised { .. } => Some(
-                "check that the value is complete and that its input format is right (`--input raw|base64|hex`)",
+                "check that the value is complete, and for `inspect decode` that the input format is right (`--input raw|base64|hex`)",
             ),
             WireError::Protobuf { .. } | WireError::Json { .. } | WireError::Cbor { .. } => {
                 Some("the value is damaged: compare it with the same key in an older snapshot")

@@ -76,10 +76,10 @@ impl ClusterSession {
         &self,
         plan: Plan<W>,
         gates: Value,
-        (purpose, command): (&str, &str),
+        purpose: &str,
     ) -> Result<(Recorded<W>, Holding), Failure> {
         let operation = format!("{}-{}", W::NAME, new_id());
-        let taking = Taking { operation: &operation, purpose, command };
+        let taking = Taking { operation: &operation, purpose };
         let (claim, lock) = self.lock(&taking).await?;
         let begun = async {
             self.refuse_beside_another().await?;

@@ -16,8 +16,6 @@ pub struct Taking<'a> {
     pub operation: &'a str,
     /// Purpose of the operation, as text.
     pub purpose: &'a str,
-    /// Command that acquires the lease.
-    pub command: &'a str,
 }
 
 /// Terms of the operation lease.
@@ -130,11 +128,11 @@ pub(super) fn words(error: OperationError, taking: &Taking<'_>) -> Failure {
 
 /// Returns the failure for a lease that another process holds.
 fn refused(held: &Held, taking: &Taking<'_>) -> Failure {
-    let Taking { operation, command, .. } = taking;
-    if held.claim.operation == *operation {
+    let operation = taking.operation;
+    if held.claim.operation == operation {
         return Failure::refused(format!("another process runs operation `{operation}`: {held}"))
             .hint(format!("to see its progress: `netsurgeon operation show {operation}`"))
-            .hint(format!("if that process has ended or hangs: `{command} --take-over`"));
+            .hint("if that process has ended or hangs: run this command again with `--take-over`");
     }
     let ends = held.left.map_or_else(
         || format!("if that process has ended, delete `{}` from etcd, then run this command again", held.key),
@@ -174,8 +172,7 @@ mod tests {
     }
 
     fn said(held: &Held) -> String {
-        let (operation, command) = ("renumber-1", "netsurgeon operation resume renumber-1");
-        let failure = refused(held, &Taking { operation, purpose: "", command });
+        let failure = refused(held, &Taking { operation: "renumber-1", purpose: "" });
         failure.lines().into_iter().map(|(_, text)| text + "\n").collect()
     }
 
@@ -187,7 +184,7 @@ mod tests {
             "{said}"
         );
         assert!(said.contains("expires in 41 s"), "{said}");
-        assert!(said.contains("`netsurgeon operation resume renumber-1 --take-over`"), "{said}");
+        assert!(said.contains("again with `--take-over`"), "{said}");
     }
 
     #[test]

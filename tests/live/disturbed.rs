@@ -280,7 +280,7 @@ async fn second_operator_is_refused() {
     says(&second.err, &[&format!("`{operation}`"), "(running)", "(pid "]);
     let third = serving.netsurgeon(&format!("operation resume {operation}")).expect(1);
     says(&third.err, &[&format!("`{operation}`"), "(pid "]);
-    says(&third.err, &[&format!("`netsurgeon operation resume {operation} --take-over`")]);
+    says(&third.err, &["`--take-over`"]);
     assert_eq!(apply.end().await, 6, "everything has moved, and it asks for the flags");
     serving.netsurgeon("renumber verify").expect(0);
 }

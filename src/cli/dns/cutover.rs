@@ -130,8 +130,7 @@ pub async fn run(context: &Context, args: &CutoverArgs) -> Result<Outcome, Failu
     context.output.progress(&summary(&plan));
     session.ask(&question(&plan.work, goal))?;
     let session = session.with_gates(gates);
-    let command = format!("netsurgeon dns cutover --plan {}", path.display());
-    let ran = session.start(plan, &given, (goal, &command)).await?;
+    let ran = session.start(plan, &given, goal).await?;
     conclude(context, &ran)
 }
 
@@ -249,7 +248,7 @@ async fn undo(
     let session = key.session(session, work)?;
     let situation = Situation::of(&known, false);
     context.output.progress(&format!(
-        "{}; the rollback waits {} s until caches have dropped the records of the mirror",
+        "{}; after names have changed back, the rollback waits {} s until caches have dropped the records of the mirror",
         situation.progress(),
         situation.mirror_ttl.as_secs()
     ));
@@ -291,10 +290,13 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
     }
     match situation.status {
         Status::Done if shown.changed.is_empty() => context.output.note(
-            "caches have dropped the old records; some resolvers ignore TTLs, so keep the old load balancers until they get no \
-             more requests",
+            "some resolvers ignore TTLs, so keep the old load balancers until they get no more requests",
         ),
-        Status::RolledBack => context.output.note("caches have dropped the records of the mirror, so it gets no more clients"),
+        Status::RolledBack => {
+            context
+                .output
+                .note("some resolvers ignore TTLs, so keep the mirror until it gets no more requests");
+        }
         _ => {}
     }
     if let Some(back) = situation.rollback() {

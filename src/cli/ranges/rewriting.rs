@@ -38,9 +38,16 @@ pub(in crate::cli) struct Rewrites<'a> {
     lock: &'a LockArgs,
 }
 
-fn changed() -> Failure {
+fn changed(work: &RangeRewrite) -> Failure {
     Failure::refused("allocations changed concurrently; nothing was written")
-        .hint("run `netsurgeon ranges rewrite` again while no client creates or deletes Services")
+        .hint(format!("run `{}` again while no client creates or deletes Services", command(work)))
+}
+
+/// Returns the command that plans this rewrite again.
+fn command(work: &RangeRewrite) -> String {
+    let is_same = work.before.as_ref().is_some_and(|before| before.range == work.after.range);
+    let to = if is_same { String::new() } else { format!(" --to {}", work.after.range) };
+    format!("netsurgeon ranges rewrite {}{to}", work.name)
 }
 
 impl<'a> Rewrites<'a> {
@@ -58,7 +65,7 @@ impl<'a> Rewrites<'a> {
     /// Executes a plan as a new operation, and returns the id of the operation.
     pub async fn begin(&self, plan: &Plan<RangeRewrite>) -> Result<String, Failure> {
         let operation = format!("{KIND}-{}", new_id());
-        let lock = self.take(&operation, &plan.work, "resume").await?;
+        let lock = self.take(&operation, &plan.work).await?;
         let written = self.begin_locked(plan, &lock).await;
         release(lock, written).await?;
         Ok(operation)
@@ -67,7 +74,7 @@ impl<'a> Rewrites<'a> {
     async fn begin_locked(&self, plan: &Plan<RangeRewrite>, lock: &Lock) -> Result<(), Failure> {
         refuse_beside_another(self.store.as_ref(), &self.cluster).await?;
         if !self.is_still_right(&plan.work).await? {
-            return Err(changed());
+            return Err(changed(&plan.work));
         }
         let store = self.store.as_ref();
         let (by, guards) = (lock.claim(), [lock.guard()]);
@@ -80,7 +87,7 @@ impl<'a> Rewrites<'a> {
         let opened = self.open(operation).await?;
         refuse_ended(operation, &opened.summary)?;
         refuse_removing(operation, &opened.summary)?;
-        let lock = self.take(operation, &opened.plan.work, "resume").await?;
+        let lock = self.take(operation, &opened.plan.work).await?;
         let resumed = self.resume_locked(operation, &lock).await;
         release(lock, resumed).await
     }
@@ -96,7 +103,7 @@ impl<'a> Rewrites<'a> {
         let Recorded { plan, journal, .. } = &mut opened;
         if !is_written(&plan.work, journal) && !self.is_still_right(&plan.work).await? {
             self.rewriting(lock).roll_back(&plan.work, journal).await?;
-            return Err(changed());
+            return Err(changed(&plan.work));
         }
         self.write(&plan.work, journal, lock).await?;
         self.say_written(&plan.work, operation)?;
@@ -120,7 +127,7 @@ impl<'a> Rewrites<'a> {
         let question =
             format!("Restore the old value of RangeAllocation `{}` in {}?", work.name, self.store.describe());
         output.ask(&question, yes)?;
-        let lock = self.take(operation, work, "rollback").await?;
+        let lock = self.take(operation, work).await?;
         let undone = async {
             let mut opened = self.open(operation).await?;
             self.put_back(operation, &mut opened, &lock).await
@@ -142,7 +149,7 @@ impl<'a> Rewrites<'a> {
         if let Some(stuck) = report.stuck.first() {
             let text = format!("the old value cannot be restored: {}", stuck.reason);
             return Err(Failure::of(Kind::Stuck, text)
-                .hint("addresses were allocated since the rewrite, so the rewrite stays in effect; `netsurgeon ranges rewrite` creates a new plan")
+                .hint(format!("the allocations changed since the rewrite, so the rewrite stays in effect; `{}` creates a new plan", command(&plan.work)))
                 .hint(format!("to remove this journal: `netsurgeon operation forget {operation}`")));
         }
         if self.context.output.is_structured() {
@@ -169,11 +176,9 @@ impl<'a> Rewrites<'a> {
         Recorded::open_to_change(operation, &record).await
     }
 
-    /// Takes the operation lease. `verb` is the command of `netsurgeon operation` that takes it over from another process.
-    async fn take(&self, operation: &str, work: &RangeRewrite, verb: &str) -> Result<Lock, Failure> {
+    async fn take(&self, operation: &str, work: &RangeRewrite) -> Result<Lock, Failure> {
         let purpose = format!("rewrite RangeAllocation `{}`", work.name);
-        let command = format!("netsurgeon operation {verb} {operation}");
-        let taking = Taking { operation, purpose: &purpose, command: &command };
+        let taking = Taking { operation, purpose: &purpose };
         let (api, voice) = (self.api().await, self.context.voice());
         self.lock.terms().take_both(&voice, &self.store, &self.cluster, api.as_ref(), &taking).await
     }
@@ -209,7 +214,7 @@ impl<'a> Rewrites<'a> {
     async fn write(&self, work: &RangeRewrite, journal: &mut Journal, lock: &Lock) -> Result<(), Failure> {
         match self.rewriting(lock).run(work, journal).await {
             Ok(_) => Ok(()),
-            Err(failure) if failure.source.is_about_one_object() => Err(changed()),
+            Err(failure) if failure.source.is_about_one_object() => Err(changed(work)),
             Err(failure) => Err(left_open(failure.into(), &lock.claim().operation, "resume")),
         }
     }

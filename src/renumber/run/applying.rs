@@ -31,8 +31,8 @@ impl RenumberSession {
         self.confirm_only_planned(&plan.work)?;
         let Some(gap) = plan.work.gap.as_ref().filter(|_| !plan.work.gap_accepted) else { return Ok(()) };
         Err(Failure::refused(format!("cannot tell whether every node can hold old addresses: {gap}"))
-            .hint("give kube-proxy's configuration: `--kube-proxy-config FILE`")
-            .hint("or create a plan that accepts failing connections to old addresses: `--accept-gap`"))
+            .hint("plan again with kube-proxy's configuration: `--kube-proxy-config FILE`")
+            .hint("or plan again, and accept failing connections to old addresses: `--accept-gap`"))
     }
 
     /// Starts an operation: acquires the operation lease, saves a snapshot of etcd if requested, and moves every Service.
@@ -45,8 +45,7 @@ impl RenumberSession {
     ) -> Result<(Ongoing, Report, Option<Backup>), Failure> {
         let operation = format!("renumber-{}", new_id());
         let purpose = format!("renumber to {}", plan.work.to);
-        let command = "netsurgeon renumber apply";
-        let taking = Taking { operation: &operation, purpose: &purpose, command };
+        let taking = Taking { operation: &operation, purpose: &purpose };
         let lock = self.lock(&taking).await?;
         let started = self.begin(plan, gates, snapshot, &lock).await;
         release(lock, started).await

@@ -8,8 +8,7 @@ use crate::session::{Failure, Taking, refuse_ended, release};
 impl RenumberSession {
     /// Continues an operation in its direction: moves the Services, or rolls back.
     pub async fn resume(&self, operation: &str, gates: &GateSettings) -> Result<(Ongoing, Report), Failure> {
-        let command = format!("netsurgeon operation resume {operation}");
-        let taking = Taking { operation, purpose: "resume the operation", command: &command };
+        let taking = Taking { operation, purpose: "resume the operation" };
         let lock = self.lock(&taking).await?;
         let resumed = go_on(self, operation, gates, &lock).await;
         release(lock, resumed).await
@@ -30,7 +29,7 @@ async fn go_on(
         return Err(Failure::refused("another process has started to retire the old addresses")
             .hint(format!("to continue the retirement: `netsurgeon operation resume {operation}`")));
     }
-    let report = if ongoing.journal.is_being_undone() {
+    let report = if ongoing.situation().back {
         session.roll_back(&mut ongoing, lock).await?
     } else {
         gates.report(&session.voice, &ongoing.summary.gates);

@@ -76,7 +76,7 @@ async fn second_process_is_fenced_out() {
     .await;
     let second = world.netsurgeon(&words).expect(1);
     says(&second.err, &["error: ", "(pid "]);
-    says(&second.err, &[" --take-over`"]);
+    says(&second.err, &["`--take-over`"]);
     first.freeze();
     let third = world.netsurgeon("dns cutover --stage 1 --yes --take-over --lock-ttl 2").expect(0);
     says(&third.err, &["50 %"]);
