@@ -116,6 +116,11 @@ impl LiveArgs {
         Ok(RenumberSession::new(session, self.choices()))
     }
 
+    /// Returns the option `--max-failures` with a leading space, if it is not the default.
+    pub(super) fn max_failures_option(&self) -> String {
+        if self.max_failures == 0 { String::new() } else { format!(" --max-failures {}", self.max_failures) }
+    }
+
     /// Returns the URL of an API server that answers; `None` if no API server answers.
     async fn answering(&self) -> Option<String> {
         let cluster = self.home.kube.connect().await.ok()?;

@@ -12,7 +12,7 @@ use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
 use crate::operation::{Report, Status};
 use crate::renumber::Renumbering;
-use crate::renumber::run::{Ongoing, Options, again, left_alone};
+use crate::renumber::run::{Ongoing, Options, again, left_alone, refuse_going_back, refuse_past_no_return};
 use crate::session::{Failure, Kind, refuse_ended};
 
 /// Retire the old addresses (they stop answering), and end the renumbering
@@ -105,7 +105,7 @@ impl RetireArgs {
         let given = |is_given: bool, option: &str| if is_given { option.to_string() } else { String::new() };
         let yes = given(self.live.yes, " --yes");
         Options {
-            until_no_return: self.evidence.wanted().options() + &yes,
+            until_no_return: self.evidence.wanted().options() + &self.live.max_failures_option() + &yes,
             always: given(self.keep_journal, " --keep-journal"),
         }
     }
@@ -121,6 +121,7 @@ pub async fn retire(context: &Context, args: &RetireArgs) -> Result<Outcome, Fai
     }
     let mut ongoing = session.find(args.operation.as_deref()).await?;
     refuse_ended(&ongoing.operation, &ongoing.summary)?;
+    refuse_going_back(&ongoing)?;
     session.confirm_only_known(&ongoing, false)?;
     ongoing.journal_goes = !args.keep_journal;
     ongoing.options = args.options();
@@ -156,22 +157,6 @@ fn afterlife(work: &Renumbering) -> String {
     )
 }
 
-/// Fails if the renumbering has passed its point of no return, so that it cannot be rolled back.
-fn refuse_past_no_return(ongoing: &Ongoing) -> Result<(), Failure> {
-    let (id, anew) = (&ongoing.operation, "to go back, renumber to the old range with a new operation");
-    let past = format!("operation `{id}` has passed its point of no return");
-    match ongoing.summary.status {
-        Status::RolledBack => Ok(()),
-        Status::Done => Err(Failure::refused(format!("{past}, and is done")).hint(anew)),
-        _ if ongoing.has_begun_to_retire() => {
-            Err(Failure::refused(format!("{past}: it retires the old addresses"))
-                .hint(format!("to complete it: `netsurgeon operation resume {id}`"))
-                .hint(anew))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Runs `rollback`.
 pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome, Failure> {
     let session = match args.api.without_api {
@@ -191,8 +176,7 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
     session.confirm_only_known(&ongoing, true)?;
     let yes = if args.live.yes { " --yes" } else { "" };
     ongoing.options = Options { until_no_return: yes.to_string(), always: String::new() };
-    let command = format!("netsurgeon operation rollback {}{yes}", ongoing.operation);
-    let report = session.undo(&mut ongoing, &command).await?;
+    let report = session.undo(&mut ongoing).await?;
     print(context, &ongoing, &report)?;
     if let Some(failure) = left_alone(&ongoing, &report.stuck.iter().collect::<Vec<_>>(), "undone") {
         return Err(again(failure, &ongoing));

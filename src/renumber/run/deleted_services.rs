@@ -197,5 +197,5 @@ impl RenumberSession {
 
 fn keeps_changing(what: &str) -> Failure {
     Failure::refused("Services of the plan are deleted and recreated continuously")
-        .hint(format!("stop the clients that do this (`netsurgeon lock`), then {what} again"))
+        .hint(format!("stop the clients that do this (`netsurgeon lock --reason TEXT`), then {what} again"))
 }

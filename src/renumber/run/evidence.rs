@@ -77,7 +77,7 @@ impl Evidence {
             let remedy = self.remedy(&lacking, &work.from);
             Failure::new(Kind::Refused, lacking)
                 .hint(remedy)
-                .hint("to retire the old addresses anyway: `--without-evidence-of NODE`, or `--without-evidence` for all nodes")
+                .hint("to retire the old addresses anyway: `--without-evidence-of NODE`, or `--without-evidence` instead of other options for evidence")
         })
     }
 

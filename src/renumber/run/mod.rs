@@ -37,7 +37,8 @@ use std::time::Duration;
 
 pub use self::deleted_services::DELETED;
 pub use self::exclusive::{is_open, refuse_beside_another, unfinished};
-pub use self::retiring::{again, left_alone};
+pub use self::retiring::{again, left_alone, refuse_going_back};
+pub use self::returning::refuse_past_no_return;
 use self::situation::Situation;
 use super::live::LINGER;
 use super::plan::KIND;
@@ -161,6 +162,14 @@ impl RenumberSession {
     /// Opens a renumbering by its id. Without an id, opens the unfinished renumbering.
     pub async fn find(&self, operation: Option<&str>) -> Result<Ongoing, Failure> {
         open(self.store.as_ref(), &self.id, operation, None, true).await
+    }
+
+    /// Reads an operation again after this process has acquired the lease, because the previous holder could have changed it.
+    async fn read_again(&self, ongoing: &mut Ongoing) -> Result<(), Failure> {
+        let read = self.find(Some(&ongoing.operation)).await?;
+        let (journal_goes, options) = (ongoing.journal_goes, std::mem::take(&mut ongoing.options));
+        *ongoing = Ongoing { journal_goes, options, ..read };
+        Ok(())
     }
 
     /// Continues an operation, then records its status in the journal. If a closed gate requires a rollback, rolls the whole

@@ -61,7 +61,7 @@ impl RenumberSession {
         }
         let text = "the RangeAllocation changes continuously, so the bits cannot be reserved again";
         Err(Failure::refused(text)
-            .hint("stop the clients that create and delete Services (`netsurgeon lock`), then continue"))
+            .hint("stop the clients that create and delete Services (`netsurgeon lock --reason TEXT`), then continue"))
     }
 
     /// Recreates missing IPAddress objects, and sets the creation timestamps of existing IPAddress objects to the future again.

@@ -8,17 +8,22 @@ use crate::ip::as_flag;
 use crate::operation::{Ambient as _, Journal, Lock, Report, Stuck, SystemAmbient};
 use crate::renumber::guard::watch;
 use crate::renumber::{Renumbering, current, verify};
-use crate::session::{Failure, Kind, Taking, and_more, counted, release};
+use crate::session::{Failure, Kind, Taking, and_more, counted, refuse_ended, release};
 use crate::survey::{Finding, Severity, Survey};
 
 impl RenumberSession {
     /// Retires the old addresses, if no check fails and no client uses an old address. Then removes the journal, if requested.
     pub async fn retire(&self, ongoing: &mut Ongoing, evidence: &Evidence) -> Result<Report, Failure> {
-        let command = ongoing.situation().retire();
         let operation = ongoing.operation.clone();
-        let taking = Taking { operation: &operation, purpose: "retire the old addresses", command: &command };
+        let taking = Taking { operation: &operation, purpose: "retire the old addresses" };
         let lock = self.lock(&taking).await?;
-        let ended = end(self, evidence, ongoing, &lock).await;
+        let ended = async {
+            self.read_again(ongoing).await?;
+            refuse_ended(&operation, &ongoing.summary)?;
+            refuse_going_back(ongoing)?;
+            end(self, evidence, ongoing, &lock).await
+        };
+        let ended = ended.await;
         release(lock, ended).await
     }
 
@@ -30,8 +35,7 @@ impl RenumberSession {
             if wanted.is_some_and(|wanted| *wanted != operation) {
                 continue;
             }
-            let command = format!("netsurgeon renumber retire --operation {operation}");
-            let taking = Taking { operation: &operation, purpose: "remove its journal", command: &command };
+            let taking = Taking { operation: &operation, purpose: "remove its journal" };
             let lock = self.lock(&taking).await?;
             let removed = Journal::remove_all(store, &self.id, &operation, &[lock.guard()]).await;
             release(lock, removed.map_err(Failure::from)).await?;
@@ -41,6 +45,16 @@ impl RenumberSession {
         }
         Ok(last)
     }
+}
+
+/// Refuses to retire the old addresses of a renumbering whose rollback has started.
+pub fn refuse_going_back(ongoing: &Ongoing) -> Result<(), Failure> {
+    let situation = ongoing.situation();
+    if !situation.back {
+        return Ok(());
+    }
+    let next = situation.next().map(|next| format!("to complete the rollback: `{next}`"));
+    Err(Failure::refused(format!("the rollback of `{}` has started", ongoing.operation)).hints(next))
 }
 
 async fn end(
@@ -141,7 +155,7 @@ async fn is_unused(ongoing: &Ongoing) -> Result<(), Failure> {
     let count = counted(users.len(), "port of an old address is", "ports of old addresses are");
     Err(Failure::refused(format!("{count} in use, or recently used, from this host; {}", words(first)))
         .hint("`netsurgeon renumber status --flows` lists them; restart those clients, and check every node")
-        .hint("to retire the old addresses anyway: `--without-evidence`"))
+        .hint("to retire the old addresses anyway: `--without-evidence` instead of options for evidence"))
 }
 
 /// Returns the message about steps that were skipped because of concurrent changes; `None` if there are none.

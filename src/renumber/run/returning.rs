@@ -6,28 +6,37 @@ use std::time::Duration;
 use super::approving::carried_by_all;
 use super::tally::Phases;
 use super::{Ongoing, RenumberSession, kubelets};
-use crate::operation::{Journal, Manual, Report, State, Work as _};
+use crate::operation::{Journal, Manual, Report, State, Status, Work as _};
 use crate::renumber::{Action, Renumbering, Step};
 use crate::session::{Failure, Taking, counted, release};
 use crate::survey::{Era, Layout, Survey};
 
 impl RenumberSession {
     /// Reports what the rollback will do, asks for approval, and gives every Service its old address back.
-    pub async fn undo(&self, ongoing: &mut Ongoing, command: &str) -> Result<Report, Failure> {
+    pub async fn undo(&self, ongoing: &mut Ongoing) -> Result<Report, Failure> {
         let operation = ongoing.operation.clone();
-        let taking = Taking { operation: &operation, purpose: "roll the renumbering back", command };
+        let taking = Taking { operation: &operation, purpose: "roll the renumbering back" };
         let lock = self.lock(&taking).await?;
-        self.warn_of_kubelets(&ongoing.plan.work).await;
-        if !ongoing.has_begun_to_retire() {
-            for line in rollback_plan(ongoing, self.linger_of(&ongoing.plan.work)) {
+        let undone = async {
+            self.read_again(ongoing).await?;
+            refuse_past_no_return(ongoing)?;
+            if ongoing.summary.has_ended() {
+                return Ok(Report::default());
+            }
+            self.warn_of_kubelets(&ongoing.plan.work).await;
+            for line in self.rollback_plan(ongoing) {
                 self.voice.progress(&line);
             }
-        }
-        let undone = match self.ask(&format!("Roll `{operation}` back?")) {
-            Ok(()) => self.roll_back(ongoing, &lock).await,
-            Err(failure) => Err(failure),
+            self.ask(&format!("Roll `{operation}` back?"))?;
+            self.roll_back(ongoing, &lock).await
         };
+        let undone = undone.await;
         release(lock, undone).await
+    }
+
+    fn rollback_plan(&self, ongoing: &Ongoing) -> Vec<String> {
+        let linger = self.cluster().map(|_| self.linger_of(&ongoing.plan.work));
+        rollback_plan(ongoing, linger)
     }
 
     /// Before a rollback, warns if kubelets configure Pods with a DNS address that the rollback removes.
@@ -58,7 +67,7 @@ impl RenumberSession {
                 format!("`netsurgeon controlplane set-dns --from {new} --to {old}`")
             });
             self.voice.warn(&format!(
-                "{words}; run {} on these nodes, and restart the kubelet, within {} s after the last Service moves back (`--linger`)",
+                "{words}; run {} on these nodes, and restart the kubelet, within {} s after the cluster's DNS moves back (`--linger`)",
                 set.collect::<Vec<_>>().join(" and "),
                 self.linger_of(work).as_secs()
             ));
@@ -99,8 +108,25 @@ impl RenumberSession {
     }
 }
 
-/// Describes what a rollback will do: how many Services move back, and its manual steps.
-fn rollback_plan(ongoing: &Ongoing, linger: Duration) -> Vec<String> {
+/// Fails if the renumbering has passed its point of no return, so that it cannot be rolled back.
+pub fn refuse_past_no_return(ongoing: &Ongoing) -> Result<(), Failure> {
+    let (id, anew) = (&ongoing.operation, "to go back, renumber to the old range with a new operation");
+    let past = format!("operation `{id}` has passed its point of no return");
+    match ongoing.summary.status {
+        Status::RolledBack => Ok(()),
+        Status::Done => Err(Failure::refused(format!("{past}, and is done")).hint(anew)),
+        _ if ongoing.has_begun_to_retire() => {
+            Err(Failure::refused(format!("{past}: it retires the old addresses"))
+                .hint(format!("to complete it: `netsurgeon operation resume {id}`"))
+                .hint(anew))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Describes what a rollback will do: how many Services move back, and its manual steps. `linger`: how long new addresses continue
+/// to answer; `None` if they answer until the rollback is completed with an API server.
+fn rollback_plan(ongoing: &Ongoing, linger: Option<Duration>) -> Vec<String> {
     let (work, journal) = (&ongoing.plan.work, &ongoing.journal);
     let phases = Phases::of(&work.moves, journal);
     let from = work.from.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -114,11 +140,19 @@ fn rollback_plan(ongoing: &Ongoing, linger: Duration) -> Vec<String> {
         vec![
             format!("rollback of `{}`: {moves} back from {} to {from}{others}", ongoing.operation, work.to,),
         ];
-    if phases.held > 0 && !linger.is_zero() {
+    if phases.held > 0 && linger.is_none() {
+        lines.push(
+            "the new addresses continue to answer until the rollback is completed with an API server"
+                .to_string(),
+        );
+    }
+    if let Some(linger) = linger.filter(|linger| phases.held > 0 && !linger.is_zero()) {
         let seconds = linger.as_secs();
-        lines.push(format!(
-            "the new addresses continue to answer for {seconds} s after the last move (`--linger`)"
-        ));
+        lines.push(if work.era == Era::Bitmap {
+            format!("the new addresses of each batch continue to answer for {seconds} s after its last move (`--linger`)")
+        } else {
+            format!("the new addresses continue to answer for {seconds} s after the last move (`--linger`)")
+        });
         if work.sweeps() > 0 && work.era != Era::Bitmap {
             lines.push(
                 "swept Services move back first; after the last one, their new addresses continue to answer for the same time"

@@ -83,9 +83,10 @@ impl Situation {
         let Phases { waiting, held, retired } = self.phases;
         let moved = held.saturating_add(retired);
         let all = counted(waiting.saturating_add(moved), "Service", "Services");
+        let have = if waiting == 1 { "has" } else { "have" };
         match () {
             () if self.past_no_return => format!("{retired} of {all} retired"),
-            () if self.back => format!("{waiting} of {all} moved back"),
+            () if self.back => format!("{waiting} of {all} {have} their old addresses"),
             () => format!("{moved} of {all} moved"),
         }
     }

@@ -35,7 +35,7 @@ impl RenumberSession {
         };
         match cluster.try_external_ips(&trial).await {
             Ok(tried) if tried.not_routing.is_empty() => self.voice.progress(&words(&tried)),
-            Ok(tried) => return Err(refused(&tried, work)),
+            Ok(tried) => return Err(refused(&tried)),
             Err(error) => {
                 self.voice.warn(&format!("could not test whether the nodes route external IPs: {error}"));
             }
@@ -44,7 +44,7 @@ impl RenumberSession {
     }
 }
 
-fn refused(tried: &ExternalIpsTried, work: &Renumbering) -> Failure {
+fn refused(tried: &ExternalIpsTried) -> Failure {
     let count = tried.not_routing.len();
     let text = format!(
         "kube-proxy on {} does not route external IPs: {}; with this plan the old addresses would not answer there; no Service \
@@ -53,11 +53,10 @@ fn refused(tried: &ExternalIpsTried, work: &Renumbering) -> Failure {
         first_few(&tried.not_routing.iter().map(|node| format!("`{node}`")).collect::<Vec<_>>()),
     );
     Failure::refused(text)
-        .hint(format!(
-            "hold old addresses by shadow Services: `netsurgeon renumber plan --to {} --hold shadow --save plan.json`, then apply \
-             that plan",
-            work.to
-        ))
+        .hint(
+            "hold old addresses by shadow Services: plan again with `--hold shadow` and the other options of this plan, then apply \
+             the new plan",
+        )
         .hint("or enable kube-proxy's feature gate `AllowServiceExternalIPs` on these nodes, and apply again")
 }
 

@@ -42,7 +42,7 @@ impl Goal {
         match self {
             Self::Move => "moved",
             Self::Retire => "retired",
-            Self::Back => "moved back",
+            Self::Back => "with their old addresses",
         }
     }
 }
