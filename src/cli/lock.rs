@@ -269,7 +269,7 @@ async fn make(context: &Context, args: &MakeArgs) -> Result<Outcome, Failure> {
     let standing = freezer.find().await?;
     if let Some(present) = standing.freeze() {
         if !present.is_of_the_holder_of(&freeze) && !standing.has_ended() && !args.force {
-            return Err(held_by_another(present, "lock"));
+            return Err(held_by_another(present));
         }
         // With `--for`, the deploy lock starts again now.
         if present.is_of_the_holder_of(&freeze) && freeze.seconds.is_none() {
@@ -350,9 +350,9 @@ fn print_manifests(output: &Output, manifests: &[Value]) -> Result<Outcome, Fail
     Ok(Outcome::Done)
 }
 
-fn held_by_another(present: &Freeze, word: &str) -> Failure {
+fn held_by_another(present: &Freeze) -> Failure {
     Failure::refused(format!("already locked: {}", present.says()))
-        .hint(format!("ask {}; to override the deploy lock: `netsurgeon {word} --force`", present.holder))
+        .hint(format!("ask {}; to override the deploy lock, add `--force` to this command", present.holder))
 }
 
 async fn status(context: &Context, args: &StatusArgs) -> Result<Outcome, Failure> {
@@ -372,7 +372,7 @@ async fn status(context: &Context, args: &StatusArgs) -> Result<Outcome, Failure
     }
     if status == "incomplete" {
         context.output.note(
-            "the deploy lock is incomplete and rejects nothing: run `netsurgeon lock` or `unlock` again",
+            "the deploy lock is incomplete and rejects nothing; to complete it, run its `netsurgeon lock` command again; to remove it: `netsurgeon unlock`",
         );
     }
     Ok(Outcome::Done)
@@ -392,12 +392,16 @@ pub async fn unlock(context: &Context, args: &UnlockArgs) -> Result<Outcome, Fai
         let holder = LeaseHolder::of_this_process("", "", 0).holder;
         let user = cluster.user().await?.map(|user| user.name).unwrap_or_default();
         if (&holder, &user) != (&present.holder, &present.user) {
-            return Err(held_by_another(&present, "unlock"));
+            return Err(held_by_another(&present));
         }
     }
     freezer.remove(&standing).await?;
     context.output.progress("deploy lock deleted; waiting until no API server enforces it");
-    let servers = freezer.wait_until_gone(&present).await?;
+    let servers = freezer.wait_until_gone(&present).await.map_err(|error| {
+        let hint = "the objects of the deploy lock are deleted, and another `unlock` would check nothing; repair the API server \
+                    that the message names: until then it can reject changes";
+        Failure { hints: vec![hint.to_string()], ..Failure::from(error) }
+    })?;
     shown("unlocked", Some(&present), &standing, servers).print(context)?;
     Ok(Outcome::Done)
 }

@@ -14,8 +14,7 @@ use super::Context;
 use crate::encryption::Keyring;
 use crate::operation::Journal;
 use crate::renumber::run::{open_operation, unfinished};
-use crate::session::LiveEtcd;
-use crate::session::{Failure, Kind};
+use crate::session::{Failure, Kind, LiveEtcd, pasted};
 use crate::store::etcd::{EtcdOptions, EtcdStore};
 use crate::store::seal::{Lenient, Seal, Sealed};
 use crate::store::snapshot::SnapshotStore;
@@ -97,6 +96,14 @@ pub struct Opened {
 }
 
 impl SourceArgs {
+    /// Returns the options that select another state than the newest one of a live etcd, each with a leading space, for a printed
+    /// command.
+    pub fn options(&self) -> String {
+        let snapshot = self.snapshot.as_ref().map(|file| format!(" --snapshot {}", pasted(file)));
+        let at = self.at_revision.map(|revision| format!(" --at-revision {revision}"));
+        format!("{}{}", snapshot.unwrap_or_default(), at.unwrap_or_default())
+    }
+
     /// Returns these options for a command that reads all objects and reports values that it cannot decrypt.
     #[must_use]
     pub fn lenient(&self) -> Self {

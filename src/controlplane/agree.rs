@@ -64,7 +64,7 @@ pub async fn not_yet(cluster: &Cluster, range: Option<&str>, places: Places) -> 
         }
     };
     found.extend(judge(&seen, range));
-    found.extend(unseen(count, expected));
+    found.extend(unseen(count, expected, range.filter(|_| places != Places::Host)));
     found
 }
 
@@ -132,11 +132,13 @@ fn other_range(one: &Seen, range: &str) -> Option<Finding> {
     (has != range).then(|| finding().says(format!("it has `{has}`")))
 }
 
-fn unseen(count: usize, expected: usize) -> Option<Finding> {
-    let text = format!(
-        "flags read from {count} of {}; run `controlplane wait --host` on each host to check its API server",
-        counted(expected, "API server", "API servers")
-    );
+/// Returns a finding if some flags were not read. `range`: the range to check on each host.
+fn unseen(count: usize, expected: usize, range: Option<&str>) -> Option<Finding> {
+    let each = range.map(|range| {
+        format!("; on each host, `netsurgeon controlplane wait --range {range} --host` checks its API server")
+    });
+    let of = counted(expected, "API server", "API servers");
+    let text = format!("flags read from {count} of {of}{}", each.unwrap_or_default());
     (count < expected).then(|| Finding::error("api-server-unseen", API_SERVER).says(text))
 }
 
@@ -155,7 +157,7 @@ mod tests {
         };
         let codes = |seen: &[Seen], endpoints: usize| -> Vec<&str> {
             let mut found = judge(seen, Some("10.200.0.0/16"));
-            found.extend(unseen(seen.len(), endpoints));
+            found.extend(unseen(seen.len(), endpoints, None));
             found.extend(unreached(seen.len(), endpoints));
             found.iter().map(|finding| finding.code).collect()
         };

@@ -116,7 +116,9 @@ impl NameserverError {
                 "REFUSED" => Some(
                     "allow the request on the server for this key, or from this address (`allow-transfer`, `update-policy` in BIND)",
                 ),
-                "NOTAUTH" => Some("the server does not serve this zone: give its server with `--server`"),
+                "NOTAUTH" => Some(
+                    "the server does not serve this zone: give its server with `--server` (a cutover needs a new plan)",
+                ),
                 "SERVFAIL" => Some(
                     "the server failed to process the request: check its log, and its forwarders or primary server",
                 ),

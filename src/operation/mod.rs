@@ -170,7 +170,7 @@ pub enum OperationError {
     #[error("{0}")]
     Locked(Box<Held>),
     /// This process lost the operation lease. Every write that requires the lease is rejected.
-    #[error("the operation lease was lost: {to}; nothing was written")]
+    #[error("the operation lease was lost: {to}; the last write was rejected")]
     LockLost {
         /// Text that describes the current holder of the lease.
         to: String,

@@ -162,7 +162,7 @@ fn wrong_prefix_and_wrong_revision_are_reported() {
     assert_snapshot!(tell(&format!("ranges check --at-revision 999999 {objects}")), @r"
     --- stderr
     error: revision N does not exist; the newest revision is N
-    hint: omit `--at-revision` to read the newest revision
+    hint: give the number of an existing revision, or omit the option to read the newest revision
     --- exit status 1
     ");
 }

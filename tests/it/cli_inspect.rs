@@ -74,7 +74,7 @@ fn undecodable_values_have_distinct_errors() {
     assert_snapshot!(decode("", b"hello"), @r"
     --- stderr
     error: the value is not a Kubernetes object: it starts with `hello`
-    hint: check that the value is complete and that its input format is right (`--input raw|base64|hex`)
+    hint: check that the value is complete, and for `inspect decode` that the input format is right (`--input raw|base64|hex`)
     --- exit status 1
     ");
     assert_snapshot!(decode("", b"k8s\0\x0a\xff"), @r"
@@ -133,13 +133,13 @@ fn missing_object_error_hints_at_existing_ones() {
     assert_snapshot!(tell(&format!("inspect get service default/nothing {OBJECTS}")), @r"
     --- stderr
     error: `/registry/services/specs/default/nothing` does not exist in snapshot testdata/objects.snapshot.db
-    hint: `netsurgeon inspect list /registry/services/specs/` lists the existing keys
+    hint: `netsurgeon inspect list /registry/services/specs/ --snapshot testdata/objects.snapshot.db` lists the existing keys
     --- exit status 1
     ");
     assert_snapshot!(tell(&format!("inspect get gadget a/b {OBJECTS}")), @r"
     --- stderr
     error: `/registry/gadget/a/b` does not exist in snapshot testdata/objects.snapshot.db
-    hint: no keys under `/registry/gadget/`; `netsurgeon inspect list --summary` lists the kinds
+    hint: no keys under `/registry/gadget/`; `netsurgeon inspect list --summary --snapshot testdata/objects.snapshot.db` lists the kinds
     --- exit status 1
     ");
     assert_snapshot!(tell(&format!("inspect get service a/b --etcd-prefix /kubernetes {OBJECTS}")), @r"

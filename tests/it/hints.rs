@@ -44,6 +44,10 @@ fn commands(text: &str) -> Vec<Vec<String>> {
                 match letter {
                     '{' if depth == 0 => {
                         depth = 1;
+                        // The value begins with a space.
+                        if plain.ends_with(|last: char| last.is_ascii_lowercase()) {
+                            plain.push(' ');
+                        }
                         plain.push('X');
                     }
                     '{' => depth += 1,
@@ -106,6 +110,30 @@ fn fault(root: &Command, words: &[String]) -> Option<String> {
     None
 }
 
+/// Returns the required option that a command lacks. A command without options is only a name, and a placeholder that is not the
+/// value of an option can stand for options.
+fn lacking(root: &Command, words: &[String]) -> Option<String> {
+    let mut command = root;
+    let (mut given, mut is_open) = (Vec::new(), false);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        if let Some(name) = word.strip_prefix("--") {
+            let arg = option(root, command, word)?;
+            given.extend(name.split('=').next());
+            if arg.get_action().takes_values() && !word.contains('=') {
+                words.next();
+            }
+        } else if let Some(next) = command.find_subcommand(word) {
+            command = next;
+        } else {
+            is_open |= word.contains('X');
+        }
+    }
+    let required = command.get_arguments().filter(|arg| arg.is_required_set()).filter_map(Arg::get_long);
+    let missing = required.into_iter().find(|name| !given.contains(name))?;
+    (!given.is_empty() && !is_open && given != ["help"]).then(|| format!("it needs `--{missing}`"))
+}
+
 #[test]
 fn printed_commands_exist() {
     let root = Cli::command();
@@ -114,7 +142,7 @@ fn printed_commands_exist() {
     for (path, text) in texts() {
         for words in commands(&text) {
             count += 1;
-            if let Some(fault) = fault(&root, &words) {
+            if let Some(fault) = fault(&root, &words).or_else(|| lacking(&root, &words)) {
                 faults.push(format!("{}: `netsurgeon {}`: {fault}", path.display(), words.join(" ")));
             }
         }
@@ -126,9 +154,12 @@ fn printed_commands_exist() {
 #[test]
 fn wrong_commands_are_noticed() {
     let root = Cli::command();
-    let found = |text: &str| commands(text).iter().find_map(|words| fault(&root, words));
+    let found = |text: &str| {
+        commands(text).iter().find_map(|words| fault(&root, words).or_else(|| lacking(&root, words)))
+    };
     assert!(found("`netsurgeon controlplane set-range CIDR`").is_some());
     assert!(found("`netsurgeon operation resume {id} --confrim flags`").is_some());
     assert!(found("`netsurgeon renumber resume`").is_some());
+    assert!(found("`netsurgeon lock --force`").is_some());
     assert_eq!(found("`netsurgeon operation resume {id} --confirm flags -o json | jq .`"), None);
 }

@@ -1,5 +1,5 @@
-//! `netsurgeon audit --gather`: prints the nodes' evidence about clients of old addresses. Each Node's evidence is in a ConfigMap
-//! with the name of the Node.
+//! `netsurgeon audit` with `--gather`: prints the nodes' evidence about clients of old addresses. Each Node's evidence is in a
+//! ConfigMap with the name of the Node.
 
 use clap::Args;
 

@@ -119,7 +119,7 @@ fn say(context: &Context, told: &Told<'_>) {
     }
     if !told.pods_looked_at {
         context.output.note(
-            "Pods that started before their Services moved were not checked: there is no journal of a renumbering",
+            "Pods that started before their Services moved were not checked: no journal of a renumbering could be used",
         );
     }
     say_not_listed(context, told.not_listed);

@@ -72,7 +72,12 @@ pub(super) fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
 
 /// Returns a failure that lists the known certificate folders.
 pub(super) fn nowhere() -> Failure {
-    let text = format!("none of the known certificate folders exists: {}", PLACES.join(", "));
+    let what = if PLACES.iter().any(|place| Path::new(place).is_dir()) {
+        "the known certificate folders have no certificate of an API server"
+    } else {
+        "none of the known certificate folders exists"
+    };
+    let text = format!("{what}: {}", PLACES.join(", "));
     Failure::usage(text).hint("run it on a control-plane host, or give files or a folder")
 }
 

@@ -1,5 +1,6 @@
 //! `netsurgeon controlplane set-range`: changes the Service range in this host's static Pod manifests.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use clap::Args;
@@ -44,24 +45,27 @@ pub(super) fn run(context: &Context, args: &SetRangeArgs) -> Result<Outcome, Fai
     let mut files = changes(context, &folder, to)?;
     // The API server's manifest is changed last, because other components do not work while the API server restarts.
     files.sort_by_key(|file| file.component == API_SERVER);
-    let before = files.last().map(|file| file.before.clone()).unwrap_or_default();
-    // Without the flag there is no value to go back to.
-    let undo = match before.as_str() {
-        "" => String::new(),
-        before => {
-            format!("\nto undo: `netsurgeon controlplane set-range --to {before}{}`", args.manifests.option())
-        }
-    };
+    let restarts = files.last().map_or(API_SERVER, |file| file.component);
+    let undo = undo(&files, restarts, &args.manifests).unwrap_or_default();
     let words = Words {
         already: format!("the manifests in {} already have `{to}`", folder.display()),
         question: "Replace these files? The kubelet restarts their Pods.",
         next: format!(
-            "the kubelet restarts the API server; before the next host, run `netsurgeon controlplane wait --range {to} \
+            "the kubelet restarts `{restarts}`; before the next host, run `netsurgeon controlplane wait --range {to} \
              --host`; after the last host, run it without `--host`{undo}"
         ),
     };
     let kept = folder.with_file_name("netsurgeon-manifests");
     change(context, &args.consent, files, Some(&kept), &words)
+}
+
+/// Returns the line with the command that restores the old range. `None` if that command would change more than this run did: it
+/// sets all manifests to one value.
+fn undo(files: &[ChangedFile], restarts: &str, manifests: &ManifestArgs) -> Option<String> {
+    let before: BTreeSet<&str> = files.iter().map(|file| file.before.as_str()).collect();
+    let before =
+        before.first().filter(|text| before.len() == 1 && restarts == API_SERVER && !text.is_empty())?;
+    Some(format!("\nto undo: `netsurgeon controlplane set-range --to {before}{}`", manifests.option()))
 }
 
 /// Returns the manifests to change. Fails if none of the manifests runs the API server.

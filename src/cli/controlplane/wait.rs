@@ -78,7 +78,11 @@ pub(super) async fn run(context: &Context, args: &WaitArgs) -> Result<Outcome, F
         sleep(PAUSE).await;
     }
     context.output.data(&Waited { version: 1, findings: &[] }, |_| String::new())?;
-    let has = range.map(|range| format!(" and has `{range}`")).unwrap_or_default();
+    let has = match range {
+        Some(range) if args.host => format!(", and the API server of this host has `{range}`"),
+        Some(range) => format!(" and has `{range}`"),
+        None => String::new(),
+    };
     context.output.progress(&format!("every API server is ready{has}"));
     Ok(Outcome::Done)
 }

@@ -118,7 +118,7 @@ fn another_file(failure: Failure, given: &KeyArgs, file: &Path) -> Failure {
     match given.tsig_key_file {
         Some(_) => failure,
         None => failure.hint(format!(
-            "the plan names `{}`; on another machine give its file: `--tsig-key-file FILE`",
+            "the plan names `{}`; on another machine, give its file to `netsurgeon dns cutover` or `netsurgeon dns rollback`: `--tsig-key-file FILE`",
             file.display()
         )),
     }

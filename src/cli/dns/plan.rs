@@ -18,7 +18,6 @@ use crate::preflight::{self, CheckResult, Selection, Verdict};
 use crate::session::{Failure, Kind, counted, pasted};
 
 /// Time limit for one check.
-const WITHIN: Duration = Duration::from_secs(30);
 
 /// Value of `--force` that allows a soak that is shorter than the TTL.
 const SHORT_SOAK: &str = "short-soak";
@@ -90,6 +89,9 @@ pub struct PlanArgs {
     /// repeated, or a list separated by commas
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     force: Vec<String>,
+    /// Maximum time for one check, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=600))]
+    within: u64,
     /// Also write the plan to this file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -206,7 +208,8 @@ fn forcible() -> impl Iterator<Item = &'static str> {
 
 /// Runs the checks of `preflight dns`. Fails if a check does not allow the cutover and `--force` does not name this check.
 async fn refuse_unready(context: &Context, args: &PlanArgs, input: &Dns) -> Result<(), Failure> {
-    let selection = Selection { only: Vec::new(), skip: Vec::new(), within: WITHIN };
+    let selection =
+        Selection { only: Vec::new(), skip: Vec::new(), within: Duration::from_secs(args.within) };
     let results = preflight::run(dns::CHECKS, input, &selection).await;
     let is_bad = |result: &&CheckResult| match result.verdict {
         Verdict::Fail | Verdict::Unknown => true,

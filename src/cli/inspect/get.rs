@@ -132,7 +132,7 @@ fn refuse_secret(opened: &Opened, entry: &Entry) -> Result<(), Failure> {
 /// Returns the failure for a missing key, with a hint about similar keys that exist.
 async fn not_there(opened: &Opened, args: &GetArgs, key: &Key) -> Result<Failure, Failure> {
     let failure = Failure::refused(format!("`{key}` does not exist in {}", opened.store.describe()));
-    let prefix = opened.layout.prefix();
+    let (prefix, source) = (opened.layout.prefix(), args.source.options());
     let wanted = key.to_string();
     let last = wanted.rsplit('/').next().unwrap_or_default().to_string();
     let folder = match &args.name {
@@ -149,10 +149,13 @@ async fn not_there(opened: &Opened, args: &GetArgs, key: &Key) -> Result<Failure
         }));
     }
     if find(opened, KeyRange::prefix(folder.as_str()), |_| true).await?.is_some() {
-        return Ok(failure.hint(format!("`netsurgeon inspect list {folder}` lists the existing keys")));
+        return Ok(
+            failure.hint(format!("`netsurgeon inspect list {folder}{source}` lists the existing keys"))
+        );
     }
     if find(opened, opened.layout.everything(), |_| true).await?.is_some() {
-        let hint = format!("no keys under `{folder}`; `netsurgeon inspect list --summary` lists the kinds");
+        let hint =
+            format!("no keys under `{folder}`; `netsurgeon inspect list --summary{source}` lists the kinds");
         return Ok(failure.hint(hint));
     }
     let other = find(opened, KeyRange::everything(), |key| key.contains("/services/specs/")).await?;

@@ -24,7 +24,8 @@ pub(super) trait OfKind {
     /// Returns how to continue an operation with this status. The result is empty if this version cannot compile the plan of the
     /// operation.
     async fn next(&self, found: &Found, status: Status) -> Next {
-        let is_open = !status.is_at_work() && !status.has_ended();
+        // A rewrite whose rollback is stuck stays in effect.
+        let is_open = !status.is_at_work() && !status.has_ended() && status != Status::Stuck;
         let command = is_open.then(|| format!("netsurgeon operation resume {}", found.listed.operation));
         Next { command, manual_step: None }
     }

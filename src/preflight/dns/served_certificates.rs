@@ -12,6 +12,7 @@ use crate::dns::addresses;
 use crate::kube_api::served;
 use crate::preflight::facts::exposed::{Exposed, covers};
 use crate::preflight::{Check, Judged, Read, first_few};
+use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Dns> = Check {
@@ -29,12 +30,14 @@ const TLS_PORT: u16 = 443;
 /// Checks the certificates that the mirror presents, for each name with TLS and at each of its addresses. A name has TLS if an
 /// object in one of the two clusters declares TLS for it.
 async fn read(dns: &Dns) -> Read<Judged> {
-    let (mut asked, mut plain) = (BTreeSet::new(), 0_usize);
+    let (mut asked, mut plain, mut lost) = (BTreeSet::new(), 0_usize, 0_usize);
     for entry in dns.entries().await? {
         let serving = dns.on_the_mirror().await?.iter().filter(|one| covers(&one.name, &entry.name));
         let serving: Vec<&Exposed> = serving.filter(|one| one.has_tls || entry.has_tls).collect();
-        if serving.is_empty() {
+        if serving.is_empty() && !entry.has_tls {
             plain = plain.saturating_add(1);
+        } else if serving.iter().all(|one| one.at.is_empty()) {
+            lost = lost.saturating_add(1);
         }
         let at = serving.into_iter().flat_map(|one| &one.at);
         asked.extend(at.map(|at| (entry.name.clone(), at.clone())));
@@ -44,7 +47,7 @@ async fn read(dns: &Dns) -> Read<Judged> {
         (name, at, presented)
     });
     let presented: Vec<_> = stream::iter(presented).buffered(AT_ONCE).collect().await;
-    Ok(judge(&presented, plain))
+    Ok(judge(&presented, plain, lost))
 }
 
 /// Returns the certificate that a server presents for a name. `at`: the address of the server, or the name of its load balancer.
@@ -76,8 +79,8 @@ async fn present(name: &str, at: &str, dns: &Dns) -> Presented {
 type Presented = Result<(Vec<String>, i64), String>;
 
 /// Checks the certificates that the mirror presents, by name and address. `plain`: number of names for which no object declares
-/// TLS.
-fn judge(presented: &[(String, String, Presented)], plain: usize) -> Judged {
+/// TLS. `lost`: number of names with TLS for which the mirror has no address.
+fn judge(presented: &[(String, String, Presented)], plain: usize, lost: usize) -> Judged {
     let (mut bad, mut soon, mut is_served) = (Vec::new(), Vec::new(), false);
     for (name, at, presented) in presented {
         is_served |= presented.is_ok();
@@ -111,11 +114,15 @@ fn judge(presented: &[(String, String, Presented)], plain: usize) -> Judged {
         );
     }
     match presented.len() {
+        _ if lost > 0 => Judged::unknown(
+            format!("not checked, because the mirror has no address: {}", counted(lost, "name", "names")),
+            "repair the check `targets` first",
+        ),
         0 => Judged::pass(format!(
             "no object declares TLS, so no certificate was checked; names without TLS: {plain}"
         )),
         count => Judged::pass(format!(
-            "certificates presented by the mirror: {count}, all valid; names without TLS: {plain}"
+            "certificates presented by the mirror: {count}, each covers its name and has not expired; names without TLS: {plain}"
         )),
     }
 }
@@ -128,7 +135,7 @@ mod tests {
     #[test]
     fn certificate_must_cover_the_name_and_be_valid() {
         let judged =
-            |presented: Presented| judge(&[("www.example.com".into(), "192.0.2.9".into(), presented)], 0);
+            |presented: Presented| judge(&[("www.example.com".into(), "192.0.2.9".into(), presented)], 0, 0);
         let names = |name: &str| vec![name.to_string()];
         assert_eq!(judged(Ok((names("*.example.com"), 60))).verdict, Verdict::Pass);
         assert_eq!(judged(Ok((names("*.example.com"), 3))).verdict, Verdict::Warn);
@@ -138,6 +145,7 @@ mod tests {
             "`www.example.com` at 192.0.2.9: the certificate covers only `ingress.local`"
         );
         assert_eq!(judged(Err("connection refused".into())).verdict, Verdict::Fail);
-        assert_eq!(judge(&[], 1).verdict, Verdict::Pass);
+        assert_eq!(judge(&[], 1, 0).verdict, Verdict::Pass);
+        assert_eq!(judge(&[], 1, 1).verdict, Verdict::Unknown, "a name with TLS was not checked");
     }
 }

@@ -32,7 +32,7 @@ fn judge(seen: &[Seen], of: usize) -> Judged {
             seen.iter().map(|one| format!("{}: `{}`", one.at, words(&one.range))).collect();
         return Judged::fail(
             each.join(", "),
-            "set the same range on each host: `netsurgeon controlplane set-range`",
+            "set the same range on each host: `netsurgeon controlplane set-range --to CIDR`",
         );
     }
     if seen.len() < of {

@@ -40,8 +40,8 @@ fn judge(groups: &BTreeSet<String>, has_applications: bool) -> Judged {
     }
     Judged::warn(
         format!("these GitOps tools apply manifests: {}", found.join(", ")),
-        "suspend them during the change (Argo CD: no automated sync; Flux: `flux suspend`; Fleet: `paused: true`), or set the \
-         deploy lock: `netsurgeon lock`, docs/lock.md",
+        "suspend them during the change (Argo CD: no automated sync; Flux: `flux suspend`; Fleet: `paused: true`), or, for a \
+         renumbering, set the deploy lock: `netsurgeon lock --reason TEXT`, docs/lock.md",
     )
 }
 

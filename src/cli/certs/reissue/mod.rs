@@ -133,7 +133,7 @@ pub(super) fn run(context: &Context, args: &ReissueArgs) -> Result<Outcome, Fail
     context.output.ask(&question, args.yes)?;
     difference.replaced(install(&loaded, prepared)?);
     context.output.data(&difference, |_| String::new())?;
-    context.output.progress(&difference.what_next(args.files.command()));
+    context.output.progress(&difference.what_next(args.files.command(), &args.verification()));
     Ok(Outcome::Done)
 }
 
@@ -167,7 +167,7 @@ fn refuse_forged(loaded: &Loaded, authority: &Certificate) -> Result<(), Failure
     is_trusted(&own.der, &[], std::slice::from_ref(&authority.der), then).map_err(|error| {
         let (file, by) = (loaded.files.certificate.display(), loaded.files.authority.display());
         Failure::refused(format!("`{file}` was not signed by `{by}`, so netsurgeon does not reissue it: {error}"))
-            .hint("issue it with the tool that originally issued it (`kubeadm init phase certs apiserver`), or restore the old certificate")
+            .hint("issue it with the tool that originally issued it (kubeadm: move the certificate and its key away, then `kubeadm init phase certs apiserver --config FILE`), or restore the old certificate")
     })
 }
 
@@ -190,6 +190,19 @@ fn install(loaded: &Loaded, prepared: Prepared) -> Result<Vec<PathBuf>, Failure>
 }
 
 impl ReissueArgs {
+    /// Returns the options of `certs verify` that check the changes of this run, each with a leading space.
+    fn verification(&self) -> String {
+        let all = |option: &str, values: &[String]| -> String {
+            values.iter().map(|value| format!(" {option} {value}")).collect()
+        };
+        let text = |ranges: &[ServiceCidr]| ranges.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let names: Vec<String> =
+            self.add_ip.iter().map(ToString::to_string).chain(self.add_dns.iter().cloned()).collect();
+        let (with, without) =
+            (all("--cidr", &text(&self.for_cidr)), all("--without-cidr", &text(&self.drop_old)));
+        format!("{with}{without}{}", all("--name", &names))
+    }
+
     fn changes(&self) -> Result<Changes, Failure> {
         let first = |range: &ServiceCidr| {
             let first = range.first().map(Name::Address);
