@@ -17,8 +17,6 @@ use crate::preflight::dns::{self, Dns};
 use crate::preflight::{self, CheckResult, Selection, Verdict};
 use crate::session::{Failure, Kind, counted, pasted};
 
-/// Time limit for one check.
-
 /// Value of `--force` that allows a soak that is shorter than the TTL.
 const SHORT_SOAK: &str = "short-soak";
 

@@ -193,7 +193,7 @@ impl ReissueArgs {
     /// Returns the options of `certs verify` that check the changes of this run, each with a leading space.
     fn verification(&self) -> String {
         let all = |option: &str, values: &[String]| -> String {
-            values.iter().map(|value| format!(" {option} {value}")).collect()
+            values.iter().fold(String::new(), |all, value| all + " " + option + " " + value)
         };
         let text = |ranges: &[ServiceCidr]| ranges.iter().map(ToString::to_string).collect::<Vec<_>>();
         let names: Vec<String> =
