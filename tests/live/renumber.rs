@@ -325,6 +325,8 @@ async fn rollback_prints_its_steps_and_asks_for_the_old_range() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     serving.apply("").await;
     let paused = serving.netsurgeon("renumber rollback --yes --linger 0").expect(6);
+    let refused = serving.netsurgeon("renumber retire --quiet-for 60 --yes").expect(1);
+    says(&refused.err, &["hint: ", "`netsurgeon operation rollback ", " --confirm flags`"]);
     let asked: Vec<&str> = paused.err.lines().filter(|line| line.contains("manual step `flags`")).collect();
     assert!(asked.len() >= 3, "the plan, the step and the pause: {asked:?}");
     assert!(asked.iter().all(|line| !line.contains(NEW_RANGE)), "{asked:?}");
