@@ -1,6 +1,6 @@
 //! An operation as its journal records it, in etcd or in the cluster.
 
-use super::Failure;
+use super::{Failure, refuse_removing};
 use crate::kube_api::Cluster;
 use crate::operation::{ClusterRecord, Journal, Kind, Plan, PlanFileError, ReadLedger, Summary, Work};
 
@@ -29,7 +29,16 @@ impl<W: Kind + Work> Recorded<W> {
 
     /// Opens an operation. Fails if the operation is of another kind.
     pub async fn open(operation: &str, ledger: &dyn ReadLedger) -> Result<Self, Failure> {
-        let (journal, summary, text) = Journal::open_in(ledger).await?;
+        let (journal, summary, text) = match Journal::open_in(ledger).await {
+            Ok(found) => found,
+            Err(error) => {
+                // A journal that is being deleted lacks parts.
+                if let Some(summary) = Journal::summary_in(ledger).await? {
+                    refuse_removing(operation, &summary)?;
+                }
+                return Err(error.into());
+            }
+        };
         if summary.kind != W::NAME {
             let (found, wanted) = (&summary.kind, W::NAME);
             let text = format!("operation `{operation}` is of kind `{found}`, not `{wanted}`");

@@ -146,6 +146,23 @@ async fn hint_for_the_plan_of_another_version_fits_the_status() {
     }
 }
 
+/// The process that deleted the journal was killed after the plan.
+#[tokio::test]
+async fn journal_that_is_being_deleted_is_reported_with_its_next_command() {
+    let drifted = Drifted::of("dualwrite").await;
+    let store = drifted.store().await;
+    let summary = Summary { kind: "rewrite-range".into(), status: Status::Removing, ..Summary::default() };
+    Journal::begin(&store, "one", OPERATION, b"{}", summary, &[]).await.expect("a journal");
+    store.delete(&Key::from(format!("/netsurgeon/one/{OPERATION}/plan/00000"))).await;
+    let opened = Recorded::<RangeRewrite>::open(OPERATION, &EtcdRecord::new(&store, "one", OPERATION)).await;
+    let refused = opened.err().expect("it is refused");
+    assert!(
+        refused.hints.concat().contains(&format!("operation forget {OPERATION}`")),
+        "{:?}",
+        refused.hints
+    );
+}
+
 /// The plan has the format of this version, but another version compiled it to other steps.
 #[tokio::test]
 async fn operation_of_another_version_that_has_ended_does_not_have_to_be_completed() {

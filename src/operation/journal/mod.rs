@@ -79,9 +79,8 @@ impl Journal {
     pub async fn open_in(ledger: &dyn ReadLedger) -> Result<(Self, Summary, Vec<u8>), OperationError> {
         let (cluster, operation) = ledger.operation();
         let mut journal = Self::at(cluster, operation);
-        let found = Self::read_part::<Summary>(ledger, &Part::Summary).await?;
-        let (summary, _) =
-            found.ok_or_else(|| ledger.broken(&Part::Summary, "there is no such operation"))?;
+        let summary = Self::summary_in(ledger).await?;
+        let summary = summary.ok_or_else(|| ledger.broken(&Part::Summary, "there is no such operation"))?;
         let mut plan = Vec::new();
         for index in 0..summary.plan_parts {
             let part = Part::Plan(index);
@@ -91,6 +90,11 @@ impl Journal {
         journal.returning.clone_from(&summary.returning);
         journal.records = Self::read_records(ledger).await?;
         Ok((journal, summary, plan))
+    }
+
+    /// Reads the summary of an operation; `None` if the operation has no journal.
+    pub async fn summary_in(ledger: &dyn ReadLedger) -> Result<Option<Summary>, OperationError> {
+        Ok(Self::read_part::<Summary>(ledger, &Part::Summary).await?.map(|(summary, _)| summary))
     }
 
     async fn read_records(

@@ -67,7 +67,7 @@ impl Journal {
         let mut listed = Vec::new();
         for (cluster, operation) in traces(store, cluster).await? {
             let record = EtcdRecord::new(store, &cluster, &operation);
-            if let Some((summary, _)) = Self::read_part::<Summary>(&record, &Part::Summary).await? {
+            if let Some(summary) = Self::summary_in(&record).await? {
                 listed.push(Listed { cluster, operation, summary });
             }
         }
@@ -127,7 +127,7 @@ impl Journal {
         let journal = Self::at(cluster, operation);
         let summary = journal.key(&Part::Summary);
         let ledger = journal.in_store(store, guards);
-        let found = Self::read_part::<Summary>(&ledger, &Part::Summary).await?.map(|(found, _)| found);
+        let found = Self::summary_in(&ledger).await?;
         if let Some(found) = found.filter(|found| found.status != Status::RolledBack) {
             let since = found.ended.unwrap_or(found.started);
             journal.set_status(&ledger, Status::Removing, since).await?;
