@@ -190,8 +190,8 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Returns the tier of each Service by `namespace/name`. If the program fails, returns the failure for the first Service in
-    /// the list for which it failed.
+    /// Returns the tier of each Service by `namespace/name`, or the first failure of the program. The other running processes of
+    /// the program are then killed.
     async fn ask_all(&self, services: &[&ServiceRecord]) -> Result<BTreeMap<String, String>, Failure> {
         let asked = services.iter().map(async |service| Ok((service.subject(), self.ask(service).await?)));
         stream::iter(asked).buffer_unordered(AT_ONCE).try_collect().await
