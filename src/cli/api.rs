@@ -100,4 +100,12 @@ impl MirrorKubeArgs {
             (Some(_), _) => Some(KubeArgs { kubeconfig, context }),
         }
     }
+
+    /// Returns the options to connect to the mirror. Fails if no mirror is given.
+    pub fn required(&self, own: &KubeArgs) -> Result<KubeArgs, Failure> {
+        self.named(own).ok_or_else(|| {
+            Failure::usage("no mirror is given")
+                .hint("give `--mirror-kubeconfig FILE`; or, if one kubeconfig has both clusters, `--mirror-context NAME`")
+        })
+    }
 }

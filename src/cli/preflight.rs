@@ -219,10 +219,7 @@ async fn check_renumber(args: &RenumberArgs) -> Result<Vec<CheckResult>, Failure
 
 async fn check_mirror(args: &MirrorArgs) -> Result<Vec<CheckResult>, Failure> {
     let selection = args.asked.selection(mirror::CHECKS)?;
-    let Some(of_mirror) = args.mirror.named(&args.kube) else {
-        return Err(Failure::usage("no mirror is given")
-            .hint("give `--mirror-kubeconfig FILE`; or, if one kubeconfig has both clusters, `--mirror-context NAME`"));
-    };
+    let of_mirror = args.mirror.required(&args.kube)?;
     let both = tokio::join!(args.kube.connect(), of_mirror.connect());
     let input = Mirror::new(both, args.namespace.clone());
     Ok(preflight::run(mirror::CHECKS, &input, &selection).await)

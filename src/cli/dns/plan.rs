@@ -104,10 +104,7 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
     let (names, probes) = args.zone.names()?;
     let options = args.options(probes)?;
     names.check()?;
-    let Some(of_mirror) = args.mirror.named(&args.kube) else {
-        return Err(Failure::usage("no mirror is given")
-            .hint("give `--mirror-kubeconfig FILE`; or, if one kubeconfig has both clusters, `--mirror-context NAME`"));
-    };
+    let of_mirror = args.mirror.required(&args.kube)?;
     let (cluster, mirror) = tokio::join!(args.kube.connect(), of_mirror.connect());
     let cluster = cluster?;
     warn_of_another(context, &cluster).await;
