@@ -259,7 +259,7 @@ async fn stuck_rollback_of_rewrite_blocks_nothing() {
         edit::apply(&cluster.bitmap().await, &[FieldEdit { field: Field::data(), change }]).expect("an edit");
     cluster.etcd.put(BITMAP, allocated.clone()).await;
     let stuck = cluster.netsurgeon(&format!("operation rollback {operation} --yes")).expect(5);
-    says(&stuck.err, &["`netsurgeon ranges rewrite`"]);
+    says(&stuck.err, &["`netsurgeon ranges rewrite serviceips`"]);
     says(&stuck.err, &[&format!("`netsurgeon operation forget {operation}`")]);
     assert_eq!(cluster.bitmap().await, allocated);
     cluster.netsurgeon(&format!("operation forget {operation}")).expect(0);
