@@ -41,7 +41,7 @@ test: rig ## everything: format, lints, and the tests of every tier, including t
 WHY := { grep -A6 ' panicked at ' target/test.log; exit 1; }
 
 # Tests on real components mostly wait: run more of them than there are cores, but not so many that a component starves.
-TEST_THREADS := $(or $(RUST_TEST_THREADS),4)
+TEST_THREADS := $(or $(RUST_TEST_THREADS),6)
 
 # With the fuzz targets: they are not built with the tests.
 CLIPPY := cargo clippy --workspace --all-targets --locked -- -D warnings
