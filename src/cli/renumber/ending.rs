@@ -12,7 +12,7 @@ use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
 use crate::operation::{Report, Status};
 use crate::renumber::Renumbering;
-use crate::renumber::run::{Ongoing, Options, again, left_alone, refuse_going_back, refuse_past_no_return};
+use crate::renumber::run::{Ongoing, again, left_alone, refuse_going_back, refuse_past_no_return};
 use crate::session::{Failure, Kind, refuse_ended};
 
 /// Retire the old addresses (they stop answering), and end the renumbering
@@ -24,7 +24,7 @@ use crate::session::{Failure, Kind, refuse_ended};
 /// command retires no address.
 ///
 /// After the first step, you cannot roll back. At the end, only the new addresses remain. `retire` removes all holds, shadows and
-/// temporary objects. Without `--keep-journal`, it also removes the journal.
+/// temporary objects. It also removes the journal, unless you gave `--keep-journal` here or in an earlier `retire`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -39,7 +39,7 @@ pub struct RetireArgs {
     /// Id of the renumbering [default: the renumbering under way]
     #[arg(long, value_name = "ID")]
     pub(in crate::cli) operation: Option<String>,
-    /// Keep the journal in etcd, for example for `operation report`
+    /// Keep the journal in etcd, for example for `operation report`. The journal records this option: you need not repeat it
     #[arg(long)]
     pub(in crate::cli) keep_journal: bool,
     #[command(flatten)]
@@ -99,15 +99,18 @@ fn print(context: &Context, ongoing: &Ongoing, report: &Report) -> Result<(), Fa
     context.output.data(&ended, |_| String::new())
 }
 
+impl ApiLessArgs {
+    /// Returns whether an option of this group is given.
+    pub(in crate::cli) fn is_given(&self) -> bool {
+        self.without_api.is_some()
+    }
+}
+
 impl RetireArgs {
     /// Returns the options that the user must repeat in the next command for this renumbering.
-    fn options(&self) -> Options {
-        let given = |is_given: bool, option: &str| if is_given { option.to_string() } else { String::new() };
-        let yes = given(self.live.yes, " --yes");
-        Options {
-            until_no_return: self.evidence.wanted().options() + &self.live.max_failures_option() + &yes,
-            always: given(self.keep_journal, " --keep-journal"),
-        }
+    fn options(&self) -> String {
+        let yes = if self.live.yes { " --yes" } else { "" };
+        self.evidence.wanted().options() + &self.live.max_failures_option() + yes
     }
 }
 
@@ -123,9 +126,8 @@ pub async fn retire(context: &Context, args: &RetireArgs) -> Result<Outcome, Fai
     refuse_ended(&ongoing.operation, &ongoing.summary)?;
     refuse_going_back(&ongoing)?;
     session.confirm_only_known(&ongoing, false)?;
-    ongoing.journal_goes = !args.keep_journal;
     ongoing.options = args.options();
-    let report = session.retire(&mut ongoing, &args.evidence.wanted()).await?;
+    let report = session.retire(&mut ongoing, &args.evidence.wanted(), args.keep_journal).await?;
     print(context, &ongoing, &report)?;
     if let Some(failure) = left_alone(&ongoing, &ongoing.still_held(&report), "retired") {
         return Err(again(failure, &ongoing));
@@ -174,8 +176,7 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
         return Ok(Outcome::Done);
     }
     session.confirm_only_known(&ongoing, true)?;
-    let yes = if args.live.yes { " --yes" } else { "" };
-    ongoing.options = Options { until_no_return: yes.to_string(), always: String::new() };
+    ongoing.options = if args.live.yes { " --yes".to_string() } else { String::new() };
     let report = session.undo(&mut ongoing).await?;
     print(context, &ongoing, &report)?;
     if let Some(failure) = left_alone(&ongoing, &report.stuck.iter().collect::<Vec<_>>(), "undone") {

@@ -43,6 +43,9 @@ pub struct Summary {
     /// The batch that is being rolled back, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returning: Option<Returning>,
+    /// Whether the journal is kept after the operation is done, although an operation of this kind removes it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keeps_journal: bool,
     /// The gates between batches, in the format of the session; `null` if there are none.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub gates: Value,
@@ -109,6 +112,11 @@ impl Journal {
     ) -> Result<(), OperationError> {
         let status = Status::WaitingForManualStep;
         change_summary(ledger, |summary| summary.stand(status, Some(manual_step), now)).await
+    }
+
+    /// Records that the journal is kept after the operation is done.
+    pub async fn set_kept(&self, ledger: &dyn Ledger) -> Result<(), OperationError> {
+        change_summary(ledger, |summary| summary.keeps_journal = true).await
     }
 
     /// Records the gates for the remaining batches.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::situation::Situation;
-use super::{Ongoing, Options, RenumberSession, refuse_beside_another};
+use super::{Ongoing, RenumberSession, refuse_beside_another};
 use crate::operation::{Journal, Lock, Plan, Report, Summary, new_id};
 use crate::renumber::{Renumbering, current};
 use crate::session::gates::GateSettings;
@@ -78,8 +78,7 @@ impl RenumberSession {
         let operation = by.operation.clone();
         voice.progress(&format!("operation {operation}"));
         gates.report(voice, &summary.gates);
-        let options = Options::default();
-        let mut ongoing = Ongoing { operation, plan, journal, summary, journal_goes: false, options };
+        let mut ongoing = Ongoing { operation, plan, journal, summary, options: String::new() };
         let report = self.move_all(&mut ongoing, lock).await?;
         Ok((ongoing, report, snapshot))
     }

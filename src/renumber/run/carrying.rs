@@ -211,7 +211,8 @@ impl RenumberSession {
         let (ledger, now) = (self.ledger(&ongoing.journal, lock), SystemAmbient.now());
         // One write records both the end of the operation and the start of the removal of its journal. If the removal is
         // interrupted, the next `retire` removes the rest of the journal.
-        let status = if status == Status::Done && ongoing.journal_goes { Status::Removing } else { status };
+        let is_removed = status == Status::Done && !ongoing.summary.keeps_journal;
+        let status = if is_removed { Status::Removing } else { status };
         let noted = match manual_step {
             Some(step) => ongoing.journal.set_waiting(&ledger, &step, now).await,
             None => ongoing.journal.set_status(&ledger, status, now).await,

@@ -115,19 +115,8 @@ pub struct Ongoing {
     pub journal: Journal,
     /// Status of the operation.
     pub summary: Summary,
-    /// Whether the journal is removed once the operation is done.
-    pub journal_goes: bool,
-    /// Options to repeat in the command that continues the operation.
-    pub options: Options,
-}
-
-/// Command-line options to repeat in the next command, each with a leading space.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// Options that are repeated only up to the point of no return.
-    pub until_no_return: String,
-    /// Options that are always repeated.
-    pub always: String,
+    /// Command-line options to repeat in the next command up to the point of no return, each with a leading space.
+    pub options: String,
 }
 
 impl RenumberSession {
@@ -167,8 +156,7 @@ impl RenumberSession {
     /// Reads an operation again after this process has acquired the lease, because the previous holder could have changed it.
     async fn read_again(&self, ongoing: &mut Ongoing) -> Result<(), Failure> {
         let read = self.find(Some(&ongoing.operation)).await?;
-        let (journal_goes, options) = (ongoing.journal_goes, std::mem::take(&mut ongoing.options));
-        *ongoing = Ongoing { journal_goes, options, ..read };
+        *ongoing = Ongoing { options: std::mem::take(&mut ongoing.options), ..read };
         Ok(())
     }
 
@@ -279,8 +267,7 @@ pub async fn open(
     for amendment in Journal::amendments(&record).await? {
         plan.work.amend(Plan::parse(&amendment, Path::new(&operation))?.work);
     }
-    let (journal_goes, options) = (false, Options::default());
-    Ok(Ongoing { operation, plan, journal, summary, journal_goes, options })
+    Ok(Ongoing { operation, plan, journal, summary, options: String::new() })
 }
 
 /// Returns the numbers of Services that do not move, by reason, as text: ` (3 headless, 1 ExternalName)`.

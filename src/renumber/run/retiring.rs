@@ -12,8 +12,14 @@ use crate::session::{Failure, Kind, Taking, and_more, counted, refuse_ended, rel
 use crate::survey::{Finding, Severity, Survey};
 
 impl RenumberSession {
-    /// Retires the old addresses, if no check fails and no client uses an old address. Then removes the journal, if requested.
-    pub async fn retire(&self, ongoing: &mut Ongoing, evidence: &Evidence) -> Result<Report, Failure> {
+    /// Retires the old addresses, if no check fails and no client uses an old address. Then removes the journal, unless this run or
+    /// an earlier run had `keeps_journal`.
+    pub async fn retire(
+        &self,
+        ongoing: &mut Ongoing,
+        evidence: &Evidence,
+        keeps_journal: bool,
+    ) -> Result<Report, Failure> {
         let operation = ongoing.operation.clone();
         let taking = Taking { operation: &operation, purpose: "retire the old addresses" };
         let lock = self.lock(&taking).await?;
@@ -21,6 +27,10 @@ impl RenumberSession {
             self.read_again(ongoing).await?;
             refuse_ended(&operation, &ongoing.summary)?;
             refuse_going_back(ongoing)?;
+            if keeps_journal {
+                ongoing.journal.set_kept(&self.ledger(&ongoing.journal, &lock)).await?;
+                ongoing.summary.keeps_journal = true;
+            }
             end(self, evidence, ongoing, &lock).await
         };
         let ended = ended.await;
@@ -79,7 +89,7 @@ async fn end(
     }
     session.retire_strays(ongoing, lock).await?;
     let report = session.carry_out(ongoing, lock, Direction::Retire).await?;
-    if ongoing.still_held(&report).is_empty() && ongoing.journal_goes {
+    if ongoing.still_held(&report).is_empty() && !ongoing.summary.keeps_journal {
         let (store, guards) = (session.store.as_ref(), [lock.guard()]);
         let removed = Journal::remove_all(store, &session.id, &ongoing.operation, &guards).await;
         removed.map_err(|error| {
