@@ -15,7 +15,7 @@ use crate::deploy_lock::{Exempt, Freeze, Method, Scope, VERSION, What, quota};
 use crate::kube_api::{Cluster, ClusterError};
 use crate::operation::{Ambient, LeaseHolder, SystemAmbient};
 use crate::session::gates::until::duration_of;
-use crate::session::{Failure, Kind};
+use crate::session::{Failure, Kind, first_few};
 
 /// Set the deploy lock: the API server rejects changes by deploy pipelines
 ///
@@ -357,12 +357,14 @@ fn held_by_another(present: &Freeze) -> Failure {
 
 async fn status(context: &Context, args: &StatusArgs) -> Result<Outcome, Failure> {
     let cluster = args.reach.kube.connect().await?;
-    let standing = args.reach.freezer(&cluster).find().await?;
+    let freezer = args.reach.freezer(&cluster);
+    let standing = freezer.find().await?;
+    let uncovered = freezer.uncovered(&standing).await?;
     let status = match (standing.objects.is_empty(), standing.is_complete()) {
         (true, _) => "unlocked",
         _ if standing.has_ended() => "ended",
-        (_, true) => "locked",
-        (_, false) => "incomplete",
+        (_, true) if uncovered.is_empty() => "locked",
+        _ => "incomplete",
     };
     shown(status, standing.freeze(), &standing, Vec::new()).print(context)?;
     if status == "ended" {
@@ -371,9 +373,13 @@ async fn status(context: &Context, args: &StatusArgs) -> Result<Outcome, Failure
             .note("the deploy lock has ended and rejects nothing: `netsurgeon unlock` removes its objects");
     }
     if status == "incomplete" {
-        context.output.note(
-            "the deploy lock is incomplete and rejects nothing; to complete it, run its `netsurgeon lock` command again; to remove it: `netsurgeon unlock`",
-        );
+        let rejects = match first_few(&uncovered).as_str() {
+            "" => "nothing".to_string(),
+            names => format!("nothing in {names}"),
+        };
+        context.output.note(&format!(
+            "the deploy lock is incomplete and rejects {rejects}; to complete it, run its `netsurgeon lock` command again; to remove it: `netsurgeon unlock`"
+        ));
     }
     Ok(Outcome::Done)
 }

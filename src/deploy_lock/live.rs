@@ -284,6 +284,22 @@ impl Freezer<'_> {
         Ok(clients)
     }
 
+    /// Returns the locked namespaces that have no ResourceQuota of the deploy lock, if it is a lock by ResourceQuotas. For example,
+    /// `lock` was interrupted, or a namespace was created later.
+    pub async fn uncovered(&self, standing: &Standing) -> Result<Vec<String>, FreezeError> {
+        let Some(freeze) = standing.freeze().filter(|freeze| freeze.method == Method::Quota) else {
+            return Ok(Vec::new());
+        };
+        let namespaces = match self.namespaces(freeze).await {
+            Err(FreezeError::Nothing(_)) => Vec::new(),
+            outcome => outcome?,
+        };
+        let quotas =
+            standing.objects.iter().filter(|object| object.kind == "ResourceQuota" && !object.leaving);
+        let covered: BTreeSet<&str> = quotas.filter_map(|object| object.namespace.as_deref()).collect();
+        Ok(namespaces.into_iter().filter(|name| !covered.contains(name.as_str())).collect())
+    }
+
     /// Returns the namespaces that receive the probe. With quotas, these are all locked namespaces. With a policy, one locked
     /// namespace is enough.
     async fn probed(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {

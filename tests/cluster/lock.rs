@@ -363,8 +363,20 @@ async fn quotas_reject_new_objects() {
     let shown = run(&cluster, "lock status -o json").expect(0).json();
     assert!(shown["not_covered"].as_array().is_some_and(|list| !list.is_empty()), "{shown}");
     says(&shown["objects"].to_string(), &["ResourceQuota `shop/netsurgeon-lock`"]);
+    assert_eq!(shown["status"], "locked");
     run(&cluster, "unlock").expect(0);
     dev.create(&service("shop", "new")).await;
+    assert_nothing_left(&cluster).await;
+
+    // A namespace that was created later, or that an interrupted `lock` did not reach, has no quota.
+    run(&cluster, "lock --reason test --with quota").expect(0);
+    assert_eq!(run(&cluster, "lock status -o json").expect(0).json()["status"], "locked");
+    cluster.api.create_namespace("later").await;
+    assert_eq!(run(&cluster, "lock status -o json").expect(0).json()["status"], "incomplete");
+    says(&run(&cluster, "lock status").expect(0).err, &["incomplete", "nothing in later;"]);
+    run(&cluster, "lock --reason test --with quota").expect(0);
+    assert_eq!(run(&cluster, "lock status -o json").expect(0).json()["status"], "locked");
+    run(&cluster, "unlock").expect(0);
     assert_nothing_left(&cluster).await;
 }
 
