@@ -34,6 +34,8 @@ pub struct CutoverSession {
     /// The key that signs updates.
     key: Option<Key>,
     prober: Prober,
+    /// Options to repeat in the next command, each with a leading space.
+    options: String,
 }
 
 impl Deref for CutoverSession {
@@ -63,12 +65,13 @@ pub struct Ran {
     pub report: Report,
     /// Names that another client has changed since their last step.
     pub changed: Vec<String>,
+    options: String,
 }
 
 impl Ran {
     /// Returns the situation after the run.
     pub fn situation(&self) -> Situation {
-        Situation::of(&self.recorded, false)
+        Situation::of(&self.recorded, false).repeating(&self.options)
     }
 
     /// Returns the names that were skipped. Each name is listed once, with the reason.
@@ -87,7 +90,17 @@ impl CutoverSession {
     /// Returns a session that signs updates with this key. `trusted`: additional CA certificates that probes trust, as DER.
     pub fn new(session: ClusterSession, key: Option<Key>, trusted: Vec<Vec<u8>>) -> Result<Self, Failure> {
         let prober = Prober::new(trusted).map_err(Failure::refused)?;
-        Ok(Self { session, key, prober })
+        Ok(Self { session, key, prober, options: String::new() })
+    }
+
+    /// Repeats these options in the next command.
+    #[must_use]
+    pub fn repeating(self, options: String) -> Self {
+        Self { options, ..self }
+    }
+
+    fn ran(&self, recorded: Recorded<Cutover>, report: Report, changed: Vec<String>) -> Ran {
+        Ran { recorded, report, changed, options: self.options.clone() }
     }
 
     /// Returns the newest cutover with this plan.
@@ -117,7 +130,7 @@ impl CutoverSession {
         let outcome = self.forward(&mut recorded, &holding, provider.as_ref(), goal).await;
         let outcome = self.with_changes(outcome, &recorded, provider.as_ref()).await;
         let (report, changed) = holding.release(outcome).await?;
-        Ok(Ran { recorded, report, changed })
+        Ok(self.ran(recorded, report, changed))
     }
 
     /// Continues a cutover. If its rollback has started, continues the rollback.
@@ -130,7 +143,7 @@ impl CutoverSession {
         let (mut recorded, holding) = self.take(&taking).await?;
         let resumed = async {
             refuse_ended(operation, &recorded.summary)?;
-            if recorded.journal.is_being_undone() {
+            if Situation::of(&recorded, false).back {
                 return self.back(&mut recorded, &holding, provider.as_ref()).await;
             }
             gates.report(&self.voice, &recorded.summary.gates);
@@ -140,7 +153,7 @@ impl CutoverSession {
         let outcome = resumed.await;
         let outcome = self.with_changes(outcome, &recorded, provider.as_ref()).await;
         let (report, changed) = holding.release(outcome).await?;
-        Ok(Ran { recorded, report, changed })
+        Ok(self.ran(recorded, report, changed))
     }
 
     /// Rolls back a cutover, even if it is complete.
@@ -151,7 +164,7 @@ impl CutoverSession {
         let (mut recorded, holding) = self.take(&taking).await?;
         let outcome = self.back(&mut recorded, &holding, provider.as_ref()).await;
         let report = holding.release(outcome).await?;
-        Ok(Ran { recorded, report, changed: Vec::new() })
+        Ok(self.ran(recorded, report, Vec::new()))
     }
 
     /// Adds the names that another client has changed to the result of a run that has ended or paused.
@@ -185,7 +198,7 @@ impl CutoverSession {
         let provider = provider::reader(&recorded.plan.work, self.key.clone()).await?;
         let outcome = self.with_changes(Ok(Report::default()), &recorded, provider.as_ref()).await;
         let (report, changed) = outcome?;
-        Ok(Ran { recorded, report, changed })
+        Ok(self.ran(recorded, report, changed))
     }
 
     /// Checks the provider of the zone, and returns it.
@@ -266,7 +279,7 @@ impl CutoverSession {
             // The caller gets the reason for the stop, which is more useful than the write error.
             tracing::warn!(error = %unnoted.error, "the status could not be written to the journal");
         }
-        Err(stopped(failure, &Situation::of(recorded, false)))
+        Err(stopped(failure, &Situation::of(recorded, false).repeating(&self.options)))
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Situation {
     pub names: Vec<Standing>,
     /// How long caches can keep records that point to the mirror.
     pub mirror_ttl: Duration,
+    /// Options to repeat in the next command, each with a leading space.
+    pub options: String,
 }
 
 /// The state of one name.
@@ -85,7 +87,14 @@ impl Situation {
             next_stage: next_stage(work, journal),
             mirror_ttl: work.mirror_ttl(work.has_ended(|step| journal.find(step).is_some())),
             names,
+            options: String::new(),
         }
+    }
+
+    /// Repeats these options in the commands.
+    #[must_use]
+    pub fn repeating(self, options: &str) -> Self {
+        Self { options: options.to_string(), ..self }
     }
 
     /// Returns whether every name has reached the end.
@@ -115,22 +124,23 @@ impl Situation {
 
     /// Returns the command that continues the cutover; `None` while a process runs the cutover, or if the cutover has ended.
     pub fn next(&self) -> Option<String> {
-        let id = &self.operation;
+        let (id, options) = (&self.operation, &self.options);
         match self.status {
             status if status.is_at_work() || status.has_ended() => None,
-            _ if self.back => Some(format!("netsurgeon dns rollback {id}")),
+            _ if self.back => Some(format!("netsurgeon dns rollback {id}{options}")),
             _ => Some(match self.next_stage {
-                Some(stage) => format!("netsurgeon dns cutover {id} --stage {stage}"),
-                None => format!("netsurgeon dns cutover {id} --all"),
+                Some(stage) => format!("netsurgeon dns cutover {id} --stage {stage}{options}"),
+                None => format!("netsurgeon dns cutover {id} --all{options}"),
             }),
         }
     }
 
     /// Returns the command that rolls the cutover back, even if the cutover is complete. `None` while a process runs the cutover,
-    /// or after a rollback has started.
+    /// after a rollback has started, and while the journal is being deleted.
     pub fn rollback(&self) -> Option<String> {
-        let is_possible = !self.back && !self.status.is_at_work() && self.status != Status::RolledBack;
-        is_possible.then(|| format!("netsurgeon dns rollback {}", self.operation))
+        let is_over = matches!(self.status, Status::RolledBack | Status::Removing);
+        let is_possible = !self.back && !self.status.is_at_work() && !is_over;
+        is_possible.then(|| format!("netsurgeon dns rollback {}{}", self.operation, self.options))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::dns::{Cutover, Name, Service};
 use crate::nameserver::RecordSet;
 use crate::operation::Plan;
 use crate::preflight::dns::read_key;
-use crate::session::{ClusterSession, Failure, Settings, counted, in_words};
+use crate::session::{ClusterSession, Failure, Settings, counted, in_words, pasted};
 
 #[derive(Debug, Subcommand)]
 pub enum DnsCommand {
@@ -110,7 +110,9 @@ impl KeyArgs {
         }
         let trusted = work.trusted.iter().map(|text| certificates(text, "the plan"));
         let trusted = trusted.collect::<Result<Vec<_>, _>>()?.concat();
-        CutoverSession::new(session, key, trusted)
+        let given = self.tsig_key_file.as_deref();
+        let options = given.map(|file| format!(" --tsig-key-file {}", pasted(file))).unwrap_or_default();
+        Ok(CutoverSession::new(session, key, trusted)?.repeating(options))
     }
 }
 

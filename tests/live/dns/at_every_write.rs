@@ -4,8 +4,9 @@ use netsurgeon::nameserver::Record;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{NEW, World, hosts};
+use super::{KEY, NEW, World, hosts};
 use crate::rig::api_gate::{ApiGate, Trouble, Troubles};
+use crate::rig::named::key_file;
 use crate::serving::{Watched, command};
 
 const NAMES: [&str; 2] = ["www", "api"];
@@ -89,6 +90,32 @@ impl Gated {
         self.world.netsurgeon(&format!("operation forget {operation}")).expect(0);
         assert_eq!(self.world.recorded().await, "", "{context}: nothing is left");
     }
+}
+
+/// A rollback that is killed before it has undone a step is continued as a rollback, also by `operation resume`.
+#[tokio::test]
+async fn rollback_that_is_killed_before_its_first_step_is_resumed_as_a_rollback() {
+    let gated = Gated::start().await;
+    let key = gated.world.workspace.write("own.key", key_file(KEY)).display().to_string();
+    let stage = format!("dns cutover --plan {} --all --yes --tsig-key-file {key} -o json", gated.plan);
+    let done = gated.world.netsurgeon(&stage).expect(0);
+    let operation = done.json()["operation"].as_str().expect("an id").to_owned();
+    let back = format!("netsurgeon dns rollback {operation}");
+    assert!(done.err.contains(&format!("to go back: `{back} --tsig-key-file {key}`")), "{}", done.err);
+    let show = format!("operation show {operation} -o json");
+    for write in 1.. {
+        let words = format!("dns rollback {operation} --yes --lock-ttl 2 --take-over");
+        assert_eq!(gated.meet(&words, Trouble::KilledAfter(write)).await, None, "write {write}");
+        let shown = gated.world.netsurgeon(&show).expect(0).json();
+        if shown["next"] == back.as_str() {
+            let steps = shown["steps"].as_array().expect("steps");
+            assert!(steps.iter().all(|step| step["state"] == "done"), "{shown}");
+            break;
+        }
+    }
+    let resumed = format!("operation resume {operation} --lock-ttl 2 --take-over -o json");
+    assert_eq!(gated.world.netsurgeon(&resumed).expect(0).json()["status"], "rolled-back");
+    assert_eq!(gated.world.records().await, gated.before);
 }
 
 fn is_soak() -> bool {

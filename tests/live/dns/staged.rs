@@ -42,7 +42,17 @@ async fn names_move_in_stages_and_back_without_a_failed_request() {
     let operation = shown["operation"].as_str().expect("an id").to_owned();
     let status = world.netsurgeon("dns status -o json").expect(0).json();
     assert_eq!(status["next"], format!("netsurgeon dns cutover {operation} --stage 2"));
-    assert_eq!(world.netsurgeon("operation show -o json").expect(0).json()["next"], status["next"]);
+    let known = world.netsurgeon("operation show -o json").expect(0).json();
+    assert_eq!(
+        (&known["next"], &known["rollback"]),
+        (&status["next"], &format!("netsurgeon dns rollback {operation}").into())
+    );
+    for words in [
+        format!("operation resume {operation} --keep-journal"),
+        format!("operation rollback {operation} --without-api 1"),
+    ] {
+        world.netsurgeon(&words).expect(2);
+    }
     assert_eq!(status["names"][1]["observed"]["server"], format!("A {OLD}, {NEW}"));
     let done = world.netsurgeon("dns cutover --stage 2 --yes").expect(0);
     says(&done.err, &["done", "2 names", "100 %"]);
