@@ -6,7 +6,7 @@ use super::execute::{Conditions, until_stopped};
 use super::gates::Gates;
 use super::lease::{Taking, lock_cluster, words};
 use super::metrics::{Figures, Metrics};
-use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Voice, show};
+use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Voice, show, status_hint};
 use crate::kube_api::Cluster;
 use crate::operation::{
     self, Ambient as _, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, Kind, LeaseHolder,
@@ -118,8 +118,7 @@ impl ClusterSession {
         let Some(other) = all.into_iter().find(|listed| !listed.summary.has_ended()) else { return Ok(()) };
         let (id, kind) = (other.operation, other.summary.kind);
         Err(Failure::refused(format!("operation `{id}` ({kind}) of this cluster has not ended"))
-            .hint(format!("to continue it: `netsurgeon operation resume {id}`"))
-            .hint(format!("to go back: `netsurgeon operation rollback {id}`")))
+            .hint(status_hint(&id)))
     }
 
     /// Runs the steps with the gates and limits of this session. Records the direction first, so that the journal contains the

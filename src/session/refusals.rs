@@ -23,3 +23,11 @@ pub fn refuse_removing(operation: &str, summary: &Summary) -> Result<(), Failure
     Err(Failure::refused(format!("the journal of operation `{operation}` is being deleted"))
         .hint(format!("to remove the rest: `netsurgeon operation forget {operation}`")))
 }
+
+/// Returns the hint about an operation that has not ended. The command shows what is possible now, for example that the operation
+/// can no longer be rolled back.
+pub fn status_hint(operation: &str) -> String {
+    format!(
+        "its status, and the commands to continue it or to go back: `netsurgeon operation show {operation}`"
+    )
+}

@@ -11,6 +11,7 @@ use netsurgeon::store::{KeyRange, ReadStore as _};
 use netsurgeon::survey::{Layout, Survey};
 use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::{Field, FieldEdit};
+use serde_json::Value;
 
 use crate::rig::etcd::{Etcd, EtcdVersion};
 use crate::rig::process::wait_until;
@@ -126,7 +127,7 @@ async fn killed_rewrite_is_listed_shown_and_resumed() {
         let (operation, status) = cluster.listed();
         assert_eq!(status, "running", "{words}");
         let forget = cluster.netsurgeon(&format!("operation forget {operation}")).expect(1);
-        assert!(forget.err.contains(&format!("netsurgeon operation resume {operation}")), "{}", forget.err);
+        assert!(forget.err.contains(&format!("netsurgeon operation show {operation}")), "{}", forget.err);
         if words == IS_RUNNING {
             let second = cluster.netsurgeon("ranges rewrite --yes").expect(1);
             says(&second.err, &["error: ", &format!("`{operation}`")]);
@@ -137,6 +138,8 @@ async fn killed_rewrite_is_listed_shown_and_resumed() {
         assert!(!cluster.has_findings(), "{words}");
         let shown = cluster.netsurgeon(&format!("operation show {operation} -o json")).expect(0).json();
         assert_eq!((&shown["status"], &shown["steps"][0]["state"]), (&"done".into(), &"done".into()));
+        let back = format!("netsurgeon operation rollback {operation}");
+        assert_eq!((&shown["next"], &shown["rollback"]), (&Value::Null, &back.into()));
         assert_eq!(shown["steps"][0]["step"], "rewrite/serviceips");
         let folder = tempfile::tempdir().expect("a folder");
         let page = folder.path().join("page.html");
@@ -223,12 +226,18 @@ async fn ended_operation_is_not_resumed() {
 }
 
 #[tokio::test]
-async fn rewrite_has_no_manual_steps_and_no_gates() {
+async fn options_of_a_renumbering_are_refused() {
     let cluster = Drifted::start().await;
     cluster.killed_at(IS_RUNNING).await;
     let (operation, _) = cluster.listed();
-    for (words, fact) in [("--confirm flags", "`--confirm flags`"), ("--gate-command /bin/true", "gate")] {
-        let refused = cluster.netsurgeon(&format!("operation resume {operation} {words}")).expect(2);
+    let words = [
+        ("resume", "--confirm flags", "`--confirm flags`"),
+        ("resume", "--gate-command /bin/true", "gate"),
+        ("resume", "--keep-journal", "`--keep-journal`"),
+        ("rollback", "--without-api 1", "`--without-api`"),
+    ];
+    for (verb, words, fact) in words {
+        let refused = cluster.netsurgeon(&format!("operation {verb} {operation} {words}")).expect(2);
         says(&refused.err, &["error: ", fact]);
     }
 }

@@ -26,11 +26,13 @@ impl OfKind for Cutovers {
     async fn next(&self, found: &Found, status: Status) -> Next {
         let Home::Cluster(api) = &found.home else { return Next::default() };
         let recorded: Result<Recorded<Cutover>, _> = Recorded::read(api, &found.listed.operation).await;
-        let situation = recorded.map(|recorded| Situation::of(&recorded, status.is_at_work()));
-        Next { command: situation.ok().and_then(|situation| situation.next()), manual_step: None }
+        let Ok(recorded) = recorded else { return Next::default() };
+        let situation = Situation::of(&recorded, status.is_at_work());
+        Next { command: situation.next(), rollback: situation.rollback(), manual_step: None }
     }
 
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
+        args.refuse_of_a_renumbering()?;
         let gates = args.gates.settings();
         gates.resolve()?;
         let session = open(context, &args.live).await?;
@@ -38,6 +40,7 @@ impl OfKind for Cutovers {
     }
 
     async fn roll_back(&self, context: &Context, id: &str, args: &UndoArgs) -> Result<Outcome, Failure> {
+        args.refuse_of_a_renumbering()?;
         dns::roll_back_on(context, open(context, &args.live).await?, id).await
     }
 

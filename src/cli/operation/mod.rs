@@ -27,7 +27,7 @@ use crate::operation::{
 use crate::renumber::run::is_open;
 use crate::session::Failure;
 use crate::session::homes::{Found, Home};
-use crate::session::{in_words, lock_cluster, release};
+use crate::session::{in_words, lock_cluster, release, status_hint};
 
 /// How long the operation lease of `forget` lasts after the process is killed.
 const LEASE: Duration = Duration::from_mins(1);
@@ -140,6 +140,29 @@ pub struct ForgetArgs {
     homes: HomeArgs,
 }
 
+impl ResumeArgs {
+    /// Refuses the options that only a renumbering has.
+    fn refuse_of_a_renumbering(&self) -> Result<(), Failure> {
+        if !self.keep_journal {
+            return Ok(());
+        }
+        Err(Failure::usage(
+            "`--keep-journal` is only for a renumbering: other operations keep their journals",
+        )
+        .hint("omit this option"))
+    }
+}
+
+impl UndoArgs {
+    /// Refuses the options that only a renumbering has.
+    fn refuse_of_a_renumbering(&self) -> Result<(), Failure> {
+        if !self.api.is_given() {
+            return Ok(());
+        }
+        Err(Failure::usage("`--without-api` is only for a renumbering").hint("omit this option"))
+    }
+}
+
 /// Runs the command.
 pub async fn run(context: &Context, command: &OperationCommand) -> Result<Outcome, Failure> {
     match command {
@@ -235,6 +258,8 @@ struct Shown<'a> {
     manual_step: Option<&'a str>,
     /// The command that continues the operation.
     next: Option<String>,
+    /// The command that rolls the operation back.
+    rollback: Option<String>,
     digest: &'a str,
     steps: Vec<ShownStep>,
 }
@@ -271,6 +296,7 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
         status,
         manual_step: next.manual_step.as_deref(),
         next: next.command,
+        rollback: next.rollback,
         digest: &summary.digest,
         steps: steps.collect(),
     };
@@ -288,6 +314,9 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
     ));
     if let Some(next) = &shown.next {
         context.output.progress(&format!("next: `{next}`"));
+    }
+    if let Some(back) = &shown.rollback {
+        context.output.progress(&format!("to go back: `{back}`"));
     }
     Ok(Outcome::Done)
 }
@@ -342,8 +371,7 @@ async fn ended(context: &Context, args: &ForgetArgs) -> Result<Found, Failure> {
         return Err(Failure::refused(format!(
             "operation `{id}` is {status}: its journal is needed to resume it or roll it back"
         ))
-        .hint(format!("to continue it: `netsurgeon operation resume {id}`"))
-        .hint(format!("to roll it back: `netsurgeon operation rollback {id}`")));
+        .hint(status_hint(id)));
     }
     Ok(found)
 }

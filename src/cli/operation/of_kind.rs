@@ -14,6 +14,8 @@ use crate::session::homes::Found;
 pub(super) struct Next {
     /// The command that continues the operation. `None` while a process runs the operation, and after it has ended.
     pub command: Option<String>,
+    /// The command that rolls the operation back. `None` if this is not possible now.
+    pub rollback: Option<String>,
     /// The manual step that the operation waits for.
     pub manual_step: Option<String>,
 }
@@ -23,12 +25,7 @@ pub(super) struct Next {
 pub(super) trait OfKind {
     /// Returns how to continue an operation with this status. The result is empty if this version cannot compile the plan of the
     /// operation.
-    async fn next(&self, found: &Found, status: Status) -> Next {
-        // A rewrite whose rollback is stuck stays in effect.
-        let is_open = !status.is_at_work() && !status.has_ended() && status != Status::Stuck;
-        let command = is_open.then(|| format!("netsurgeon operation resume {}", found.listed.operation));
-        Next { command, manual_step: None }
-    }
+    async fn next(&self, found: &Found, status: Status) -> Next;
 
     /// Continues an operation from its journal.
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure>;

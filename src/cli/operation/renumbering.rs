@@ -25,7 +25,8 @@ impl OfKind for Renumberings {
         let ongoing = open_operation(store.as_ref(), &listed.cluster, Some(&listed.operation), None).await;
         let Ok(ongoing) = ongoing else { return Next::default() };
         let situation = Situation::of_ongoing(&ongoing, status.is_at_work());
-        Next { command: situation.next(), manual_step: situation.manual_step }
+        let (command, rollback) = (situation.next(), situation.rollback());
+        Next { command, rollback, manual_step: situation.manual_step }
     }
 
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {

@@ -2,14 +2,15 @@
 
 use async_trait::async_trait;
 
-use super::of_kind::OfKind;
+use super::of_kind::{Next, OfKind};
 use super::{ResumeArgs, UndoArgs};
 use crate::cli::ranges::Rewrites;
 use crate::cli::report::ReportArgs;
 use crate::cli::{Context, Outcome};
-use crate::operation::EtcdRecord;
+use crate::operation::{EtcdRecord, Status};
 use crate::renumber::ranges::RangeRewrite;
 use crate::report::rewritten;
+use crate::session::homes::Found;
 use crate::session::{Failure, Recorded, confirm_only};
 use crate::survey::Survey;
 
@@ -18,8 +19,20 @@ pub(super) struct RangeRewrites;
 
 #[async_trait(?Send)]
 impl OfKind for RangeRewrites {
+    async fn next(&self, found: &Found, status: Status) -> Next {
+        let id = &found.listed.operation;
+        // A rewrite whose rollback is stuck stays in effect.
+        let is_open = !status.is_at_work() && !status.has_ended() && status != Status::Stuck;
+        let command = is_open.then(|| format!("netsurgeon operation resume {id}"));
+        let is_to_keep =
+            status.is_at_work() || matches!(status, Status::RolledBack | Status::Removing | Status::Stuck);
+        let rollback = (!is_to_keep).then(|| format!("netsurgeon operation rollback {id}"));
+        Next { command, rollback, manual_step: None }
+    }
+
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
         confirm_only(&args.live.confirm, &[], &[])?;
+        args.refuse_of_a_renumbering()?;
         if args.gates.settings().resolve()?.are_there() {
             return Err(Failure::usage("a rewrite has no batches, so it cannot have gates")
                 .hint("omit the gate options"));
@@ -30,6 +43,7 @@ impl OfKind for RangeRewrites {
 
     async fn roll_back(&self, context: &Context, id: &str, args: &UndoArgs) -> Result<Outcome, Failure> {
         confirm_only(&args.live.confirm, &[], &[])?;
+        args.refuse_of_a_renumbering()?;
         let rewrites = Rewrites::connect(context, &args.live.home, &args.live.lock).await?;
         rewrites.roll_back(id, args.live.yes).await
     }

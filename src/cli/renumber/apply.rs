@@ -154,7 +154,7 @@ async fn conclude(
         operation: &ongoing.operation,
         digest: &ongoing.plan.digest,
         status: ongoing.summary.status,
-        moved: work.moves.len().saturating_sub(report.stuck.len()),
+        moved: ongoing.situation().phases.held,
         swept: work.moves.iter().filter(|candidate| candidate.sweep > 0).count(),
         skipped: work.skipped.len(),
         steps: report.done,
@@ -172,7 +172,7 @@ async fn conclude(
     if let Some(first) = applied.left_alone.first() {
         context.output.warn(&format!(
             "{} skipped; the first is `{first}`",
-            counted(applied.left_alone.len(), "Service was", "Services were")
+            counted(applied.left_alone.len(), "step was", "steps were")
         ));
     }
     if let Some(first) = applied.newcomers.first() {
@@ -183,15 +183,15 @@ async fn conclude(
             ongoing.operation,
         ));
     }
-    context.output.note(&what_next(ongoing));
+    context.output.note(&what_next(ongoing, &applied.newcomers));
     Ok(if applied.left_alone.is_empty() { Outcome::Done } else { Outcome::Findings })
 }
 
 /// Returns the next commands for the user after the Services have moved.
-fn what_next(ongoing: &Ongoing) -> String {
+fn what_next(ongoing: &Ongoing, newcomers: &[String]) -> String {
     let situation = ongoing.situation();
-    let next = situation.next().unwrap_or_default();
-    let next = if situation.is_to_retire {
+    let next = situation.next_with(newcomers).unwrap_or_default();
+    let next = if situation.is_to_retire && newcomers.is_empty() {
         format!("when no client uses an old address, `{next}`")
     } else {
         format!("to move the others, `{next}`")

@@ -2,7 +2,7 @@
 
 use crate::operation::{Journal, Listed, Lock, Status, Summary};
 use crate::renumber::{plan, ranges};
-use crate::session::{Failure, LiveEtcd};
+use crate::session::{Failure, LiveEtcd, status_hint};
 use crate::store::ReadStore;
 
 /// Returns whether an operation must be resumed or rolled back before another operation can start. A rewrite that cannot be
@@ -27,6 +27,5 @@ pub async fn refuse_beside_another(store: &LiveEtcd, cluster: &str) -> Result<()
     let holder = Lock::holder(store, cluster).await?.filter(|held| held.claim.operation == id);
     let by = holder.map_or_else(String::new, |held| format!(": {held}"));
     Err(Failure::refused(format!("operation `{id}` ({kind}) of this cluster is under way{by}"))
-        .hint(format!("to continue it: `netsurgeon operation resume {id}`"))
-        .hint(format!("to go back: `netsurgeon operation rollback {id}`")))
+        .hint(status_hint(&id)))
 }

@@ -104,11 +104,12 @@ impl Look {
         let users = if with_flows { Some(flows_of(&ongoing).await?) } else { None };
         let [waiting, held, retired] = verified.counts;
         let situation = Situation::of_ongoing(&ongoing, is_leased(holder.as_ref(), &ongoing.operation));
+        let newcomers = current::compare(work, &survey).newcomers;
         Ok(Self {
             version: 1,
             status: situation.status,
             direction: if situation.back { "back" } else { "forward" },
-            next: situation.next(),
+            next: situation.next_with(&newcomers),
             words: situation.words(),
             manual_step: situation.manual_step,
             digest: ongoing.plan.digest,
@@ -120,7 +121,7 @@ impl Look {
             held,
             retired,
             tiers: TierLook::all(work, &ongoing.journal),
-            newcomers: current::compare(work, &survey).newcomers,
+            newcomers,
             probes,
             users,
             findings: verified.findings,

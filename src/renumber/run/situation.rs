@@ -3,7 +3,7 @@
 //! journal.
 
 use super::tally::{Phases, next_stage};
-use super::{DELETED, Ongoing, Options};
+use super::{DELETED, Ongoing};
 use crate::operation::{Journal, Stage, State, Status, StepId, Summary, Work as _};
 use crate::renumber::verify::Phase;
 use crate::renumber::{Action, Move, Renumbering, Step, is_past_no_return};
@@ -63,9 +63,8 @@ impl Situation {
     pub fn of_ongoing(ongoing: &Ongoing, is_leased: bool) -> Self {
         let Ongoing { operation, plan, journal, summary, .. } = ongoing;
         let situation = Self::of(operation, &plan.work, journal, summary, is_leased);
-        let Options { until_no_return, always } = &ongoing.options;
-        let until_no_return = if situation.past_no_return { "" } else { until_no_return.as_str() };
-        Self { options: format!("{until_no_return}{always}"), ..situation }
+        let options = if situation.past_no_return { String::new() } else { ongoing.options.clone() };
+        Self { options, ..situation }
     }
 
     /// Returns the status as text, for tables and sentences: ``waiting for manual step `flags` ``.
@@ -116,6 +115,16 @@ impl Situation {
             Some(name) => format!("{command} --confirm {name}"),
             None => command,
         })
+    }
+
+    /// Returns the command that continues the operation, like [`Self::next`]. Services that were created in the old range
+    /// (`newcomers`) must move before the old addresses can be retired.
+    pub fn next_with(&self, newcomers: &[String]) -> Option<String> {
+        let is_blocked = self.is_to_retire && !self.past_no_return && !self.back;
+        if newcomers.is_empty() || !is_blocked {
+            return self.next();
+        }
+        Self { is_to_retire: false, manual_step: None, ..self.clone() }.next()
     }
 
     /// Returns the command that retires the old addresses.

@@ -301,11 +301,15 @@ impl Compiler<'_> {
             steps.push(self.on_range("replace-range", Effect::ReplaceRange));
             steps.push(self.on_range("temporary-range", Effect::RemoveTemporaryRange));
         }
+        // The certificate has the first address of the range in the flag.
+        let old = self.work.flag_before.iter().filter(|range| !self.work.flag.contains(range));
+        let old = old.fold(String::new(), |all, range| format!("{all} --drop-old {range}"));
         steps.push(manual(
             "certificates-after",
-            "on each control-plane host, run `netsurgeon certs reissue --drop-old CIDR` with the old range; then remove the deploy \
-             lock, if it is set: `netsurgeon unlock`"
-                .to_string(),
+            format!(
+                "on each control-plane host, run `netsurgeon certs reissue{old}`; then remove the deploy lock, if it is set: \
+                 `netsurgeon unlock`"
+            ),
             "no client connects to the old address any more",
         ));
         steps
