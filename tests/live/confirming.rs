@@ -66,7 +66,7 @@ async fn confirmation_is_refused_when_an_api_server_contradicts_it() {
     let before = serving.stored().await;
     let confirmed = "--confirm cluster-dns --confirm soak --confirm certificates-after";
     let retire = format!("renumber retire --without-evidence --yes {confirmed}");
-    let refused = serving.netsurgeon(&format!("{retire} --keep-journal")).expect(1);
+    let refused = serving.netsurgeon(&retire).expect(1);
     assert!(
         refused.err.contains("process ") && refused.err.contains("controlplane set-range"),
         "{}",
@@ -75,6 +75,7 @@ async fn confirmation_is_refused_when_an_api_server_contradicts_it() {
     assert_eq!(serving.stored().await, before);
     serving.restart_with(NEW_RANGE).await;
     // The journal records `--keep-journal`.
+    serving.netsurgeon("renumber retire --without-evidence --yes --keep-journal").expect(6);
     serving.netsurgeon(&retire).expect(0);
 
     // The operation is done and its journal is kept: `resume` does not remove it.

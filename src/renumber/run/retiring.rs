@@ -27,11 +27,12 @@ impl RenumberSession {
             self.read_again(ongoing).await?;
             refuse_ended(&operation, &ongoing.summary)?;
             refuse_going_back(ongoing)?;
+            is_permitted(self, evidence, ongoing, &lock).await?;
             if keeps_journal {
                 ongoing.journal.set_kept(&self.ledger(&ongoing.journal, &lock)).await?;
                 ongoing.summary.keeps_journal = true;
             }
-            end(self, evidence, ongoing, &lock).await
+            end(self, ongoing, &lock).await
         };
         let ended = ended.await;
         release(lock, ended).await
@@ -67,23 +68,28 @@ pub fn refuse_going_back(ongoing: &Ongoing) -> Result<(), Failure> {
     Err(Failure::refused(format!("the rollback of `{}` has started", ongoing.operation)).hints(next))
 }
 
-async fn end(
+/// Refuses the first step if a check fails, a client uses an old address, or the operator does not agree.
+async fn is_permitted(
     session: &RenumberSession,
     evidence: &Evidence,
     ongoing: &mut Ongoing,
     lock: &Lock,
-) -> Result<Report, Failure> {
-    if !ongoing.has_begun_to_retire() {
-        // Owners may have changed Services since the last check.
-        session.replan(ongoing, lock, false).await?;
-        check(session, ongoing).await?;
-        if !evidence.waived {
-            is_unused(ongoing).await?;
-            evidence.check(session, &ongoing.plan.work).await?;
-        }
-        let count = counted(ongoing.plan.work.moves.len(), "old address", "old addresses");
-        session.ask(&format!("Stop holding {count}? This cannot be rolled back."))?;
+) -> Result<(), Failure> {
+    if ongoing.has_begun_to_retire() {
+        return Ok(());
     }
+    // Owners may have changed Services since the last check.
+    session.replan(ongoing, lock, false).await?;
+    check(session, ongoing).await?;
+    if !evidence.waived {
+        is_unused(ongoing).await?;
+        evidence.check(session, &ongoing.plan.work).await?;
+    }
+    let count = counted(ongoing.plan.work.moves.len(), "old address", "old addresses");
+    session.ask(&format!("Stop holding {count}? This cannot be rolled back."))
+}
+
+async fn end(session: &RenumberSession, ongoing: &mut Ongoing, lock: &Lock) -> Result<Report, Failure> {
     if ongoing.has_begun_to_retire() {
         session.sweep(ongoing, lock).await?;
     }

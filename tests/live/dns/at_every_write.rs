@@ -4,9 +4,10 @@ use netsurgeon::nameserver::Record;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{KEY, NEW, World, hosts};
+use super::{KEY, NEW, PATIENCE, World, hosts};
 use crate::rig::api_gate::{ApiGate, Trouble, Troubles};
 use crate::rig::named::key_file;
+use crate::rig::process::wait_until;
 use crate::serving::{Watched, command};
 
 const NAMES: [&str; 2] = ["www", "api"];
@@ -106,8 +107,14 @@ async fn rollback_that_is_killed_before_its_first_step_is_resumed_as_a_rollback(
     for write in 1.. {
         let words = format!("dns rollback {operation} --yes --lock-ttl 2 --take-over");
         assert_eq!(gated.meet(&words, Trouble::KilledAfter(write)).await, None, "write {write}");
-        let shown = gated.world.netsurgeon(&show).expect(0).json();
-        if shown["next"] == back.as_str() {
+        let mut shown = Value::Null;
+        wait_until("the operation lease has expired", PATIENCE, async || {
+            shown = gated.world.netsurgeon(&show).expect(0).json();
+            if shown["status"] == "rolling-back" { Err(shown.to_string()) } else { Ok(()) }
+        })
+        .await;
+        if shown["status"] == "interrupted" {
+            assert_eq!(shown["next"], back.as_str());
             let steps = shown["steps"].as_array().expect("steps");
             assert!(steps.iter().all(|step| step["state"] == "done"), "{shown}");
             break;
