@@ -64,6 +64,9 @@ pub struct Object {
     leaving: bool,
     /// Whether the object is an expired timer.
     ended: bool,
+    /// Whether the object is a ResourceQuota that API servers enforce. They ignore a quota until the controller manager has written
+    /// its status (`CheckRequest`, `apiserver/pkg/admission/plugin/resourcequota/controller.go`, v1.36.3).
+    enforced: bool,
 }
 
 impl Object {
@@ -205,10 +208,17 @@ impl Freezer<'_> {
             // Quotas are checked last in admission, so this message does not appear while a policy of netsurgeon is active.
             Method::Quota => format!("quota: {NAME}"),
         };
-        let judge = |outcome: Result<Value, ClusterError>| match outcome {
+        let judge = |outcome: Result<Value, ClusterError>| {
+            match outcome {
             Err(ClusterError::Refused { reason, .. }) if reason.contains(&refused) => Ok(()),
             Err(error) => Err(error.to_string()),
-            Ok(_) => Err("the API server still accepts the change".to_string()),
+            Ok(_) => Err(match freeze.method {
+                Method::Policy => "the API server still accepts the change".to_string(),
+                Method::Quota => "the API server still accepts the change: it ignores a ResourceQuota until the controller manager has \
+                                  counted the objects"
+                    .to_string(),
+            }),
+        }
         };
         self.ask_all(freeze, &namespaces, judge, "the deploy lock is created").await
     }
@@ -284,8 +294,8 @@ impl Freezer<'_> {
         Ok(clients)
     }
 
-    /// Returns the locked namespaces that have no ResourceQuota of the deploy lock, if it is a lock by ResourceQuotas. For example,
-    /// `lock` was interrupted, or a namespace was created later.
+    /// Returns the locked namespaces in which no ResourceQuota of the deploy lock is enforced, if it is a lock by ResourceQuotas. For
+    /// example, `lock` was interrupted, a namespace was created later, or no controller manager runs.
     pub async fn uncovered(&self, standing: &Standing) -> Result<Vec<String>, FreezeError> {
         let Some(freeze) = standing.freeze().filter(|freeze| freeze.method == Method::Quota) else {
             return Ok(Vec::new());
@@ -294,8 +304,7 @@ impl Freezer<'_> {
             Err(FreezeError::Nothing(_)) => Vec::new(),
             outcome => outcome?,
         };
-        let quotas =
-            standing.objects.iter().filter(|object| object.kind == "ResourceQuota" && !object.leaving);
+        let quotas = standing.objects.iter().filter(|object| object.enforced && !object.leaving);
         let covered: BTreeSet<&str> = quotas.filter_map(|object| object.namespace.as_deref()).collect();
         Ok(namespaces.into_iter().filter(|name| !covered.contains(name.as_str())).collect())
     }
@@ -344,6 +353,7 @@ fn object(api_version: &'static str, kind: &'static str, found: &Value) -> Optio
         is("type", &["Failed", "FailureTarget", "Complete"]) && is("status", &["True"])
     };
     let ended = is_timer && conditions.into_iter().any(has_ended);
+    let enforced = kind == "ResourceQuota" && found.pointer("/status/hard").is_some();
     (name == NAME || is_timer).then(|| Object {
         api_version,
         kind,
@@ -354,6 +364,7 @@ fn object(api_version: &'static str, kind: &'static str, found: &Value) -> Optio
         freeze,
         leaving: text("deletionTimestamp").is_some(),
         ended,
+        enforced,
     })
 }
 

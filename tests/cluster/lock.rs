@@ -380,6 +380,19 @@ async fn quotas_reject_new_objects() {
     assert_nothing_left(&cluster).await;
 }
 
+/// Without a controller manager, the API server ignores the quotas.
+#[tokio::test]
+async fn quotas_that_are_not_counted_reject_nothing() {
+    let options = ClusterOptions { controllers: false, ..ClusterOptions::new(Era::Objects) };
+    let cluster = Cluster::start(options).await;
+    let words = "lock --reason test --with quota --deadline 3 --through-kubeconfig";
+    says(&run(&cluster, words).expect(5).err, &["ResourceQuota", "controller manager"]);
+    assert_eq!(run(&cluster, "lock status -o json").expect(0).json()["status"], "incomplete");
+    says(&run(&cluster, "lock status").expect(0).err, &["incomplete", "nothing in default,"]);
+    run(&cluster, "unlock --through-kubeconfig").expect(0);
+    assert_nothing_left(&cluster).await;
+}
+
 /// An incomplete lock, as after a kill, is recognised, and can be completed and removed.
 #[tokio::test]
 async fn incomplete_lock_is_reported_and_repaired() {
