@@ -208,17 +208,16 @@ impl Freezer<'_> {
             // Quotas are checked last in admission, so this message does not appear while a policy of netsurgeon is active.
             Method::Quota => format!("quota: {NAME}"),
         };
-        let judge = |outcome: Result<Value, ClusterError>| {
-            match outcome {
+        let why = match freeze.method {
+            Method::Policy => "",
+            Method::Quota => {
+                ": it ignores a ResourceQuota until the controller manager has counted the objects"
+            }
+        };
+        let judge = |outcome: Result<Value, ClusterError>| match outcome {
             Err(ClusterError::Refused { reason, .. }) if reason.contains(&refused) => Ok(()),
             Err(error) => Err(error.to_string()),
-            Ok(_) => Err(match freeze.method {
-                Method::Policy => "the API server still accepts the change".to_string(),
-                Method::Quota => "the API server still accepts the change: it ignores a ResourceQuota until the controller manager has \
-                                  counted the objects"
-                    .to_string(),
-            }),
-        }
+            Ok(_) => Err(format!("the API server still accepts the change{why}")),
         };
         self.ask_all(freeze, &namespaces, judge, "the deploy lock is created").await
     }
@@ -300,13 +299,10 @@ impl Freezer<'_> {
         let Some(freeze) = standing.freeze().filter(|freeze| freeze.method == Method::Quota) else {
             return Ok(Vec::new());
         };
-        let namespaces = match self.namespaces(freeze).await {
-            Err(FreezeError::Nothing(_)) => Vec::new(),
-            outcome => outcome?,
-        };
+        let namespaces = self.present().await?.into_iter().filter(|name| freeze.scope.has(name));
         let quotas = standing.objects.iter().filter(|object| object.enforced && !object.leaving);
         let covered: BTreeSet<&str> = quotas.filter_map(|object| object.namespace.as_deref()).collect();
-        Ok(namespaces.into_iter().filter(|name| !covered.contains(name.as_str())).collect())
+        Ok(namespaces.filter(|name| !covered.contains(name.as_str())).collect())
     }
 
     /// Returns the namespaces that receive the probe. With quotas, these are all locked namespaces. With a policy, one locked
@@ -320,13 +316,17 @@ impl Freezer<'_> {
         Ok(namespaces)
     }
 
-    /// Returns the locked namespaces that are not being deleted, sorted by name.
-    async fn namespaces(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
+    /// Returns all namespaces that are not being deleted, sorted by name.
+    async fn present(&self) -> Result<BTreeSet<String>, FreezeError> {
         let staying = |Namespace { metadata, .. }| {
             if metadata.deletion_timestamp.is_none() { metadata.name } else { None }
         };
-        let present = self.cluster.objects_as(None, &staying).await?;
-        let present: BTreeSet<String> = present.into_iter().collect();
+        Ok(self.cluster.objects_as(None, &staying).await?.into_iter().collect())
+    }
+
+    /// Returns the locked namespaces that are not being deleted, sorted by name.
+    async fn namespaces(&self, freeze: &Freeze) -> Result<Vec<String>, FreezeError> {
+        let present = self.present().await?;
         let missing = freeze.scope.only.iter().find(|name| !present.contains(*name));
         if let Some(missing) = missing {
             return Err(FreezeError::Nothing(format!("namespace `{missing}` does not exist")));
@@ -353,7 +353,11 @@ fn object(api_version: &'static str, kind: &'static str, found: &Value) -> Optio
         is("type", &["Failed", "FailureTarget", "Complete"]) && is("status", &["True"])
     };
     let ended = is_timer && conditions.into_iter().any(has_ended);
-    let enforced = kind == "ResourceQuota" && found.pointer("/status/hard").is_some();
+    let limits =
+        |path: &str| found.pointer(path).and_then(Value::as_object).map(|limits| limits.keys().collect());
+    let (wanted, counted): (Option<BTreeSet<_>>, Option<BTreeSet<_>>) =
+        (limits("/spec/hard"), limits("/status/hard"));
+    let enforced = kind == "ResourceQuota" && counted.is_some() && wanted == counted;
     (name == NAME || is_timer).then(|| Object {
         api_version,
         kind,

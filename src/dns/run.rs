@@ -235,7 +235,8 @@ impl CutoverSession {
             }
             Arrival::Gate(closed) => {
                 let report = self.back(recorded, holding, provider).await?;
-                Err(rolled_back(&closed, &report, &recorded.operation, "every name has its old records"))
+                let again = format!("netsurgeon dns rollback {}{}", recorded.operation, self.options);
+                Err(rolled_back(&closed, &report, &again, "every name has its old records"))
             }
         }
     }

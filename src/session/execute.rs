@@ -161,8 +161,8 @@ async fn go<W: Work>(
 }
 
 /// Returns the failure after a rollback at a closed gate, with the steps that could not be rolled back. `restored` describes the
-/// result, for example `every Service has its old address`.
-pub fn rolled_back(closed: &Closed, report: &Report, operation: &str, restored: &str) -> Failure {
+/// result, for example `every Service has its old address`; `again` is the command that rolls back the rest.
+pub fn rolled_back(closed: &Closed, report: &Report, again: &str, restored: &str) -> Failure {
     let Closed { gate, reason } = closed;
     let because = format!("gate `{gate}` is closed: {reason}");
     let Some(first) = report.stuck.first() else {
@@ -175,8 +175,7 @@ pub fn rolled_back(closed: &Closed, report: &Report, operation: &str, restored: 
         first.step,
         first.reason
     );
-    Failure::of(Kind::Stuck, text)
-        .hint(format!("repair these objects, then run `netsurgeon operation rollback {operation}`"))
+    Failure::of(Kind::Stuck, text).hint(format!("repair these objects, then run `{again}`"))
 }
 
 /// Returns the status after a failure, and the open manual step if there is one; `None` if the status does not change.

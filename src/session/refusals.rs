@@ -24,10 +24,8 @@ pub fn refuse_removing(operation: &str, summary: &Summary) -> Result<(), Failure
         .hint(format!("to remove the rest: `netsurgeon operation forget {operation}`")))
 }
 
-/// Returns the hint about an operation that has not ended. The command shows what is possible now, for example that the operation
-/// can no longer be rolled back.
+/// Returns the hint about an operation that has not ended. Only the command knows what is possible now: for example, an operation
+/// can no longer be rolled back, or a process runs it.
 pub fn status_hint(operation: &str) -> String {
-    format!(
-        "its status, and the commands to continue it or to go back: `netsurgeon operation show {operation}`"
-    )
+    format!("its status, and what is possible now: `netsurgeon operation show {operation}`")
 }

@@ -368,10 +368,8 @@ async fn ended(context: &Context, args: &ForgetArgs) -> Result<Found, Failure> {
     let (id, found) = (&args.operation, args.homes.find(context, Some(&args.operation)).await?);
     if is_open(&found.listed.summary) {
         let status = found.status().await?.0;
-        return Err(Failure::refused(format!(
-            "operation `{id}` is {status}: its journal is needed to resume it or roll it back"
-        ))
-        .hint(status_hint(id)));
+        return Err(Failure::refused(format!("operation `{id}` is {status}: its journal is still needed"))
+            .hint(status_hint(id)));
     }
     Ok(found)
 }

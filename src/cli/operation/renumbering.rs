@@ -61,9 +61,13 @@ async fn resume(context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcom
     }
     let ongoing = session.find(Some(id)).await?;
     refuse_ended(&ongoing.operation, &ongoing.summary)?;
-    session.confirm_only_known(&ongoing, ongoing.journal.is_being_undone())?;
+    session.confirm_only_known(&ongoing, ongoing.situation().back)?;
     if ongoing.has_begun_to_retire() {
         return retire(context, &retiring).await;
+    }
+    if args.keep_journal {
+        return Err(Failure::usage("the old addresses are not being retired yet")
+            .hint("give `--keep-journal` to `netsurgeon renumber retire`"));
     }
     let gates = given.or_recorded(&ongoing.summary.gates, args.no_gates)?;
     let session = session.with_gates(gates.resolve()?);

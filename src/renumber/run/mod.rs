@@ -172,7 +172,8 @@ impl RenumberSession {
             Arrival::There(report) => Ok(report),
             Arrival::Gate(closed) => {
                 let report = self.roll_back(ongoing, lock).await?;
-                Err(rolled_back(&closed, &report, &ongoing.operation, "every Service has its old address"))
+                let again = format!("netsurgeon operation rollback {}", ongoing.operation);
+                Err(rolled_back(&closed, &report, &again, "every Service has its old address"))
             }
         }
     }

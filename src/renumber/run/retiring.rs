@@ -27,11 +27,12 @@ impl RenumberSession {
             self.read_again(ongoing).await?;
             refuse_ended(&operation, &ongoing.summary)?;
             refuse_going_back(ongoing)?;
-            is_permitted(self, evidence, ongoing, &lock).await?;
+            // Also if this run is refused: the operator need not repeat the option.
             if keeps_journal {
                 ongoing.journal.set_kept(&self.ledger(&ongoing.journal, &lock)).await?;
                 ongoing.summary.keeps_journal = true;
             }
+            is_permitted(self, evidence, ongoing, &lock).await?;
             end(self, ongoing, &lock).await
         };
         let ended = ended.await;
