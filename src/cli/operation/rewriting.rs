@@ -24,9 +24,8 @@ impl OfKind for RangeRewrites {
         // A rewrite whose rollback is stuck stays in effect.
         let is_open = !status.is_at_work() && !status.has_ended() && status != Status::Stuck;
         let command = is_open.then(|| format!("netsurgeon operation resume {id}"));
-        let is_to_keep =
-            status.is_at_work() || matches!(status, Status::RolledBack | Status::Removing | Status::Stuck);
-        let rollback = (!is_to_keep).then(|| format!("netsurgeon operation rollback {id}"));
+        let is_to_undo = is_open || status == Status::Done;
+        let rollback = is_to_undo.then(|| format!("netsurgeon operation rollback {id}"));
         Next { command, rollback, manual_step: None }
     }
 
