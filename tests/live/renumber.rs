@@ -90,7 +90,8 @@ async fn rollback_serves_clients_with_cached_new_addresses() {
 }
 
 /// Deletes the IPAddress objects of the allocator that their Services do not list, as a repair loop does that has not observed
-/// their date. Returns how many there were.
+/// their date. Returns how many there were. An IPAddress without a Service stays, as in a repair loop during its grace period: a
+/// killed process can leave an API server behind that is still creating or deleting a Service of a barrier.
 async fn repair(serving: &Serving) -> usize {
     let api = &serving.cluster.api;
     let (path, mut count) = ("/apis/networking.k8s.io/v1/ipaddresses", 0);
@@ -105,7 +106,8 @@ async fn repair(serving: &Serving) -> usize {
             namespace.expect("a namespace"),
             service.expect("a name")
         );
-        if is_allocators && api.get(&service).await["spec"]["clusterIP"] != name {
+        let Some(service) = api.find(&service).await else { continue };
+        if is_allocators && service["spec"]["clusterIP"] != name {
             api.delete(&format!("{path}/{name}")).await;
             count += 1;
         }
