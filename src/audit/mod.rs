@@ -20,6 +20,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use memchr::{memchr, memrchr};
 use serde::Serialize;
 
 pub use expected::Expected;
@@ -147,11 +148,13 @@ pub fn lines<'t>(old: &Old, text: &'t [u8]) -> Vec<Located<'t>> {
 }
 
 fn near(text: &[u8], at: usize) -> &[u8] {
-    let before = text.get(at.saturating_sub(BEFORE)..at).unwrap_or_default();
-    let after = text.get(at..).unwrap_or_default();
-    let back = before.iter().rev().take_while(|byte| **byte != b'\n').count();
-    let on = after.iter().take(AFTER).take_while(|byte| **byte != b'\n').count();
-    text.get(at.saturating_sub(back)..at.saturating_add(on)).unwrap_or_default()
+    let from = at.saturating_sub(BEFORE);
+    let to = at.saturating_add(AFTER).min(text.len());
+    let before = text.get(from..at).unwrap_or_default();
+    let after = text.get(at..to).unwrap_or_default();
+    let start = memrchr(b'\n', before).map_or(from, |newline| from.saturating_add(newline).saturating_add(1));
+    let end = memchr(b'\n', after).map_or(to, |newline| at.saturating_add(newline));
+    text.get(start..end).unwrap_or_default()
 }
 
 /// Builds a finding.

@@ -9,6 +9,8 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use memchr::memmem;
+
 use super::finding;
 use super::places;
 use super::scan::{Form, Old};
@@ -47,7 +49,7 @@ impl Given {
 
 /// Returns the findings if the record is a running Pod. Ignores addresses in `given_up` that are not in the old ranges.
 pub(super) fn look(old: &Old, given_up: &[Given], record: Record<'_>) -> Result<Vec<Finding>, WireError> {
-    if !record.key.windows(6).any(|window| window == b"/pods/") {
+    if memmem::find(record.key, b"/pods/").is_none() {
         return Ok(Vec::new());
     }
     match objects::decode::<StartedPod>(record.value) {

@@ -3,6 +3,8 @@
 
 mod table;
 
+use memchr::memmem;
+
 use super::scan::Form;
 use super::{Severity, places::table as t};
 
@@ -49,8 +51,7 @@ impl Site<'_> {
     }
 
     fn says(&self, word: &str) -> bool {
-        let bytes = word.as_bytes();
-        self.text.windows(bytes.len()).any(|window| window == bytes)
+        memmem::find(self.text, word.as_bytes()).is_some()
     }
 
     fn is_named(&self, names: &[&str]) -> bool {
