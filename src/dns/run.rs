@@ -143,7 +143,7 @@ impl CutoverSession {
         let (mut recorded, holding) = self.take(&taking).await?;
         let resumed = async {
             refuse_ended(operation, &recorded.summary)?;
-            if Situation::of(&recorded, false).back {
+            if recorded.journal.is_going_back(&recorded.summary) {
                 return self.back(&mut recorded, &holding, provider.as_ref()).await;
             }
             gates.report(&self.voice, &recorded.summary.gates);

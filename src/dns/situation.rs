@@ -83,7 +83,7 @@ impl Situation {
         Self {
             operation: operation.clone(),
             status: summary.status_now(journal.is_being_undone(), is_leased),
-            back: journal.is_being_undone() || summary.back,
+            back: journal.is_going_back(summary),
             next_stage: next_stage(work, journal),
             mirror_ttl: work.mirror_ttl(work.has_ended(|step| journal.find(step).is_some())),
             names,

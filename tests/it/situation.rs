@@ -32,7 +32,7 @@ fn assert_only_forward(situation: &Situation, context: &str) {
     assert!(!said.contains("rollback") && !said.contains("back: `"), "{context}: {said}");
     assert!(said.contains("point of no return"), "{context}: {said}");
     assert_eq!(situation.next().as_deref(), Some("netsurgeon renumber retire --operation op"), "{context}");
-    assert_eq!(situation.next_with(&newcomers()), situation.next(), "{context}");
+    assert_eq!(situation.clone().with_newcomers(&newcomers()), *situation, "{context}");
     let (held, all) = (situation.phases.held, situation.phases.retired + situation.phases.held);
     let answers =
         if held == 0 { "no old address is held".to_string() } else { format!("{held} old address") };
@@ -113,7 +113,8 @@ async fn hint_names_command_that_accepts_the_confirmation() {
             |step: &str| Summary { manual_step: Some(step.into()), ..summary(Status::WaitingForManualStep) };
         let found = situation(&bench, &store, &waiting("soak")).await;
         assert_eq!(found.words(), "waiting for manual step `soak`");
-        assert_eq!(found.next_with(&newcomers()).as_deref(), Some("netsurgeon operation resume op"));
+        let with_newcomers = found.clone().with_newcomers(&newcomers());
+        assert_eq!(with_newcomers.next().as_deref(), Some("netsurgeon operation resume op"));
         let retire = "netsurgeon renumber retire --operation op --confirm soak";
         assert_eq!(found.next().as_deref(), Some(retire), "{}", bench.name);
         let found = situation(&bench, &bench.fresh().await, &waiting("flags")).await;

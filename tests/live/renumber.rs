@@ -280,10 +280,26 @@ fn status(serving: &Serving) -> Value {
     status
 }
 
+const STORED: &str = "/registry/services/specs/default/";
+
+/// Stores a copy of a Service as `late` with an address of the old range, as an API server does that has not observed yet that
+/// the range is closed.
+async fn store_in_the_old_range(serving: &Serving, stored: &[u8]) {
+    let mut late = stored.to_vec();
+    for (from, to) in [("web-1", "late1"), ("10.96.1.2", "10.96.8.8")] {
+        let starts: Vec<usize> =
+            (0..late.len()).filter(|at| late[*at..].starts_with(from.as_bytes())).collect();
+        assert!(!starts.is_empty(), "{from} is stored");
+        starts.into_iter().for_each(|at| late[at..at + from.len()].copy_from_slice(to.as_bytes()));
+    }
+    serving.cluster.etcd.put(&format!("{STORED}late1"), late).await;
+}
+
 /// Each pause is printed once, not as an error, and its command continues, up to the end.
 #[tokio::test]
 async fn every_pause_names_the_command_that_continues() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    let stored = serving.cluster.etcd.get(&format!("{STORED}web-1")).await.expect("the Service is stored");
     let apply = format!("{} --until +1s --pause 1", serving.apply_words());
     let until = serving.netsurgeon(&apply).expect(6);
     says(&paused_line(&until.err), &["10 of 26 Services", "`until`"]);
@@ -300,7 +316,16 @@ async fn every_pause_names_the_command_that_continues() {
     assert_eq!(stands["next"], format!("netsurgeon {}", named(&flags.err)));
     serving.restart_with(NEW_RANGE).await;
     serving.netsurgeon(&named(&flags.err)).expect(0);
-    assert_eq!(status(&serving)["status"], "soaking");
+    let stands = status(&serving);
+    assert_eq!(stands["status"], "soaking");
+    says(stands["next"].as_str().expect("a command"), &["renumber retire"]);
+
+    store_in_the_old_range(&serving, &stored).await;
+    let resume = status(&serving)["next"].as_str().expect("a command").to_owned();
+    says(&resume, &["netsurgeon operation resume "]);
+    let resumed = serving.netsurgeon(resume.trim_start_matches("netsurgeon ")).expect(0);
+    says(&resumed.err, &["renumber retire"]);
+    assert!(serving.cluster_ip("late1").await.starts_with("10.200."));
 
     let soak = serving.netsurgeon("renumber retire --without-evidence --yes --confirm cluster-dns").expect(6);
     says(&soak.err, &["hint: ", "`netsurgeon operation rollback "]);
@@ -312,7 +337,7 @@ async fn every_pause_names_the_command_that_continues() {
     retiring.signal(Signal::INT);
     assert_eq!(retiring.end().await, 6, "{:?}", lines_of(&retiring.err));
     let last = lines_of(&retiring.err).join("\n");
-    says(&paused_line(&last), &[" of 26 Services", "`netsurgeon renumber retire "]);
+    says(&paused_line(&last), &[" of 27 Services", "`netsurgeon renumber retire "]);
     assert!(!last.contains("rollback"), "{last}");
     let refused = serving.netsurgeon(&format!("operation rollback {operation} --yes")).expect(1);
     says(&refused.err, &["point of no return"]);

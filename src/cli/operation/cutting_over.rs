@@ -12,6 +12,7 @@ use crate::operation::{ClusterLock, Status};
 use crate::report::cutover::page;
 use crate::session::homes::{Found, Home};
 use crate::session::{ClusterSession, Failure, Recorded, confirm_only, is_leased};
+use crate::survey::Layout;
 
 /// Operations of kind `dns-cutover`.
 pub(super) struct Cutovers;
@@ -23,7 +24,7 @@ async fn open(context: &Context, live: &LiveArgs) -> Result<ClusterSession, Fail
 
 #[async_trait(?Send)]
 impl OfKind for Cutovers {
-    async fn next(&self, found: &Found, status: Status) -> Next {
+    async fn next(&self, found: &Found, status: Status, _: &Layout) -> Next {
         let Home::Cluster(api) = &found.home else { return Next::default() };
         let recorded: Result<Recorded<Cutover>, _> = Recorded::read(api, &found.listed.operation).await;
         let Ok(recorded) = recorded else { return Next::default() };

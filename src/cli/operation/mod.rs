@@ -280,7 +280,7 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
     let (is_leased, listed) = (found.is_leased().await?, &found.listed);
     let status = summary.status_now(journal.is_being_undone(), is_leased);
     let next = match kinds::of(listed) {
-        Ok(kind) => kind.next(&found, status).await,
+        Ok(kind) => kind.next(&found, status, &args.homes.etcd.layout()).await,
         Err(_) => Next::default(),
     };
     let steps = journal.records().into_iter().map(|(step, record)| ShownStep {

@@ -8,6 +8,7 @@ use crate::cli::{Context, Outcome};
 use crate::operation::Status;
 use crate::session::Failure;
 use crate::session::homes::Found;
+use crate::survey::Layout;
 
 /// How an operation continues.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,8 +25,8 @@ pub(super) struct Next {
 #[async_trait(?Send)]
 pub(super) trait OfKind {
     /// Returns how to continue an operation with this status. The result is empty if this version cannot compile the plan of the
-    /// operation.
-    async fn next(&self, found: &Found, status: Status) -> Next;
+    /// operation. `layout`: the layout of the API server's keys in etcd.
+    async fn next(&self, found: &Found, status: Status, layout: &Layout) -> Next;
 
     /// Continues an operation from its journal.
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure>;

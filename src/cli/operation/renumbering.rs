@@ -14,19 +14,22 @@ use crate::renumber::run::situation::{Situation, steps_of_the_end};
 use crate::renumber::run::{Ongoing, half_removed, open_operation};
 use crate::session::homes::{Found, Home};
 use crate::session::{Failure, refuse_ended};
+use crate::survey::Layout;
 
 /// Operations of kind `renumber`.
 pub(super) struct Renumberings;
 
 #[async_trait(?Send)]
 impl OfKind for Renumberings {
-    async fn next(&self, found: &Found, status: Status) -> Next {
+    async fn next(&self, found: &Found, status: Status, layout: &Layout) -> Next {
         let (Home::Etcd(store), listed) = (&found.home, &found.listed) else { return Next::default() };
         let ongoing = open_operation(store.as_ref(), &listed.cluster, Some(&listed.operation), None).await;
         let Ok(ongoing) = ongoing else { return Next::default() };
+        // Without the permission to read Services, the next command is the one that the journal gives.
+        let newcomers = ongoing.blocking_newcomers(store.as_ref(), layout).await.unwrap_or_default();
         let situation = Situation::of_ongoing(&ongoing, status.is_at_work());
-        let (command, rollback) = (situation.next(), situation.rollback());
-        Next { command, rollback, manual_step: situation.manual_step }
+        let (manual_step, situation) = (situation.manual_step.clone(), situation.with_newcomers(&newcomers));
+        Next { command: situation.next(), rollback: situation.rollback(), manual_step }
     }
 
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
@@ -72,15 +75,20 @@ async fn resume(context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcom
     let gates = given.or_recorded(&ongoing.summary.gates, args.no_gates)?;
     let session = session.with_gates(gates.resolve()?);
     let (ongoing, report) = session.resume(id, &gates).await?;
-    Ok(conclude(context, args, &ongoing, &report))
+    let newcomers = ongoing.blocking_newcomers(session.store.as_ref(), &session.layout).await?;
+    Ok(conclude(context, args, (&ongoing, &newcomers), &report))
 }
 
-fn conclude(context: &Context, args: &ResumeArgs, ongoing: &Ongoing, report: &Report) -> Outcome {
-    let situation = ongoing.situation();
+fn conclude(
+    context: &Context,
+    args: &ResumeArgs,
+    (ongoing, newcomers): (&Ongoing, &[String]),
+    report: &Report,
+) -> Outcome {
     context.output.progress(&format!(
         "{}: {}; {} executed, {} already done",
         ongoing.operation,
-        situation.words(),
+        ongoing.situation().words(),
         counted(report.done, "step", "steps"),
         report.skipped
     ));
@@ -89,6 +97,7 @@ fn conclude(context: &Context, args: &ResumeArgs, ongoing: &Ongoing, report: &Re
             "`--confirm {name}`: that manual step belongs to `renumber retire`, which `operation resume` does not start"
         ));
     }
+    let situation = ongoing.situation().with_newcomers(newcomers);
     if let Some(next) = situation.next() {
         let when = if situation.is_to_retire { "once no client uses an old address" } else { "next" };
         context.output.note(&format!("{when}: `{next}`"));

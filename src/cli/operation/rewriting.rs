@@ -12,6 +12,7 @@ use crate::renumber::ranges::RangeRewrite;
 use crate::report::rewritten;
 use crate::session::homes::Found;
 use crate::session::{Failure, Recorded, confirm_only};
+use crate::survey::Layout;
 use crate::survey::Survey;
 
 /// Operations of kind `rewrite-range`.
@@ -19,7 +20,7 @@ pub(super) struct RangeRewrites;
 
 #[async_trait(?Send)]
 impl OfKind for RangeRewrites {
-    async fn next(&self, found: &Found, status: Status) -> Next {
+    async fn next(&self, found: &Found, status: Status, _: &Layout) -> Next {
         let id = &found.listed.operation;
         // A rewrite whose rollback is stuck stays in effect.
         let is_open = !status.is_at_work() && !status.has_ended() && status != Status::Stuck;

@@ -14,7 +14,7 @@ use crate::cli::tiers::TierArgs;
 use crate::cli::{Context, Outcome, digest};
 use crate::operation::{Plan, Report, Status};
 use crate::renumber::run::{Ongoing, RenumberSession};
-use crate::renumber::{PlanOptions, Renumbering, current, plan};
+use crate::renumber::{PlanOptions, Renumbering, plan};
 use crate::session::{Failure, and_more};
 use crate::store::ReadStore;
 use crate::store::etcd::Backup;
@@ -147,7 +147,7 @@ async fn conclude(
     snapshot: Option<Backup>,
 ) -> Result<Outcome, Failure> {
     let survey = Survey::read(session.store.as_ref(), &session.layout, None).await?;
-    let newcomers = current::compare(&ongoing.plan.work, &survey).newcomers;
+    let newcomers = ongoing.newcomers(&survey);
     let work = &ongoing.plan.work;
     let applied = Applied {
         version: 1,
@@ -189,9 +189,9 @@ async fn conclude(
 
 /// Returns the next commands for the user after the Services have moved.
 fn what_next(ongoing: &Ongoing, newcomers: &[String]) -> String {
-    let situation = ongoing.situation();
-    let next = situation.next_with(newcomers).unwrap_or_default();
-    let next = if situation.is_to_retire && newcomers.is_empty() {
+    let situation = ongoing.situation().with_newcomers(newcomers);
+    let next = situation.next().unwrap_or_default();
+    let next = if situation.is_to_retire {
         format!("when no client uses an old address, `{next}`")
     } else {
         format!("to move the others, `{next}`")

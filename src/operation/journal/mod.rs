@@ -168,6 +168,12 @@ impl Journal {
         self.returning.is_none() && self.records.values().any(|(record, _)| record.state.is_of_the_way_back())
     }
 
+    /// Returns whether the operation is going back: a process set out in this direction (`summary`), or undid a step. A rollback of
+    /// a batch does not count.
+    pub fn is_going_back(&self, summary: &Summary) -> bool {
+        self.is_being_undone() || (summary.back && self.returning.is_none())
+    }
+
     /// Returns the change that records a new state of a step, and the new record. Pass the record to [`Self::recorded`] once the
     /// change is committed.
     ///

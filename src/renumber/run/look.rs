@@ -12,7 +12,7 @@ use super::situation::Situation;
 use super::tally::{Phases, stage_now};
 use crate::operation::{Journal, Lock, Status};
 use crate::renumber::users::Used;
-use crate::renumber::{Move, Renumbering, current, verify};
+use crate::renumber::{Move, Renumbering, verify};
 use crate::session::{Failure, LiveEtcd, counted, is_leased};
 use crate::survey::{Finding, Layout, Survey};
 
@@ -104,14 +104,14 @@ impl Look {
         let users = if with_flows { Some(flows_of(&ongoing).await?) } else { None };
         let [waiting, held, retired] = verified.counts;
         let situation = Situation::of_ongoing(&ongoing, is_leased(holder.as_ref(), &ongoing.operation));
-        let newcomers = current::compare(work, &survey).newcomers;
+        let newcomers = ongoing.newcomers(&survey);
         Ok(Self {
             version: 1,
             status: situation.status,
             direction: if situation.back { "back" } else { "forward" },
-            next: situation.next_with(&newcomers),
             words: situation.words(),
-            manual_step: situation.manual_step,
+            manual_step: situation.manual_step.clone(),
+            next: situation.with_newcomers(&newcomers).next(),
             digest: ongoing.plan.digest,
             from: work.from.iter().map(ToString::to_string).collect(),
             to: work.to.to_string(),

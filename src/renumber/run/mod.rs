@@ -42,7 +42,7 @@ pub use self::returning::refuse_past_no_return;
 use self::situation::Situation;
 use super::live::LINGER;
 use super::plan::KIND;
-use super::{Renumbering, is_past_no_return};
+use super::{Renumbering, current, is_past_no_return};
 use crate::kube_api::Reach;
 use crate::operation::{
     self, EtcdRecord, Journal, Lock, Plan, PlanFileError, Report, Status, StepId, Stuck, Summary, Work,
@@ -50,6 +50,7 @@ use crate::operation::{
 use crate::session::gates::Gates;
 use crate::session::{Arrival, Failure, Recorded, Session, rolled_back};
 use crate::store::{ReadStore, Revision};
+use crate::survey::{Layout, Survey};
 
 /// Options of a renumbering, in addition to the options of every operation.
 #[derive(Debug, Clone)]
@@ -183,6 +184,23 @@ impl Ongoing {
     /// Returns the situation of the operation, assuming that no process runs it.
     pub fn situation(&self) -> Situation {
         Situation::of_ongoing(self, false)
+    }
+
+    /// Returns the Services that were created in the old range and that the plan does not move, as `namespace/name`.
+    pub fn newcomers(&self, survey: &Survey) -> Vec<String> {
+        current::compare(&self.plan.work, survey).newcomers
+    }
+
+    /// Returns the Services of [`Self::newcomers`] if they matter: if the next command would retire the old addresses.
+    pub async fn blocking_newcomers(
+        &self,
+        store: &dyn ReadStore,
+        layout: &Layout,
+    ) -> Result<Vec<String>, Failure> {
+        if !self.situation().is_to_retire {
+            return Ok(Vec::new());
+        }
+        Ok(self.newcomers(&Survey::read(store, layout, None).await?))
     }
 
     /// Returns whether the operation is past the point of no return.

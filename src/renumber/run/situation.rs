@@ -50,7 +50,7 @@ impl Situation {
         Self {
             operation: operation.to_string(),
             status,
-            back: journal.is_being_undone() || (summary.back && journal.returning().is_none()),
+            back: journal.is_going_back(summary),
             past_no_return,
             is_to_retire,
             manual_step: waits,
@@ -117,14 +117,15 @@ impl Situation {
         })
     }
 
-    /// Returns the command that continues the operation, like [`Self::next`]. Services that were created in the old range
-    /// (`newcomers`) must move before the old addresses can be retired.
-    pub fn next_with(&self, newcomers: &[String]) -> Option<String> {
+    /// Takes Services into account that were created in the old range (`newcomers`). They must move before the old addresses can
+    /// be retired, so [`Self::next`] then continues the operation instead of retiring.
+    #[must_use]
+    pub fn with_newcomers(self, newcomers: &[String]) -> Self {
         let is_blocked = self.is_to_retire && !self.past_no_return && !self.back;
         if newcomers.is_empty() || !is_blocked {
-            return self.next();
+            return self;
         }
-        Self { is_to_retire: false, manual_step: None, ..self.clone() }.next()
+        Self { is_to_retire: false, manual_step: None, ..self }
     }
 
     /// Returns the command that retires the old addresses.
