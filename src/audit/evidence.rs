@@ -1,5 +1,5 @@
-//! The evidence of one node: a document with the connections to old addresses that the node observed. You can copy the document
-//! to another host.
+//! The evidence of one node: a document that lists the observed connections to old addresses. You can copy the document to
+//! another host.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ pub struct Evidence {
     pub version: u8,
     /// The Node's name.
     pub node: String,
-    /// The old ranges that the node observed.
+    /// The old ranges. The node observed the connections to addresses in these ranges.
     pub old: Vec<ServiceCidr>,
     /// When the observation started.
     #[serde(with = "rfc3339")]
@@ -34,10 +34,10 @@ pub struct Evidence {
     /// When the observation ended.
     #[serde(with = "rfc3339")]
     pub ended: OffsetDateTime,
-    /// Whether the document has every connection that started during the observation, not only the connections that were open at
-    /// its start or end.
+    /// Whether the document has every connection that started during the observation, not only the connections that were open
+    /// when the observation started or ended.
     pub complete: bool,
-    /// The used ports of old addresses.
+    /// The ports of old addresses that clients used.
     pub used: Vec<Used>,
     /// Number of clients that the document omits. The document lists the clients that used an old address most recently.
     #[serde(default)]
@@ -62,7 +62,7 @@ pub struct Gathered {
     pub missing: Vec<String>,
 }
 
-/// A port of an old address that was used.
+/// A port of an old address, and the clients that used the port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Used {
     /// The old address.
@@ -168,7 +168,7 @@ pub fn documents(text: &str) -> Result<Vec<Evidence>, String> {
         Err(_) => single(text)?,
     };
     match found.iter().find(|document| document.version != VERSION) {
-        Some(other) => Err(format!("a document has unsupported version {}", other.version)),
+        Some(other) => Err(format!("a document has the unsupported version {}", other.version)),
         None if found.is_empty() => Err("the text contains no document with evidence".to_string()),
         None => Ok(found),
     }

@@ -14,14 +14,16 @@ use crate::wire::texts::Head;
 pub struct Expected {
     /// Old addresses that Services hold as external IPs, each with the `namespace/name` of its Service.
     pub held: BTreeSet<(IpAddr, String)>,
-    /// Addresses that Services gave up, each with the time. Pods that started before this time can still use the address.
+    /// Addresses that Services gave up, each with the time of this change. Pods that started before this time can still use the
+    /// address. `None` if no renumbering has a journal.
     pub given_up: Option<Vec<Given>>,
-    /// Objects and addresses that belong to unfinished operations, according to the journals. A label does not prove this.
+    /// Objects and addresses that belong to unfinished operations, according to the journals. A label on an object does not prove
+    /// that the object belongs to an operation.
     pub ours: Ours,
 }
 
 impl Expected {
-    /// Returns whether an operation created the object, keeps it, or changes it at the end of the operation.
+    /// Returns whether an unfinished operation created this object, keeps it, or will change it when the operation ends.
     pub(super) fn has_object(&self, head: &Head, namespace: &str, name: &str) -> bool {
         let keeps = |kind: &str| match kind {
             "Service" => {

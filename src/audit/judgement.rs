@@ -37,7 +37,7 @@ pub enum Lacking {
         first: String,
     },
     /// A document is too old, or its time is in the future.
-    #[error("the evidence of `{node}` ended {seconds} s ago; the maximum age is {allowed} s")]
+    #[error("the evidence of `{node}` ended {when}; the maximum age is {allowed} s", when = if *seconds < 0 { format!("{} s in the future, because the clock of the node is ahead", seconds.unsigned_abs()) } else { format!("{seconds} s ago") })]
     Old {
         /// The Node.
         node: String,
@@ -59,7 +59,7 @@ pub enum Lacking {
     Short {
         /// The Node.
         node: String,
-        /// How long the node observed every connection; 0 if it missed some connections.
+        /// How long the node observed every connection; 0 if the node missed some connections.
         seconds: i64,
         /// Required time, in seconds.
         asked: u64,
@@ -173,7 +173,7 @@ mod tests {
             |documents: &[Evidence], nodes: &[&str]| judge(documents, &asked(nodes)).unwrap_err().to_string();
         assert_eq!(reason(&fine, &["a", "b", "c", "d"]), "no evidence from 2 of 4 Nodes; the first is `c`");
         assert!(reason(&[document("a", -900, -100)], &["a"]).contains("ended 100 s ago"));
-        assert!(reason(&[document("a", 0, 700)], &["a"]).contains("ended -700 s ago"));
+        assert!(reason(&[document("a", 0, 700)], &["a"]).contains("ended 700 s in the future"));
         assert!(reason(&[document("a", -500, -10)], &["a"]).contains("for 490 s; at least 600 s"));
         let lost = Evidence { complete: false, ..document("a", -900, -1) };
         assert!(reason(&[lost], &["a"]).contains("for 0 s"));

@@ -33,8 +33,8 @@ pub use scan::{Form, Hit, Old};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// When the old addresses stop answering, because a client connects to the address, or a component routes or filters traffic
-    /// by it.
+    /// When the old addresses stop answering, because a client connects to the address, or a component uses the address to route
+    /// or filter traffic.
     BreaksAtRetirement,
     /// When a component starts or is upgraded, or a manifest is applied again.
     BreaksAtNextRestart,

@@ -130,7 +130,7 @@ impl Object<'_> {
             (Some(located.hit.found), path.to_string(), located.line)
         };
         let finding = finding(place, subject.clone(), (path, line), (form, found));
-        // For a Secret one finding per key is enough.
+        // For a Secret, one finding per key is enough.
         if finding.found.is_none() && self.found.findings.last() == Some(&finding) {
             return;
         }

@@ -28,8 +28,8 @@ pub async fn publish(cluster: &Cluster, namespace: &str, found: &Evidence) -> Re
     cluster.apply(&map).await.map(drop)
 }
 
-/// Returns the documents that the nodes published. Reports and ignores an unreadable document, so that a node with invalid
-/// content blocks only the operations that need its evidence.
+/// Returns the documents that the nodes published. Reports and ignores an unreadable document, so that an invalid document of one
+/// node blocks only the operations that need the evidence of this node.
 pub async fn published(voice: &Voice, cluster: &Cluster, namespace: &str) -> Result<Vec<Evidence>, Failure> {
     let selector = format!("{}={}", PART.0, PART.1);
     let maps: Vec<ConfigMap> = cluster.objects(Some(namespace), Some(&selector)).await?;

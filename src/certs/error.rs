@@ -24,7 +24,9 @@ pub enum ReissueError {
     #[error("the key does not belong to the certificate of `{0}`")]
     OtherKey(String),
     /// Another authority signed the certificate.
-    #[error("another authority signed it: `{issuer}`, which clients trust; this authority is `{authority}`")]
+    #[error(
+        "the certificate was issued by another authority, `{issuer}`, which clients trust; the given authority is `{authority}`"
+    )]
     OtherAuthority {
         /// The authority that signed the certificate.
         issuer: String,

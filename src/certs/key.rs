@@ -123,7 +123,7 @@ impl PrivateKey {
         Ok(Self { pair: KeyPair::try_from(&key).map_err(unsupported)?, form })
     }
 
-    /// Generates a key with the same algorithm and file format.
+    /// Generates a key with the algorithm and the file format of this key.
     pub fn another(&self, kind: &PublicKey) -> Result<Self, KeyError> {
         let algorithm = self.pair.algorithm();
         let made = match kind {

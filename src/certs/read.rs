@@ -112,8 +112,9 @@ impl Certificate {
         describe(&certificate, der).map_err(|error| error.to_string())
     }
 
-    /// Returns whether this is a serving certificate of an API server, which covers a name of the cluster's API and is valid for
-    /// server authentication. A certificate without extended key usages is also valid for servers (RFC 5280, section 4.2.1.12).
+    /// Returns whether this is a serving certificate of an API server. Such a certificate covers a name of the cluster's API and
+    /// is valid for server authentication. A certificate without extended key usages is also valid for servers (RFC 5280, section
+    /// 4.2.1.12).
     pub fn is_of_an_api_server(&self) -> bool {
         let of_the_api = |name: &String| {
             matches!(name.as_str(), "kubernetes" | "kubernetes.default" | "kubernetes.default.svc")

@@ -91,7 +91,7 @@ pub struct MirrorKubeArgs {
 }
 
 impl MirrorKubeArgs {
-    /// Returns the options to connect to the mirror, if a mirror is given. `own`: the options for the cluster itself.
+    /// Returns the options to connect to the mirror, if a mirror is given. `own` contains the options for the cluster itself.
     pub fn named(&self, own: &KubeArgs) -> Option<KubeArgs> {
         let (kubeconfig, context) = (self.mirror_kubeconfig.clone(), self.mirror_context.clone());
         match (&kubeconfig, &context) {

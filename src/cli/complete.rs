@@ -85,8 +85,8 @@ fn fixed(arg: Arg, names: Vec<&'static str>) -> Arg {
     arg.add(ArgValueCandidates::new(move || names.iter().map(CompletionCandidate::new).collect::<Vec<_>>()))
 }
 
-/// The options that select where operations are recorded. They come only from the environment, because the rest of the command
-/// line is unknown here.
+/// The options that select where operations are recorded. They come only from the environment, because the other arguments of the
+/// command line are unknown here.
 #[derive(Debug, Parser)]
 struct Homes {
     #[command(flatten)]

@@ -77,8 +77,8 @@ mod tests {
         }
     }
 
-    /// clap wraps the help at the width of the terminal, which is often 80 columns, but at 100 columns at most. Users copy the
-    /// examples, so clap must not wrap them.
+    /// clap wraps the help at the width of the terminal, or at 100 columns if the terminal is wider. Many terminals have 80
+    /// columns. Users copy the examples, so clap must not wrap them.
     #[test]
     fn examples_fit_in_eighty_columns() {
         for command in every_command() {

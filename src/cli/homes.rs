@@ -47,7 +47,7 @@ impl HomeArgs {
         let is_beside = self.etcd.is_given();
         match self.ask(is_beside).await {
             Ok(found) => return Ok(found),
-            // Neither etcd nor the API is available: report how to connect to etcd.
+            // Neither etcd nor the API is given, so return the error that explains how to connect to etcd.
             Err(failure) if !is_beside && is_nowhere(&failure) => drop(self.etcd.connect().await?),
             Err(failure) if !is_beside => return Err(failure),
             Err(failure) if is_nowhere(&failure) => {}
@@ -68,7 +68,7 @@ impl HomeArgs {
         timeout(PATIENCE, looked).await.map_err(late)?
     }
 
-    /// Finds an operation of any cluster by its id. Searches etcd first, if it is given, then the cluster. Without an id, finds
+    /// Finds an operation of any cluster by its id. If etcd is given, searches etcd first, then the cluster. Without an id, finds
     /// the only operation that has not ended.
     pub(super) async fn find(&self, context: &Context, id: Option<&str>) -> Result<Found, Failure> {
         let Some(id) = id else { return self.under_way(context).await };

@@ -90,8 +90,11 @@ pub fn run(context: &Context, command: &IpCommand) -> Result<Outcome, Failure> {
 
 fn nth(context: &Context, range: &ServiceCidr, offset: u128) -> Result<(), Failure> {
     let address = range.nth(offset).ok_or_else(|| {
-        Failure::refused(format!("range `{range}` has no address {offset} above `{}`", range.network()))
-            .hint(format!("the highest offset is {}", range.size().saturating_sub(1)))
+        Failure::refused(format!(
+            "range `{range}` has no address at offset {offset} from `{}`",
+            range.network()
+        ))
+        .hint(format!("the highest offset is {}", range.size().saturating_sub(1)))
     })?;
     let value = Answer { version: 1, range: *range, address };
     context.output.data(&value, |_| address.to_string())

@@ -54,17 +54,17 @@ pub struct LiveArgs {
     /// check
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_reach)]
     barrier: Reach,
-    /// In a rollback, keep the new addresses answering for this many seconds after the Services have moved back, because clients
-    /// can have a new address in their DNS cache. In the storage era `bitmap` (the default up to Kubernetes 1.32), the maximum is
-    /// 300
+    /// How long the new addresses still answer after a rollback has moved the Services back, in seconds. Clients can still have a
+    /// new address in their DNS cache. In the storage era `bitmap` (the default up to Kubernetes 1.32), the maximum is 300
+    /// seconds
     #[arg(long, value_name = "SECONDS", default_value_t = LINGER.as_secs(), value_parser = clap::value_parser!(u64).range(..=3600))]
     linger: u64,
     /// Host of an API server that is permanently stopped. netsurgeon does not wait for this API server. You need this option for
     /// about an hour after the stop, until the Lease of the API server in `kube-system` expires
     #[arg(long, value_name = "HOST")]
     without_api_server: Vec<String>,
-    /// Confirm that a manual step is complete, by the name of the step, for example `flags` or `soak`; can be repeated.
-    /// netsurgeon refuses the confirmation if an API server shows that the step is not complete
+    /// Confirm that the manual step with this name is complete, for example `flags` or `soak`; can be repeated. netsurgeon
+    /// refuses the confirmation if an API server shows that the step is not complete
     #[arg(long, value_name = "WHAT")]
     pub(super) confirm: Vec<String>,
     /// Do not ask for confirmation before the start

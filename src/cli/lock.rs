@@ -24,8 +24,8 @@ use crate::session::{Failure, Kind, first_few};
 /// lock, and explains how to end the lock.
 ///
 /// The deploy lock does not apply to you, to the users and groups that you exempt, or to the cluster's own components. All
-/// clients can still change status, labels, annotations and finalizers, scale and evict, write EndpointSlices, and delete a whole
-/// namespace.
+/// clients can still change status, labels, annotations and finalizers, and write EndpointSlices. They can also scale workloads,
+/// evict Pods, and delete a whole namespace.
 ///
 /// If the API server does not support such policies, netsurgeon creates a ResourceQuota in each namespace. A ResourceQuota only
 /// rejects the creation of more objects. It applies to all users, including you.
@@ -144,7 +144,7 @@ enum WhatArg {
     Services,
     /// Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs, and Pods created by hand
     Deploys,
-    /// Both
+    /// Both `services` and `deploys`
     All,
 }
 
@@ -271,7 +271,7 @@ async fn make(context: &Context, args: &MakeArgs) -> Result<Outcome, Failure> {
         if !present.is_of_the_holder_of(&freeze) && !standing.has_ended() && !args.force {
             return Err(held_by_another(present));
         }
-        // With `--for`, the deploy lock starts again now.
+        // A deploy lock without `--for` keeps its start time. With `--for`, it starts again now.
         if present.is_of_the_holder_of(&freeze) && freeze.seconds.is_none() {
             freeze.since = present.since;
         }
@@ -351,7 +351,7 @@ fn print_manifests(output: &Output, manifests: &[Value]) -> Result<Outcome, Fail
 }
 
 fn held_by_another(present: &Freeze) -> Failure {
-    Failure::refused(format!("already locked: {}", present.says()))
+    Failure::refused(format!("the deploy lock belongs to another holder: {}", present.says()))
         .hint(format!("ask {}; to override the deploy lock, add `--force` to this command", present.holder))
 }
 
@@ -428,8 +428,8 @@ impl From<FreezeError> for Failure {
                 Self::new(Kind::Refused, error).hint("see `--namespace` and `--exclude-namespace`")
             }
             FreezeError::Behind { .. } => Self::new(Kind::Stuck, error).hint(
-                "run it again to continue. If this machine cannot reach each API server at its own \
-                 address: `--through-kubeconfig`",
+                "run the command again to continue; if this machine cannot reach each API server at its own \
+                 address, add `--through-kubeconfig`",
             ),
         }
     }

@@ -70,7 +70,7 @@ pub fn is_json() -> bool {
     IS_JSON.load(Ordering::Relaxed)
 }
 
-/// Returns whether the arguments request JSON, even if other arguments are invalid.
+/// Returns whether the arguments request JSON messages. Other arguments can be invalid.
 pub fn is_asked_for(arguments: &[OsString]) -> bool {
     let next_is = |(one, next): (&OsString, &OsString)| one == "--log-format" && next == "json";
     arguments.iter().any(|one| one == "--log-format=json")

@@ -342,7 +342,8 @@ fn coloured<'c>(table: &str, cells: impl Iterator<Item = &'c String>) -> String 
     text + rest
 }
 
-/// Returns whether the locale uses UTF-8. Reads the first of the variables that is set and not empty (POSIX.1-2024, 8.2).
+/// Returns whether the locale uses UTF-8. The first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set and not empty defines the
+/// locale (POSIX.1-2024, 8.2).
 pub fn speaks_utf8() -> bool {
     let set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| std::env::var(name).ok());
     let mut set = set.filter(|value| !value.is_empty());

@@ -34,9 +34,10 @@ pub enum PreflightCommand {
 
 /// Check whether a live cluster is ready to be renumbered
 ///
-/// Checks etcd, every API server, the stored objects and the admission of the API server at the same time. The command changes
-/// nothing. It only reads etcd, and it sends changes to the API server only as dry runs. The exit status is 3 if a check fails or
-/// is unknown, and with `--strict` also if a check warns; otherwise it is 0. docs/preflight.md describes every check.
+/// Checks etcd, every API server, the stored objects and the admission of the API server. The checks run concurrently. The
+/// command changes nothing. It only reads etcd, and it sends changes to the API server only as dry runs. The exit status is 3 if
+/// a check fails or is unknown, and with `--strict` also if a check warns; otherwise it is 0. docs/preflight.md describes every
+/// check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -95,10 +96,10 @@ pub struct DnsArgs {
 
 /// Check whether a live cluster is ready for another Pod network
 ///
-/// Checks the requirements for a change to any CNI. You must be able to drain the nodes one by one, controllers must recreate the
-/// Pods, network policies must stay in force, the new addresses must be unused, and the control plane must tolerate the loss of a
-/// host. The command changes nothing. The exit status is 3 if a check fails or is unknown, and with `--strict` also if a check
-/// warns; otherwise it is 0. docs/preflight.md describes every check.
+/// Checks the requirements for a change to any CNI. You must be able to drain the nodes one by one, and controllers must recreate
+/// the Pods. Network policies must stay in force, and the new addresses must be unused. The control plane must tolerate the loss
+/// of a host. The command changes nothing. The exit status is 3 if a check fails or is unknown, and with `--strict` also if a
+/// check warns; otherwise it is 0. docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -128,11 +129,11 @@ pub struct CniArgs {
 
 /// Check whether a second cluster is ready to serve the same workloads as this cluster
 ///
-/// Run this before you copy the objects of some namespaces, without the data of the workloads, from this cluster to a second
-/// cluster, the mirror. Checks that the mirror serves every kind, has the classes and issuers that the objects name, and has
-/// nodes with capacity for the running Pods. The command changes nothing. It only queries the two APIs. The exit status is 3 if a
-/// check fails or is unknown, and with `--strict` also if a check warns; otherwise it is 0. docs/preflight.md describes every
-/// check.
+/// The second cluster is the mirror. Run this command before you copy the objects of some namespaces from this cluster to the
+/// mirror. Such a copy does not include the data of the workloads. The command checks that the mirror serves every kind, has the
+/// classes and issuers that the objects name, and has nodes with capacity for the running Pods. The command changes nothing. It
+/// only queries the two APIs. The exit status is 3 if a check fails or is unknown, and with `--strict` also if a check warns;
+/// otherwise it is 0. docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -291,7 +292,9 @@ fn not_run(checks: &[CheckResult]) -> Option<String> {
             lines.entry(on).or_default().push(check.name);
         }
     }
-    let line = |(on, names): (&str, Vec<&str>)| format!("not run: depends on `{on}`: {}", names.join(", "));
+    let line = |(on, names): (&str, Vec<&str>)| {
+        format!("checks that depend on `{on}` were not run: {}", names.join(", "))
+    };
     (!lines.is_empty()).then(|| lines.into_iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 

@@ -20,7 +20,7 @@ const TICK: Duration = Duration::from_millis(250);
 /// Time between two lines of a countdown if stderr is not a terminal.
 const COUNT: Duration = Duration::from_secs(10);
 
-/// A bar on the screen until it is dropped.
+/// A bar that stays on the screen until this value is dropped.
 struct Shown(ProgressBar);
 
 impl Shown {
@@ -170,10 +170,10 @@ fn style(shared: &SharedProgress) -> Option<ProgressStyle> {
     Some(style.with_key("figures", figures).with_key("stage", stage))
 }
 
-/// Returns the text and the remaining time of the current wait, if its length is known.
+/// Returns the text and the remaining time of the current wait, if the length of the wait is known.
 fn lingering(figures: &dyn Figures) -> Option<(String, Duration)> {
     let (what, left) = figures.lingers(Instant::now())?;
-    Some((format!("{what} for {} more", in_words(left)), left))
+    Some((format!("{what}: {} left", in_words(left)), left))
 }
 
 /// Prints the remaining time of the current wait every ten seconds, if the length of the wait is known.

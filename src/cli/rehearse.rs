@@ -110,12 +110,8 @@ fn conclude(rehearsal: &Rehearsal) -> Result<Outcome, Failure> {
             "this is a bug in netsurgeon: do not apply the plan, and report the bug with the output above",
         ));
     }
-    if let Some(first) = rehearsal.misplaced.first() {
-        let text = format!(
-            "{} not at their new address after the move; the first is `{first}`",
-            counted(rehearsal.misplaced.len(), "Service is", "Services are")
-        );
-        return Err(Failure::of(Kind::Stuck, text));
+    if let (Some(count), Some(first)) = (misplaced(rehearsal), rehearsal.misplaced.first()) {
+        return Err(Failure::of(Kind::Stuck, format!("{count} after the move; the first is `{first}`")));
     }
     let new = new_findings(rehearsal).count();
     Ok(if new == 0 { Outcome::Done } else { Outcome::Findings })
@@ -152,10 +148,10 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
         line(
             "plan",
             &format!(
-                "{} in {}, {} stay{}",
+                "{} in {}, {}{}",
                 counted(rehearsal.moved, "Service moves", "Services move"),
                 counted(rehearsal.batches, "batch", "batches"),
-                rehearsal.skipped,
+                counted(rehearsal.skipped, "stays", "stay"),
                 reasons(work)
             ),
         ),
@@ -163,26 +159,22 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
     lines.push(line("live run", &duration(work, None)));
     lines.extend(work.tiers_in_words().map(|tiers| line("tiers", &tiers)));
     lines.extend([
-        line(
-            "forward",
-            &format!(
-                "{}: all moved, all old addresses retired, {}, {} for the data plane",
-                verdict(output, rehearsal.misplaced.is_empty()),
-                counted(rehearsal.steps, "step", "steps"),
-                counted(rehearsal.waits, "wait", "waits"),
-            ),
-        ),
+        line("forward", &forward(output, rehearsal)),
         line("audit after", &count(output, &rehearsal.findings_after)),
         line("rollback", &back(output, rehearsal)),
     ]);
     lines.extend(remarks(work).into_iter().map(|remark| format!("  {remark}")));
     lines.extend([
         String::new(),
-        strong(&format!("The first moves of {} (`renumber plan` shows all)", rehearsal.moved)),
+        strong(&format!(
+            "The first {} of {} (`renumber plan` shows all)",
+            work.moves.len().min(SHOWN_MOVES),
+            counted(rehearsal.moved, "move", "moves")
+        )),
         moves(work),
         String::new(),
         strong(
-            "Steps that a rehearsal cannot do, in the order of a live run. Steps that do not start with `netsurgeon` are yours",
+            "Steps that a rehearsal cannot do, in the order of a live run. You do the steps that do not start with `netsurgeon` by hand",
         ),
     ]);
     for (index, outside) in rehearsal.external.iter().enumerate() {
@@ -193,6 +185,23 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
     lines.push(String::new());
     lines.push("Nothing was changed: all steps ran on a copy of the snapshot in memory.".to_string());
     lines.join("\n")
+}
+
+fn forward(output: &Output, rehearsal: &Rehearsal) -> String {
+    format!(
+        "{}: {}, all old addresses retired, {}, {} for the data plane",
+        verdict(output, rehearsal.misplaced.is_empty()),
+        misplaced(rehearsal).unwrap_or_else(|| "all moved".to_string()),
+        counted(rehearsal.steps, "step", "steps"),
+        counted(rehearsal.waits, "wait", "waits"),
+    )
+}
+
+/// Returns how many Services are not at their new address after the move; `None` if there is none.
+fn misplaced(rehearsal: &Rehearsal) -> Option<String> {
+    let count = rehearsal.misplaced.len();
+    let all = counted(count, "Service is not at its new address", "Services are not at their new addresses");
+    (count > 0).then_some(all)
 }
 
 fn line(label: &str, text: &str) -> String {
@@ -242,7 +251,7 @@ fn problems(output: &Output, rehearsal: &Rehearsal) -> Vec<String> {
     add("Findings before", before.map(words).collect());
     add("New findings afterwards", new_findings(rehearsal).map(words).collect());
     add("Services not at their new address", rehearsal.misplaced.clone());
-    add("Different after the rollback", rehearsal.rollback_differences.clone());
+    add("Keys that differ after the rollback", rehearsal.rollback_differences.clone());
     add("Steps that could not be rolled back", rehearsal.rollback_stuck.clone());
     lines
 }

@@ -66,7 +66,7 @@ pub struct StoredArgs {
     /// netsurgeon reads. netsurgeon keeps the keys only in memory
     #[arg(long, value_name = "FILE", env = "NETSURGEON_ENCRYPTION_CONFIG", hide_env_values = true)]
     pub encryption_config: Option<PathBuf>,
-    /// Whether the store returns values that these keys cannot decrypt, in their stored form
+    /// Whether the store returns a value in its stored form if no key of the encryption configuration can decrypt it
     #[arg(skip)]
     is_lenient: bool,
 }
@@ -96,8 +96,7 @@ pub struct Opened {
 }
 
 impl SourceArgs {
-    /// Returns the options that select another state than the newest one of a live etcd, each with a leading space, for a printed
-    /// command.
+    /// Returns the options `--snapshot` and `--at-revision` that are given, each with a leading space, for a printed command.
     pub fn options(&self) -> String {
         let snapshot = self.snapshot.as_ref().map(|file| format!(" --snapshot {}", pasted(file)));
         let at = self.at_revision.map(|revision| format!(" --at-revision {revision}"));
@@ -112,7 +111,8 @@ impl SourceArgs {
         source
     }
 
-    /// Opens the store. `scope` contains the key ranges that the caller will read; they are indexed in a snapshot.
+    /// Opens the store. `scope` contains the key ranges that the caller will read. For a snapshot, only the keys in these ranges
+    /// are indexed.
     pub async fn open(&self, context: &Context, scope: &[KeyRange]) -> Result<Opened, Failure> {
         let store: Arc<dyn ReadStore> = match &self.snapshot {
             Some(path) => open_snapshot(context, path, scope, &self.etcd.stored)?,
@@ -322,8 +322,7 @@ fn no_etcd() -> Failure {
         .hint(ON_KUBEADM)
 }
 
-const ON_KUBEADM: &str =
-    "on a kubeadm control-plane host, etcd is found automatically: run this there, as root";
+const ON_KUBEADM: &str = "on a kubeadm control-plane host, netsurgeon finds etcd automatically: run this command on such a host, as root";
 
 #[cfg(test)]
 mod tests {

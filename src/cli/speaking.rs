@@ -41,7 +41,7 @@ impl Talk for Output {
 }
 
 /// At the first signal, asks the operation to stop after its current steps. At the second signal, ends the process immediately.
-/// This is also safe, because the journal contains every completed step.
+/// The immediate end is also safe, because the journal contains every completed step.
 #[expect(clippy::exit, reason = "a second signal asks to stop at once")]
 async fn listen(output: Output, switch: StopSwitch) {
     use tokio::signal::unix::{SignalKind, signal};

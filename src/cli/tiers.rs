@@ -19,7 +19,7 @@ use crate::renumber::{PlanOptions, TierSource, Tiers};
 use crate::session::{Failure, pasted};
 use crate::survey::{ServiceRecord, Survey};
 
-/// Maximum number of processes of the program that run concurrently.
+/// Maximum number of concurrent processes of the program `--tier-command`.
 const AT_ONCE: usize = 8;
 
 /// The order of Services by tier.
@@ -95,7 +95,7 @@ impl TierArgs {
             let more = if rest.is_empty() { String::new() } else { format!(", and {} more", rest.len()) };
             context.output.warn(&format!(
                 "cannot tell which Services are behind webhooks or aggregated APIs, so their order may be wrong: cannot read \
-                 `{}`: {}{more}",
+                 `{}` ({}){more}",
                 first.key, first.reason
             ));
         }
@@ -159,7 +159,7 @@ fn read_tiers(path: &Path, names: &[String]) -> Result<BTreeMap<String, String>,
         }
         let place = format!("line {} of `{}`", index.saturating_add(1), path.display());
         let (subject, tier) = parse_line(line).ok_or_else(|| {
-            Failure::usage(format!("{place} gives no tier: `{line}`"))
+            Failure::usage(format!("{place} does not assign a tier: `{line}`"))
                 .hint("write `NAMESPACE/NAME TIER` or `NAMESPACE/* TIER`, for example `shop/cart web`")
         })?;
         if !names.iter().any(|name| name == tier) {
@@ -190,8 +190,8 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Returns the tier of each Service by `namespace/name`, or the first failure of the program. The other running processes of
-    /// the program are then killed.
+    /// Returns the tier of each Service by `namespace/name`, or the first failure of the program. After a failure, the other
+    /// running processes of the program are killed.
     async fn ask_all(&self, services: &[&ServiceRecord]) -> Result<BTreeMap<String, String>, Failure> {
         let asked = services.iter().map(async |service| Ok((service.subject(), self.ask(service).await?)));
         stream::iter(asked).buffer_unordered(AT_ONCE).try_collect().await

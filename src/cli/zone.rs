@@ -73,7 +73,7 @@ impl ZoneArgs {
             ("--tsig-key-file", self.tsig_key_file.is_some() && !is("rfc2136"), "rfc2136"),
         ];
         if let Some((option, _, of)) = others.iter().find(|(_, is_given, _)| *is_given) {
-            let text = format!("`{option}` belongs to `--provider {of}`");
+            let text = format!("`{option}` cannot be used with `--provider {}`", self.provider);
             return Err(Failure::usage(text).hint(format!("omit the option, or give `--provider {of}`")));
         }
         if is("external-dns") {
@@ -106,7 +106,7 @@ fn parse(text: &str) -> Result<(Vec<String>, Probes), String> {
             _ => return Err(format!("line {number}: expected `NAME` or `NAME PROBE`")),
         }
     }
-    if names.is_empty() { Err("it has no names".to_string()) } else { Ok((names, probes)) }
+    if names.is_empty() { Err("the file has no names".to_string()) } else { Ok((names, probes)) }
 }
 
 #[cfg(test)]
@@ -121,6 +121,6 @@ mod tests {
         assert_eq!(probes["db.example.com"].to_string(), "tcp:5432");
         assert_eq!(parse("a b c").unwrap_err(), "line 1: expected `NAME` or `NAME PROBE`");
         assert!(parse("\nwww.example.com ftp").unwrap_err().starts_with("line 2: give `tcp:PORT`"));
-        assert_eq!(parse("# nothing\n").unwrap_err(), "it has no names");
+        assert_eq!(parse("# nothing\n").unwrap_err(), "the file has no names");
     }
 }

@@ -1,5 +1,5 @@
-//! Checks whether every API server is ready and has the expected range. Used by `controlplane wait`, and before a renumbering
-//! continues after the flag was changed.
+//! Checks whether every API server is ready and has the expected range. `controlplane wait` uses this check. A renumbering uses
+//! it after the flag was changed, before the renumbering continues.
 
 use std::time::Duration;
 
@@ -127,12 +127,12 @@ fn judge(seen: &[Seen], range: Option<&str>) -> Vec<Finding> {
 }
 
 fn other_range(one: &Seen, range: &str) -> Option<Finding> {
-    let has = one.range.as_deref().unwrap_or("no range");
+    let has = one.range.as_ref().map_or_else(|| "no range".to_string(), |has| format!("`{has}`"));
     let finding = || Finding::error("api-server-has-another-range", one.subject());
-    (has != range).then(|| finding().says(format!("it has `{has}`")))
+    (one.range.as_deref() != Some(range)).then(|| finding().says(format!("it has {has}, not `{range}`")))
 }
 
-/// Returns a finding if some flags were not read. `range`: the range to check on each host.
+/// Returns a finding if some flags were not read. `range` is the range to check on each host.
 fn unseen(count: usize, expected: usize, range: Option<&str>) -> Option<Finding> {
     let each = range.map(|range| {
         format!("; on each host, `netsurgeon controlplane wait --range {range} --host` checks its API server")

@@ -232,13 +232,16 @@ fn is_running(pod: &Pod, component: &str) -> bool {
 /// have these ranges, too.
 pub fn differences(seen: &[Seen]) -> Vec<Finding> {
     let of = |component: &str| seen.iter().filter(|one| one.component == component).collect::<Vec<_>>();
-    let say = |one: &Seen| format!("{} has `{}`", one.subject(), one.range.as_deref().unwrap_or("no range"));
+    let say = |one: &Seen| {
+        let range = one.range.as_ref().map_or_else(|| "no range".to_string(), |range| format!("`{range}`"));
+        format!("{} has {range}", one.subject())
+    };
     let mut found = Vec::new();
     let servers = of(API_SERVER);
     let Some(first) = servers.first() else { return found };
     if let Some(other) = servers.iter().find(|other| other.range != first.range) {
         let finding = Finding::error("api-server-ranges-differ", API_SERVER);
-        found.push(finding.says(format!("{}, {}", say(first), say(other))));
+        found.push(finding.says(format!("{}, but {}", say(first), say(other))));
     }
     for manager in of(CONTROLLER_MANAGER) {
         if manager.range.is_some() && manager.range != first.range {

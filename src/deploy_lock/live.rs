@@ -1,7 +1,7 @@
 //! Finds, creates and deletes the deploy lock of a cluster, and verifies each change on every API server.
 //!
-//! If two `lock` commands run concurrently, only one can create the first object of the deploy lock. The other command reads the
-//! holder from this object. To complete an interrupted `lock` or `unlock`, run the command again.
+//! If two `lock` commands run concurrently, only one of them can create the first object of the deploy lock. The other command
+//! reads the holder from this object. To complete an interrupted `lock` or `unlock`, run the command again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub enum FreezeError {
     #[error("the deploy lock would cover no namespace: {0}")]
     Nothing(String),
     /// Not every API server applied the change in time.
-    #[error("{what}, but not every API server applied it within {seconds} s: {seen}")]
+    #[error("{what}, but not every API server applied the change within {seconds} s: {seen}")]
     Behind {
         /// The completed change, for example `the deploy lock is created`.
         what: &'static str,
@@ -64,8 +64,8 @@ pub struct Object {
     leaving: bool,
     /// Whether the object is an expired timer.
     ended: bool,
-    /// Whether the object is a ResourceQuota that API servers enforce. They ignore a quota until the controller manager has written
-    /// its status (`CheckRequest`, `apiserver/pkg/admission/plugin/resourcequota/controller.go`, v1.36.3).
+    /// Whether the object is a ResourceQuota that API servers enforce. API servers ignore a quota until the controller manager
+    /// has written its status (`CheckRequest`, `apiserver/pkg/admission/plugin/resourcequota/controller.go`, v1.36.3).
     enforced: bool,
 }
 
@@ -93,7 +93,7 @@ impl Standing {
         self.objects.iter().find_map(|object| object.freeze.as_ref())
     }
 
-    /// Returns whether the time limit of the deploy lock is over: its timer has expired, or was deleted.
+    /// Returns whether the time limit of the deploy lock is over, because its timer has expired or was deleted.
     pub fn has_ended(&self) -> bool {
         let Some(freeze) = self.freeze().filter(|freeze| freeze.seconds.is_some()) else { return false };
         let name = timer::name(freeze);
@@ -293,8 +293,8 @@ impl Freezer<'_> {
         Ok(clients)
     }
 
-    /// Returns the locked namespaces in which no ResourceQuota of the deploy lock is enforced, if it is a lock by ResourceQuotas. For
-    /// example, `lock` was interrupted, a namespace was created later, or no controller manager runs.
+    /// Returns the locked namespaces in which no ResourceQuota of the deploy lock is enforced, for example because `lock` was
+    /// interrupted, a namespace was created later, or no controller manager runs. With a policy, the list is empty.
     pub async fn uncovered(&self, standing: &Standing) -> Result<Vec<String>, FreezeError> {
         let Some(freeze) = standing.freeze().filter(|freeze| freeze.method == Method::Quota) else {
             return Ok(Vec::new());

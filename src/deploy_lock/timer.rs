@@ -1,10 +1,10 @@
 //! The timer that ends a deploy lock: a Job without Pods. Does no I/O.
 //!
 //! An admission policy cannot check the time, because CEL has no clock, and a delete request contains no time. But a policy can
-//! have a parameter object, and its binding is ignored while this object does not exist. So the parameter is a Job with a
-//! deadline and without Pods. After the deadline, the controller manager marks the Job as failed (`pastActiveDeadline`,
-//! `pkg/controller/job/job_controller.go`, v1.36.3) and deletes it immediately (`ttlSecondsAfterFinished`). The deploy lock ends
-//! when the Job has failed or is deleted, even if netsurgeon does not run.
+//! have a parameter object, and the API server ignores the binding of the policy while this object does not exist. Therefore the
+//! parameter is a Job with a deadline and without Pods. After the deadline, the controller manager marks the Job as failed
+//! (`pastActiveDeadline`, `pkg/controller/job/job_controller.go`, v1.36.3) and deletes it immediately
+//! (`ttlSecondsAfterFinished`). The deploy lock ends when the Job has failed or is deleted, even if netsurgeon does not run.
 
 use serde_json::{Value, json};
 

@@ -33,7 +33,7 @@ pub struct Cutover {
     pub resolver: SocketAddr,
     /// Maximum TTL while the cutover runs, in seconds.
     pub ttl: u32,
-    /// How long each stage lasts, in seconds.
+    /// How long each stage waits after the resolver returns the new records, in seconds.
     pub soak: u64,
     /// How long a resolver caches the negative answer for a record type that does not exist, in seconds (RFC 2308).
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -83,7 +83,7 @@ pub enum Service {
         /// Whether the zone is private, so that only clients in its networks (VPCs) can resolve its names.
         private: bool,
     },
-    /// The ExternalDNS of the cluster: netsurgeon changes the annotations of objects, and ExternalDNS changes the records.
+    /// The ExternalDNS of the cluster. netsurgeon changes the annotations of objects, and ExternalDNS changes the records.
     #[serde(rename = "external-dns")]
     ExternalDns {
         /// A name server of the zone.
@@ -168,8 +168,8 @@ pub struct Ownership {
     pub before: Vec<RecordSet>,
     /// The record sets during the cutover, when netsurgeon is the owner.
     pub held: Vec<RecordSet>,
-    /// The record sets after the cutover, when the ExternalDNS of the mirror is the owner. If the mirror has no ExternalDNS,
-    /// netsurgeon is still the owner.
+    /// The record sets after the cutover, when the ExternalDNS of the mirror is the owner. If the mirror has no ExternalDNS with
+    /// TXT ownership records, netsurgeon is still the owner.
     pub after: Vec<RecordSet>,
 }
 
@@ -212,22 +212,22 @@ pub enum Awaited {
     Owners,
     /// ExternalDNS has lowered the TTLs.
     Published,
-    /// In a rollback: ExternalDNS has restored the TTLs.
+    /// In a rollback, ExternalDNS has restored the TTLs.
     Republished,
-    /// ExternalDNS has written the TTLs after the cutover.
+    /// At the end of the cutover, ExternalDNS has restored the original TTLs.
     Settled,
     /// Caches have dropped the records with the original TTL.
     Caches,
     /// Every name server and the resolver return the new records.
     Confirmed,
-    /// The stage has lasted long enough.
+    /// The soak time of the stage is over.
     Soak,
-    /// In a rollback: every name server and the resolver return the old records again.
+    /// In a rollback, every name server and the resolver return the old records again.
     Restored,
-    /// In a rollback: caches have dropped the records that point to the mirror.
+    /// In a rollback, caches have dropped the records that point to the mirror.
     Drained,
-    /// In a rollback after the end of the cutover: caches have dropped the records with the original TTLs. This wait is in
-    /// addition to [`Self::Drained`].
+    /// In a rollback after the end of the cutover, caches have dropped the mirror's records with the original TTLs. This wait is
+    /// in addition to [`Self::Drained`].
     DrainedAfterEnd,
 }
 
@@ -253,7 +253,7 @@ impl Kind for Cutover {
     const VERSION: u32 = 1;
 }
 
-/// Returns the longest of these TTLs, in seconds.
+/// Returns the longest of these TTLs. The TTLs are in seconds.
 fn longest(ttls: impl Iterator<Item = u32>) -> Duration {
     Duration::from_secs(ttls.max().unwrap_or_default().into())
 }
@@ -272,7 +272,8 @@ pub enum Point {
 }
 
 impl Name {
-    /// Returns the record sets of the name at a point, without ownership records. `ttl`: maximum TTL while the cutover runs.
+    /// Returns the record sets of the name at a point, without ownership records. `ttl` is the maximum TTL while the cutover
+    /// runs.
     fn sets(&self, point: Option<Point>, ttl: u32) -> Vec<RecordSet> {
         match point {
             None | Some(Point::Held) => self.before.clone(),
@@ -344,7 +345,8 @@ impl Cutover {
         StepId(format!("{}/{}", self.tag(point), name.name))
     }
 
-    /// Returns the record sets of a name at a point, without ownership records. `point`: `None` for the time before the cutover.
+    /// Returns the record sets of a name at a point, without ownership records. If `point` is `None`, returns the record sets
+    /// before the cutover.
     pub fn sets(&self, name: &Name, point: Option<Point>) -> Vec<RecordSet> {
         name.sets(point, self.ttl)
     }
@@ -386,7 +388,8 @@ impl Cutover {
         longest(self.names.iter().flat_map(|name| &name.after).map(|set| set.ttl))
     }
 
-    /// Returns how long caches can keep records that point to the mirror. `has_ended`: whether a name has reached the end.
+    /// Returns how long caches can keep records that point to the mirror. `has_ended` means that a name can have its original
+    /// TTLs again.
     pub fn mirror_ttl(&self, has_ended: bool) -> Duration {
         if has_ended { self.stage_ttl().max(self.final_ttl()) } else { self.stage_ttl() }
     }
@@ -396,8 +399,9 @@ impl Cutover {
         self.names.iter().any(|name| is_recorded(&self.step(name, Point::Final)))
     }
 
-    /// Returns how long the cutover takes without gates. First, caches must drop the records with the old TTLs. Then each stage
-    /// takes its soak time, plus the TTL until resolvers return the new records.
+    /// Returns how long the cutover takes without gates. First, ExternalDNS must drop its cached owners, and caches must drop the
+    /// records with the old TTLs. Then each stage waits up to one TTL until resolvers return the new records, and after that for
+    /// the soak time.
     pub fn duration(&self) -> Duration {
         let caches = if self.has_change(Point::Lowered) { self.longest_ttl() } else { Duration::ZERO };
         let stages = u32::try_from(self.shares.len()).unwrap_or(u32::MAX);
@@ -422,13 +426,13 @@ impl Cutover {
         }
     }
 
-    /// Returns the id of a wait at the stage of a share. `share`: index of the share, from 0.
+    /// Returns the id of the wait with this name for a share. `share` is the index of the share, from 0.
     pub(super) fn wait_of(&self, name: &str, share: usize) -> StepId {
         StepId(format!("{name}/{}", self.shares.get(share).copied().unwrap_or_default()))
     }
 
     /// Returns whether the stage of a share is over: its soak is complete, and at least one name has changed. If no name changes
-    /// at this stage, only the soak counts. `share`: index of the share, from 0.
+    /// at this stage, only the soak counts. `share` is the index of the share, from 0.
     pub(super) fn is_over(&self, share: usize, journal: &Journal) -> bool {
         let point = Point::Stage(share);
         let mut changes = self.names.iter().filter(|name| self.change(name, point).is_some()).peekable();
@@ -438,19 +442,20 @@ impl Cutover {
         is_soaked && (is_empty || changes.any(is_done))
     }
 
-    /// Returns when the soak of a share ended, in seconds since 1970. `share`: index of the share, from 0.
+    /// Returns when the soak of a share ended, in seconds since 1970. `share` is the index of the share, from 0.
     pub fn soaked_at(&self, share: usize, journal: &Journal) -> Option<i64> {
         let record = journal.find(&self.wait_of(SOAK, share))?;
         record.history.iter().rev().find(|(state, _)| *state == State::Done).map(|(_, time)| *time)
     }
 
-    /// Returns the share that the mirror's metrics showed at the end of a soak. `share`: index of the share, from 0.
+    /// Returns the share that the mirror's metrics showed at the end of a soak. `share` is the index of the share, from 0.
     pub fn seen_at(&self, share: usize, journal: &Journal) -> Option<SeenShare> {
         let record = journal.find(&self.wait_of(SOAK, share))?;
         serde_json::from_value(*record.made.clone()?).ok()
     }
 
-    /// Returns the index of the first stage after a share, for a run that ends before this stage. `None` for the last share.
+    /// Returns the index of the stage before which a run up to this share ends. `None` for the last share, because the run then
+    /// continues to the end.
     pub fn end_of_share(&self, share: usize) -> Option<usize> {
         let is_later = |stage: &Stage| stage.batch.is_some_and(|batch| batch > share);
         self.stages().into_iter().find(is_later).map(|stage| stage.index)

@@ -27,8 +27,8 @@ pub(super) struct Live<'a> {
 }
 
 impl Live<'_> {
-    /// Waits until every name server and the resolver return these record sets. `cached`: how long the resolver can still return
-    /// other record sets.
+    /// Waits until every name server and the resolver return these record sets. `cached` is the time for which the resolver can
+    /// still return other record sets.
     async fn confirm(&self, names: Vec<(&Name, Vec<RecordSet>)>, cached: Duration) -> Result<(), Fault> {
         let started = Instant::now();
         let limit = cached.saturating_add(GRACE).saturating_add(self.provider.delay());
@@ -87,9 +87,7 @@ impl Live<'_> {
         let at = self.resolver.at();
         Ok(match self.resolver.sets(&name.name, &kinds, true).await {
             Ok(found) if is_answer(&found, &self.with_addresses(sets).await?) => None,
-            Ok(found) => {
-                Some(format!("the resolver {at} returns `{}` with {}", name.name, described(&found)))
-            }
+            Ok(found) => Some(format!("the resolver {at} returns {} for `{}`", described(&found), name.name)),
             Err(error) => Some(error.to_string()),
         })
     }
@@ -145,7 +143,7 @@ impl Environment<Change> for Live<'_> {
         }
         if let (Some(probe), false) = (&doing.effect.probe, doing.back) {
             let outcome = self.prober.check(&doing.effect.name, probe, &self.resolver).await;
-            outcome.map_err(|reason| Fault::Skip(format!("the mirror does not serve it: {reason}")))?;
+            outcome.map_err(|reason| Fault::Skip(format!("the mirror does not serve the name: {reason}")))?;
         }
         Ok(Applied::Made(self.provider.replace(&change).await?))
     }
@@ -188,7 +186,7 @@ impl Environment<Change> for Live<'_> {
         self.confirm(self.work.names.iter().map(lowered).collect(), cached).await
     }
 
-    /// Returns the share that the mirror has at the end of a stage, if its metrics show it.
+    /// Returns the share that the mirror's metrics show at the end of a stage, or null if they show no share.
     async fn found(&self, wait: &Wait<Awaited>) -> Value {
         let (Awaited::Soak, Some(query)) = (wait.kind, &self.work.seen) else { return Value::Null };
         let names: Vec<&str> = self.work.names.iter().map(|name| name.name.as_str()).collect();

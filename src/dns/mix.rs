@@ -1,8 +1,8 @@
 //! Splits the clients of a name between its old and its new targets.
 //!
-//! A provider with weights has one record set for each side, and returns the new set for the requested share of queries. DNS
-//! without weights can only list addresses of both sides, and a client picks one of them. Therefore only fractions with small
-//! numbers, such as 1/3, are possible as shares.
+//! A provider with weights has record sets for each side, and returns a new set for the requested share of the queries. DNS
+//! without weights can only list addresses of both sides, and a client picks one of them. Therefore, a share can only be a
+//! fraction with small numbers, such as 1/3.
 
 use std::collections::BTreeSet;
 
@@ -65,9 +65,9 @@ fn weigh(old: &RecordSet, new: &RecordSet, percent: u8) -> Vec<RecordSet> {
 }
 
 /// Returns weights for the new and the old sets in the ratio of two numbers. If the exact ratio is not possible, the new sets get
-/// a smaller share. Each weight is at least 1.
+/// a smaller share. But each weight is at least 1, so a very small share of the new sets becomes larger.
 fn weights(new: usize, old: usize) -> (u8, u8) {
-    // A ratio such as 10 : 90 is not reduced, because it is easier to read.
+    // The ratio 10 : 90 is not reduced to 1 : 9, because 10 and 90 are also the percentages.
     let common = if new.max(old) > MOST_WEIGHT { common_divisor(new, old) } else { 1 };
     let (new, old) = (new.checked_div(common).unwrap_or(new), old.checked_div(common).unwrap_or(old));
     let largest = new.max(old).max(MOST_WEIGHT);
@@ -121,7 +121,8 @@ impl Mixed {
         self.new.saturating_mul(100) <= self.all().saturating_mul(percent.into())
     }
 
-    /// Compares the fractions of new addresses, then the numbers of addresses.
+    /// Returns whether this mix has a larger fraction of new addresses than the other mix or, if the fractions are equal, more
+    /// addresses.
     fn is_better_than(self, other: Self) -> bool {
         let (this, that) = (self.new.saturating_mul(other.all()), other.new.saturating_mul(self.all()));
         this > that || (this == that && self.all() > other.all())

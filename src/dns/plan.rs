@@ -48,9 +48,9 @@ pub struct Found {
     pub sets: Vec<RecordSet>,
     /// Addresses of the mirror's objects with this name, or the names of their load balancers.
     pub targets: BTreeSet<String>,
-    /// The address types of these targets.
+    /// The address types of the targets: A, AAAA, or both.
     pub address_kinds: BTreeSet<Kind>,
-    /// The other record types of the name.
+    /// The types of the name's records, except A, AAAA and CNAME.
     pub beside: BTreeSet<Kind>,
     /// Whether the name is served over TLS.
     pub has_tls: bool,
@@ -69,7 +69,7 @@ pub struct PlanOptions {
     pub shares: Vec<Share>,
     /// Maximum TTL while the cutover runs, in seconds.
     pub ttl: u32,
-    /// How long each stage lasts, in seconds.
+    /// How long each stage waits after the resolver returns the new records, in seconds.
     pub soak: u64,
     /// The probe for every name. With `None`, the probe uses `https` if an object of the name declares TLS, otherwise `http`.
     pub probe: Option<Probing>,
@@ -95,12 +95,12 @@ pub enum Refusal {
     /// The shares do not increase.
     #[error("each share must be between 1 and 100 %, and greater than the share before it")]
     Shares,
-    /// A stage ends before caches have dropped the previous records.
+    /// A stage would end before caches have dropped the previous records.
     #[error(
         "the soak of each stage is {soak} s, but the TTL is {ttl} s: a stage would end before its share is reached"
     )]
     ShortSoak {
-        /// Duration of a stage, in seconds.
+        /// Soak time of each stage, in seconds.
         soak: u64,
         /// Longest TTL during the cutover, in seconds.
         ttl: u64,
@@ -204,12 +204,14 @@ fn name(
     if found.published.is_some() && kinds(&before) != kinds(&after) {
         // With `--policy=upsert-only`, ExternalDNS deletes no record, and providers have their own rules for aliases.
         return Err(refused(
-            "its record types would change, and ExternalDNS does not always delete the old ones",
+            "its record types would change, and ExternalDNS does not always delete the records of the old types",
         ));
     }
     let becomes_cname = after.iter().any(|set| set.kind == Kind::Cname);
     if let (true, Some(kind)) = (becomes_cname, found.beside.first()) {
-        let reason = format!("it has a {kind} record, and a CNAME excludes others (RFC 1034, section 3.6.2)");
+        let reason = format!(
+            "it has a {kind} record, and a name with a CNAME record cannot have other records (RFC 1034, section 3.6.2)"
+        );
         return Err(refused(&reason));
     }
     if have_same_data(&before, &after) {
@@ -256,7 +258,7 @@ fn ownership(found: &Found, after: &[RecordSet], heir: Option<&str>) -> Option<O
     let mut sets: BTreeMap<String, RecordSet> = rest.map(|set| (set.name.clone(), set)).collect();
     let mut names: BTreeSet<&String> =
         after.iter().filter_map(|set| found.heir_names.get(&set.kind)).collect();
-    // Before v0.19, ExternalDNS recorded the owner of an alias like the owner of a CNAME (issue 2903).
+    // Before v0.19, ExternalDNS recorded the owner of an alias in the same way as the owner of a CNAME (issue 2903).
     if after.iter().any(|set| set.alias.is_some()) {
         let of_cname = found.heir_names.get(&Kind::Cname);
         names.extend(of_cname.filter(|name| before.iter().any(|set| set.name == **name)));
@@ -524,7 +526,7 @@ mod tests {
         assert!(reason(&apex, &options(&[])).contains("cannot be a CNAME"));
         let mut beside = facts(&www(), &["a.example.net"]);
         beside.names[0].beside.insert(Kind::Txt);
-        assert!(reason(&beside, &options(&[])).contains("it has a TXT record, and a CNAME excludes others"));
+        assert!(reason(&beside, &options(&[])).contains("it has a TXT record, and a name with a CNAME"));
         let good = facts(&www(), &["198.51.100.1"]);
         assert_eq!(plan(&good, &options(&[50, 10])).unwrap_err(), Refusal::Shares);
         let short = PlanOptions { soak: 30, ..options(&[]) };

@@ -120,7 +120,7 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Creates a prober. `more`: additional trusted CA certificates, as DER.
+    /// Creates a prober. `more` contains additional trusted CA certificates, as DER.
     pub fn new(more: Vec<Vec<u8>>) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         let system = rustls_native_certs::load_native_certs().certs;
@@ -195,7 +195,7 @@ impl Prober {
     }
 }
 
-/// Returns the addresses of a load balancer. `at`: address or name of the load balancer. The resolver resolves the name.
+/// Returns the addresses of a load balancer. `at` is the address or the name of the load balancer. `resolver` resolves the name.
 pub async fn addresses(at: &str, resolver: &Server) -> Result<Vec<IpAddr>, String> {
     if let Ok(address) = at.parse() {
         return Ok(vec![address]);

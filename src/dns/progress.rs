@@ -25,7 +25,7 @@ pub(super) struct Tally {
     /// Number of the share to which the current stage belongs, from 1; 0 if the stage belongs to no share.
     batch: usize,
     back: bool,
-    /// The share of clients that the mirror gets from the most recently started stage with a share, in percent.
+    /// The share of clients that the mirror gets after the most recently started stage with a share, in percent.
     share: Share,
     waits_until: Option<Instant>,
 }
@@ -47,13 +47,14 @@ impl Tally {
         }
     }
 
-    /// Counts a changed name. Returns whether the step changed a name.
+    /// Counts one changed name if `is_name` is true. Returns `is_name`.
     fn count(&mut self, is_name: bool) -> bool {
         self.changed = self.changed.saturating_add(usize::from(is_name));
         is_name
     }
 
-    /// Returns the share of clients on the mirror after a stage; 0 before the first stage. `stage`: number of the stage, from 1.
+    /// Returns the share of clients on the mirror after a stage; 0 before the first stage. `stage` is the number of the stage,
+    /// from 1.
     fn share_of(&self, stage: usize) -> Share {
         stage.checked_sub(1).and_then(|stage| self.shares.get(stage).copied()).unwrap_or_default()
     }
@@ -82,7 +83,7 @@ impl Progress for Tally {
                 self.waits_until = None;
                 return self.count(!step.subject.is_empty());
             }
-            // An earlier run changed the name and reported it.
+            // An earlier run changed the name and reported the change, so this run only counts the name.
             Event::StepSkipped { step } => {
                 self.count(!step.subject.is_empty());
             }

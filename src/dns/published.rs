@@ -96,8 +96,8 @@ impl Object {
 }
 
 impl Published {
-    /// Returns an object with its current annotations. `prefixes`: the annotation prefixes that ExternalDNS can use. Each ends
-    /// with a slash.
+    /// Returns an object with its current annotations. `prefixes` are the annotation prefixes that ExternalDNS can use. Each
+    /// prefix ends with a slash.
     pub fn new<'p>(
         object: Object,
         prefixes: impl IntoIterator<Item = &'p str>,
@@ -109,8 +109,8 @@ impl Published {
         Self { object, before }
     }
 
-    /// Returns the annotations with which ExternalDNS publishes these record sets. `old`: the record sets before the cutover. For
-    /// their targets, no annotation is needed.
+    /// Returns the annotations with which ExternalDNS publishes these record sets. `old` contains the record sets before the
+    /// cutover. Their targets need no annotation.
     pub(super) fn annotations(&self, sets: &[RecordSet], old: &[RecordSet]) -> Annotations {
         let targets: BTreeSet<&str> = sets.iter().flat_map(|set| &set.data).map(String::as_str).collect();
         let targets = targets.into_iter().collect::<Vec<_>>().join(",");

@@ -63,7 +63,7 @@ pub struct Ran {
     pub recorded: Recorded<Cutover>,
     /// The report of the run.
     pub report: Report,
-    /// Names that another client has changed since their last step.
+    /// Names that another client has changed since netsurgeon last changed them.
     pub changed: Vec<String>,
     options: String,
 }
@@ -167,7 +167,7 @@ impl CutoverSession {
         Ok(self.ran(recorded, report, Vec::new()))
     }
 
-    /// Adds the names that another client has changed to the result of a run that has ended or paused.
+    /// If a run has ended or paused, checks which names another client has changed, and adds these names to the result.
     async fn with_changes(
         &self,
         outcome: Result<Report, Failure>,
@@ -192,7 +192,7 @@ impl CutoverSession {
         }
     }
 
-    /// Checks for changes by other clients after a complete cutover.
+    /// Checks whether other clients have changed names since the cutover was completed.
     pub async fn look_again(&self, operation: &str) -> Result<Ran, Failure> {
         let recorded: Recorded<Cutover> = self.read(operation).await?;
         let provider = provider::reader(&recorded.plan.work, self.key.clone()).await?;
@@ -201,7 +201,7 @@ impl CutoverSession {
         Ok(self.ran(recorded, report, changed))
     }
 
-    /// Checks the provider of the zone, and returns it.
+    /// Checks and returns the provider of the zone.
     async fn provider(&self, work: &Cutover) -> Result<Box<dyn Provider>, Failure> {
         if let (Some(planned), None) = (work.service.key(), &self.key) {
             let name = &planned.name;
@@ -285,7 +285,8 @@ impl CutoverSession {
 }
 
 /// Returns the names that another client has changed since their last step, and the number of names that could not be read. The
-/// next step of a name also detects such a change, but it can run much later, or there is no next step.
+/// next step of a name also detects such a change. But this step can run much later, and after the last step there is no next
+/// step.
 async fn changed_since(recorded: &Recorded<Cutover>, provider: &dyn Provider) -> (Vec<String>, usize) {
     let (work, situation) = (&recorded.plan.work, Situation::of(recorded, false));
     provider.refresh().await;
@@ -325,7 +326,7 @@ fn purpose(work: &Cutover) -> String {
     format!("cut over the names of `{}`", work.zone)
 }
 
-/// Returns the message about a cutover that stopped before its end. The reason is a pause, which is not an error, or a failure.
+/// Returns the error for a cutover that stopped before its end. Its kind is `Paused` after a pause, and `Stuck` after a failure.
 fn stopped(failure: operation::Failure, situation: &Situation) -> Failure {
     let progress = situation.progress();
     let next = situation.next();
@@ -333,11 +334,11 @@ fn stopped(failure: operation::Failure, situation: &Situation) -> Failure {
     if failure.source.is_pause() {
         let why = match &failure.source {
             OperationError::GateClosed { gate, reason, .. } => {
-                format!(", the gate `{gate}` is closed: {reason}")
+                format!("; the gate `{gate}` is closed: {reason}")
             }
             OperationError::BatchRolledBack { batch, gate, reason } => {
                 let stage = batch.saturating_add(1);
-                format!(", the gate `{gate}` was closed: {reason}; stage {stage} was rolled back")
+                format!("; the gate `{gate}` was closed: {reason}; stage {stage} was rolled back")
             }
             _ => String::new(),
         };
@@ -366,7 +367,7 @@ pub struct Seen {
     /// How the records at the server differ from the expected records.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<String>,
-    /// The share of requests that the mirror gets now, in percent, if its metrics show it.
+    /// The share of requests that the mirror gets now, in percent, if Prometheus returns a share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
     /// Why the share is unknown.

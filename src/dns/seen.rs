@@ -45,7 +45,7 @@ impl ShareQuery {
         Err(format!("the query needs `{NAME}`, where the name is inserted"))
     }
 
-    /// Returns the share of the requests for a name that reach the mirror, in percent.
+    /// Returns the mirror's share of the requests for a name, in percent.
     pub async fn of(&self, name: &str) -> Result<f64, String> {
         let number = prometheus_number(&self.prometheus, &self.query.replace(NAME, name), LIMIT).await?;
         match number {

@@ -42,7 +42,7 @@ pub struct Standing {
     /// Why the last change of the name was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
-    /// The last point that the name has reached; `None` if no step of the name is in force.
+    /// The last point that the name has reached; `None` if no step has changed the name, or every change was undone.
     #[serde(skip)]
     pub(super) reached: Option<Point>,
 }
@@ -51,7 +51,7 @@ impl Standing {
     fn of(work: &Cutover, journal: &Journal, name: &Name) -> Self {
         let reached = work.reached(name, journal);
         let expected = work.sets(name, reached);
-        // If only the mirror has a record type, the name gets this type at the last stage.
+        // If only the mirror has records of a type, the name gets these records at the last stage.
         let shares = name.shares_of(&expected);
         let error =
             |point: &Point| journal.find(&work.step(name, *point)).and_then(|record| record.error.clone());

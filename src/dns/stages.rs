@@ -24,7 +24,7 @@ impl Cutover {
         Self::wait(StepId(kind.name().to_string()), kind, None, until)
     }
 
-    /// Returns the waits of a rollback after the names have their old records again.
+    /// Returns the waits that a rollback runs after the names have their old records again.
     fn waits_of_rollback(&self) -> Vec<Step<Change>> {
         let stages = (0..self.shares.len()).flat_map(|stage| self.changes(Point::Stage(stage)));
         let back_of: Vec<StepId> = stages.map(|step| step.id).collect();

@@ -142,7 +142,7 @@ fn keys(
     let usable = |key: &Key| {
         let wrong = |reason: String| ConfigError::Key { provider, name: key.name.clone(), reason };
         if key.name.is_empty() {
-            return Err(wrong("has no name".to_string()));
+            return Err(ConfigError::Shape(format!("a key of the provider `{provider}` has no name")));
         }
         let secret = STANDARD.decode(key.secret.0.as_bytes());
         let secret =

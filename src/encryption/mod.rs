@@ -2,8 +2,8 @@
 //! `EncryptionConfiguration` has for their resource.
 //!
 //! This module has no side effects. The caller supplies the random bytes for nonces. Keys are wiped from memory when they are
-//! dropped, and no message contains any part of a key. A value that is encrypted with a KMS key stays as stored, because only the
-//! KMS plug-in can decrypt it.
+//! dropped, and no message contains any part of a key. netsurgeon does not decrypt a value that is encrypted with a KMS key,
+//! because only the KMS plug-in can decrypt it.
 //!
 //! The rules come from `pkg/server/options/encryptionconfig/config.go` and `pkg/storage/value/transformer.go` in
 //! `staging/src/k8s.io/apiserver` of Kubernetes v1.36.3.
@@ -63,8 +63,8 @@ impl Keyring {
         Some(&found.1)
     }
 
-    /// Decrypts a value. The value contains the names of its provider and its encryption key, but several keys can have these
-    /// names. Tries all of these keys, as the API server does.
+    /// Decrypts a value. The value contains the names of its provider and its encryption key. Several keys can have these names,
+    /// so this function tries all of these keys, as the API server does.
     fn open_with<'p>(
         candidates: impl Iterator<Item = &'p Provider>,
         key: &[u8],
@@ -89,7 +89,7 @@ impl Keyring {
         match tried {
             None => Ok(None),
             Some(name) => Err(SealError(format!(
-                "the key `{name}` of the configuration does not decrypt it: the API server uses a different secret for that name"
+                "the key `{name}` of the configuration does not decrypt the value: the API server uses a different secret for that name"
             ))),
         }
     }
@@ -127,13 +127,15 @@ impl Seal for Keyring {
         match first {
             Provider::Identity => Ok(None),
             Provider::Kms(name) => Err(SealError(format!(
-                "the API server encrypts it with the KMS plug-in `{name}`; netsurgeon has no access to its keys (docs/encryption.md, \"A KMS\")"
+                "the API server encrypts the value with the KMS plug-in `{name}`; netsurgeon has no access to the keys of the plug-in (docs/encryption.md, \"A KMS\")"
             ))),
             Provider::Keys { prefix, keys } => {
                 let Some((name, cipher)) = keys.first() else { return Ok(None) };
                 let mut sealed = format!("{prefix}{name}:").into_bytes();
                 let ciphertext = cipher.seal(key, plain, self.fill);
-                sealed.extend(ciphertext.ok_or_else(|| SealError("it is too long to encrypt".to_string()))?);
+                sealed.extend(
+                    ciphertext.ok_or_else(|| SealError("the value is too long to encrypt".to_string()))?,
+                );
                 Ok(Some(sealed))
             }
         }

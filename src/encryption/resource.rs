@@ -1,6 +1,6 @@
 //! The resource of an etcd key, and the names and patterns of resources in an encryption configuration.
 
-/// A resource and its API group. In a pattern each of them can be `*`.
+/// A resource and its API group. In a pattern, the resource and the group can each be `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
     name: String,

@@ -69,7 +69,8 @@ pub enum Item<'a> {
         /// Content of the file.
         content: &'a [u8],
     },
-    /// The `resolv.conf` of a process, if it is not the file of the machine. Reported once for all processes with the same file.
+    /// The `resolv.conf` of a process, if it is not the machine's own `resolv.conf`. Reported once for all processes with the
+    /// same file.
     Resolver {
         /// Process to which the item belongs.
         process: &'a Running,

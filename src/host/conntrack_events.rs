@@ -43,16 +43,17 @@ pub enum Heard {
 pub struct Beginnings(OwnedFd);
 
 impl Beginnings {
-    /// Starts to listen, and checks that events arrive. For this check it sends a datagram to each address in `here`, which are
-    /// addresses of this host, for example the loopback address of each family.
+    /// Starts to listen, and checks that events arrive. For this check, it sends a datagram to each address in `here`. These must
+    /// be addresses of this host, for example the loopback address of each family.
     ///
-    /// Fails without CAP_NET_ADMIN. Also fails if no event arrives, which has one of these causes: the kernel does not support
+    /// Fails without CAP_NET_ADMIN. Also fails if no event arrives. There are three possible causes: the kernel does not support
     /// events (`CONFIG_NF_CT_NETLINK`), events are switched off (`net.netfilter.nf_conntrack_events`), or the kernel tracks no
     /// connections of the family in this network namespace.
     pub fn listen(here: &[IpAddr]) -> io::Result<Self> {
         let socket =
             socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(NETFILTER))?;
-        // The size exceeds the limit for users (`net.core.rmem_max`), which is enough only for some hundred connections.
+        // The limit for users (`net.core.rmem_max`) is enough only for a few hundred connections, so netsurgeon requests a larger
+        // size.
         set_socket_recv_buffer_size_force(&socket, BUFFER)
             .or_else(|_| set_socket_recv_buffer_size(&socket, BUFFER))?;
         bind(&socket, &SocketAddrNetlink::new(0, NEW))?;

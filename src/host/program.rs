@@ -26,7 +26,8 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // `id` returns `None` once the program has ended and was waited for. Until then, the system does not reuse the id.
+        // `id` returns `None` after netsurgeon has read the exit status of the program. Until then, the system does not reuse the
+        // id.
         let pid = self.0.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         if let Some(pid) = pid.filter(|_| matches!(self.0.try_wait(), Ok(None)))
             && kill_process_group(pid, Signal::KILL).is_err()

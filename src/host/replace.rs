@@ -13,7 +13,7 @@
 //! Afterwards the links are replaced with the new files. All new files are written before a file is replaced, so a full disk
 //! changes nothing. An interrupted replacement leaves the folder `.netsurgeon` behind, and possibly the links, which still work.
 //! The next replacement first removes both. A program that opens one file before the switch and the other after the switch reads
-//! a mismatch. The program must then read both files again, as an API server does (`loadServingCert`,
+//! two files that do not match. The program must then read both files again, as an API server does (`loadServingCert`,
 //! `pkg/server/dynamiccertificates/dynamic_serving_content.go` of k8s.io/apiserver, v0.36.3).
 
 use std::fmt;
@@ -117,10 +117,10 @@ enum Operation {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Folder { path, .. } => write!(f, "folder `{}`", path.display()),
-            Self::File { path, .. } => write!(f, "file `{}`", path.display()),
-            Self::Link { path, to } => write!(f, "link `{}` to `{}`", path.display(), to.display()),
-            Self::Rename { from, to } => write!(f, "`{}` to `{}`", from.display(), to.display()),
+            Self::Folder { path, .. } => write!(f, "creating folder `{}`", path.display()),
+            Self::File { path, .. } => write!(f, "writing file `{}`", path.display()),
+            Self::Link { path, to } => write!(f, "linking `{}` to `{}`", path.display(), to.display()),
+            Self::Rename { from, to } => write!(f, "renaming `{}` to `{}`", from.display(), to.display()),
             Self::Sync(path) => write!(f, "syncing folder `{}` to disk", path.display()),
             Self::Clear(path) => write!(f, "deleting `{}`", path.display()),
         }

@@ -40,8 +40,8 @@ impl Root {
         if !about.is_file() {
             return Ok(None);
         }
-        // The file exists. The error has another kind than `NotFound`, because a missing `/proc` must not look like a missing
-        // file.
+        // The file exists. An error here must not have the kind `NotFound`, because a missing `/proc` must not look like a
+        // missing file.
         let file = File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(io::Error::other)?;
         Ok(Some(Opened { file, identity: (about.dev(), about.ino()) }))
     }

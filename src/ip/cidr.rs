@@ -10,7 +10,7 @@ use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of addresses of an IPv6 range that the bitmap considers, including the network address. The bitmap ignores the
-/// rest of a larger range (`pkg/registry/core/service/ipallocator/bitmap.go`, v1.36.3).
+/// remaining addresses of a larger range (`pkg/registry/core/service/ipallocator/bitmap.go`, v1.36.3).
 const IPV6_BITMAP_ADDRESSES: u128 = 65_536;
 
 /// Address family, with the same names as in `ipFamilies` of a Service.
@@ -95,8 +95,8 @@ impl ServiceCidr {
         1_u128.checked_shl(host_bits).unwrap_or(u128::MAX)
     }
 
-    /// Returns how many addresses Services can have. The network address is excluded. In an IPv4 range the broadcast address is
-    /// excluded, too (`ipallocator.go` `hostsPerNetwork`, v1.36.3).
+    /// Returns the number of addresses that Services can use. The network address is excluded. In an IPv4 range the broadcast
+    /// address is excluded, too (`ipallocator.go` `hostsPerNetwork`, v1.36.3).
     pub fn capacity(&self) -> u128 {
         let reserved = if self.0.is_ipv4() { 2 } else { 1 };
         self.size().saturating_sub(reserved)
@@ -158,8 +158,8 @@ impl ServiceCidr {
         }
     }
 
-    /// Returns whether a Service can have the address. It must be in the range, and not the network address or the IPv4 broadcast
-    /// address.
+    /// Returns whether a Service can have the address. The address must be in the range, and must not be the network address or
+    /// the IPv4 broadcast address.
     pub fn is_usable(&self, address: IpAddr) -> bool {
         self.offset(address).is_some_and(|offset| offset >= 1 && offset <= self.capacity())
     }

@@ -45,7 +45,7 @@ pub enum Rank {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RemapError {
     /// The range has too few free addresses.
-    #[error("range `{range}` has {free} free addresses, {needed} are needed")]
+    #[error("range `{range}` has too few addresses: {free} free, {needed} needed")]
     TooSmall {
         /// The new range.
         range: ServiceCidr,
@@ -290,7 +290,7 @@ mod tests {
         let wishes: Vec<_> =
             (1..=8).map(|n| wanted(&format!("10.96.0.{n}"), "10.96.0.0/16", Rank::Ordinary)).collect();
         let error = run("10.200.0.0/29", &[], &wishes).unwrap_err();
-        assert_eq!(error.to_string(), "range `10.200.0.0/29` has 6 free addresses, 8 are needed");
+        assert_eq!(error.to_string(), "range `10.200.0.0/29` has too few addresses: 6 free, 8 needed");
     }
 
     proptest! {

@@ -23,7 +23,8 @@ pub struct User {
 }
 
 impl Cluster {
-    /// Returns the current user (`SelfSubjectReview`, 1.28 and later); `None` if the API server does not support the review.
+    /// Returns the current user (`SelfSubjectReview`, Kubernetes 1.28 and later); `None` if the API server does not support the
+    /// review.
     pub async fn user(&self) -> Result<Option<User>, ClusterError> {
         let answer = match self.ask(&SelfSubjectReview::default()).await {
             Err(ClusterError::NotFound { .. }) => return Ok(None),

@@ -16,7 +16,7 @@ pub fn name(object: &impl Metadata<Ty = ObjectMeta>) -> &str {
     object.metadata().name.as_deref().unwrap_or_default()
 }
 
-/// Returns the namespace of an object; empty if it has none.
+/// Returns the namespace of an object; empty if the object has no namespace.
 pub fn namespace(object: &impl Metadata<Ty = ObjectMeta>) -> &str {
     object.metadata().namespace.as_deref().unwrap_or_default()
 }
@@ -42,12 +42,12 @@ pub fn words(container: &Container) -> impl Iterator<Item = &str> {
     container.command.iter().chain(&container.args).flatten().map(String::as_str)
 }
 
-/// Returns whether a Pod can still run. The function checks that its phase is not Succeeded or Failed.
+/// Returns whether a Pod can still run. A Pod with the phase Succeeded or Failed does not run again.
 pub fn is_alive(pod: &Pod) -> bool {
     !matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// Returns the phase of a Pod, for example `Running`; empty if it has none.
+/// Returns the phase of a Pod, for example `Running`; empty if the Pod has no phase.
 pub fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
@@ -58,7 +58,7 @@ pub fn labels(object: &impl Metadata<Ty = ObjectMeta>) -> &Labels {
     object.metadata().labels.as_ref().unwrap_or(&NONE)
 }
 
-/// Returns the value of an annotation; empty if it does not exist.
+/// Returns the value of an annotation; empty if the annotation does not exist.
 pub fn annotation<'o>(object: &'o impl Metadata<Ty = ObjectMeta>, name: &str) -> &'o str {
     let all = object.metadata().annotations.as_ref();
     all.and_then(|all| all.get(name)).map(String::as_str).unwrap_or_default()

@@ -1,6 +1,6 @@
-//! Creates objects, and retries while the allocator of Service addresses in an API server lags behind. After a new ServiceCIDR is
-//! created, the allocator lags behind for milliseconds. After the API server starts, the allocator lags behind until its caches
-//! are filled. It also lags behind while a process that has lost the operation lease releases the requested address.
+//! Creates objects, and retries while the API server cannot allocate the Service address yet. There are three causes. After a new
+//! ServiceCIDR is created, the allocator needs some milliseconds to load it. After the API server starts, the allocator must
+//! first fill its caches. A process that has lost the operation lease can still be releasing the requested address.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Cluster, ClusterError};
 
-/// Maximum time that the allocator can lag behind. An error after this time is final, because the range can actually be full.
+/// Maximum time of the retries. An error after this time is final, because the range can actually be full.
 const LAG: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -31,11 +31,11 @@ impl Cluster {
     }
 }
 
-/// Returns whether a create request can succeed later, because the allocator lags behind. There are two cases. In the first case,
-/// the allocator has not loaded a range yet: `ErrMismatchedNetwork`, `ErrNotReady`, or the last error of a dual-write allocator.
-/// `ErrFull` belongs to this case, too, because an allocator without any range returns it (`AllocateNextService`). In the second
-/// case, the address is not free yet: `ErrAllocated` (`pkg/registry/core/service/ipallocator/{interfaces,cidrallocator}.go`,
-/// v1.36.3).
+/// Returns whether a create request can succeed later, because the API server cannot allocate the address yet. There are two
+/// cases. In the first case, the allocator has not loaded a range yet: `ErrMismatchedNetwork`, `ErrNotReady`, or the last error
+/// of a dual-write allocator. `ErrFull` belongs to this case, too, because an allocator without any range returns it
+/// (`AllocateNextService`). In the second case, the address is not free yet: `ErrAllocated`
+/// (`pkg/registry/core/service/ipallocator/{interfaces,cidrallocator}.go`, v1.36.3).
 fn is_behind(error: &ClusterError) -> bool {
     let words = [
         "does not match the current range",

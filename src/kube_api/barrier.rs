@@ -407,7 +407,7 @@ impl Asking {
                     Ok(()) => return Ok(self.passage(false)),
                     Err(failure) => {
                         // If the node does not answer directly, netsurgeon sends the next requests only through the API server,
-                        // if they are allowed.
+                        // except with `Reach::Direct`.
                         direct = !failure.silent || self.reach == Reach::Direct;
                         seen.push(failure.reason);
                     }
@@ -502,7 +502,8 @@ mod tests {
         assert!(sentinel().is_named_in(&answer("kube-system", "netsurgeon-barrier-1")));
         assert!(!sentinel().is_named_in(&answer("kube-system", "netsurgeon-barrier-2")));
         assert!(!sentinel().is_named_in(&answer("default", "netsurgeon-barrier-1")));
-        // The API server's error for a closed port. It can contain the names, because they are in the URL.
+        // The API server's error for a closed port. This error can contain the names of the sentinel, because they are in the
+        // URL.
         let closed =
             r#"{"kind":"Status","message":"error trying to reach service: netsurgeon-barrier-1","code":503}"#;
         assert!(!sentinel().is_named_in(closed));

@@ -55,7 +55,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Returns a call for a `request` that `kube` has built. `subject` names its object in error messages.
+    /// Returns a call for a `request` that `kube` has built. `subject` names the object of the request in error messages.
     pub(super) fn new(
         verb: Verb,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
@@ -187,9 +187,10 @@ impl Connection {
         self.object(call, &answer.body)
     }
 
-    /// Parses an object; if parsing fails, parses it without its conditions. Go writes an unset time as `null`, which
-    /// `lastTransitionTime` of `metav1.Condition` does not accept. Any controller can write such a condition to a Service,
-    /// because API servers do not check it (`ValidateServiceStatusUpdate`, `pkg/apis/core/validation/validation.go`, v1.36.3).
+    /// Parses an object; if parsing fails, parses it without its conditions. Go writes an unset time as `null`, but the type of
+    /// `lastTransitionTime` in `metav1.Condition` does not accept `null`. Any controller can write such a condition to a Service,
+    /// because API servers do not check the conditions (`ValidateServiceStatusUpdate`, `pkg/apis/core/validation/validation.go`,
+    /// v1.36.3).
     pub(super) fn object<T: DeserializeOwned>(&self, call: &Call, body: &[u8]) -> Result<T, ClusterError> {
         self.read(call, body).or_else(|error| without_conditions(body).ok_or(error))
     }

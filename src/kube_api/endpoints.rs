@@ -1,4 +1,5 @@
-//! Copies the endpoints of a Service to another Service without a selector. Controllers create no endpoints for such a Service.
+//! Copies the endpoints of a Service to another Service, which has no selector. Controllers create no endpoints for such a
+//! Service.
 //!
 //! A copy is an EndpointSlice that netsurgeon manages and the other Service owns. When that Service is deleted, the garbage
 //! collector of the cluster deletes the copy.
@@ -82,7 +83,7 @@ impl Cluster {
     }
 }
 
-/// Returns an EndpointSlice for a Service without a selector, with one port and one address for each node.
+/// Returns an EndpointSlice for a Service without a selector. The slice has one port, and one address for each node.
 pub(super) fn slice_of_nodes(
     service: &Service,
     family: Family,
@@ -144,8 +145,8 @@ fn copy(service: &Service, slice: &Value) -> Value {
     })
 }
 
-/// Returns `copy` with the metadata of `old`, the existing older copy; `None` if their endpoints and ports are equal. Does not
-/// start from `old`, because objects in a list have neither `apiVersion` nor `kind`.
+/// Returns `copy` with the metadata of `old`, the existing older copy; `None` if their endpoints and ports are equal. The result
+/// is built from `copy`, because `old` comes from a list, where objects have neither `apiVersion` nor `kind`.
 fn updated(old: &Value, copy: &Value) -> Option<Value> {
     let differs =
         |name: &str| old.get(name).unwrap_or(&Value::Null) != copy.get(name).unwrap_or(&Value::Null);

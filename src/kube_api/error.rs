@@ -22,7 +22,7 @@ pub enum ClusterError {
         reason: String,
     },
     /// The API server could not be reached.
-    #[error("the API server at `{server}` cannot be reached, tried for {seconds} s: {reason}")]
+    #[error("the API server at `{server}` cannot be reached (timeout {seconds} s): {reason}")]
     Unreachable {
         /// URL of the API server.
         server: String,
@@ -187,13 +187,19 @@ impl ClusterError {
             }
             Self::Forbidden { .. } => {
                 "bind the missing role, or use a kubeconfig that has the permissions: deploy/rbac.yaml has \
-                 a role for each group of commands; deploy/guard.yaml and evidence.yaml have the roles for \
+                 a role for each group of commands; deploy/guard.yaml and deploy/evidence.yaml have the roles for \
                  programs in the cluster"
             }
-            Self::Refused { .. } => "exempt netsurgeon's user from that policy or webhook, then resume",
+            Self::Refused { .. } => {
+                "exempt netsurgeon's user from that policy or webhook, then resume the operation or run the command again"
+            }
             Self::Conflict { .. } => "run the command again: it reads the current state",
-            Self::TimedOut { .. } => "run the command again: it first checks whether the change was executed",
-            Self::NotReady { .. } => "wait until `/readyz` of that API server answers `ok`, then resume",
+            Self::TimedOut { .. } => {
+                "run the command again: before it repeats a change, it checks whether the change was executed"
+            }
+            Self::NotReady { .. } => {
+                "wait until `/readyz` of that API server answers `ok`, then resume the operation or run the command again"
+            }
             Self::Server { .. } | Self::Answer { .. } | Self::TooLarge { .. } => {
                 "see the log of that API server"
             }
@@ -204,7 +210,7 @@ impl ClusterError {
         })
     }
 
-    /// Returns whether the error affects only this object, so that other objects can still be changed. If a webhook is
+    /// Returns whether the error affects only one object, so that other objects can still be changed. If a webhook is
     /// unavailable, the API server returns an internal error (`ErrCallingWebhook`, `apiserver/pkg/util/webhook/error.go`,
     /// v1.36.3).
     pub fn is_of_one_object(&self) -> bool {

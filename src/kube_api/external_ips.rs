@@ -11,8 +11,8 @@
 //! ports cluster-wide.
 //!
 //! If this machine is a node, its own kube-proxy handles the requests to all nodes. The test therefore also sends requests to an
-//! unused address. This address answers only through the rules of a kube-proxy. If it answers, an answer with the name of the
-//! answering Service proves routing only for this node.
+//! unused address. This address answers only through the rules of a kube-proxy. If this address answers, and a node answers with
+//! the name of the answering Service, the answer proves routing only for the node on which netsurgeon runs.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -56,8 +56,8 @@ pub struct ExternalIpTrial {
     pub reach: Reach,
     /// Unused address that the tried Service gets in addition to the addresses of the nodes.
     pub address: IpAddr,
-    /// Time limit for a kube-proxy to apply the Services. After that, the test waits up to the same time for the answer of each
-    /// node.
+    /// Time limit for a kube-proxy to apply the Services. Then the test waits for the answer of each node, for at most the same
+    /// time.
     pub deadline: Duration,
 }
 
@@ -70,8 +70,8 @@ pub struct ExternalIpsTried {
     pub not_routing: Vec<String>,
     /// Nodes that cannot be tested from this machine, with the reason.
     pub unknown: Vec<SilentNode>,
-    /// Whether the test address answers on this machine. If so, the rules of a kube-proxy apply to the traffic of this machine,
-    /// or of the Pod that runs netsurgeon.
+    /// Whether the test address answers on this machine, or this machine is a node that routes external IPs. If so, the rules of
+    /// a kube-proxy apply to the traffic of this machine, or of the Pod that runs netsurgeon.
     pub answers_here: bool,
 }
 

@@ -1,4 +1,5 @@
-//! A Lease object of the API. Only one process at a time holds it, like the Lease of a controller with several replicas.
+//! A Lease object of the API. Only one process at a time holds the Lease, as with the Lease of a controller that has several
+//! replicas.
 //!
 //! The Lease reduces contention; it is not a fencing token. A holder that was suspended can continue to write for a moment after
 //! another process has taken the Lease. Therefore, every write of a holder must also be safe without the Lease.

@@ -15,17 +15,17 @@ use super::{Cluster, ClusterError, Collection, ServedKind};
 /// Number of objects in a page of a list, the same as for kubectl (`--chunk-size`).
 const PAGE: u32 = 500;
 
-/// Maximum number of attempts to read a list. A list restarts when the API server no longer has the revision of its pages. API
-/// servers keep revisions for five minutes (etcd's compaction interval), so even one restart is rare.
+/// Maximum number of attempts to read a list. Reading restarts if the API server no longer has the revision of the earlier pages.
+/// API servers keep revisions for five minutes (etcd's compaction interval), so even one restart is rare.
 const MOST_LISTS: usize = 4;
 
-/// Function that returns the part to keep of each object in a list, or `None` to drop the object.
+/// Function that receives each object of a list. Returns the part of the object that is kept, or `None` to drop the object.
 pub type Keep<'k, K, T> = &'k (dyn Fn(K) -> Option<T> + Sync);
 
 /// A page of a list. Its objects are parsed one by one.
 #[derive(Deserialize)]
 struct Page<'a> {
-    /// `null` in a list without objects.
+    /// The objects; `null` if the list has no objects.
     #[serde(borrow)]
     items: Option<Vec<&'a RawValue>>,
     #[serde(default)]
@@ -99,15 +99,16 @@ impl Cluster {
     }
 
     /// Reads only the metadata of all objects of a kind. Use this function to list Secrets. Keeps names, uid, labels, owners, and
-    /// the annotation that marks ServiceAccount tokens. Drops the annotation of `kubectl apply`
-    /// (`kubectl.kubernetes.io/last-applied-configuration`) as soon as its page is read, because it contains the whole Secret.
+    /// the annotation that marks ServiceAccount tokens. The annotation of `kubectl apply`
+    /// (`kubectl.kubernetes.io/last-applied-configuration`) contains the whole Secret, so this function drops the annotation as
+    /// soon as a page is read.
     pub async fn list_metadata(&self, collection: &Collection<'_>) -> Result<Vec<ObjectMeta>, ClusterError> {
         let place = self.connection.place(collection).await?;
         self.each(&place, Wanted::metadata(), &|found: Bare| Some(found.kept())).await
     }
 
     /// Returns the first object of a kind for which `is_wanted` is true, in the form of [`Cluster::list_metadata`]. Searches one
-    /// namespace, or all namespaces except the namespaces in `without`. Reads pages of 100 objects until it finds one.
+    /// namespace, or all namespaces except the namespaces in `without`. Reads pages of 100 objects until it finds such an object.
     pub async fn first_of(
         &self,
         kind: &ServedKind,
@@ -118,7 +119,7 @@ impl Cluster {
         let place = Place { requests: kind.requests(namespace)?, subject: format!("{} objects", kind.kind) };
         let mut wanted = Wanted { page: 100, enough: 1, ..Wanted::metadata() };
         if !without.is_empty() {
-            // The API server can select objects of every kind by namespace, including custom resources.
+            // The API server can select objects of every kind, including custom resources, by their namespace.
             let others = without.iter().map(|name| format!("metadata.namespace!={name}"));
             wanted.options = wanted.options.fields(&others.collect::<Vec<_>>().join(","));
         }

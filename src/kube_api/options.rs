@@ -113,7 +113,7 @@ impl ClusterOptions {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
         let mut config = config.map_err(|error| unusable(&error))?;
-        // The client would not send these credentials, and every message with the server's URL would show them.
+        // The client does not send credentials from a URL, but every message with the server's URL would show them.
         if config.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
             let reason =
                 "its `server` has a user name or a password in the URL; Kubernetes does not support that"

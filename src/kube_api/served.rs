@@ -17,12 +17,12 @@ use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, Signature
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Returns the certificate chain that a server at `HOST:PORT` presents, as DER, with the server's own certificate first. Sends
-/// `name` as the server name (RFC 6066, section 3), or no server name, like a client that dials an IP address. Sends only the TLS
-/// handshake.
+/// `name` as the server name (RFC 6066, section 3). If `name` is `None`, sends no server name, like a client that dials an IP
+/// address. Sends only the TLS handshake.
 pub async fn served(at: &str, name: Option<&str>) -> Result<Vec<Vec<u8>>, String> {
     let handshake = async {
         let mut addresses = lookup_host(at).await.map_err(|error| error.to_string())?;
-        let address = addresses.next().ok_or_else(|| "it has no address".to_string())?;
+        let address = addresses.next().ok_or_else(|| "the host name has no address".to_string())?;
         handshake(address, name).await
     };
     timeout(LIMIT, handshake).await.map_err(|_| format!("no answer within {} s", LIMIT.as_secs()))?

@@ -1,8 +1,8 @@
 //! Connects to each API server of the cluster separately.
 //!
-//! API servers share etcd, but not their caches: one API server may have received a change before another. A step that depends on
-//! a change must therefore check every API server. netsurgeon connects to each API server at its advertised address, with the
-//! credentials of the kubeconfig.
+//! API servers share etcd, but not their caches: one API server may have received a change before another API server. A step that
+//! depends on a change must therefore check every API server. netsurgeon connects to each API server at its advertised address,
+//! with the credentials of the kubeconfig.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -209,13 +209,13 @@ impl ApiServerClient {
         }
     }
 
-    /// Reads an object from the cache of this API server, once the cache has reached a revision (0: any revision). Controllers
-    /// that use this API server receive the same state. Returns `None` if the object is not in the cache.
+    /// Reads an object from the cache of this API server, once the cache has reached a revision (0 means any revision).
+    /// Controllers that use this API server receive the same state. Returns `None` if the object is not in the cache.
     ///
     /// Fails if the cache does not reach the revision within 3 s; the failure may be transient (`blockTimeout`,
     /// `apiserver/pkg/storage/cacher/watch_cache.go`, v1.36.3). The revision must come from an object of the same kind, such as
-    /// the object's own `resourceVersion`. The cache might never reach a revision of another kind. For a single object
-    /// `resourceVersion` always means "not older than"; `resourceVersionMatch` is for lists.
+    /// the object's own `resourceVersion`. The cache might never reach the revision of an object of another kind. For a single
+    /// object `resourceVersion` always means "not older than"; `resourceVersionMatch` is for lists.
     pub async fn get_not_older(
         &self,
         object: &ObjectRef<'_>,

@@ -112,12 +112,14 @@ impl NameserverError {
                 "NOTAUTH BADSIG" => {
                     Some("the server has a key of this name with another secret or algorithm")
                 }
-                "NOTAUTH BADTIME" => Some("synchronise both clocks: a signature is valid for five minutes"),
+                "NOTAUTH BADTIME" => Some(
+                    "synchronise the clocks of this machine and of the name server: a signature is valid for five minutes",
+                ),
                 "REFUSED" => Some(
                     "allow the request on the server for this key, or from this address (`allow-transfer`, `update-policy` in BIND)",
                 ),
                 "NOTAUTH" => Some(
-                    "the server does not serve this zone: give its server with `--server` (a cutover needs a new plan)",
+                    "the server does not serve this zone: give a server of the zone with `--server` (a cutover needs a new plan)",
                 ),
                 "SERVFAIL" => Some(
                     "the server failed to process the request: check its log, and its forwarders or primary server",

@@ -7,8 +7,8 @@ use hickory_proto::rr::{self, DNSClass, Name, RData, RecordType};
 
 use super::{Kind, NameserverError, Record, RecordSet, SetChange, canonical};
 
-/// Parses a domain name. An asterisk within a label is an ordinary character (RFC 2181, section 11). ExternalDNS creates such
-/// names for wildcards.
+/// Parses a domain name. An asterisk within a label is an ordinary character (RFC 2181, section 11). ExternalDNS creates names
+/// with an asterisk for wildcards.
 pub(super) fn name_of(text: &str) -> Result<Name, NameserverError> {
     let text = text.trim_end_matches('.');
     if text.is_empty() {
@@ -60,8 +60,8 @@ pub(super) fn never(zone: &Name, there: rr::Record) -> Message {
     message
 }
 
-/// Returns an update that replaces all given record sets. If one set differs from its expected present set, the update changes
-/// nothing. The prerequisites contain the data of the present sets (RFC 2136, sections 2.4.2 and 2.4.3). They cannot contain
+/// Returns an update that replaces all given record sets. If a present set differs from the expected set, the update changes
+/// nothing. The prerequisites contain the data of the expected sets (RFC 2136, sections 2.4.2 and 2.4.3). They cannot contain
 /// TTLs.
 pub(super) fn replacement(zone: Name, changes: &[SetChange]) -> Result<Message, NameserverError> {
     let mut message = nothing(zone);

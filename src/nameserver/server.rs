@@ -74,8 +74,8 @@ impl Server {
         Ok(found)
     }
 
-    /// Returns the name servers of a zone, with their names, from the NS records at this server, which must be the primary. If a
-    /// name cannot be resolved, its entry is an error.
+    /// Reads the NS records of a zone from this server, which must be the primary. Returns the name servers with their names. If
+    /// a name cannot be resolved, its entry is an error.
     pub async fn authorities(&self, zone: &str, resolver: &Self) -> Result<Vec<(String, Result<Self>)>> {
         let named = self.ask(zone, Kind::Ns).await?;
         let found = named.of(Kind::Ns).into_iter().map(canonical).map(async |name| {
@@ -88,7 +88,8 @@ impl Server {
         Ok(stream::iter(found).buffered(AT_ONCE).collect().await)
     }
 
-    /// Resolves the name of another server of the zone. Queries the primary first, because it has the names in its own zone.
+    /// Resolves the name of another server of the zone. Queries the primary first, because the primary has the names in its own
+    /// zone.
     async fn address_of(&self, name: &str, resolver: &Self) -> Result<IpAddr> {
         for kind in [Kind::A, Kind::Aaaa] {
             let own = self.ask(name, kind).await.ok().filter(|answer| answer.is_authoritative);
@@ -198,7 +199,7 @@ impl Server {
     }
 
     /// Replaces either all of the given record sets of a zone, or none. Fails with [`NameserverError::is_conflict`] if a set in
-    /// the zone differs from the present set that its change expects. TTLs are not compared.
+    /// the zone differs from the set that the change expects. TTLs are not compared.
     pub async fn replace(&self, zone: &str, changes: &[SetChange]) -> Result<()> {
         let answer = self.exchange(message::replacement(name_of(zone)?, changes)?).await?;
         match answer.metadata.response_code {

@@ -132,7 +132,8 @@ pub fn is_answer(answer: &[RecordSet], sets: &[RecordSet]) -> bool {
     kinds.into_iter().all(|kind| {
         let mut possible = sets.iter().filter(|set| set.kind == kind && set.is_returned()).peekable();
         match answer.iter().find(|set| set.kind == kind) {
-            // The other name of an alias can have no address of this type, even if the other name of another alias has one.
+            // Sometimes the other name of one alias has no address of this type, but the other name of another alias has such an
+            // address.
             None => {
                 possible.peek().is_none() || possible.any(|set| set.alias.is_some() && set.data.is_empty())
             }
@@ -172,10 +173,10 @@ fn listed(sets: impl Iterator<Item = String>) -> String {
     if sets.is_empty() { "no record".to_string() } else { sets.join(" and ") }
 }
 
-/// The change of the record set of one type at a name.
+/// A change to the record set of one type at a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetChange {
-    /// The present set; `None` if no present set is expected.
+    /// The expected present set; `None` if no set is expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<RecordSet>,
     /// The new set; `None` to delete the present set.

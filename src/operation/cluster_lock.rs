@@ -28,7 +28,7 @@ pub enum Silence {
     /// The operation lease is lost.
     Loses,
     /// The operation lease is kept until the API reports another holder. Used by operations that restart API servers and have
-    /// their fencing token elsewhere.
+    /// their fencing token in etcd.
     Keeps,
 }
 

@@ -1,5 +1,5 @@
-//! Traits that connect an operation to everything outside the store. The module of each kind of operation implements
-//! [`Environment`]. The session implements [`Checkpoint`].
+//! Traits for everything that an operation uses in addition to the store: requests to other systems, waits, manual steps, gates
+//! and the clock. The module of each kind of operation implements [`Environment`]. The session implements [`Checkpoint`].
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,8 +10,8 @@ use super::{Effect, Manual, NoEffect, NoWait, Record, Stage, StepId, Swap, Wait}
 use crate::kube_api::ClusterError;
 use crate::store::Revision;
 
-/// A failure outside the store. Each variant has a different consequence for the operation, and contains a message for the
-/// operator.
+/// A failure of an effect, a wait or a manual step in the [`Environment`]. Each variant has a different consequence for the
+/// operation, and contains a message for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The step cannot be executed for this subject. For example, its namespace is deleted, a policy or a webhook rejects the
@@ -111,7 +111,7 @@ pub struct Doing<'a, E: Effect> {
 /// A function that returns the record of a step; `None` if the step never started.
 pub type Records<'a> = &'a (dyn Fn(&StepId) -> Option<Record> + Send + Sync);
 
-/// Everything outside the store that the steps of one kind of operation use.
+/// Executes the effects, the waits and the manual steps of one kind of operation.
 #[async_trait]
 pub trait Environment<E: Effect>: Send + Sync {
     /// Returns the state that a rollback needs, as small JSON for the journal. Called before the effect starts. The JSON must not

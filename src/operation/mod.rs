@@ -11,16 +11,17 @@
 //! undone with its batch, or because its plan changed:  ─► Reset, which counts as (none)
 //! ```
 //!
-//! A step in the store changes objects and writes its record in one transaction, so the journal always agrees with the store. For
-//! a step outside the store, the journal records the intention and the previous state before the step runs, and the outcome and
-//! the result afterwards. On resume, the environment checks whether a started step outside the store is done.
+//! A step that changes the store writes its record in the same transaction, so the journal always agrees with the store. If a
+//! step changes another system, for example through the Kubernetes API, the journal records the intention and the previous state
+//! before the step runs, and the outcome and the result afterwards. On resume, the environment checks whether a step that was
+//! started is done.
 //!
 //! Steps with different subjects run concurrently ([`Executor::parallel`]). The operation lease in the store ([`Lock`]) excludes
 //! other operations. A process that loses the lease can no longer write.
 //!
 //! This module works with etcd transactions and with fields of objects. It has no code that is specific to Services. Renumbering,
-//! and every other operation with a rollback, compiles to these steps. The module of each operation kind defines what its steps
-//! do outside the store ([`Effect`]), and executes these effects ([`Environment`]).
+//! and every other operation with a rollback, compiles to these steps. The module of each operation kind defines the effects of
+//! its steps on other systems ([`Effect`]), and executes these effects ([`Environment`]).
 
 mod cluster_lock;
 mod environment;
@@ -95,7 +96,7 @@ pub enum OperationError {
         /// The object's key.
         key: Key,
     },
-    /// Every attempt to write an object failed: other clients changed it before, or the answer was lost.
+    /// Every attempt to write an object failed, because another client changed the object first or the answer was lost.
     #[error(
         "cannot write {what}: all {attempts} attempts failed, because it was changed meanwhile or an answer was lost"
     )]
@@ -145,7 +146,7 @@ pub enum OperationError {
         /// Why the first of the failed steps could not be undone.
         reason: String,
     },
-    /// The environment failed.
+    /// An effect, a wait or a manual step failed in the environment.
     #[error(transparent)]
     Environment(#[from] Fault),
     /// A step cannot change from its current state to the requested state.

@@ -27,7 +27,7 @@ pub trait Kind: Serialize + DeserializeOwned {
 /// The steps are a pure function of the work. They are compiled stage by stage. So even if a plan changes tens of thousands of
 /// objects, only the steps of a few stages are in memory at a time.
 pub trait Work: Send + Sync {
-    /// The effects that the steps can have outside the store.
+    /// The effects of the steps on systems other than the store.
     type Effect: Effect;
 
     /// Returns the stages, in the order of their execution.
@@ -150,7 +150,7 @@ pub enum PlanFileError {
     },
     /// The file was changed after it was created.
     #[error(
-        "plan `{path}` was changed: its content has digest {computed}, the file records {stated}",
+        "plan `{path}` was changed: its content has digest {computed}, but the file records digest {stated}",
         path = path.display()
     )]
     Digest {

@@ -1,4 +1,4 @@
-//! Restores the changes of an operation after another client reverted them, while no process runs the operation.
+//! Restores the changes of an operation if another client reverts them while no process runs the operation.
 //!
 //! Like a step, a repair is one transaction that includes its record. Unlike a step, a repair runs whenever it is needed, any
 //! number of times. A repair does not acquire the operation lease, so no lease has to be kept alive during a soak, which can take
@@ -27,7 +27,7 @@ pub struct Repair {
     pub code: &'static str,
     /// Description of the repair for people.
     pub says: String,
-    /// The change. It is empty if the repair was done elsewhere and is only recorded here.
+    /// The change. It is empty if the repair was done through the Kubernetes API and is only recorded here.
     pub swap: Swap,
     /// Steps that the repair relies on. Their records must be unchanged since the journal was read.
     pub steps: Vec<StepId>,
@@ -86,8 +86,7 @@ pub async fn repair(
 }
 
 /// Executes a repair instead of steps that can no longer be executed (or undone), and records these steps as done (or undone).
-/// Only the holder of the operation lease can call this, with its own ledger. After [`RepairOutcome::Stale`], check the objects
-/// again.
+/// The caller must hold the operation lease, and pass its own ledger. After [`RepairOutcome::Stale`], check the objects again.
 pub async fn settle(
     ledger: &dyn Ledger,
     journal: &mut Journal,

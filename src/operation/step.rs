@@ -1,5 +1,5 @@
 //! The steps of an operation. The set of step kinds is fixed. Each step is plain data, and also describes its rollback. Each kind
-//! of operation has its own type for the effects that its steps have outside the store.
+//! of operation has its own type for the effects of its steps on systems other than the store.
 
 use std::fmt;
 use std::hash::Hash;
@@ -28,7 +28,7 @@ impl fmt::Display for StepId {
     }
 }
 
-/// A step. `E` is the type of its effects outside the store. Each kind of operation has its own type.
+/// A step. `E` is the type of the effects on systems other than the store. Each kind of operation has its own type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step<E: Effect> {
     /// Id of the step.
@@ -68,8 +68,8 @@ pub enum Action<E: Effect> {
         /// Transaction for a rollback.
         backward: Option<Swap>,
     },
-    /// An effect outside the store, or an effect whose transaction is computed when the step runs. In a rollback, the same
-    /// [`Effect`] value describes what to undo.
+    /// An effect on a system other than the store, or a transaction in the store that is computed when the step runs. In a
+    /// rollback, the same [`Effect`] value describes what to undo.
     Do(E),
     /// A wait for a condition. Waits run in both directions. In a rollback, a wait runs only if a step was undone since the last
     /// wait for the same condition. So if several rollback waits ([`Step::back_of`]) have the same condition, only the first wait
@@ -81,8 +81,8 @@ pub enum Action<E: Effect> {
     PointOfNoReturn,
 }
 
-/// The effects of steps outside the store, for one kind of operation. The module of that kind defines the type, and its
-/// [`Environment`](super::Environment) executes the effects.
+/// The effects of steps on systems other than the store, for one kind of operation. The module of that kind defines the type, and
+/// its [`Environment`](super::Environment) executes the effects.
 pub trait Effect: Clone + fmt::Debug + Serialize + Send + Sync + 'static {
     /// The conditions that the steps of this operation kind can wait for.
     type Wait: WaitKind;

@@ -61,8 +61,8 @@ fn change_of(
         (KeyChange::Edit { require, edits, fill }, Some(entry)) => {
             check_all(key, entry, require)?;
             let edited = edit::apply(&entry.value, edits).map_err(changed)?;
-            // If the edits do not change the object, no values are generated and the object stays unchanged. Without edits,
-            // values are always generated.
+            // If the edits do not change the object, no values are generated and the object stays unchanged. If there are no
+            // edits, values are always generated.
             if edited == entry.value && (fill.is_empty() || !edits.is_empty()) {
                 return Ok(None);
             }

@@ -14,7 +14,7 @@ fn wrong_usage_exits_with_status_2() {
     --- stderr
     error: there is nothing to read: neither `--snapshot` nor `--etcd-endpoints` is given
     hint: for a file: `--snapshot FILE`; for a live etcd: `--etcd-endpoints URL`, or ETCDCTL_ENDPOINTS
-    hint: on a kubeadm control-plane host, etcd is found automatically: run this there, as root
+    hint: on a kubeadm control-plane host, netsurgeon finds etcd automatically: run this command on such a host, as root
     --- exit status 2
     ");
     // It reads no snapshot.
@@ -22,7 +22,7 @@ fn wrong_usage_exits_with_status_2() {
     --- stderr
     error: no etcd is given, and this host is not a kubeadm control-plane host with etcd
     hint: give its address: `--etcd-endpoints URL`, or set ETCDCTL_ENDPOINTS
-    hint: on a kubeadm control-plane host, etcd is found automatically: run this there, as root
+    hint: on a kubeadm control-plane host, netsurgeon finds etcd automatically: run this command on such a host, as root
     --- exit status 2
     ");
     assert_snapshot!(tell("ranges chekc"), @r"
@@ -185,7 +185,7 @@ fn ip_commands_print_addresses_and_errors() {
     "#);
     assert_snapshot!(tell("ip nth 10.0.0.0/30 9"), @r"
     --- stderr
-    error: range `10.0.0.0/30` has no address 9 above `10.0.0.0`
+    error: range `10.0.0.0/30` has no address at offset 9 from `10.0.0.0`
     hint: the highest offset is 3
     --- exit status 1
     ");
@@ -198,7 +198,7 @@ fn ip_commands_print_addresses_and_errors() {
     ");
     assert_snapshot!(tell("ip map --from 10.96.0.0/16 --to 10.200.0.0/30 10.96.0.1 10.96.0.2 10.96.0.3"), @r"
     --- stderr
-    error: range `10.200.0.0/30` has 2 free addresses, 3 are needed
+    error: range `10.200.0.0/30` has too few addresses: 2 free, 3 needed
     hint: choose a larger range: a shorter prefix, such as /16
     --- exit status 1
     ");
@@ -343,7 +343,7 @@ fn preflight_reports_bad_kubeconfig_once() {
     assert!(first.starts_with("api ") && first.contains("fail") && first.contains("/nowhere.conf"), "{out}");
     assert_eq!(out.lines().filter(|line| line.contains("/nowhere.conf")).count(), 1, "{out}");
     let not_run: Vec<&str> =
-        out.lines().filter(|line| line.starts_with("not run: depends on `api`: ")).collect();
+        out.lines().filter(|line| line.starts_with("checks that depend on `api` were not run: ")).collect();
     assert!(matches!(not_run[..], [line] if line.split(", ").count() > 10), "{out}");
     assert!(!out.contains("unknown zones:"), "no paragraph for dependent checks: {out}");
     assert!(!out.contains("\nkube-proxy "), "no row for dependent checks: {out}");

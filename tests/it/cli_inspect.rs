@@ -151,7 +151,7 @@ fn missing_object_error_hints_at_existing_ones() {
     assert_snapshot!(tell(&format!("inspect get service {OBJECTS}")), @r"
     --- stderr
     error: `service` is neither a key nor a resource with a name
-    hint: as in `inspect get service default/web`, or a key that starts with `/`
+    hint: give a resource and a name, as in `inspect get service default/web`, or a key that starts with `/`
     --- exit status 2
     ");
 }
@@ -184,7 +184,7 @@ fn diff_names_keys_and_fields() {
     --- stderr
     old: snapshot testdata/objects.snapshot.db, revision N
     new: snapshot testdata/objects.snapshot.db, revision N
-    0 only in old, 0 only in new, 0 changed
+    keys only in old: 0, only in new: 0, changed: 0
     --- exit status 0
     ");
     let output = run(&format!(

@@ -144,12 +144,12 @@ fn tier_file_errors_name_the_line() {
     for (lines, code, words) in [
         ("shop/* web\n\nshop/cart gold", 2, "line 3 of `"),
         ("shop/cart gold", 2, "`gold` is not one of the tiers"),
-        ("shop/cart", 2, "gives no tier: `shop/cart`"),
-        ("shop dev", 2, "gives no tier: `shop dev`"),
-        ("shop/c* dev", 2, "gives no tier: `shop/c* dev`"),
-        ("*/* dev", 2, "gives no tier: `*/* dev`"),
-        ("a/b/c dev", 2, "gives no tier: `a/b/c dev`"),
-        ("a/b dev x", 2, "gives no tier: `a/b dev x`"),
+        ("shop/cart", 2, "does not assign a tier: `shop/cart`"),
+        ("shop dev", 2, "does not assign a tier: `shop dev`"),
+        ("shop/c* dev", 2, "does not assign a tier: `shop/c* dev`"),
+        ("*/* dev", 2, "does not assign a tier: `*/* dev`"),
+        ("a/b/c dev", 2, "does not assign a tier: `a/b/c dev`"),
+        ("a/b dev x", 2, "does not assign a tier: `a/b dev x`"),
         ("shop/* web\nshop/* dev", 2, "`shop/*` already has a tier"),
         ("shop/* web", 1, "have no tier; the first is `"),
     ] {

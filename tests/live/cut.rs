@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use serde_json::Value;
+use tokio::time::sleep;
 
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::network::gateway;
@@ -13,7 +14,7 @@ use super::rig::proxy::{ProxyMode, ProxyOptions};
 use super::rig::relay::Relay;
 use super::rig::report::Target;
 use super::rig::run::says;
-use super::serving::{DEADLINE, NEW_RANGE, SERVICES, Serving, Watched, lines_of};
+use super::serving::{DEADLINE, LOOK, NEW_RANGE, SERVICES, Serving, Watched, lines_of};
 
 /// How many connections of kube-proxies are cut at least: each after a random number of bytes, and now and then all of them.
 const CUTS: usize = 10;
@@ -161,6 +162,7 @@ async fn disturb(serving: &Serving, relay: &Relay, apply: &mut Watched, lost: &m
             *lost += usize::from(lose_an_answer(serving, relay, apply).await);
             seen = records(serving, "").await;
         }
+        sleep(LOOK).await;
     }
 }
 

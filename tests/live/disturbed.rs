@@ -153,6 +153,7 @@ async fn api_server_frozen_for_a_minute_deletes_no_address() {
 }
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn api_server_frozen_for_a_minute_deletes_no_address_of_a_shadow() {
     one_api_server_is_frozen(Era::Objects, "--hold shadow", ("give-address", 3), Duration::from_mins(1))
         .await;

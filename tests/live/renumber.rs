@@ -290,7 +290,9 @@ async fn store_in_the_old_range(serving: &Serving, stored: &[u8]) {
         let starts: Vec<usize> =
             (0..late.len()).filter(|at| late[*at..].starts_with(from.as_bytes())).collect();
         assert!(!starts.is_empty(), "{from} is stored");
-        starts.into_iter().for_each(|at| late[at..at + from.len()].copy_from_slice(to.as_bytes()));
+        for at in starts {
+            late[at..at + from.len()].copy_from_slice(to.as_bytes());
+        }
     }
     serving.cluster.etcd.put(&format!("{STORED}late1"), late).await;
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::pods::Pod;
@@ -19,6 +20,8 @@ pub use super::rig::run::{Run, run};
 
 /// More than twice the longest wait of a step.
 pub const DEADLINE: Duration = Duration::from_mins(6);
+/// Pause between two looks at a process that is killed or cut off at a certain moment.
+pub const LOOK: Duration = Duration::from_millis(5);
 /// Services besides `web` and `kubernetes`.
 pub const SERVICES: usize = 24;
 /// The new range.
@@ -272,6 +275,7 @@ impl Serving {
                 child.kill().and_then(|()| child.wait()).expect("the process is killed");
                 return true;
             }
+            sleep(LOOK).await;
         }
     }
 

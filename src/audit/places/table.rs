@@ -1,5 +1,5 @@
-//! The kinds of places: when an old address there causes a failure, what it means, and what to do. docs/audit.md has the same
-//! table.
+//! The kinds of places: when an old address in such a place causes a failure, what the address means, and what to do.
+//! docs/audit.md has the same table.
 //!
 //! The statements come from the documentation of the program that uses the place.
 
@@ -25,9 +25,9 @@ places! {
         "if `netsurgeon renumber verify` does not recognize it, remove the external IP from the Service once no client uses it";
     EXTERNAL_NAME = "service-external-name", BreaksAtRetirement,
         "`spec.externalName` of the Service points to an old address",
-        "set `spec.externalName` to the name of the other Service";
+        "set `spec.externalName` to the DNS name of the Service that the old address belongs to";
     LOAD_BALANCER = "service-load-balancer", BreaksAtRetirement,
-        "a load balancer is configured with the old range: allowed sources, or its address",
+        "a load balancer is configured with an old address or range, as its own address or in its allowed sources",
         "change it to the new range or address";
     PUBLISHED_STATUS = "published-status", BreaksAtRetirement,
         "a controller has published an old address as the entry point, and external DNS may have copied it",
@@ -84,10 +84,10 @@ places! {
         "the Pod uses an old address as a name server",
         "use the new address of the cluster's DNS, or set `dnsPolicy` to `ClusterFirst`";
     ARGUMENTS = "arguments", BreaksAtRetirement,
-        "a container's arguments contain it",
+        "a container's arguments contain an old address or range",
         "use the name of the Service, or the new address";
     ENVIRONMENT = "environment", BreaksAtRetirement,
-        "a container's environment contains it",
+        "a container's environment contains an old address or range",
         "use the name of the Service, or the new address";
     MESH_RANGES = "mesh-ranges", BreaksAtRetirement,
         "the service mesh routes traffic by the old range; traffic to the new one takes another path",
@@ -96,32 +96,32 @@ places! {
         "the manifest of this Service requests the old address: the API server rejects the manifest when you apply it again, because the address of a Service is immutable",
         "remove `clusterIP` and `clusterIPs` from the manifest, or change them to the new address";
     LAST_APPLIED = "last-applied", BreaksAtNextRestart,
-        "the manifest of this object contains it, and restores it when you apply the manifest again",
+        "the manifest of this object contains an old address or range, and restores that value when you apply the manifest again",
         "change the manifest at its source";
     MANAGED_FIELDS = "managed-fields", Cosmetic,
-        "the record of field managers contains it; no component acts on it",
+        "the record of field managers contains an old address or range; no component acts on this record",
         "nothing";
     REVISION = "controller-revision", Cosmetic,
         "an earlier revision of a DaemonSet or StatefulSet, which a rollback would restore",
         "nothing, unless you use `kubectl rollout undo`";
     ANNOTATION = "annotation", BreaksAtRetirement,
-        "an annotation contains it; what it means depends on the component that reads it",
+        "an annotation contains an old address or range; the effect depends on the component that reads the annotation",
         "find the source of the annotation, and change the address there";
     CONFIG_MAP = "config-map", BreaksAtRetirement,
-        "a program's configuration contains it",
+        "a program's configuration contains an old address or range",
         "use the name of the Service, or the new address, and restart the programs that read it";
     SECRET = "secret", BreaksAtRetirement,
-        "a Secret contains it (its content is not shown)",
-        "check that key: use the name of the Service, or the new address, and restart the programs that read it";
+        "a Secret contains an old address or range (the content of the Secret is not shown)",
+        "check the named key of the Secret: use the name of the Service, or the new address, and restart the programs that read the Secret";
     CUSTOM_RESOURCE = "custom-resource", BreaksAtRetirement,
-        "a custom resource contains it; what it means depends on its controller",
+        "a custom resource contains an old address or range; the effect depends on the controller of the resource",
         "find the source of the object, and change the address there";
     STATUS = "status", Cosmetic,
-        "a controller reports it in a status",
+        "a controller reports an old address or range in a status",
         "nothing, if the controller updates the status";
     OTHER = "other", BreaksAtRetirement,
-        "an object contains it",
-        "find out what it is used for";
+        "an object contains an old address or range",
+        "find out what the object uses this address or range for";
     STARTED_ENVIRONMENT = "started-before-the-move", BreaksAtRetirement,
         "the environment of a container is set when it starts, and this container started before the Service moved",
         "restart the Pod before the old addresses are retired";
@@ -129,19 +129,19 @@ places! {
         "`resolv.conf` is created with the Pod, and this Pod was created before the cluster's DNS moved",
         "once the kubelet has the new address, delete the Pod so that it is recreated";
     CNI_FILE = "cni-file", BreaksAtRetirement,
-        "the network plugin uses it to reach the API; without it no Pod can start on this node",
+        "the network plugin uses an old address to reach the API; without the API, no Pod can start on this node",
         "restart the plugin's DaemonSet after `default/kubernetes` has moved, and check that it rewrote the file";
     STATIC_POD = "static-pod", BreaksAtNextRestart,
-        "the manifest of a static Pod contains it",
+        "the manifest of a static Pod contains an old address or range",
         "`netsurgeon controlplane set-range --to CIDR` for the range; change anything else by hand";
     KUBECONFIG = "kubeconfig", BreaksAtRetirement,
-        "a component on this host uses it to reach the API",
+        "a component on this host uses an old address to reach the API",
         "use the address of the control plane, not the address of the Service";
     KUBELET_FILE = "kubelet-file", BreaksAtRetirement,
         "the kubelet gives new Pods the old address of the cluster's DNS",
         "`netsurgeon controlplane set-dns --to ADDRESS`, then restart the kubelet";
     DISTRIBUTION_FILE = "distribution-file", BreaksAtNextRestart,
-        "K3s or RKE2 starts its control plane with it",
+        "K3s or RKE2 starts its control plane with an old address or range",
         "set the new range (`service-cidr`) and the new address (`cluster-dns`), the same on every server";
     RESOLVER = "host-resolver", BreaksAtRetirement,
         "this host uses an old address as a name server",
@@ -150,9 +150,9 @@ places! {
         "a running Pod uses an old address as a name server",
         "once the kubelet has the new address, delete the Pod so that it is recreated";
     HOST_FILE = "host-file", BreaksAtRetirement,
-        "a file on this host contains it",
+        "a file on this host contains an old address or range",
         "use the new address or range, and restart the programs that read the file";
     PROCESS = "process-environment", BreaksAtRetirement,
-        "the environment of a running process contains it, and does not change until the process restarts",
+        "the environment of a running process contains an old address or range, and does not change until the process restarts",
         "restart its Pod or unit";
 }

@@ -191,7 +191,7 @@ impl Old {
         let previous = before(bytes, at);
         let mut text = std::str::from_utf8(bytes.get(at..end)?).ok()?;
         if previous.is_ascii_alphanumeric() && !escaped(bytes, at) {
-            // The text starts with the end of a word, for example in `bind:fd00::1`.
+            // The text starts with the end of a word, for example with the `d` of `bind:fd00::1`.
             let word = text.find(':')?.saturating_add(1);
             (text, start) = (text.get(word..)?, start.saturating_add(word));
         }

@@ -80,7 +80,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
         looking.await.map_err(|error| Failure::refused(format!("cannot check connections: {error}")))?;
     looked.map_err(|error| {
         Failure::new(Kind::Refused, error)
-            .hint("run it on a node, as root (CAP_NET_ADMIN), in the host's network namespace")
+            .hint("run this command on a node, as root (CAP_NET_ADMIN), in the host's network namespace")
             .hint("if the kernel has no `/proc/net/nf_conntrack`, install the program `conntrack`, also in the image of deploy/evidence.yaml")
     })?;
     let found = last.ok_or_else(|| Failure::refused("no connections were checked"))?;
@@ -89,10 +89,10 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
         context.output.warn("the kernel dropped events: some new connections are missing");
     }
     context.output.progress(&format!(
-        "`{}` for {} s: {} used",
+        "`{}`, observed for {} s: {} used",
         found.node,
         found.seconds(),
-        counted(found.used.len(), "port of an old address", "ports of old addresses")
+        counted(found.used.len(), "port of an old address was", "ports of old addresses were")
     ));
     outcome?;
     let is_clean = found.used.is_empty() && (found.complete || listen.is_zero());

@@ -83,9 +83,9 @@ fn say(context: &Context, looked: &Looked, findings: &[Finding]) {
         ));
     }
     context.output.progress(&format!(
-        "{} and the environments of {} read; {}",
+        "{} and {} read; {}",
         counted(looked.files, "file", "files"),
-        counted(looked.processes, "process", "processes"),
+        counted(looked.processes, "process environment", "process environments"),
         counts(findings)
     ));
 }

@@ -27,8 +27,8 @@ const SHOWN: usize = 20;
 ///
 /// Searches all stored objects of any kind, including custom resources. Also finds addresses in JSON and YAML texts, arguments,
 /// environment variables and annotations. For a Secret, the audit prints only the name of the key. During a renumbering, the
-/// audit does not list the addresses that netsurgeon holds, but only counts them. It also lists Pods that started before their
-/// Services moved.
+/// audit does not list the addresses that netsurgeon holds, but only counts them. The audit also lists Pods that started before a
+/// Service moved and still have its old address.
 ///
 /// With `--host`, the audit searches this machine instead: configuration files, the environments of processes, and the
 /// resolv.conf of each process. The audit writes nothing, except ConfigMaps with `--publish`. docs/audit.md explains each kind of
@@ -152,7 +152,7 @@ fn meanings(findings: &[&Finding]) -> String {
 fn say_not_listed(context: &Context, more: &Counted) {
     let Some(first) = more.keys.first() else { return };
     context.output.warn(&format!(
-        "{} more not listed (at most {KEPT} of each kind are listed for an object or file); the first one not listed is `{first}`",
+        "{} not listed (at most {KEPT} of each kind are listed for an object or file); the first one not listed is `{first}`",
         counted(more.count, "more place is", "more places are"),
     ));
 }

@@ -90,8 +90,8 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: &Old) -> Resul
     Ok(if is_clean { Outcome::Done } else { Outcome::Findings })
 }
 
-/// Returns the failure for a failed read. If etcd compacted the revision during the read, a retry can fail for the same reason,
-/// because API servers request a compaction every 5 minutes (`--etcd-compaction-interval`, `DefaultCompactInterval` of
+/// Returns the failure for a failed read. If etcd compacted the revision during the read, a retry can fail for the same reason.
+/// API servers request a compaction every 5 minutes (`--etcd-compaction-interval`, `DefaultCompactInterval` of
 /// `k8s.io/apiserver/pkg/storage/storagebackend`, v1.36.3).
 fn not_read(error: StoreError, at: Option<Revision>) -> Failure {
     if at.is_none() && matches!(error, StoreError::Compacted { .. }) {
@@ -124,8 +124,12 @@ fn say(context: &Context, told: &Told<'_>) {
     }
     say_not_listed(context, told.not_listed);
     if told.held > 0 {
-        let held = counted(told.held, "place belongs", "places belong");
-        context.output.note(&format!("not listed: {held} to an unfinished operation"));
+        let held = counted(
+            told.held,
+            "place that belongs to an unfinished operation is",
+            "places that belong to an unfinished operation are",
+        );
+        context.output.note(&format!("{held} not listed"));
     }
     context.output.progress(&format!(
         "{}, revision {}: {} read, {} skipped; {}",

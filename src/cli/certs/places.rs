@@ -78,7 +78,7 @@ pub(super) fn nowhere() -> Failure {
         "none of the known certificate folders exists"
     };
     let text = format!("{what}: {}", PLACES.join(", "));
-    Failure::usage(text).hint("run it on a control-plane host, or give files or a folder")
+    Failure::usage(text).hint("run this command on a control-plane host, or give files or a folder")
 }
 
 fn place() -> Result<&'static Path, Failure> {

@@ -82,7 +82,8 @@ struct Verified {
     findings: Vec<Finding>,
 }
 
-/// A certificate that a server serves. If the server has a different certificate for the name [`NAME`], the output contains both.
+/// A certificate that a server serves. If the server has a different certificate for the name [`NAME`], the output contains both
+/// certificates.
 #[derive(Serialize)]
 struct Presented {
     server: String,
@@ -233,8 +234,11 @@ impl Verified {
                 (&certificate.subject, &certificate.serial, date(certificate.not_after));
             lines.push(format!("{server}{name}: {subject}, serial {serial}, valid until {until}"));
             let addresses: Vec<String> = certificate.addresses.iter().map(ToString::to_string).collect();
-            lines.push(format!("  names: {}", certificate.dns_names.join(", ")));
-            lines.push(format!("  addresses: {}", addresses.join(", ")));
+            for (what, all) in [("names", &certificate.dns_names), ("addresses", &addresses)] {
+                if !all.is_empty() {
+                    lines.push(format!("  {what}: {}", all.join(", ")));
+                }
+            }
         }
         lines.extend(self.findings.iter().map(|finding| line(output, finding)));
         lines.join("\n")

@@ -32,8 +32,8 @@ pub(super) fn wrong_time(
     found
 }
 
-/// Returns a finding for each range if the certificate does not cover the first address of the range, which is the address of
-/// `default/kubernetes`.
+/// Returns a finding for each range whose first address the certificate does not cover. `default/kubernetes` has the first
+/// address of its range.
 pub(super) fn lacking(certificate: &Certificate, subject: &str, ranges: &[ServiceCidr]) -> Vec<Finding> {
     let mut found = Vec::new();
     for range in ranges {

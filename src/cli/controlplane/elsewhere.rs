@@ -34,7 +34,7 @@ const DISTRIBUTIONS: [Distribution; 4] = [
         sign: "/etc/systemd/system/kube-apiserver.service",
         range: "systemd: `--service-cluster-ip-range=VALUE` in kube-apiserver.service, then `systemctl daemon-reload` and a \
                 restart",
-        dns: "systemd: `clusterDNS: [VALUE]` in the file of `kubelet --config` on every node, or its `--cluster-dns=VALUE`, \
+        dns: "systemd: `clusterDNS: [VALUE]` in the file of `kubelet --config` on every node, or the kubelet flag `--cluster-dns=VALUE`, \
               then a restart",
     },
 ];

@@ -62,6 +62,9 @@ fn ranges(text: &str) -> Result<String, String> {
     match ranges.as_slice() {
         [_] => Ok(as_flag(&ranges)),
         [one, other] if one.network().is_ipv4() != other.network().is_ipv4() => Ok(as_flag(&ranges)),
-        _ => Err("give one range, or one per address family separated by a comma".to_string()),
+        _ => {
+            Err("give one range, or two ranges of different address families, separated by a comma"
+                .to_string())
+        }
     }
 }

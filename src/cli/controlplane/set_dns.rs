@@ -35,7 +35,7 @@ pub struct SetDnsArgs {
     /// The new address
     #[arg(long, value_name = "ADDRESS")]
     to: IpAddr,
-    /// The old address [default: the only address of the same family]
+    /// The old address [default: the file's only address of the same address family as `--to`]
     #[arg(long, value_name = "ADDRESS")]
     from: Option<IpAddr>,
     /// The kubelet's configuration file
@@ -58,7 +58,7 @@ pub(super) fn run(context: &Context, args: &SetDnsArgs) -> Result<Outcome, Failu
         already: format!("{} already has `{to}`", args.config.display()),
         question: "Replace this file?",
         next: format!(
-            "takes effect when the kubelet restarts: `systemctl restart kubelet`\n\
+            "the kubelet uses the new address after a restart: `systemctl restart kubelet`\n\
              to undo: `netsurgeon controlplane set-dns --from {to} --to {before}{config}`"
         ),
     };
@@ -95,11 +95,11 @@ impl SetDnsArgs {
         match (old.as_slice(), is_there, self.from) {
             ([], true, _) => Ok(None),
             ([part], false, _) => Ok(Some((*part).to_string())),
-            (_, true, _) => Err(Failure::refused(format!("`{path}` has {all}"))
+            (_, true, _) => Err(Failure::refused(format!("`{path}` has the new address and an old one: {all}"))
                 .hint("remove the old address from the file by hand")),
             (..) if there.is_empty() => Err(Failure::refused(format!("`{path}` has no `clusterDNS`"))),
             ([], _, Some(from)) => Err(Failure::refused(format!("`{path}` has {all}, not `{from}`"))),
-            (..) => Err(Failure::usage(format!("`{path}` has {all}"))
+            (..) => Err(Failure::usage(format!("cannot tell which address of `clusterDNS` in `{path}` is the old one: {all}"))
                 .hint("give the old address with `--from`; a link-local address belongs to a DNS cache on the node and can stay")),
         }
     }

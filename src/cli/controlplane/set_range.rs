@@ -59,8 +59,8 @@ pub(super) fn run(context: &Context, args: &SetRangeArgs) -> Result<Outcome, Fai
     change(context, &args.consent, files, Some(&kept), &words)
 }
 
-/// Returns the line with the command that restores the old range. `None` if that command would change more than this run did: it
-/// sets all manifests to one value.
+/// Returns the line with the command that restores the old range. `None` if this command would change more than this run did,
+/// because the command sets all manifests to one value.
 fn undo(files: &[ChangedFile], restarts: &str, manifests: &ManifestArgs) -> Option<String> {
     let before: BTreeSet<&str> = files.iter().map(|file| file.before.as_str()).collect();
     let before =

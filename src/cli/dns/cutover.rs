@@ -151,7 +151,9 @@ fn refuse_unknown_stage(work: &Cutover, goal: Goal) -> Result<(), Failure> {
         return Ok(());
     }
     let count = work.shares.len();
-    Err(Failure::usage(format!("the plan has no stage {stage}")).hint(format!("its stages are 1 to {count}")))
+    let stages =
+        if count == 1 { "its only stage is 1".to_string() } else { format!("its stages are 1 to {count}") };
+    Err(Failure::usage(format!("the plan has no stage {stage}")).hint(stages))
 }
 
 fn rolled_back_before(operation: &str) -> Failure {
@@ -248,7 +250,7 @@ async fn undo(
     let session = key.session(session, work)?;
     let situation = Situation::of(&known, false);
     context.output.progress(&format!(
-        "{}; after names have changed back, the rollback waits {} s until caches have dropped the records of the mirror",
+        "{}; after the rollback has restored old records, it waits {} s so that caches drop the records of the mirror",
         situation.progress(),
         situation.mirror_ttl.as_secs()
     ));

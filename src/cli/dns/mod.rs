@@ -104,7 +104,7 @@ impl KeyArgs {
         {
             let (planned, given) = (&planned.name, key.name());
             return Err(Failure::refused(format!(
-                "the plan names the key `{planned}`, the file has `{given}`"
+                "the plan names the key `{planned}`, but the key in the file is `{given}`"
             ))
             .hint("give the file of the planned key: `--tsig-key-file FILE`"));
         }
@@ -120,7 +120,7 @@ fn another_file(failure: Failure, given: &KeyArgs, file: &Path) -> Failure {
     match given.tsig_key_file {
         Some(_) => failure,
         None => failure.hint(format!(
-            "the plan names `{}`; on another machine, give its file to `netsurgeon dns cutover` or `netsurgeon dns rollback`: `--tsig-key-file FILE`",
+            "the plan names the key file `{}`; on another machine, give the path of the key file there to `netsurgeon dns cutover` or `netsurgeon dns rollback`: `--tsig-key-file FILE`",
             file.display()
         )),
     }
@@ -213,7 +213,7 @@ fn summary(plan: &Plan<Cutover>) -> String {
     }
     if work.shares.iter().any(|share| *share < 100) && !matches!(work.service, Service::Route53 { .. }) {
         lines.push(
-            "a share is the share of addresses in the answer: it is exact only for clients that choose an address at random".to_string(),
+            "a stage sets the proportion of mirror addresses in an answer; the share of clients is the same only if they choose an address at random".to_string(),
         );
     }
     lines.join("\n")

@@ -83,8 +83,8 @@ pub struct PlanArgs {
     /// write `{name}` in place of the name
     #[arg(long, value_name = "PROMQL", requires = "share_prometheus")]
     share_query: Option<String>,
-    /// Create the plan even if this check does not allow it. `short-soak`: even if a stage is shorter than the TTL. Can be
-    /// repeated, or a list separated by commas
+    /// Create the plan even if this check does not allow it. With `short-soak`, create the plan even if a stage is shorter than
+    /// the TTL. Can be repeated, or a list separated by commas
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     force: Vec<String>,
     /// Maximum time for one check, in seconds

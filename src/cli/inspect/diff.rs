@@ -24,7 +24,7 @@ use crate::wire::{WireError, objects};
 /// Compare two stores, or two revisions of one store
 ///
 /// Compares two snapshot files, a snapshot file and the live etcd, or two revisions of one store. Compares the values of the
-/// keys, not their revisions. If a Secret differs, shows only this fact, not the content of the Secret.
+/// keys, not their revisions. If a Secret differs, shows that the Secret differs, but not its content.
 ///
 /// The exit status is 3 if the two sides differ; otherwise 0.
 #[derive(Debug, Args)]
@@ -107,8 +107,8 @@ pub(super) async fn run(context: &Context, args: &DiffArgs) -> Result<Outcome, F
     context.output.data(&found, |output| found.text(output))?;
     let (only_old, only_new, changed) = (found.only_old.len(), found.only_new.len(), found.changed.len());
     context.output.progress(&format!(
-        "old: {}, revision {}\nnew: {}, revision {}\n{only_old} only in old, {only_new} only in new, \
-         {changed} changed",
+        "old: {}, revision {}\nnew: {}, revision {}\nkeys only in old: {only_old}, \
+         only in new: {only_new}, changed: {changed}",
         found.old.store, found.old.revision, found.new.store, found.new.revision
     ));
     let same = only_old == 0 && only_new == 0 && changed == 0;

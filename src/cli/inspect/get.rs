@@ -16,7 +16,7 @@ use crate::wire::objects;
 /// Show one stored object as YAML or JSON
 ///
 /// Give the resource and the name of the object, as for kubectl, or the object's key in etcd. The command shows known fields by
-/// name, and other fields by protobuf number. For a RangeAllocation, it shows the addresses or ports of the bits. It never shows
+/// name, and other fields by protobuf number. For a RangeAllocation, it lists the allocated addresses or ports. It never shows
 /// the content of a Secret.
 ///
 /// The command prints the metadata of the record (revisions, encoding, size, lease) on stderr. With `-o json` and `-o yaml`, the
@@ -93,7 +93,7 @@ pub(super) async fn run(context: &Context, args: &GetArgs) -> Result<Outcome, Fa
     let layout = args.source.etcd.layout();
     let key = name::key(&layout, &args.resource, args.name.as_deref()).ok_or_else(|| {
         Failure::usage(format!("`{}` is neither a key nor a resource with a name", args.resource))
-            .hint("as in `inspect get service default/web`, or a key that starts with `/`")
+            .hint("give a resource and a name, as in `inspect get service default/web`, or a key that starts with `/`")
     })?;
     let opened = args.source.open(context, &[]).await?;
     let Some(entry) = read(&opened, &key).await? else { return Err(not_there(&opened, args, &key).await?) };

@@ -20,7 +20,7 @@ pub(super) struct FieldChange {
 /// difference without values. In protobuf the record is field 17 of ObjectMeta, which `proto/` omits.
 const BOOK_KEEPING: [&str; 2] = [".metadata.managedFields", ".metadata.17"];
 
-/// Returns the differences in the order of the old tree. In each object, the fields that only the new tree has come last.
+/// Returns the differences in the order of the old tree. In each object, fields that exist only in the new tree are last.
 pub(super) fn compare(old: &Json, new: &Json) -> Vec<FieldChange> {
     let mut changes = Vec::new();
     walk(String::new(), Some(old), Some(new), &mut changes);

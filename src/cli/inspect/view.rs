@@ -1,4 +1,4 @@
-//! Converts a stored value to a tree. The bitmap of a RangeAllocation becomes a list of its addresses or ports.
+//! Converts a stored value to a tree. The bitmap of a RangeAllocation becomes a list of the allocated addresses or ports.
 
 use serde_json::{Map, Value as Json};
 

@@ -25,7 +25,7 @@ pub(super) struct Next {
 #[async_trait(?Send)]
 pub(super) trait OfKind {
     /// Returns how to continue an operation with this status. The result is empty if this version cannot compile the plan of the
-    /// operation. `layout`: the layout of the API server's keys in etcd.
+    /// operation. `layout` is the layout of the API server's keys in etcd.
     async fn next(&self, found: &Found, status: Status, layout: &Layout) -> Next;
 
     /// Continues an operation from its journal.

@@ -25,7 +25,7 @@ impl OfKind for Renumberings {
         let (Home::Etcd(store), listed) = (&found.home, &found.listed) else { return Next::default() };
         let ongoing = open_operation(store.as_ref(), &listed.cluster, Some(&listed.operation), None).await;
         let Ok(ongoing) = ongoing else { return Next::default() };
-        // Without the permission to read Services, the next command is the one that the journal gives.
+        // If the Services cannot be read, only the journal determines the next command.
         let newcomers = ongoing.blocking_newcomers(store.as_ref(), layout).await.unwrap_or_default();
         let situation = Situation::of_ongoing(&ongoing, status.is_at_work());
         let (manual_step, situation) = (situation.manual_step.clone(), situation.with_newcomers(&newcomers));
@@ -113,7 +113,7 @@ fn conclude(
     Outcome::Done
 }
 
-/// Returns the manual steps that the user confirmed although `operation resume` does not reach them.
+/// Returns the manual steps that the user confirmed, but that `operation resume` does not reach.
 fn confirmed_too_early(ongoing: &Ongoing, live: &LiveArgs) -> Vec<String> {
     let (work, journal) = (&ongoing.plan.work, &ongoing.journal);
     let open = steps_of_the_end(work).filter(|step| journal.state(&step.id) != Some(State::Done));

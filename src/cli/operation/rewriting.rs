@@ -22,7 +22,7 @@ pub(super) struct RangeRewrites;
 impl OfKind for RangeRewrites {
     async fn next(&self, found: &Found, status: Status, _: &Layout) -> Next {
         let id = &found.listed.operation;
-        // A rewrite whose rollback is stuck stays in effect.
+        // If the rollback of a rewrite is stuck, the rewrite stays in effect, and there is no next command.
         let is_open = !status.is_at_work() && !status.has_ended() && status != Status::Stuck;
         let command = is_open.then(|| format!("netsurgeon operation resume {id}"));
         let is_to_undo = is_open || status == Status::Done;

@@ -1,5 +1,5 @@
-//! `netsurgeon ranges rewrite`: calculates the bits of a RangeAllocation from the Services, and writes them, for the current
-//! range or for another range.
+//! `netsurgeon ranges rewrite`: calculates the bits of a RangeAllocation from the Services, for the current range or for another
+//! range, and writes these bits.
 
 use std::sync::Arc;
 

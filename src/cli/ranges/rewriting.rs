@@ -166,7 +166,8 @@ impl<'a> Rewrites<'a> {
             show(self.context, work, "rewritten", Some(operation))?;
         }
         self.context.output.progress(&format!(
-            "rewritten; to restore the old value: `netsurgeon operation rollback {operation}`"
+            "RangeAllocation `{}` is rewritten; to restore the old value: `netsurgeon operation rollback {operation}`",
+            work.name
         ));
         Ok(())
     }

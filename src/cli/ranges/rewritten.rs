@@ -59,9 +59,9 @@ pub(super) fn describe(output: &Output, work: &RangeRewrite) -> String {
         lines.push(format!("  range  {before} -> {}", work.after.range));
     }
     lines.push(format!(
-        "  bits   {} become allocated, {} become free",
-        counted(allocated.len(), "item", "items"),
-        counted(freed.len(), "item", "items")
+        "  bits   {} allocated, {} free",
+        counted(allocated.len(), "becomes", "become"),
+        counted(freed.len(), "becomes", "become")
     ));
     if work.outside > 0 {
         let services = counted(work.outside, "Service has", "Services have");

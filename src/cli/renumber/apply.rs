@@ -177,7 +177,7 @@ async fn conclude(
     }
     if let Some(first) = applied.newcomers.first() {
         context.output.warn(&format!(
-            "{} in the old range during the operation and not moved; the first is `{first}`{}: `netsurgeon operation resume {}` retries",
+            "{} in the old range during the operation and not moved: `{first}`{}; to retry the move: `netsurgeon operation resume {}`",
             counted(applied.newcomers.len(), "Service was created", "Services were created"),
             and_more(applied.newcomers.len().saturating_sub(1)),
             ongoing.operation,
@@ -192,9 +192,9 @@ fn what_next(ongoing: &Ongoing, newcomers: &[String]) -> String {
     let situation = ongoing.situation().with_newcomers(newcomers);
     let next = situation.next().unwrap_or_default();
     let next = if situation.is_to_retire {
-        format!("when no client uses an old address, `{next}`")
+        format!("when no client uses an old address, run `{next}`")
     } else {
-        format!("to move the others, `{next}`")
+        format!("to move the remaining Services, run `{next}`")
     };
     format!(
         "check with `netsurgeon renumber verify`; {next}; until the old addresses are retired, `netsurgeon renumber rollback` \

@@ -18,10 +18,10 @@ use crate::session::{Failure, Kind, refuse_ended};
 /// Retire the old addresses (they stop answering), and end the renumbering
 ///
 /// Before the first step, `retire` checks that `renumber verify` finds no error, that every API server has the new range, and
-/// that no Service outside the plan has an address of the old range. It also checks that no client uses an old address. There
-/// must be recent evidence from every node that no client used an old address (docs/audit.md explains how to collect evidence
-/// with deploy/evidence.yaml). The kernel of this host must not track a connection to an old address. If a check fails, the
-/// command retires no address.
+/// that no Service outside the plan has an address of the old range. It also checks that no client uses an old address. Every
+/// node must provide recent evidence that no client used an old address (docs/audit.md explains how to collect evidence with
+/// deploy/evidence.yaml). The kernel of this host must not track a connection to an old address. If a check fails, the command
+/// retires no address.
 ///
 /// After the first step, you cannot roll back. At the end, only the new addresses remain. `retire` removes all holds, shadows and
 /// temporary objects. It also removes the journal, unless you gave `--keep-journal` here or in an earlier `retire`.
@@ -39,7 +39,7 @@ pub struct RetireArgs {
     /// Id of the renumbering [default: the renumbering under way]
     #[arg(long, value_name = "ID")]
     pub(in crate::cli) operation: Option<String>,
-    /// Keep the journal in etcd, for example for `operation report`. The journal records this option: you need not repeat it
+    /// Keep the journal in etcd, for example for `operation report`. The journal records this option, so you need not repeat it
     #[arg(long)]
     pub(in crate::cli) keep_journal: bool,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub struct RetireArgs {
 /// Roll back a renumbering: every Service gets its old address back
 ///
 /// You can roll back at any time before the first step of `renumber retire`. The rollback changes only what the renumbering
-/// changed. Labels, ports and selectors that other clients changed meanwhile stay unchanged. If another client changed the
+/// changed. The rollback keeps labels, ports and selectors that other clients changed meanwhile. If another client changed the
 /// address of a Service, the rollback skips this Service and lists it, and the exit status is 5.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -75,8 +75,8 @@ pub struct RollbackArgs {
 #[derive(Debug, Clone, Args)]
 pub struct ApiLessArgs {
     /// Use this only if no API server answers. netsurgeon restores the old address of every Service in etcd. It cannot wait for
-    /// API servers or nodes, so it pauses for this many seconds instead of each wait. The exit status is then 6, because the rest
-    /// of the rollback needs the API. When an API server answers, run the rollback again without this option
+    /// API servers or nodes, so it pauses for this many seconds instead of each wait. The exit status is then 6, because the
+    /// remaining part of the rollback needs the API. When an API server answers, run the rollback again without this option
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(..=3600))]
     without_api: Option<u16>,
 }
@@ -141,7 +141,7 @@ pub async fn retire(context: &Context, args: &RetireArgs) -> Result<Outcome, Fai
     Ok(Outcome::Done)
 }
 
-/// Reports that the rest of a journal was removed.
+/// Reports that the remaining part of a journal was removed.
 fn removed(context: &Context, operation: &str) -> Result<Outcome, Failure> {
     let ended = Ended { version: 1, operation, status: Status::Done, steps: 0, stuck: Vec::new() };
     context.output.data(&ended, |_| String::new())?;
@@ -184,7 +184,7 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
     }
     if session.cluster().is_none() {
         let text = format!(
-            "in etcd every Service has its old address again; the rest of the rollback needs the API; when an API server answers: `netsurgeon operation rollback {}`",
+            "in etcd, every Service has its old address again; the remaining steps of the rollback need the API; when an API server answers, run `netsurgeon operation rollback {}`",
             ongoing.operation
         );
         return Err(Failure::of(Kind::Paused, text));

@@ -25,18 +25,18 @@ pub struct EvidenceArgs {
     /// Namespace in which the nodes publish evidence
     #[arg(long, value_name = "NAMESPACE", default_value = NAMESPACE)]
     evidence_namespace: String,
-    /// Maximum age of a node's evidence, in seconds since the last check of the node
+    /// Maximum age of a node's evidence: seconds since the node last checked its connections
     #[arg(long, value_name = "SECONDS", default_value_t = AGE)]
     evidence_age: u64,
-    /// Refuse to retire if a client used an old address in this many seconds before the last check of the node, or if the
-    /// evidence covers less time
+    /// Refuse to retire if a client used an old address in this many seconds before the node last checked its connections, or if
+    /// the evidence covers less time
     #[arg(long, value_name = "SECONDS", default_value_t = QUIET)]
     quiet_for: u64,
 }
 
 impl EvidenceArgs {
-    /// Returns options that require no evidence. They are for a retirement that has started, because it has already checked the
-    /// evidence.
+    /// Returns options that require no evidence. Used for a retirement that has started, because `retire` checks the evidence
+    /// before the first step.
     pub fn waived() -> Self {
         Self {
             without_evidence: true,

@@ -23,7 +23,7 @@ use crate::session::Failure;
 ///
 /// While another process runs an operation, the guard repairs no hold. It only updates copies of endpoints. Several guards can
 /// run at the same time. With `--lease`, only one guard repairs holds, and the other guards only watch. The guard needs the
-/// Kubernetes API for `--lease`, and if it must copy the selector, the ports or the endpoints of a Service to its shadow.
+/// Kubernetes API for `--lease`, and to copy the selector, the ports or the endpoints of a Service to its shadow.
 ///
 /// The guard ends when the renumbering ends, or on SIGINT or SIGTERM. With `--once`, the exit status is 3 if findings or repairs
 /// remain, and 6 if another process runs an operation. For a soak of several days, run the guard in the cluster with

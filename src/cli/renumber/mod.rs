@@ -136,13 +136,13 @@ fn summary(plan: &Plan<Renumbering>, store: &str, rate: Option<NonZeroU32>) -> S
     let work = &plan.work;
     let from = work.from.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let mut lines = vec![format!(
-        "{store}, revision {}, era {}: {} from {from} to {} in {}, {} stay{}",
+        "{store}, revision {}, era {}: {} from {from} to {} in {}, {}{}",
         plan.header.base_revision,
         work.era,
         counted(work.moves.len(), "Service moves", "Services move"),
         work.to,
         counted(work.batches().len(), "batch", "batches"),
-        work.skipped.len(),
+        counted(work.skipped.len(), "stays", "stay"),
         reasons(work),
     )];
     lines.extend(work.tiers_in_words().map(|tiers| format!("tiers, least critical first: {tiers}")));
@@ -162,7 +162,7 @@ pub(super) fn remarks(work: &Renumbering) -> Vec<String> {
     let copied = work.moves.iter().filter(|candidate| candidate.has_copies()).count();
     if copied > 0 {
         lines.push(format!(
-            "{} no selector: each shadow gets a copy of the endpoints, and `netsurgeon renumber guard --stay` keeps the copy current: start it before `apply`, and keep it running until the old addresses are retired",
+            "{} no selector. Each shadow gets a copy of the endpoints, and `netsurgeon renumber guard --stay` keeps the copy current. Start this guard before `apply`, and keep the guard running until the old addresses are retired",
             counted(copied, "Service with a shadow has", "Services with shadows have"),
         ));
     }

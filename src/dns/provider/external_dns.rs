@@ -22,7 +22,7 @@ pub(super) struct ByExternalDns {
     servers: Rfc2136,
     cluster: Cluster,
     delay: Duration,
-    /// For each name, the object from which ExternalDNS publishes it, and the record sets before the cutover.
+    /// For each name, the object from which ExternalDNS publishes the name, and the record sets before the cutover.
     published: BTreeMap<String, (Published, Vec<RecordSet>)>,
 }
 
@@ -55,7 +55,11 @@ fn compared(object: &Value, change: &Annotating) -> Compared {
     match () {
         () if present == change.to => Compared::After,
         () if present == change.from => Compared::Before,
-        () => Compared::Neither(format!("another client changed its annotations: {}", in_text(&present))),
+        () => Compared::Neither(format!(
+            "another client changed the annotations of {}: {}",
+            change.object,
+            in_text(&present)
+        )),
     }
 }
 

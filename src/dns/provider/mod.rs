@@ -65,7 +65,8 @@ pub(super) trait Provider: Send + Sync {
     fn recall(&self, _made: &[Option<Box<Value>>]) {}
 
     /// Returns an authoritative server that does not serve these record sets of a name yet, and the records that it serves;
-    /// `None` if all servers serve these sets. `kinds`: the types to compare; a type without a set must not exist.
+    /// `None` if all servers serve these sets. `kinds` contains the types to compare. The name must have no records of a type
+    /// that has no set.
     async fn behind(&self, name: &str, kinds: &[Kind], sets: &[RecordSet]) -> Result<Option<String>, Fault>;
 }
 
@@ -91,7 +92,7 @@ impl Compared {
                 let expected: Vec<RecordSet> =
                     changes.iter().filter_map(|change| change.from.clone()).collect();
                 let (present, expected) = (described_with_ttls(present), described_with_ttls(&expected));
-                Self::Neither(format!("another client changed its records: {present} instead of {expected}"))
+                Self::Neither(format!("another client changed the records: {present} instead of {expected}"))
             }
         }
     }

@@ -64,7 +64,7 @@ impl Rfc2136 {
                 let text =
                     format!("the name servers of `{zone}` serve different versions of the zone: {seen}");
                 return Err(Failure::refused(text)
-                    .hint("wait until every server has the newest version, or repair its zone transfer"));
+                    .hint("wait until every server has the newest version, or repair the zone transfer to the outdated servers"));
             }
             sleep(LOOK).await;
         }
@@ -84,7 +84,7 @@ fn fault(error: &NameserverError) -> Fault {
         None => error.to_string(),
     };
     match error {
-        _ if error.is_conflict() => Fault::Skip("another client changed its records".to_string()),
+        _ if error.is_conflict() => Fault::Skip("another client changed the records".to_string()),
         _ if error.is_in_doubt() => Fault::InDoubt(words),
         NameserverError::Refused { code, .. } if code == "SERVFAIL" => {
             Fault::Retry { why: words, after: None }
@@ -116,9 +116,9 @@ impl Provider for Rfc2136 {
             let served = match found {
                 Ok(found) if found == sets => continue,
                 Ok(found) => described_with_ttls(&found),
-                Err(error) => error.to_string(),
+                Err(error) => return Ok(Some(format!("`{server}`: {error}"))),
             };
-            return Ok(Some(format!("`{server}` serves `{name}` with {served}")));
+            return Ok(Some(format!("`{server}` serves {served} for `{name}`")));
         }
         Ok(None)
     }

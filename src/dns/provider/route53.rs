@@ -17,8 +17,8 @@ use crate::operation::Fault;
 use crate::route53::{Listed, MOST_RECORDS, Route53, Route53Error};
 use crate::session::Failure;
 
-/// How long the cached list of record sets is used. netsurgeon adds its own changes to the list. If another client changed a
-/// record, Route 53 rejects the request.
+/// How long the cached list of record sets is used. A list that took long to read is used for longer. netsurgeon adds its own
+/// changes to the list. If another client changed a record, Route 53 rejects the request.
 const FRESH: Duration = Duration::from_secs(10);
 /// Pause between two rounds of requests that ask whether changes have reached every server.
 const LOOK: Duration = Duration::from_secs(2);
@@ -134,7 +134,8 @@ impl Route53Zone {
         }
     }
 
-    /// Returns the outcome of a rejected change. Route 53 can have executed an earlier attempt of the same request.
+    /// Returns the outcome of a rejected change. Reads the current record sets after a conflict, because Route 53 can have
+    /// executed an earlier attempt of the same request.
     async fn why(&self, error: Route53Error, changes: &[SetChange]) -> Outcome {
         if !error.is_conflict() {
             return Err(fault(&error));
@@ -217,7 +218,8 @@ impl Provider for Route53Zone {
                 sets
             });
             // The list of a large zone has many pages. It is used for ten times as long as the request took, so that list
-            // requests need at most a tenth of the time. An error is used only for the names that wait for the same list.
+            // requests need at most a tenth of the time. An error is kept only for a short time, for the names that wait for the
+            // same list.
             let fresh = match listed {
                 Ok(_) => FRESH.max(started.elapsed().saturating_mul(10)),
                 Err(_) => LOOK,

@@ -7,7 +7,7 @@ use crate::operation::plan::Work;
 use crate::operation::step::{Effect, Step, StepId};
 
 impl<E: Effect> Executor<'_, E> {
-    /// Undoes one batch, last step first, including the waits of a rollback. The other batches stay unchanged. Afterwards the
+    /// Undoes one batch, last step first, and runs the waits of a rollback. The other batches stay unchanged. Afterwards the
     /// steps of the batch count as never started, and [`Executor::run`] executes them again.
     ///
     /// The rollback can be interrupted at any time. The next call of [`Executor::run`] then completes only this rollback. If a

@@ -1,5 +1,5 @@
-//! Executes an effect outside the store. Records the intention with the previous state, runs the effect, then records the outcome
-//! with the result.
+//! Executes an effect through the environment, for example a request to the Kubernetes API. Records the intention with the
+//! previous state, runs the effect, then records the outcome with the result.
 
 use std::time::Duration;
 

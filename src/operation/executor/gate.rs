@@ -63,7 +63,7 @@ pub(super) async fn ask<E: Effect>(
         for step in work.steps(stage) {
             // A step that was skipped in a rolled-back batch is still recorded as failed.
             let is_begun = !matches!(runner.step_runner.state(&step.id), None | Some(State::Failed));
-            // Whether the step ran during the waits of the previous batch, when no gates were configured.
+            // Whether an earlier run without gates ran the step during the waits of the previous batch.
             let was_made_ready = may_be_ready && runner.step_runner.changed_at(&step.id) < over_at;
             if is_begun && !was_made_ready {
                 return Ok(());

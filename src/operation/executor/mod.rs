@@ -1,9 +1,9 @@
 //! Executes a plan, resumes it, and rolls it back.
 //!
 //! The executor consists of these modules: [`schedule`] decides which steps can run concurrently, [`stage`] runs them,
-//! [`read_ahead`] reads the keys of the next steps, [`step`] executes or undoes one step, [`effect`] executes effects outside the
-//! store, [`beside`] runs stages while another stage waits, [`rate_limit`] limits the writes, [`gate`] checks the gates between
-//! batches, [`batch`] rolls one batch back.
+//! [`read_ahead`] reads the keys of the next steps, [`step`] executes or undoes one step, [`effect`] executes effects through the
+//! environment, [`beside`] runs stages while another stage waits, [`rate_limit`] limits the writes, [`gate`] checks the gates
+//! between batches, [`batch`] rolls one batch back.
 
 mod batch;
 mod beside;
@@ -80,13 +80,13 @@ impl Failure {
 pub struct Executor<'a, E: Effect> {
     /// Stores the records of the steps. A record is written together with the changes that its step makes in the same store.
     pub ledger: &'a dyn Ledger,
-    /// Executes everything outside the store.
+    /// Executes effects, waits and manual steps.
     pub environment: &'a dyn Environment<E>,
     /// Source of time and random values.
     pub ambient: &'a dyn Ambient,
     /// Receives the events of the operation.
     pub observer: &'a mut dyn Observer,
-    /// The journal: the steps that were executed so far.
+    /// The journal, which records the steps that were executed so far.
     pub journal: &'a mut Journal,
     /// Maximum number of steps that run concurrently. Only steps of one stage with different subjects run concurrently. If this
     /// is 1 (or 0), the steps run in the order of the plan.

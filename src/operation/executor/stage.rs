@@ -30,7 +30,7 @@ pub(super) enum Direction {
 #[derive(Default)]
 pub(super) struct Skipped {
     subjects: HashSet<String>,
-    /// Number of these subjects that no earlier run had skipped.
+    /// Number of skipped subjects that no earlier run had skipped.
     new: usize,
     /// For each batch, the revision at which its last step was done. Waits do not count. The waits of a batch apply only to the
     /// steps of this batch.

@@ -156,8 +156,8 @@ impl<E: Effect> StepRunner<'_, E> {
         self.tell(Event::StepStarted { step: step.into(), left: self.left(step, back) });
     }
 
-    /// Returns the outcome of a request outside the store. If the request failed and the operation lease is lost, returns the
-    /// error for the lost lease, because the new holder may have caused the failure.
+    /// Returns the outcome of a request that does not go to the store. If the request failed and the operation lease is lost,
+    /// returns the error for the lost lease, because the new holder may have caused the failure.
     pub(super) async fn unless_lost<T>(
         &self,
         outcome: Result<T, OperationError>,
@@ -196,7 +196,7 @@ impl<E: Effect> StepRunner<'_, E> {
         if self.stop.is_asked() { OperationError::Stopped } else { error.into() }
     }
 
-    /// Fails if the operation lease is lost. The store cannot check this for a step outside the store.
+    /// Fails if the operation lease is lost. The store checks this only for its own writes, not for requests to other systems.
     pub(super) async fn make_sure_of_guards(&self) -> Result<(), OperationError> {
         self.ledger.still_ours().await
     }

@@ -168,8 +168,8 @@ impl Journal {
         self.returning.is_none() && self.records.values().any(|(record, _)| record.state.is_of_the_way_back())
     }
 
-    /// Returns whether the operation is going back: a process set out in this direction (`summary`), or undid a step. A rollback of
-    /// a batch does not count.
+    /// Returns whether the operation is being rolled back. This is the case if its last run was a rollback (`summary`), or if the
+    /// undo of a step has started. A rollback of a batch does not count.
     pub fn is_going_back(&self, summary: &Summary) -> bool {
         self.is_being_undone() || (summary.back && self.returning.is_none())
     }

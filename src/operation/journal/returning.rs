@@ -1,4 +1,4 @@
-//! A batch that is rolled back while the rest of the operation stays unchanged.
+//! A batch that is rolled back while the other batches of the operation stay unchanged.
 //!
 //! A field of the operation's summary marks the batch. The journal sets the field before the first step of the batch is undone,
 //! and clears it after the last step is undone. While the field is set, undone steps do not mean that the whole operation is

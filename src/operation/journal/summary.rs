@@ -8,7 +8,7 @@ use crate::operation::{LeaseHolder, Ledger, OperationError, Part, PartChange};
 use crate::store::CommitError;
 use crate::store::{Action, Expected, Transaction};
 
-/// Maximum number of attempts to make a change, after conflicts and lost answers.
+/// Maximum number of attempts to make a change, including retries after conflicts and lost answers.
 pub(super) const MOST_ATTEMPTS: u32 = 5;
 
 /// The summary of an operation.
@@ -43,7 +43,7 @@ pub struct Summary {
     /// The batch that is being rolled back, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returning: Option<Returning>,
-    /// Whether the journal is kept after the operation is done, although an operation of this kind removes it.
+    /// Whether the journal is kept after the operation is done. By default, an operation of this kind removes its journal.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keeps_journal: bool,
     /// The gates between batches, in the format of the session; `null` if there are none.
@@ -63,7 +63,7 @@ impl Summary {
         }
     }
 
-    /// Records that a process starts to run the operation, and in which direction. The direction stays recorded while the
+    /// Records that a process starts to run the operation, and the direction of the run. The direction stays recorded while the
     /// operation is paused.
     pub fn set_out(&mut self, back: bool, now: i64) {
         self.stand(if back { Status::RollingBack } else { Status::Running }, None, now);
@@ -81,7 +81,7 @@ impl Summary {
 }
 
 impl Summary {
-    /// Returns whether the operation has ended, forward or back, and cannot be resumed.
+    /// Returns whether the operation has ended, either completed or rolled back, and cannot be resumed.
     pub fn has_ended(&self) -> bool {
         self.status.has_ended()
     }
@@ -98,7 +98,7 @@ impl Journal {
         change_summary(ledger, |summary| summary.stand(status, None, now)).await
     }
 
-    /// Records that a process starts to run the operation, and in which direction.
+    /// Records that a process starts to run the operation, and the direction of the run.
     pub async fn set_out(&self, ledger: &dyn Ledger, back: bool, now: i64) -> Result<(), OperationError> {
         change_summary(ledger, |summary| summary.set_out(back, now)).await
     }

@@ -24,7 +24,7 @@ pub enum Part {
     Summary,
     /// A part of the plan, with its number from 0.
     Plan(usize),
-    /// An amendment to the plan during its execution, with its number from 1.
+    /// An amendment that was added to the plan while the operation ran, with its number from 1.
     Amendment(usize),
     /// The state of a step ([`super::Record`]).
     Step(StepId),

@@ -28,8 +28,8 @@ use crate::store::{
 const MOST_ATTEMPTS: u32 = 20;
 /// How often to check whether another holder's lease has expired.
 const LOOK: Duration = Duration::from_secs(1);
-/// Extra time after the reported expiry of a lease. It is needed because etcd reports whole seconds, and expires leases twice a
-/// second (`expireExpiredLeases`, `server/lease/lessor.go`, v3.6.16).
+/// Extra time after the reported expiry of a lease. It is needed because etcd reports whole seconds, and checks for expired
+/// leases only twice a second (`expireExpiredLeases`, `server/lease/lessor.go`, v3.6.16).
 const GRACE: Duration = Duration::from_secs(3);
 /// Number of keep-alives per TTL. If a keep-alive fails, the next keep-alive can still renew the lease.
 const BEATS: u32 = 3;
@@ -261,8 +261,8 @@ impl Keeper {
             }
             sleep(beat.min(left)).await;
             let asked = Instant::now();
-            // Send the keep-alive even after the TTL. If the store was unavailable for longer than the TTL, it can still have the
-            // lease.
+            // The keep-alive is sent even after the TTL, because a store that was unavailable for longer than the TTL can still
+            // have the lease.
             match self.store.keep_alive(self.lease, beat).await {
                 Ok(true) => self.good_until = asked.checked_add(self.ttl).unwrap_or(asked),
                 Ok(false) => return "it has expired".to_string(),

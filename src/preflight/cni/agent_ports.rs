@@ -29,7 +29,7 @@ struct Newcomer {
     tunnel: u16,
     /// TCP and UDP ports on which the CNI's Pods in the host network listen.
     own: (&'static [u16], &'static [u16]),
-    /// TCP ports on which these Pods listen only if the CNI is configured to open them.
+    /// TCP ports on which the CNI's Pods in the host network listen only if the CNI is configured to open these ports.
     optional: &'static [u16],
     /// Traffic that must be allowed between nodes.
     between: &'static str,
@@ -154,7 +154,7 @@ impl Newcomer {
         [own.collect(), of(self.optional, "TCP").collect()]
     }
 
-    /// Returns which of these ports are used by Pods of other components. Each text names the Pod and the port.
+    /// Returns the wanted ports that Pods of other components use. Each text names the Pod and the port.
     fn taken(&self, wanted: &BTreeSet<Port<'_>>, pods: &[Pod]) -> Vec<String> {
         let others = pods.iter().filter(|pod| is_alive(pod) && !self.has(pod));
         let found = others.flat_map(|pod| {

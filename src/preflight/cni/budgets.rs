@@ -20,10 +20,10 @@ pub const CHECK: Check<Cni> = Check {
 };
 
 /// Checks PodDisruptionBudgets. A budget blocks a drain if it allows no eviction, or if the disruption controller has not
-/// observed its last change. A Pod with two budgets cannot be evicted (`EvictionREST.Create`,
+/// observed the last change of the budget. A Pod with two budgets cannot be evicted (`EvictionREST.Create`,
 /// `pkg/registry/core/pod/storage/eviction.go`, v1.36.3).
 fn judge(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
-    // Pods that have not started can be evicted regardless of a budget (`canIgnorePDB`).
+    // Pods that have not started can be evicted even if a budget allows no eviction (`canIgnorePDB`).
     let pods = pods.iter().filter(|pod| is_drained(pod) && phase(pod) != "Pending");
     let (mut held, mut blocking) = (BTreeMap::<usize, Vec<&Pod>>::new(), Vec::new());
     for pod in pods {
@@ -50,11 +50,12 @@ fn judge(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
         blocking.extend(blocks(budget, &pods).map(|why| format!("{} ({why})", subject(budget))));
     }
     if blocking.is_empty() {
-        return Judged::pass(all_of(
-            count,
-            "budget with Pods allows an eviction",
-            "budgets with Pods allow an eviction",
-        ));
+        return Judged::pass(match count {
+            0 => "no PodDisruptionBudget selects a Pod that a drain evicts".to_string(),
+            count => {
+                all_of(count, "budget with Pods allows an eviction", "budgets with Pods allow an eviction")
+            }
+        });
     }
     Judged::fail(
         format!("a drain would never end: {}", first_few(&blocking)),

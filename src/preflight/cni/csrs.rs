@@ -23,10 +23,11 @@ fn judge(requests: &[CertificateSigningRequest]) -> Judged {
     };
     let open: Vec<_> = requests.iter().filter(is_open).collect();
     if open.is_empty() {
-        return Judged::pass("no request is pending");
+        return Judged::pass("no certificate request is pending");
     }
     let words = open.iter().map(|request| format!("`{}` ({})", name(*request), request.spec.signer_name));
-    let seen = format!("{} pending: {}", open.len(), first_few(&words.collect::<Vec<_>>()));
+    let seen =
+        format!("pending certificate requests ({}): {}", open.len(), first_few(&words.collect::<Vec<_>>()));
     let remedy = "check the requester, then `kubectl certificate approve NAME` or `deny`";
     if open.iter().any(|request| request.spec.signer_name == JOINS) {
         return Judged::fail(seen, format!("{remedy}: the node cannot join until then"));

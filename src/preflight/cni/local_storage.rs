@@ -34,7 +34,11 @@ fn judge(pods: &[Pod], volumes: &[PersistentVolume]) -> Judged {
     let bound: Vec<String> = bound.collect();
     let (mut seen, mut remedy) = (Vec::new(), Vec::new());
     if !bound.is_empty() {
-        let volumes = counted(bound.len(), "PersistentVolume is", "PersistentVolumes are");
+        let volumes = counted(
+            bound.len(),
+            "PersistentVolume stores its data",
+            "PersistentVolumes each store their data",
+        );
         seen.push(format!("{volumes} on one node: {}", first_few(&bound)));
         remedy.push("Pods that use these volumes cannot run elsewhere: back the volumes up, and schedule the drain of their nodes");
     }
@@ -71,7 +75,7 @@ mod tests {
         assert_eq!(judge(&[], &[volume("Available")]).verdict, Verdict::Pass);
         let both = judge(&[pod(&owned("ReplicaSet"), &disk)], &[volume("Bound")]);
         assert!(
-            both.observed.starts_with("1 PersistentVolume is on one node: `disk`; 1 Pod has"),
+            both.observed.starts_with("1 PersistentVolume stores its data on one node: `disk`; 1 Pod has"),
             "{both:?}"
         );
     }

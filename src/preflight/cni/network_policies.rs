@@ -42,18 +42,18 @@ fn judge(standard: usize, own: &[(&str, &str, usize)]) -> Judged {
     let own: Vec<String> = own
         .iter()
         .filter(|(.., count)| *count > 0)
-        .map(|(kind, whose, count)| format!("{count} {kind}, {whose}"))
+        .map(|(kind, whose, count)| format!("{count} {kind} ({whose})"))
         .collect();
     if !own.is_empty() {
         return Judged::warn(
             format!("{}; {}", counted(standard, "NetworkPolicy", "NetworkPolicies"), own.join(", ")),
-            "another CNI does not enforce them: create equivalent NetworkPolicies, or policies of the new CNI's kind, before the change",
+            "the new CNI does not enforce policies of another CNI's kind: create equivalent NetworkPolicies, or policies of the new CNI's kind, before the change",
         );
     }
     match standard {
         0 => Judged::pass("no NetworkPolicies"),
         count => Judged::pass(format!(
-            "{}: the new CNI must enforce them, too (Flannel alone does not)",
+            "{}: the new CNI must enforce NetworkPolicies, too (Flannel alone does not)",
             counted(count, "NetworkPolicy", "NetworkPolicies")
         )),
     }
@@ -70,6 +70,6 @@ mod tests {
         assert_eq!(judge(3, &[("CiliumNetworkPolicy", "Cilium's", 0)]).verdict, Verdict::Pass);
         let own = judge(3, &[("CiliumNetworkPolicy", "Cilium's", 2)]);
         assert_eq!(own.verdict, Verdict::Warn);
-        assert_eq!(own.observed, "3 NetworkPolicies; 2 CiliumNetworkPolicy, Cilium's");
+        assert_eq!(own.observed, "3 NetworkPolicies; 2 CiliumNetworkPolicy (Cilium's)");
     }
 }

@@ -88,7 +88,7 @@ fn judge(new: &[ServiceCidr], taken: &Taken, addresses: &[(String, IpAddr)], rou
             if pods.is_empty() { "addresses from their CNI".to_string() } else { first_few(&pods) }
         ));
     }
-    let remedy = "choose another range: both networks exist during the change, and overlapping routes send traffic to the wrong one";
+    let remedy = "choose another range: both networks exist during the change, and overlapping routes send traffic to the wrong network";
     let mut met = Vec::new();
     for (index, range) in new.iter().enumerate() {
         let others = new.iter().skip(index.saturating_add(1)).filter(|other| other.overlaps(range));

@@ -13,7 +13,7 @@ use crate::preflight::{Check, Judged, Read, first_few};
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "pod-webhooks",
-    why: "while the Pod network is down, the API server cannot call this webhook, and rejects every Pod",
+    why: "while the Pod network is down, the API server cannot call a webhook that it reaches over this network, and rejects every Pod",
     judge: |input| Box::pin(read(input)),
 };
 

@@ -23,10 +23,10 @@ fn judge(deployments: &[Deployment], stateful_sets: &[StatefulSet]) -> Judged {
     let found = all.iter().filter(|(_, replicas)| replicas.is_none_or(|count| count == 1));
     let found: Vec<String> = found.map(|(subject, _)| subject.clone()).collect();
     if found.is_empty() {
-        return Judged::pass(format!("none of {} workloads has exactly one replica", all.len()));
+        return Judged::pass(format!("no workload has exactly one replica (checked: {})", all.len()));
     }
     Judged::warn(
-        format!("{} of {} workloads have one replica: {}", found.len(), all.len(), first_few(&found)),
+        format!("workloads with one replica ({} of {}): {}", found.len(), all.len(), first_few(&found)),
         "scale workloads that must stay available to two replicas on different nodes during the change",
     )
 }

@@ -25,8 +25,8 @@ fn judge(own: &[Controller], mirror: &[Controller], is_published: bool) -> Judge
     let runs = |list: &[Controller]| list.iter().filter(|one| one.runs).cloned().collect::<Vec<_>>();
     let (own, mirror) = (runs(own), runs(mirror));
     let told = |one: &Controller| {
-        let owner = one.owner.as_deref().unwrap_or("unknown");
-        format!("{} (owner `{owner}`, policy `{}`, provider `{}`)", one.subject, one.policy, one.provider)
+        let owner = one.owner.as_ref().map_or_else(|| "unknown".to_string(), |owner| format!("`{owner}`"));
+        format!("{} (owner {owner}, policy `{}`, provider `{}`)", one.subject, one.policy, one.provider)
     };
     for one in own.iter().filter(|one| one.owner.is_some()) {
         if let Some(other) = mirror.iter().find(|other| other.owner == one.owner) {
@@ -59,7 +59,7 @@ fn judge(own: &[Controller], mirror: &[Controller], is_published: bool) -> Judge
         (some, _) if is_published => Judged::pass(some.iter().map(told).collect::<Vec<_>>().join(", ")),
         (some, true) => Judged::pass(some.iter().map(told).collect::<Vec<_>>().join(", ")),
         (some, false) => Judged::pass(format!(
-            "`dns cutover` first makes netsurgeon the owner of the names: {}",
+            "{}; `dns cutover` first makes netsurgeon the owner of the names",
             some.iter().map(told).collect::<Vec<_>>().join(", ")
         )),
     }

@@ -239,7 +239,7 @@ impl Dns {
         let heir = heir.filter(|_| !by_annotations);
         for set in owned.values().flatten() {
             if let Some(why) = self.zone.routing(&set.name).await? {
-                let observed = format!("the TXT record of ExternalDNS `{}` {why}", set.name);
+                let observed = format!("the TXT record `{}` of ExternalDNS {why}", set.name);
                 return Err(Judged::fail(observed, "change it to simple routing in Route 53 first"));
             }
         }

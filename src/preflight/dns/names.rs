@@ -20,13 +20,12 @@ fn judge(zone: &str, entries: &[Entry]) -> Judged {
         );
     }
     let told = |is_it: &dyn Fn(&&Entry) -> bool| entries.iter().filter(is_it).map(words).collect::<Vec<_>>();
-    let of = |entry: &Entry| entry.below.as_ref().map(|zone| format!("{} is in `{zone}`", words(entry)));
+    let of = |entry: &Entry| {
+        entry.below.as_ref().map(|zone| format!("{} is in the child zone `{zone}`", words(entry)))
+    };
     let elsewhere: Vec<String> = entries.iter().filter_map(of).collect();
     if !elsewhere.is_empty() {
-        return Judged::fail(
-            format!("in a child zone: {}", first_few(&elsewhere)),
-            "check each zone separately: `--zone`, `--name`",
-        );
+        return Judged::fail(first_few(&elsewhere), "check each zone separately: `--zone`, `--name`");
     }
     let missing = told(&|entry| entry.sets.is_empty());
     if !missing.is_empty() {
@@ -55,7 +54,7 @@ fn judge(zone: &str, entries: &[Entry]) -> Judged {
     let kinds = [Kind::A, Kind::Aaaa, Kind::Cname].map(|kind| (count(kind), kind));
     let kinds: Vec<String> =
         kinds.iter().filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {kind}")).collect();
-    Judged::pass(format!("{} in the zone: {}", entries.len(), kinds.join(", ")))
+    Judged::pass(format!("names in the zone: {} ({})", entries.len(), kinds.join(", ")))
 }
 
 fn words(entry: &Entry) -> String {
@@ -70,12 +69,12 @@ mod tests {
 
     #[test]
     fn names_must_have_records_in_the_zone() {
-        assert_eq!(judge("example.com", &[www()]).observed, "1 in the zone: 1 A");
+        assert_eq!(judge("example.com", &[www()]).observed, "names in the zone: 1 (1 A)");
         assert_eq!(judge("example.com", &[]).verdict, Verdict::Fail);
         let missing = judge("example.com", &[www(), entry("api.example.com", &[])]);
         assert_eq!(missing.observed, "not in the zone: `api.example.com` (Ingress `shop/web`)");
         let below = Entry { below: Some("dev.example.com".into()), ..www() };
-        assert!(judge("example.com", &[below]).observed.ends_with("is in `dev.example.com`"));
+        assert!(judge("example.com", &[below]).observed.ends_with("is in the child zone `dev.example.com`"));
         let routed = Entry { routing: Some("has latency routing".into()), ..www() };
         let routed = judge("example.com", &[routed]);
         assert!(

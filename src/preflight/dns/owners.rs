@@ -17,7 +17,7 @@ use crate::words::all_of;
 /// The check.
 pub const CHECK: Check<Dns> = Check {
     name: "owners",
-    why: "another cluster's ExternalDNS owns this name",
+    why: "a name that another cluster's ExternalDNS owns must not be changed",
     judge: |dns| Box::pin(read(dns)),
 };
 
@@ -90,7 +90,7 @@ fn judge(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) -> Judg
     if let (Some(one), false) = (own.iter().find(|one| one.owner.is_none()), foreign.is_empty()) {
         return Judged::unknown(
             format!(
-                "{}: this owner may be {}; the Deployment does not show its owner id",
+                "{}: the owner may be {}; that Deployment does not show its owner id",
                 first_few(&foreign),
                 one.subject
             ),
@@ -107,7 +107,9 @@ fn judge(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) -> Judg
     Judged::pass(match (owned, free) {
         (0, free) => format!("no ExternalDNS owns any of the names ({free} checked)"),
         (owned, 0) => format!("this cluster's ExternalDNS owns {}", all_of(owned, "name", "names")),
-        (owned, free) => format!("owned by this cluster's ExternalDNS: {owned}, without an owner: {free}"),
+        (owned, free) => {
+            format!("names that this cluster's ExternalDNS owns: {owned}; names without an owner: {free}")
+        }
     })
 }
 

@@ -89,7 +89,12 @@ fn judge(presented: &[(String, String, Presented)], plain: usize, lost: usize) -
             Ok((_, days)) if *days < 0 => bad.push(format!("`{name}` at {at}: the certificate has expired")),
             Ok((names, _)) if !names.iter().any(|one| covers(&one.to_ascii_lowercase(), name)) => {
                 let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-                bad.push(format!("`{name}` at {at}: the certificate covers only {}", first_few(&names)));
+                let covered = if names.is_empty() {
+                    "no DNS name".to_string()
+                } else {
+                    format!("only {}", first_few(&names))
+                };
+                bad.push(format!("`{name}` at {at}: the certificate covers {covered}"));
             }
             Ok((_, days)) if *days < 7 => soon.push(format!("`{name}` at {at} (days left: {days})")),
             Ok(_) => {}
@@ -115,14 +120,17 @@ fn judge(presented: &[(String, String, Presented)], plain: usize, lost: usize) -
     }
     match presented.len() {
         _ if lost > 0 => Judged::unknown(
-            format!("not checked, because the mirror has no address: {}", counted(lost, "name", "names")),
-            "repair the check `targets` first",
+            format!(
+                "{} not checked, because the mirror has no address",
+                counted(lost, "name is", "names are")
+            ),
+            "first solve the problem that the check `targets` reports",
         ),
         0 => Judged::pass(format!(
             "no object declares TLS, so no certificate was checked; names without TLS: {plain}"
         )),
         count => Judged::pass(format!(
-            "certificates presented by the mirror: {count}, each covers its name and has not expired; names without TLS: {plain}"
+            "certificates presented by the mirror: {count}; each covers its name and has not expired; names without TLS: {plain}"
         )),
     }
 }

@@ -36,7 +36,7 @@ fn judge(entries: &[Entry], mirror: &[Exposed]) -> Judged {
     if !without.is_empty() {
         return Judged::fail(
             format!("no address on the mirror: {}", first_few(&without)),
-            "find out why it has no load balancer: `kubectl describe` the object on the mirror, and check the log of its controller",
+            "find out why the object on the mirror has no load balancer: run `kubectl describe`, and check the log of the controller",
         );
     }
     Judged::pass(format!("the mirror has an address for {}", all_of(entries.len(), "name", "names")))

@@ -30,7 +30,7 @@ fn judge(entries: &[Entry]) -> Judged {
     Judged::warn(
         format!("TTL longer than {LONGEST_TTL} s: {}", first_few(&long)),
         format!(
-            "at least {all} s before the change, set the TTL to 60 s (with ExternalDNS: the annotation `external-dns.kubernetes.io/ttl`): otherwise a rollback takes that long"
+            "at least {all} s before the change, set the TTL to 60 s (with ExternalDNS: the annotation `external-dns.kubernetes.io/ttl`): otherwise a rollback takes {all} s"
         ),
     )
 }

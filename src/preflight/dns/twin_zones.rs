@@ -74,11 +74,11 @@ fn judge(zone: &str, ours: &Seen, theirs: &Seen, differing: &[String]) -> Judged
     }
     if !differing.is_empty() {
         return Judged::warn(
-            format!("the resolver has different answers for {}", first_few(differing)),
+            format!("the resolver and the name server give different answers for {}", first_few(differing)),
             "run this check again after the TTL; if the answers still differ, find the server that overrides the zone",
         );
     }
-    Judged::pass(format!("the resolver finds the same zone, with its primary `{}`", found.primary))
+    Judged::pass(format!("the resolver finds the same zone, with the primary `{}`", found.primary))
 }
 
 /// Fails if the account has other hosted zones with this name, because the clients of those zones do not get the change.

@@ -106,7 +106,7 @@ fn judge(outcome: &Result<bool, NameserverError>, by_key: Option<&str>, hosted: 
             "require signed updates (`update-policy { grant KEY zonesub ANY; };` in BIND), and give the key: `--tsig-key-file FILE`",
         ),
         (Err(error @ NameserverError::Refused { .. }), None) => Judged::fail(
-            format!("{error}, without a key"),
+            format!("{error} (the request was not signed)"),
             "give a key that is allowed to change the zone: `--tsig-key-file FILE`",
         ),
         (Err(error), _) => {

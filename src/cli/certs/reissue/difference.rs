@@ -100,8 +100,8 @@ impl Difference {
     }
 
     /// Returns the next step, and the command that restores the old certificate. `command` is the `certs reissue` command with
-    /// the file options of this run, without other options. `verify` contains the options of `certs verify` that check the change;
-    /// without such options `certs verify --wait` would accept the old certificate, too.
+    /// the file options of this run, without other options. `verify` contains the options of `certs verify` that check the
+    /// change; without such options, `certs verify --wait` would accept the old certificate, too.
     pub(super) fn what_next(&self, command: String, verify: &str) -> String {
         let mut back = command;
         for (option, file) in ["--cert-in", "--key-in"].iter().zip(&self.kept) {
@@ -114,7 +114,7 @@ impl Difference {
                 "API servers load it within a minute; `netsurgeon certs verify{options} --wait 120` waits until they serve it"
             ),
         };
-        format!("replaced {}; {next}\nto restore the old one: `{back}`", self.file.display())
+        format!("replaced {}; {next}\nto restore the old certificate: `{back}`", self.file.display())
     }
 }
 

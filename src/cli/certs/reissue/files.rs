@@ -20,7 +20,7 @@ pub(super) struct FileArgs {
     /// The certificate to reissue
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// The private key of this certificate
+    /// The private key of the certificate in `--cert`
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// The certificate of the CA
@@ -51,8 +51,8 @@ impl Loaded {
 }
 
 impl FileArgs {
-    /// Returns a `certs reissue` command with the options of this run for the files of the certificate, the CA and their keys,
-    /// without other options.
+    /// Returns a `certs reissue` command. It contains the options of this run that select the files of the certificate, the CA
+    /// and their keys, and no other options.
     pub(super) fn command(&self) -> String {
         let given = [
             ("--pki", &self.pki),

@@ -74,7 +74,7 @@ pub struct ReissueArgs {
     /// Days of validity, counted from now [default: the validity of the old certificate]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(1..))]
     days: Option<u16>,
-    /// Create a new private key of the same kind
+    /// Create a new private key of the same kind as the current key
     #[arg(long)]
     new_key: bool,
     /// Write a signing request for a CA elsewhere to this file, and do not change the certificate. With `--new-key`, also write
@@ -155,12 +155,15 @@ fn ask_for_it(
         back = format!("`{} --cert-in SIGNED --key-in {}`", args.files.command(), pasted(&beside));
     }
     write_file(file, request_to_pem(&csr).as_bytes(), Readers::All)?;
-    context.output.progress(&format!("wrote {}; when it is signed, run {back}", file.display()));
+    context.output.progress(&format!(
+        "wrote the signing request {}; when the CA has signed it, run {back}",
+        file.display()
+    ));
     Ok(Outcome::Done)
 }
 
-/// Fails if the CA did not sign the current certificate: the new certificate gets its names, and these must come from the CA.
-/// The current certificate is allowed to be expired.
+/// Fails if the CA did not sign the current certificate. The new certificate gets the names of the current certificate, so these
+/// names must come from the CA. The current certificate is allowed to be expired.
 fn refuse_forged(loaded: &Loaded, authority: &Certificate) -> Result<(), Failure> {
     let own = &loaded.certificate;
     let then = now().min(own.not_after).max(own.not_before);
@@ -230,8 +233,10 @@ impl ReissueArgs {
     fn signed_here(&self, loaded: &Loaded, changes: &Changes) -> Result<Prepared, Failure> {
         let (now, file) = (now(), &loaded.files.certificate);
         if changes.validity.is_none() && loaded.certificate.left(now).is_negative() {
-            let text =
-                format!("`{}` has expired, and a new one would have the same validity", file.display());
+            let text = format!(
+                "`{}` has expired, and a reissued certificate would have the same validity period",
+                file.display()
+            );
             return Err(Failure::refused(text).hint("set a validity: `--days 365`"));
         }
         let authority = self.files.authority(loaded, now)?;

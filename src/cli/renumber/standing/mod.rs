@@ -42,8 +42,9 @@ pub struct StatusArgs {
 
 /// Check every Service against the journal
 ///
-/// Checks for each moved Service that it has its new address, that its old address is held, and that no other Service has one of
-/// the two addresses. The exit status is 3 if a check fails. docs/findings.md explains what to do about each finding.
+/// Checks for each moved Service that it has its new address, that its old address is held, and that no other Service except its
+/// shadow has one of the two addresses. The exit status is 3 if a check fails. docs/findings.md explains what to do about each
+/// finding.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:

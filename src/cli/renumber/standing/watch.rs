@@ -87,7 +87,7 @@ fn show(output: &Output, look: &Look) -> Result<(), Failure> {
     let table = findings::tabled(output, &look.findings);
     let mut lines: Vec<&str> = table.lines().take(SHOWN.saturating_add(1)).collect();
     let more = look.findings.len().saturating_sub(SHOWN);
-    let rest = format!("... and {more} more: `netsurgeon renumber verify`");
+    let rest = format!("... and {more} more; `netsurgeon renumber verify` shows all");
     if more > 0 {
         lines.push(&rest);
     }

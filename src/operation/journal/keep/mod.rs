@@ -90,8 +90,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Adds an amendment with this number (from 1) to the plan during its execution. An amendment never changes, and must be
-    /// smaller than etcd's limit for a request.
+    /// Adds an amendment to the plan while the operation runs. `number` counts the amendments from 1. An amendment never changes,
+    /// and must be smaller than etcd's limit for a request.
     pub async fn amend(ledger: &dyn Ledger, number: usize, amendment: &[u8]) -> Result<(), OperationError> {
         put_new(ledger, Part::Amendment(number), amendment).await
     }
@@ -117,7 +117,7 @@ impl Journal {
     /// removed keys.
     ///
     /// Removes the summary last. Unless the operation was rolled back, first sets its status to `removing`, so that the remains
-    /// do not look like a finished operation. After an interruption, the same call removes the rest.
+    /// do not look like a finished operation. After an interruption, the same call removes the remaining keys.
     pub async fn remove_all(
         store: &dyn WriteStore,
         cluster: &str,
@@ -144,8 +144,8 @@ impl Journal {
         Err(OperationError::Contended { what: format!("`{summary}`"), attempts: MOST_ROUNDS })
     }
 
-    /// Removes the remains of operations that were interrupted at their start: parts of a plan without a summary. Removes the
-    /// first part of the plan first, so that an operation that is starting now detects the removal.
+    /// Removes the remains of operations that were interrupted at their start. The remains are parts of a plan, without a
+    /// summary. Removes the first part of the plan first, so that an operation that is starting now detects the removal.
     pub(super) async fn sweep(
         store: &dyn WriteStore,
         cluster: &str,

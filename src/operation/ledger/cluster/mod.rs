@@ -1,5 +1,5 @@
-//! The ledger in a cluster, which is accessed through the cluster's API. It is used by operations that do not change etcd, and by
-//! clients without access to etcd.
+//! A ledger in ConfigMaps of the cluster, which netsurgeon reads and writes through the cluster's API. This ledger is for
+//! operations that do not change etcd, and for clients without access to etcd.
 //!
 //! ```text
 //! ConfigMaps in kube-system, for the operation OPERATION:
@@ -58,7 +58,7 @@ pub struct ClusterLedger {
 }
 
 impl ClusterRecord {
-    /// Reads the head of an operation's record; returns `None` if there is none.
+    /// Reads the head of an operation's record; returns `None` if the operation has no record.
     pub async fn find(api: &Cluster, operation: &str) -> Result<Option<Self>, OperationError> {
         let Some(object) = api.get(&named(&objects::head_name(operation))).await? else { return Ok(None) };
         Ok(Some(Self { api: api.clone(), head: Kept::of(object)?.head()? }))
@@ -181,8 +181,8 @@ async fn heads(api: &Cluster) -> Result<Vec<Kept>, OperationError> {
 }
 
 impl ClusterLedger {
-    /// Creates the ledger of an operation that starts, for about this number of steps. Only the holder of the cluster's Lease can
-    /// call this. First removes the remains of operations that were interrupted at their start.
+    /// Creates the ledger of an operation that starts. `steps` is the approximate number of its steps. The caller must hold the
+    /// cluster's Lease. First removes the remains of operations that were interrupted at their start.
     pub async fn begin(
         api: &Cluster,
         cluster: &str,
@@ -208,8 +208,8 @@ impl ClusterLedger {
         Ok(ledger)
     }
 
-    /// Takes over the ledger of a started operation. Only the holder of the cluster's Lease can call this. Afterwards no previous
-    /// holder can write.
+    /// Takes over the ledger of a started operation. The caller must hold the cluster's Lease. Afterwards no previous holder can
+    /// write.
     pub async fn take(api: &Cluster, by: &LeaseHolder) -> Result<Self, OperationError> {
         let ledger = Self::of(api, taken(api, by).await?)?;
         ledger.take_shards().await?;
@@ -253,8 +253,8 @@ impl ClusterLedger {
         Err(OperationError::Journal { what, reason: "it contains a part of another plan".to_string() })
     }
 
-    /// Removes the record of an operation that has ended, and returns the number of its ConfigMaps. Only the holder of the
-    /// cluster's Lease can call this.
+    /// Removes the record of an operation that has ended, and returns the number of removed ConfigMaps. The caller must hold the
+    /// cluster's Lease.
     ///
     /// Deletes the head first, unless the head has changed since it was read. Without its head, the operation does not exist. If
     /// the call is interrupted, Kubernetes garbage collection deletes the other ConfigMaps, because their owner is deleted.
@@ -398,7 +398,7 @@ impl Ledger for ClusterLedger {
     }
 }
 
-/// The store of a ledger outside etcd. Every read fails, because steps with this ledger cannot change keys.
+/// The store of a ledger that is not in etcd. Every read fails, because steps with this ledger cannot change keys.
 struct NoStore;
 
 fn no_store() -> StoreError {

@@ -18,7 +18,7 @@ use crate::kube_api::{Cluster, ClusterError};
 use crate::operation::OperationError;
 use crate::store::{Action, CommitError, Expected, Key, Revision};
 
-/// Maximum number of attempts to write, after conflicts and lost answers.
+/// Maximum number of attempts to write, including retries after conflicts and lost answers.
 const MOST_ATTEMPTS: u32 = 5;
 /// How long a write waits for more writers if the last write had several writers. This is a few times the duration of a write.
 const GATHER: Duration = Duration::from_millis(20);
@@ -302,7 +302,8 @@ fn tell_failure(all: Vec<Waiting>, is_in_doubt: bool, error: OperationError) {
     }
 }
 
-/// Returns whether to read the object again after this error. The change may have succeeded, or the object shows why it failed.
+/// Returns whether to read the object again after this error. The change may have succeeded, or the object shows why the change
+/// failed.
 pub(super) fn may_have_happened(error: &ClusterError) -> bool {
     match error {
         ClusterError::Conflict { .. }

@@ -91,14 +91,14 @@ struct Found {
 impl Found {
     fn add(&mut self, place: &Place<'_>, behind: &[(&Pod, Why)]) {
         let told = behind.iter().filter_map(|(pod, why)| match why {
-            Why::Crowded(of) => Some(format!("{} lacks {}", subject(*pod), of.join(", "))),
+            Why::Crowded(of) => Some(format!("{} lacks {}", subject(*pod), of.join(" and "))),
             _ => None,
         });
         let told: Vec<String> = told.collect();
         if let Some(first) = told.first() {
             let others = match told.len().saturating_sub(1) {
                 0 => String::new(),
-                more => format!(", and {more} more"),
+                more => format!(", and {}", counted(more, "more Pod", "more Pods")),
             };
             self.crowded.push(format!("`{}` ({first}{others})", name(place.node)));
         }
