@@ -57,7 +57,7 @@ pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// Returns a path as one word of a shell command that people paste.
+/// Returns a path with quotes if it needs them, so that it is one word in a shell command that the user pastes.
 pub fn pasted(path: &Path) -> String {
     let text = path.to_string_lossy();
     let quoted = shlex::try_quote(&text).map(Cow::into_owned);

@@ -51,9 +51,9 @@ impl fmt::Display for Drift {
 /// Result of comparing a plan with the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fit {
-    /// Services that differ from the plan. If there are any, a new plan is necessary.
+    /// Services that differ from the plan. If a Service differs, a new plan is necessary.
     pub drifts: Vec<Drift>,
-    /// Services with an address of an old range that are not in the plan. They were created after planning, and keep their
+    /// Services that have an address of an old range, but are not in the plan. They were created after planning, and keep their
     /// address until a sweep moves them. Sentinels and the shadows of the plan are not listed.
     pub newcomers: Vec<String>,
 }
@@ -77,7 +77,7 @@ pub fn compare(work: &Renumbering, survey: &Survey) -> Fit {
     fit
 }
 
-/// Returns the Services with an address of an old range that are not in the plan.
+/// Returns the Services that have an address of an old range, but are not in the plan.
 pub(super) fn newcomers<'s>(work: &Renumbering, survey: &'s Survey) -> Vec<&'s ServiceRecord> {
     let known: HashSet<(&str, &str, &str)> = work
         .moves

@@ -2,8 +2,8 @@
 //! repair an object if the object was changed, or if its creation timestamp is no longer far enough in the future.
 //!
 //! The operation sets their creation timestamps to the future, so that repair loops do not delete them (`syncIPAddress`,
-//! `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3). After some time, a timestamp may no longer be far
-//! enough in the future. An API server that has not yet observed the new timestamp may also change an object.
+//! `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3). After some time, a timestamp is no longer far enough
+//! in the future. An API server that has not yet observed the new timestamp can also change an object.
 
 use std::net::IpAddr;
 

@@ -17,8 +17,8 @@ pub enum Effect {
         /// The object, with `apiVersion`, `kind` and `metadata`.
         manifest: Value,
     },
-    /// Adds items to a list in an object, removes other items, and keeps the rest. The undo does the reverse. An object that does
-    /// not exist, or has no such list, needs no change.
+    /// Adds items to a list in an object, removes other items, and keeps all remaining items. The undo does the reverse. An
+    /// object that does not exist, or has no such list, needs no change.
     List(List),
     /// In the bitmap era: sets the bits of a batch's new addresses. The undo frees these bits, except the bits of addresses that
     /// were allocated to other Services meanwhile.

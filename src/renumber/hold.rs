@@ -39,7 +39,8 @@ pub enum Choice {
 /// Chooses the hold for a Service from its spec and the operator's request. This function does not check whether the cluster's
 /// data plane supports the hold, because that check needs the live cluster.
 ///
-/// `no_external_ip` is the reason why the cluster's data plane cannot hold addresses by external IPs; `None` if it can.
+/// `no_external_ip` is the reason why the cluster's data plane cannot hold addresses by external IPs; `None` if the data plane
+/// can hold addresses by external IPs.
 pub fn choose(service: &ServiceRecord, asked: Option<Hold>, no_external_ip: Option<&'static str>) -> Choice {
     let spec = &service.spec;
     let shadow_because = if service.kind() != "ClusterIP" {

@@ -45,7 +45,7 @@ pub struct Renumbering {
     /// The change of the RangeAllocation, in the eras that have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bitmap: Option<BitmapChange>,
-    /// Values in kubeadm's ConfigMaps that record the range or the address of the cluster's DNS.
+    /// Values in kubeadm's ConfigMaps that record the Service range, or the address of the cluster's DNS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub records: Vec<RecordChange>,
     /// Lists in router configurations. Each list must contain both ranges while both are in use.
@@ -83,7 +83,7 @@ pub struct Renumbering {
 }
 
 impl Renumbering {
-    /// Returns the moves of the DNS Services with an address that kubelets can write into Pods. These are the DNS Services with a
+    /// Returns the moves of the DNS Services whose address kubelets can write into Pods. These are the DNS Services with a
     /// standard name (`kube-dns`, `coredns`). If an installer uses another name (`rke2-coredns-rke2-coredns`), these are all DNS
     /// Services except `kube-dns-upstream`. A NodeLocal DNSCache reaches the DNS through `kube-dns-upstream`, which has the same
     /// label.
@@ -274,7 +274,7 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// The place of a Service in the order of moves. Services that all other Services depend on move last, each in its own batch.
+/// The place of a Service in the order of moves. A Service moves last, in its own batch, if all other Services depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Turn {

@@ -1,5 +1,6 @@
-//! Determines the data plane that routes Services in the cluster, the mode of kube-proxy, and the holds that they support.
-//! The source is a survey. If the operator gives a configuration of kube-proxy, it replaces the configuration in the survey.
+//! Determines which data plane routes Services in the cluster, the mode of kube-proxy, and whether external IPs can hold old
+//! addresses. The source is a survey. If the operator gives a configuration of kube-proxy, the given configuration replaces the
+//! configuration in the survey.
 //!
 //! A hold by external IP needs a kube-proxy that routes external IPs and detects local traffic of the address's family. Only such
 //! a kube-proxy treats an external IP with `externalTrafficPolicy: Local` like a ClusterIP for traffic from Pods and nodes.
@@ -150,7 +151,7 @@ fn minor(version: &str) -> Option<u32> {
     version.strip_prefix("v1.")?.split(['.', '-', '+']).next()?.parse().ok()
 }
 
-/// Properties of the cluster that decide what a configuration supports.
+/// Properties of the cluster that decide whether a configuration supports external IPs.
 struct Around<'a> {
     family: Family,
     nodes: &'a [NodeRecord],
@@ -196,7 +197,7 @@ fn parse(text: &str) -> Result<Proxy, String> {
 }
 
 /// Returns the health port of the kube-proxies, from `healthzBindAddress`. The default is 10256 on every address
-/// (`pkg/proxy/apis/config/v1alpha1/defaults.go`, v1.36.3). Returns `None` if the health port is off, or if it is only on
+/// (`pkg/proxy/apis/config/v1alpha1/defaults.go`, v1.36.3). Returns `None` if the health port is off, or listens only on
 /// loopback, as in K3s. The first configuration found is used for all kube-proxies.
 pub fn health_port(survey: &Survey, given: Option<&str>) -> Option<u16> {
     const DEFAULT: u16 = 10256;

@@ -146,7 +146,7 @@ impl Content {
     }
 }
 
-/// Counts the Services with an address of the range's family outside the range.
+/// Counts the Services that have an address of the range's family, but outside the range.
 fn outside(survey: &Survey, range: &ServiceCidr) -> usize {
     let addresses = survey.services.iter().filter_map(|service| service.address(range.family()));
     addresses.filter(|address| Items::Addresses(*range).bit(Item::Address(*address)).is_none()).count()

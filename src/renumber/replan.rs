@@ -33,12 +33,13 @@ pub struct Replanned {
     pub repair: Repair,
 }
 
-/// Compares the moves that are not retired yet with a survey. Plans a move again if a change of its Service affects the move. In
+/// Compares a survey with the moves that are not retired yet. Plans a move again if a change of its Service affects the move. In
 /// a rollback (`back`), plans a move again only if the change would prevent the undo. Writes nothing. `state` returns the state
 /// of a step.
 ///
-/// A Service that was deleted, or no longer has an address of the family, is not planned again. The second list has the Services
-/// that cannot be planned again because no address is free. Each entry contains the Service, as `namespace/name`, and the error.
+/// A Service that was deleted, or no longer has an address of the family, is not planned again. The second list of the result
+/// contains the Services that cannot be planned again because no address is free. Each entry contains the Service, as
+/// `namespace/name`, and the error.
 pub fn replan(
     work: &Renumbering,
     survey: &Survey,
@@ -116,7 +117,7 @@ impl Planner<'_> {
             }
         } else {
             self.old_address(candidate, address, &mut draft);
-            // If `old_address` has not accepted the current address of the Service, the Service cannot move.
+            // If the function `old_address` has not accepted the current address of the Service, the Service cannot move.
             if address != draft.made.old_address {
                 return Ok(None);
             }

@@ -126,8 +126,8 @@ impl Simulation<'_> {
         Ok(changes)
     }
 
-    /// Returns the change of a bit, if there is a RangeAllocation with the new range. Under dual write, the RangeAllocation gets
-    /// the new range after the flag has changed.
+    /// Returns the change of an address's bit, if there is a RangeAllocation with the new range. Under dual write, the
+    /// RangeAllocation gets the new range only after the flag has changed.
     async fn change_bit(&self, address: IpAddr, allocated: bool) -> Result<Option<Change>, Fault> {
         let Some(bitmap) = &self.work.bitmap else { return Ok(None) };
         let key = self.layout().range(&bitmap.name);
@@ -194,7 +194,8 @@ impl Environment<Effect> for Simulation<'_> {
             Effect::RestoreBitmap => {
                 return Ok(self.planned(|compiler| compiler.bitmap_rewrite().map(|(_, backward)| backward)));
             }
-            // No change is needed here: no other part of a rehearsal reads the object of a list, and no bit is freed meanwhile.
+            // No change is needed here. No other part of a rehearsal reads the object that contains the list, and no other client
+            // frees bits.
             Effect::List(_) | Effect::KeepBits { .. } | Effect::ReopenRange => {}
             Effect::CloseRange | Effect::ReplaceRange | Effect::RemoveTemporaryRange => {
                 if let Some(what) = effect.cannot_be_rehearsed(self.work) {
@@ -214,7 +215,7 @@ impl Environment<Effect> for Simulation<'_> {
 
     async fn wait(&self, wait: &Wait, _: Records<'_>) -> Result<(), Fault> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        // Only waits for the data plane are counted. Other waits are for API servers, controllers or clients.
+        // Only waits for the data plane are counted. The operation also waits for API servers, controllers or clients.
         *waits = waits.saturating_add(usize::from(wait.kind == Awaited::Barrier));
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Compiles a renumbering to stages of steps, in the order that the cluster's storage era requires.
 //!
 //! If allocations are objects, each of the two addresses of a moving Service has an IPAddress object that refers to the Service.
-//! Both objects exist from before the flip until the old address is retired. During this time their creation timestamps are in
-//! the future. The flip writes only the Service. So a rollback uses the same protocol, with the two addresses swapped. A stage
-//! that is needed in only one direction does nothing in the other direction.
+//! Before the flip, both objects exist and their creation timestamps are in the future. Both stay in this state until the old
+//! address is retired. The flip writes only the Service. So a rollback uses the same protocol, with the two addresses swapped. A
+//! stage that is needed in only one direction does nothing in the other direction.
 //!
 //! A client that resolved a name just before its Service moved back uses the new address for a while. So in a rollback all
 //! batches move back first. Then the operation *lingers* once: the new addresses still answer for some time. After that, the
@@ -385,9 +385,10 @@ impl Work for Renumbering {
             && !self.batch(next).iter().any(is_alone)
     }
 
-    /// Returns the stages in reverse order for a rollback. The stages of consecutive batches are sorted further: first all these
-    /// batches move back, then they linger once, then their new addresses are removed. In the bitmap era, each batch lingers
-    /// separately, because API servers free the bit of an address without a Service after some minutes.
+    /// Returns the stages of a rollback, in reverse order. The stages of consecutive batches are also sorted: first all these
+    /// batches move back, then the operation lingers once for all of them, then their new addresses are removed. In the bitmap
+    /// era, the operation lingers once per batch, because API servers free the bit of an address without a Service after some
+    /// minutes.
     fn way_back(&self) -> Vec<Stage> {
         let mut stages = self.stages();
         stages.reverse();

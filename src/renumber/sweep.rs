@@ -18,7 +18,7 @@ use crate::survey::{ServiceRecord, Survey};
 const KIND: &str = "renumber-sweep";
 
 /// The largest number of Services in one sweep. A sweep is stored as one value in etcd, which accepts 1.5 MiB per request
-/// (`--max-request-bytes`). A sweep of this size fits even if its shadows have two hundred ports each.
+/// (`--max-request-bytes`). A sweep of this size fits into one request, even if each of its shadows has two hundred ports.
 const AT_ONCE: usize = 100;
 
 /// The reason why a sweep chooses shadows: at planning, the data plane could not hold addresses by external IPs.
@@ -66,9 +66,9 @@ impl Renumbering {
     }
 }
 
-/// Plans the moves of Services that have an address of the old range and are not in the plan; `None` if there are none. Writes
-/// nothing. The sweep can have only some of these Services, and has at most `AT_ONCE`. Add its moves to the plan, then call this
-/// function again.
+/// Plans the moves of Services that have an address in the old range and are not in the plan; `None` if there is no such Service.
+/// Writes nothing. One sweep does not always contain all of these Services, and contains at most `AT_ONCE`. To plan the remaining
+/// Services, add the moves of the sweep to the plan, and call this function again.
 pub fn sweep(work: &Renumbering, survey: &Survey) -> Result<Option<Sweep>, PlanError> {
     let mut found: Vec<&ServiceRecord> = newcomers(work, survey);
     found.retain(|service| service.address(work.family).is_some());

@@ -1,9 +1,12 @@
 //! Rolls a renumbering back while no API server responds. Every Service gets its old address. All changes are writes to etcd.
 //!
-//! Objects that netsurgeon created through the API, the new addresses, the new range and the API servers' flag stay unchanged.
-//! The rest of the rollback undoes these changes when an API server responds again. Without an API server, the operation cannot
-//! confirm that a write has propagated, so each wait is a pause of a given length. While no API server responds, no write
-//! propagates, and kube-proxies keep their rules. When an API server starts, the kube-proxies read all objects again.
+//! This part of the rollback does not remove the new addresses or the new range, and does not change the API servers' flag. It
+//! also keeps objects that netsurgeon created through the API. When an API server responds again, the remaining part of the
+//! rollback undoes these changes.
+//!
+//! Without an API server, the operation cannot confirm that a write has propagated, so each wait is a pause of a given length.
+//! While no API server responds, no write propagates, and kube-proxies keep their rules. When an API server starts, the
+//! kube-proxies read all objects again.
 
 use std::time::Duration;
 
@@ -56,7 +59,7 @@ impl Environment<Effect> for WithoutApi {
     }
 
     async fn wait(&self, wait: &Wait, _: Records<'_>) -> Result<(), Fault> {
-        // This wait is skipped here, because the rest of the rollback waits until the Service is released.
+        // This wait is skipped, because the remaining part of the rollback waits until the deletion of the Service completes.
         if wait.kind == Awaited::Released {
             return Ok(());
         }

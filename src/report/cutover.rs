@@ -1,4 +1,4 @@
-//! The page about a DNS cutover: the mirror's share of clients over time, every name, and every step.
+//! The page about a DNS cutover. The page shows the mirror's share of the answers over time, every name, and every step.
 
 use std::fmt::Write as _;
 
@@ -96,7 +96,7 @@ fn history(recorded: &Recorded<Cutover>) -> Vec<(i64, f64)> {
     found
 }
 
-/// Returns the share of a name at a point: the smallest share of its record types.
+/// Returns the mirror's share of a name at a point of the cutover: the smallest share of the name's record types.
 fn share(work: &Cutover, name: &Name, at: Option<Point>) -> Share {
     let sets = work.sets(name, at);
     name.shares_of(&sets).into_values().min().unwrap_or_default()

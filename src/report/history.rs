@@ -115,9 +115,9 @@ pub struct History {
     pub outside: Vec<Outside>,
     /// Steps in progress, failed or stuck, in the order of the plan.
     pub troubles: Vec<Trouble>,
-    /// Number of steps in state done.
+    /// Number of steps in the state `Done`.
     pub done: usize,
-    /// Number of steps in state undone.
+    /// Number of steps that were undone.
     pub undone: usize,
     /// Time of the first event.
     pub from: i64,

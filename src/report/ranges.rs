@@ -75,7 +75,7 @@ fn draw(picture: &Picture) -> Markup {
     let label = format!("{}: {} of {} addresses in use", picture.title, picture.used, picture.capacity);
     html! {
         svg.range viewBox=(format!("0 0 {width:.0} {height:.0}")) role="img" aria-label=(label) {
-            // Labels only every other row, so that the font stays readable.
+            // Only every second row has a label, so that the labels can have a readable font size.
             @for (index, (label, _)) in picture.rows().enumerate().step_by(2) {
                 text x=(px(left - 6.0)) y=(px(top(index) + BLOCK - 0.2)) { (label) }
             }

@@ -224,7 +224,7 @@ pub fn findings(subject: &Subject<'_>, verified: &Verified) -> Markup {
     section("findings", "Findings", &content)
 }
 
-/// Returns the number of findings by code, if there are more findings than fit on a screen.
+/// Returns the number of findings for each code, if the folded table does not show all findings.
 fn kinds(verified: &Verified) -> Markup {
     if verified.findings.len() <= FEW_ROWS {
         return html! {};
@@ -259,7 +259,7 @@ fn folded<const N: usize>(class: &str, headings: [&str; N], mut rows: Vec<[Marku
     }
 }
 
-/// Returns the steps that are open, failed or could not be undone.
+/// Returns the section about steps that are open, have failed, or could not be undone.
 pub fn troubles(history: &History) -> Markup {
     let rows = history.troubles.iter().take(MOST_ROWS).map(trouble);
     let content = html! {

@@ -13,7 +13,7 @@ use crate::session::counted;
 const FEW: usize = 60;
 /// Largest number of batches that are always shown. If there are more, all batches are folded into one element.
 const FEW_BATCHES: usize = 15;
-/// Largest number of skipped Services in the list. For the others, only their number is shown.
+/// Largest number of skipped Services in the list. For the remaining skipped Services, only their number is shown.
 const MOST_SKIPPED: usize = 2000;
 
 /// Returns the phase of a Service.

@@ -209,7 +209,7 @@ impl Row {
         rows
     }
 
-    /// Removes labels that would overlap others; rows of full height keep their labels.
+    /// Removes labels that would overlap other labels. A row that is at least as high as a label keeps its label.
     fn label_some(rows: &mut [Self]) {
         let full: Vec<f64> = rows.iter().filter(|row| row.height >= LEAST_LABEL).map(Self::middle).collect();
         let mut last = f64::NEG_INFINITY;

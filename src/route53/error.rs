@@ -13,7 +13,7 @@ pub enum Route53Error {
     /// The host has no usable credentials.
     #[error("no credentials for AWS: {0}")]
     NoCredentials(String),
-    /// Route 53 did not answer, or reported a server error. It may have made the change.
+    /// Route 53 did not answer, or reported a server error. In both cases, Route 53 may have made the change.
     #[error("Route 53 does not answer the request to {what}: {reason}")]
     Lost {
         /// The request.

@@ -40,7 +40,7 @@ pub type LiveEtcd = Sealed<EtcdStore>;
 /// The settings for the operations of a session.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Terms of the operation lease.
+    /// Settings for the operation lease.
     pub lease: LeaseTerms,
     /// Maximum number of subjects that are processed concurrently.
     pub parallel: usize,

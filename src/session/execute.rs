@@ -44,7 +44,8 @@ impl Session {
         let lost = async {
             let reason = lock.until_lease_lost().await;
             let guard = lock.guard();
-            // If another process took over this operation, the operation lease is also lost. Then the next write fails.
+            // If another process took over this operation, the operation lease is also lost. The next write then fails, so the
+            // task does not have to be stopped here.
             if self.store.get(guard.key()).await.is_ok_and(|entry| guard.holds(entry.as_ref())) {
                 return reason;
             }
@@ -161,7 +162,7 @@ async fn go<W: Work>(
 }
 
 /// Returns the failure after a rollback at a closed gate, with the steps that could not be rolled back. `restored` describes the
-/// result, for example `every Service has its old address`; `again` is the command that rolls back the rest.
+/// result, for example `every Service has its old address`. `again` is the command that rolls back the remaining steps.
 pub fn rolled_back(closed: &Closed, report: &Report, again: &str, restored: &str) -> Failure {
     let Closed { gate, reason } = closed;
     let because = format!("gate `{gate}` is closed: {reason}");

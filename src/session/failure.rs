@@ -93,7 +93,7 @@ impl Failure {
         self
     }
 
-    /// Changes the kind, except for [`Kind::BrokenPipe`]. Used by callers that can tell how far the operation got.
+    /// Changes the kind, except for [`Kind::BrokenPipe`]. Callers use this if they know how far the operation has progressed.
     #[must_use]
     pub fn kind(mut self, kind: Kind) -> Self {
         if self.kind != Kind::BrokenPipe {

@@ -36,7 +36,7 @@ impl Home {
         Ok(listed.into_iter().map(|listed| Found { home: self.clone(), listed }).collect())
     }
 
-    /// Returns the name of the place where these operations are recorded, for programs.
+    /// Returns the name of the place where these operations are recorded, for JSON output.
     pub fn ledger(&self) -> &'static str {
         match self {
             Self::Etcd(_) => "etcd",

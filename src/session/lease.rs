@@ -18,7 +18,7 @@ pub struct Taking<'a> {
     pub purpose: &'a str,
 }
 
-/// Terms of the operation lease.
+/// Settings for the operation lease.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseTerms {
     /// Whether to take the lease over from a process of the same operation, even if that process is alive.
@@ -64,7 +64,7 @@ impl LeaseTerms {
             },
             Err(failure) => failure.to_string(),
         };
-        // A rollback must not depend on the Lease.
+        // A rollback must not depend on the Kubernetes Lease, so this is only a warning.
         voice.warn(&format!(
             "cannot acquire the Lease `{}`: {reason}; an operation that is recorded in the cluster could run at the same time",
             ClusterLock::LEASE
@@ -103,7 +103,8 @@ impl LeaseTerms {
     }
 }
 
-/// Acquires the Kubernetes Lease of the cluster. Reports the wait while it checks whether the holder still renews the Lease.
+/// Acquires the Kubernetes Lease of the cluster. If another process holds the Lease, waits to find out whether that process still
+/// renews the Lease, and reports this wait.
 pub async fn lock_cluster(
     voice: &Voice,
     api: &Cluster,

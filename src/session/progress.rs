@@ -26,7 +26,7 @@ pub trait Progress: Send {
     /// Returns the figures as fields of a log line.
     fn fields(&self, now: Instant) -> Vec<(&'static str, Value)>;
 
-    /// Returns the number of the current batch, starting at 1; 0 outside of batches.
+    /// Returns the number of the current batch, starting at 1; 0 if the current stage belongs to no batch.
     fn batch(&self) -> usize;
 
     /// Returns a short name for the current stage, such as `batch 2 of 4, flip`.

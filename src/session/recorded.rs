@@ -57,7 +57,8 @@ impl<W: Kind + Work> Recorded<W> {
     }
 }
 
-/// Returns the failure for a plan that this version cannot use. An operation that has ended does not have to be completed.
+/// Returns the failure for a plan that this version cannot use. If the operation has ended, it does not have to be completed, so
+/// the hint is different.
 fn unreadable(error: PlanFileError, summary: &Summary) -> Failure {
     let hint = match &error {
         PlanFileError::Begun { operation, tool, .. } if summary.has_ended() => Some(format!(

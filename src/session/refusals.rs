@@ -24,8 +24,8 @@ pub fn refuse_removing(operation: &str, summary: &Summary) -> Result<(), Failure
         .hint(format!("to remove the rest: `netsurgeon operation forget {operation}`")))
 }
 
-/// Returns the hint about an operation that has not ended. Only the command knows what is possible now: for example, an operation
-/// can no longer be rolled back, or a process runs it.
+/// Returns the hint about an operation that has not ended. The hint refers to `operation show`, because only this command can
+/// determine what is possible now. For example, the operation may be past its point of no return, or a process may be running it.
 pub fn status_hint(operation: &str) -> String {
     format!("its status, and what is possible now: `netsurgeon operation show {operation}`")
 }

@@ -18,8 +18,8 @@ pub enum Access {
 }
 
 impl Access {
-    /// Returns the permissions in the format of `etcdctl role grant-permission ROLE ...`; `None` if only the role `root` has this
-    /// permission.
+    /// Returns the permissions in the format of `etcdctl role grant-permission ROLE ...`; `None` if only the role `root` has the
+    /// permission for this access.
     pub fn grants(&self) -> Option<Vec<String>> {
         match self {
             Self::Read(ranges) => Some(ranges.iter().map(|range| grant("read", range)).collect()),

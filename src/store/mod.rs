@@ -183,9 +183,9 @@ pub trait WriteStore: ReadStore {
     /// Fails with [`CommitError::Conflict`] if an expectation or a precondition does not hold. Then nothing is written.
     /// Preconditions are checked first.
     ///
-    /// Fails with [`CommitError::Refused`] if no store can execute the transaction: no changes, a key in two changes, an empty
-    /// key, an expected revision below 1, or the deletion of a key that is expected to be absent. A live etcd also refuses a
-    /// transaction that exceeds its limits (by default 1.5 MiB and 128 operations).
+    /// Fails with [`CommitError::Refused`] if no store can execute the transaction. Such a transaction contains no changes, a key
+    /// in two changes, an empty key, an expected revision below 1, or the deletion of a key that is expected to be absent. A live
+    /// etcd also refuses a transaction that exceeds etcd's limits (by default 1.5 MiB and 128 operations).
     ///
     /// Fails with [`CommitError::OutcomeUnknown`] if the response was lost. The caller must read before it retries.
     async fn commit(&self, transaction: &Transaction) -> Result<Revision, CommitError>;

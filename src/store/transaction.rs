@@ -49,9 +49,9 @@ impl Guard {
 }
 
 impl Transaction {
-    /// Rejects a transaction that no store can execute: with no changes, with a key in two changes (etcd: `duplicate key given in
-    /// txn request`), or with an empty key (etcd: `key is not provided`). Also rejects an expected revision below 1 (which means
-    /// "the key is absent" to etcd), and the deletion of a key that is expected to be absent.
+    /// Rejects a transaction that no store can execute, because it has no changes, has a key in two changes (etcd: `duplicate key
+    /// given in txn request`), or has an empty key (etcd: `key is not provided`). Also rejects an expected revision below 1
+    /// (which means "the key is absent" to etcd), and the deletion of a key that is expected to be absent.
     pub(super) fn validate(&self) -> Result<(), CommitError> {
         let refuse = |reason: String| Err(CommitError::Refused { reason });
         if self.changes.is_empty() {

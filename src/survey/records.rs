@@ -142,8 +142,8 @@ impl ServiceRecord {
         self.finalizers.iter().any(|finalizer| finalizer == MOVING)
     }
 
-    /// Returns whether the Service was deleted, and only finalizers of netsurgeon and the garbage collector keep it. A Service
-    /// that waits for the removal of its load balancer is excluded, because it can serve for weeks.
+    /// Returns whether the Service was deleted, and has no finalizers except those of netsurgeon and the garbage collector. A
+    /// deleted Service that waits for the removal of its load balancer is excluded, because it can serve clients for weeks.
     pub fn is_going(&self) -> bool {
         let is_passing = |finalizer: &Text| [MOVING, "foregroundDeletion", "orphan"].contains(&&**finalizer);
         self.is_being_deleted && self.finalizers.iter().all(is_passing)

@@ -78,8 +78,8 @@ fn words(yaml: &Yaml<'_>, container: Node) -> Vec<Node> {
     lists.flat_map(|list| yaml.items(list)).copied().collect()
 }
 
-/// Returns whether a container runs the program. The name of the container must be the program's name, or a word of its command
-/// or arguments must be the program's name or a path that ends with it.
+/// Returns whether a container runs the program. This is the case if the container has the program's name. It is also the case if
+/// the command or the arguments of the container contain the program's name, or a path that ends with the program's name.
 fn is_of(yaml: &Yaml<'_>, container: Node, program: &str) -> bool {
     let name = yaml.get(container, "name").and_then(|name| yaml.scalar(name));
     let calls = |word: &Node| {

@@ -1,7 +1,7 @@
 //! Shows any stored object as a readable tree: known fields have names, other fields have numbers.
 //!
 //! Secret data is replaced with its size before the tree is returned. All annotations of Secrets are replaced, too, because tools
-//! keep copies of the data in them.
+//! keep copies of Secret data in annotations.
 
 use serde_json::{Map, Value as Json};
 

@@ -57,7 +57,7 @@ async fn read(input: &Cni) -> Read<Judged> {
     Ok(judge(&input.pod_cidr, &taken, &addresses, &own_routes()?))
 }
 
-/// Reads the ranges in the flags of API servers and controller managers from their Pods.
+/// Reads the ranges from the flags in the Pods of API servers and controller managers.
 async fn flags(input: &Cni) -> Read<Taken> {
     let told =
         [(API_SERVER, "service-cluster-ip-range", "Services"), (CONTROLLER_MANAGER, "cluster-cidr", "Pods")];

@@ -19,8 +19,8 @@ async fn read(dns: &Dns) -> Read<Judged> {
     Ok(judge(dns.controllers().await?, &of_mirror, dns.zone.is_published()))
 }
 
-/// Checks the running ExternalDNS instances of the cluster and of its mirror. Each reverts changes to the records that it
-/// manages. `is_published`: whether ExternalDNS itself makes the changes.
+/// Checks the running ExternalDNS instances of the cluster and of its mirror. Each instance reverts changes to the records that
+/// it manages. `is_published`: whether ExternalDNS itself makes the changes.
 fn judge(own: &[Controller], mirror: &[Controller], is_published: bool) -> Judged {
     let runs = |list: &[Controller]| list.iter().filter(|one| one.runs).cloned().collect::<Vec<_>>();
     let (own, mirror) = (runs(own), runs(mirror));
@@ -40,7 +40,7 @@ fn judge(own: &[Controller], mirror: &[Controller], is_published: bool) -> Judge
             );
         }
     }
-    // Only the policy `create-only` leaves existing records of its owner unchanged (`plan/policy.go`).
+    // Only with the policy `create-only`, ExternalDNS leaves its existing records unchanged (`plan/policy.go`).
     let keeping: Vec<&Controller> = own.iter().filter(|one| one.policy != "create-only").collect();
     let without: Vec<String> =
         keeping.iter().filter(|one| one.registry != "txt").map(|one| told(one)).collect();

@@ -47,14 +47,15 @@ pub const CHECKS: &[Check<Dns>] = &[
     dns_rights::CHECK,
 ];
 
-/// The record types that change when a name points to the mirror.
+/// The types of the records that netsurgeon changes, so that a name points to the mirror.
 const LEADING: [Kind; 3] = [Kind::A, Kind::Aaaa, Kind::Cname];
 
-/// Other record types that a name often has: MX, TXT, SRV, HTTPS and CAA. They are queried only if the zone cannot be read
+/// Other record types that a name often has: MX, TXT, SRV, HTTPS and CAA. These types are queried only if the zone cannot be read
 /// completely.
 const BESIDE: [Kind; 5] = [Kind::Other(15), Kind::Txt, Kind::Other(33), Kind::Other(65), Kind::Other(257)];
 
-/// Maximum time that ExternalDNS and the DNS service need to write a change after an interval has ended, in seconds.
+/// Maximum time in seconds that ExternalDNS and the DNS service need to write a change, after the interval of ExternalDNS has
+/// ended.
 const LOOP: u64 = 180;
 
 /// The names that will point to the mirror, and the servers of their zone.
@@ -62,7 +63,8 @@ const LOOP: u64 = 180;
 pub struct Names {
     /// Zone of the names.
     pub zone: String,
-    /// Selected names. If the list is empty, all hosts in the zone that objects of the cluster contain are selected.
+    /// Selected names. If the list is empty, netsurgeon selects every host name in the zone that an object of the cluster
+    /// contains.
     pub name: Vec<String>,
     /// The service that holds the zone.
     pub provider: Provider,
@@ -116,10 +118,10 @@ struct Entry {
     by: Vec<String>,
     /// A, AAAA and CNAME record sets of the name.
     sets: Vec<RecordSet>,
-    /// Why netsurgeon cannot change the sets. `None` if it can, because the service returns one set to all clients (simple
-    /// routing in Route 53).
+    /// Why netsurgeon cannot change the sets. `None` if netsurgeon can change the sets, because the service returns the same set
+    /// to all clients (simple routing in Route 53).
     routing: Option<String>,
-    /// Whether the name has no records of its own, and a wildcard record answers for it.
+    /// Whether the name has no records of its own, and a wildcard record answers for the name.
     is_wild: bool,
     /// Delegated child zone that contains the name, if there is one.
     below: Option<String>,
@@ -167,7 +169,7 @@ impl Dns {
         self.controllers.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the names to change: the given names, or the hosts in the zone that objects of the cluster contain.
+    /// Returns the names to change: the given names, or every host name in the zone that an object of the cluster contains.
     async fn entries(&self) -> Read<&Vec<Entry>> {
         let read = async || {
             let mut names: BTreeMap<String, (Vec<String>, bool)> = BTreeMap::new();
@@ -216,7 +218,7 @@ impl Dns {
         Ok(sets.iter().any(|set| others.iter().any(|other| other.kind == set.kind && other.data == set.data)))
     }
 
-    /// Returns the TXT record sets with ownership records of ExternalDNS, for every name.
+    /// Returns, for every name, the TXT record sets that contain ownership records of ExternalDNS.
     async fn owned(&self) -> Read<&BTreeMap<String, Vec<RecordSet>>> {
         let read = async || Box::pin(owners::read_owned(self)).await;
         self.owned.get_or_init(read).await.as_ref().map_err(Clone::clone)
@@ -228,7 +230,8 @@ impl Dns {
         let of_mirror = controllers(self.mirror()?).await?;
         let controllers = self.controllers().await?;
         let mut heirs = of_mirror.iter().filter(|one| one.registry == "txt" && one.owner.is_some());
-        // If there are several such ExternalDNS instances, it is unknown which of them will manage a name.
+        // If the mirror has several ExternalDNS instances that record their ownership, it is unknown which instance will manage a
+        // name.
         let heir = heirs.next().filter(|_| heirs.next().is_none());
         let running = || controllers.iter().filter(|one| one.runs);
         let delay = running().map(|one| one.interval).max().unwrap_or_default().saturating_add(LOOP);

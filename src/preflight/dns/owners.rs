@@ -30,7 +30,7 @@ async fn read(dns: &Dns) -> Read<Judged> {
     Ok(judge(&found, dns.controllers().await?))
 }
 
-/// Reads the TXT record sets with ownership records, for every name.
+/// Reads, for every name, the TXT record sets that contain ownership records.
 pub(super) async fn read_owned(dns: &Dns) -> Read<BTreeMap<String, Vec<RecordSet>>> {
     let own = dns.controllers().await?;
     let entries = dns.entries().await?;

@@ -108,7 +108,7 @@ pub fn read(sources: &Sources, daemon_sets: &[DaemonSet], nodes: &[Node], to: Op
     for whose in ["OVN-Kubernetes", "Kube-OVN"] {
         found.tunnels.extend(found.running.get(whose).map(|whose| (*whose, GENEVE)));
     }
-    // If only agents of other CNIs run, the annotation was left behind by a removed Flannel.
+    // If only agents of other CNIs run, the annotation is left over from an earlier Flannel.
     let mut confs = sources.config_maps.iter().filter_map(|object| object.data.as_ref()?.get(NET_CONF));
     let is_read = confs.any(|conf| !conf.is_empty());
     let is_flannels = found.running.is_empty() || found.running.contains("Flannel");

@@ -1,4 +1,4 @@
-//! The kinds of objects that are copied from some namespaces, and the objects of these kinds that are not copied.
+//! The kinds of objects that are copied to a mirror, and the objects of these kinds that are not copied.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -57,15 +57,15 @@ pub const COPIED: [Copied; 14] = [
     ),
 ];
 
-/// Verbs to read namespaces and objects of each copied kind.
+/// Verbs to read the namespaces, and the objects of each copied kind.
 pub const READS: &[&str] = &["get", "list"];
 /// API group and resource of Secrets.
 pub const SECRETS: (&str, &str) = ("", "secrets");
 /// API group and resource of namespaces.
 pub const NAMESPACES: (&str, &str) = ("", "namespaces");
 
-/// Returns whether the cluster or a controller recreates an object, so that it is not copied. These are the objects that every
-/// namespace has, objects with a controller, and tokens of ServiceAccounts.
+/// Returns whether an object is not copied, because the cluster or a controller recreates the object. Such objects are the
+/// objects that every namespace has, objects with a controller, and tokens of ServiceAccounts.
 pub fn is_made_anew(kind: &str, object: &ObjectMeta) -> bool {
     let name = object.name.as_deref().unwrap_or_default();
     let is_everywhere = match kind {

@@ -43,7 +43,8 @@ pub struct Controller {
     pub cache: u64,
     /// Pause between two update loops of this ExternalDNS, in seconds.
     pub interval: u64,
-    /// The option, if one is set, with which this ExternalDNS publishes other names or other targets than the objects contain.
+    /// A set option with which this ExternalDNS publishes other names or other targets than the objects contain; `None` if no
+    /// such option is set.
     pub deviates: Option<&'static str>,
     annotations: Option<String>,
 }

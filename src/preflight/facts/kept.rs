@@ -46,7 +46,7 @@ fn of_service(service: &mut Service) {
     }
 }
 
-/// Returns the ports that have an owner of their node port in `managedFields`.
+/// Returns the ports whose node port has an owner in `managedFields`.
 fn node_ports(ports: &Value) -> Map<String, Value> {
     let ports = ports.as_object().into_iter().flatten();
     let owned = ports.filter(|(_, fields)| fields.get("f:nodePort").is_some());

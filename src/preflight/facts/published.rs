@@ -9,8 +9,8 @@ use crate::dns::external_dns::{owner, resource};
 use crate::nameserver::RecordSet;
 use crate::preflight::first_few;
 
-/// Returns the object from which ExternalDNS publishes a name, or why netsurgeon cannot move the name by changing the annotations
-/// of an object. `sets`: records of the name. `owned`: ownership records of the name. `exposed`: external names of the cluster.
+/// Returns the object from which ExternalDNS publishes a name, or the reason why a change of annotations cannot move the name.
+/// `sets`: records of the name. `owned`: ownership records of the name. `exposed`: external names of the cluster.
 pub fn published(
     name: &str,
     sets: &[RecordSet],

@@ -127,8 +127,8 @@ fn missing(asked: &Uses, classes: &Classes) -> Vec<String> {
     gone.map(|((kind, name), who)| format!("{kind} `{name}` ({})", askers(who))).collect()
 }
 
-/// Checks whether the mirror has every class that objects refer to. A controller can serve a class in the old annotation without
-/// an object for this class. In this case, the mirror needs the object only if the source has it.
+/// Checks whether the mirror has every class that objects refer to. Some controllers serve the class in the old annotation,
+/// although no object for this class exists. So for such a class, the mirror needs an object only if the source has an object.
 fn judge(
     ingresses: &[Ingress],
     templates: &[Template],

@@ -1,4 +1,4 @@
-//! `fixed-addresses`: whether objects set addresses or ports explicitly that two clusters cannot use at the same time.
+//! `fixed-addresses`: whether objects explicitly set addresses or ports that two clusters cannot use at the same time.
 
 use std::collections::BTreeMap;
 

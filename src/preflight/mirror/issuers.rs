@@ -1,4 +1,5 @@
-//! `issuers`: whether the mirror has the issuers that cert-manager needs for the certificates, before DNS points to the mirror.
+//! `issuers`: whether the mirror has the issuers for the certificates, and whether they can issue certificates before DNS points
+//! to the mirror.
 
 use std::collections::{BTreeMap, BTreeSet};
 

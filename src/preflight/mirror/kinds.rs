@@ -128,8 +128,8 @@ fn is_of_metrics(group: &str) -> bool {
     group == "metrics.k8s.io" || group.ends_with(".metrics.k8s.io")
 }
 
-/// Kinds with objects in the chosen namespaces. Each comes with an example (`shop/web`), or with the reason why it cannot be
-/// listed.
+/// Kinds with objects in the chosen namespaces. Each kind has the name of one object (`shop/web`), or the reason why its objects
+/// cannot be listed.
 type Used = BTreeMap<(String, String), Result<String, String>>;
 
 /// Checks whether the mirror serves every kind that has objects. `definitions`: CustomResourceDefinitions of the mirror.
@@ -144,7 +144,8 @@ fn judge(used: &Used, source: &Kinds, mirror: &Kinds, definitions: &[CustomResou
             .get(place)
             .is_some_and(|served| wanted.is_some_and(|wanted| served.versions.contains(wanted)));
         if is_served {
-            // The kind counts as served even if its objects cannot be listed, for example Secrets without the permission.
+            // The kind counts as served even if its objects cannot be listed, for example Secrets that the user is not allowed to
+            // list.
             continue;
         }
         let example = match found {

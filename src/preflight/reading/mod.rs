@@ -236,7 +236,7 @@ impl Reading {
         listed(self.cluster()?, &collection).await.map_err(unread).map(Some)
     }
 
-    /// Reads the ranges in a flag of a control-plane component from its Pods. Each range has a text that names the flag and the
+    /// Reads the ranges from a flag in the Pods of a control-plane component. Each range has a text that names the flag and the
     /// Pod.
     pub async fn ranges_told(&self, component: &str, flag: &'static str) -> Read<Vec<(String, ServiceCidr)>> {
         let found = flags_in_pods(self.cluster()?, component, &[flag]).await;

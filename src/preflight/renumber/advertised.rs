@@ -15,7 +15,8 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Finds components that announce ClusterIPs: Calico in the plan, Cilium by its BGP advertisements, and kube-router by its flag.
+/// Finds components that announce ClusterIPs. The plan shows whether Calico announces them. For Cilium, this function reads the
+/// BGP advertisements, and for kube-router the flag.
 async fn read(input: &Renumber) -> Read<Judged> {
     let cluster = input.read.cluster()?;
     let mut others = Vec::new();
@@ -65,8 +66,8 @@ fn announcing(advertisements: &[Value]) -> impl Iterator<Item = &str> {
         .filter_map(|object| object.pointer("/metadata/name").and_then(Value::as_str))
 }
 
-/// Returns whether a DaemonSet of kube-router announces ClusterIPs: `--advertise-cluster-ip` without a value, or with the value
-/// `true` or `1`.
+/// Returns whether a DaemonSet of kube-router announces ClusterIPs. This is so if the flag `--advertise-cluster-ip` has no value,
+/// or has the value `true` or `1`.
 fn is_announcing(router: &DaemonSet) -> bool {
     containers(router).iter().flat_map(words).flat_map(str::split_whitespace).any(|word| {
         word.strip_prefix("--advertise-cluster-ip").is_some_and(|rest| matches!(rest, "" | "=true" | "=1"))

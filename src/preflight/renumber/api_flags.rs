@@ -15,7 +15,7 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Reads the Service ranges in the flags of API servers from their Pods.
+/// Reads the Service ranges from the flags in the Pods of the API servers.
 async fn read(input: &Renumber) -> Read<Judged> {
     let (cluster, servers) = (input.read.cluster()?, input.read.servers().await?);
     let mut seen = in_pods(cluster).await.map_err(|failure| unread_by(&failure))?;

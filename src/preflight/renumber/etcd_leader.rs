@@ -21,7 +21,7 @@ pub const CHECK: Check<Renumber> = Check {
 /// Number of rounds, and the pause between two rounds. In each round, every member reports the leader.
 const ROUNDS: usize = 3;
 const BETWEEN: Duration = Duration::from_millis(500);
-/// Number of log entries. If a follower is further behind, the leader sends it the whole database
+/// Number of log entries. If a follower is more than this number of entries behind, the leader sends it the whole database
 /// (`DefaultSnapshotCatchUpEntries`, server/etcdserver/server.go, v3.6.16).
 const FAR_BEHIND: u64 = 5000;
 

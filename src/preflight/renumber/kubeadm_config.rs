@@ -1,4 +1,4 @@
-//! `kubeadm-config`: whether kubeadm's ConfigMap has the Service range of the API servers, as recorded in etcd.
+//! `kubeadm-config`: whether the Service range in kubeadm's ConfigMap is the range that etcd records for the API servers.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ pub const CHECK: Check<Renumber> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Compares `networking.serviceSubnet` with the Service range flag of the API servers, as recorded in etcd.
+/// Compares `networking.serviceSubnet` with the Service range of the API servers. etcd records this range.
 async fn read(input: &Renumber) -> Read<Judged> {
     let survey = input.survey().await?;
     let key = survey.layout.kubeadm_config();

@@ -28,7 +28,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// address of the cluster's DNS from its ConfigMap, which the renumbering updates.
 const OWN: [&str; 3] = ["kube-apiserver", "kubeadm", "netsurgeon"];
 
-/// Checks the Services that move, as read from the API, including the owners of their fields.
+/// Reads the Services that move, and the owners of their fields, from the API. Then checks the Services.
 async fn read(input: &Renumber) -> Read<Judged> {
     let of = |candidate: &Move| {
         (format!("{}/{}", candidate.namespace, candidate.name), candidate.hold == Hold::ExternalIp)
@@ -37,8 +37,8 @@ async fn read(input: &Renumber) -> Read<Judged> {
     Ok(judge(input.read.services().await?, &moves))
 }
 
-/// Checks Services as read from the API, including `managedFields`. `moves`: Services that move, by `namespace/name`, and whether
-/// an external IP will hold the old address.
+/// Checks Services that were read from the API with their `managedFields`. `moves`: Services that move, by `namespace/name`, and
+/// whether an external IP will hold the old address.
 fn judge(services: &[Service], moves: &BTreeMap<String, bool>) -> Judged {
     let (mut pinned, mut owned) = (Vec::new(), Vec::new());
     for service in services {

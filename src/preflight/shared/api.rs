@@ -1,4 +1,5 @@
-//! `api`: whether the API server of the kubeconfig answers. The check lists the permissions that other checks lack.
+//! `api`: whether the API server of the kubeconfig answers. If the user lacks permissions that other checks need, this check
+//! lists the permissions.
 
 use crate::preflight::reading::Reading;
 use crate::preflight::{Check, Judged};

@@ -76,7 +76,7 @@ const POWERS: [(&str, (&str, &str)); 5] = [
     ("list", ("", "secrets")),
 ];
 
-/// Checks the permissions that these users have, for example `update services`.
+/// Checks the results. `may`: each user with a permission that the user has, for example `update services`.
 fn judge(may: &[(Requester, String)]) -> Judged {
     let Some(worst) = may.iter().map(|(who, _)| *who).min() else {
         return Judged::pass(

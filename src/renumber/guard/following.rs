@@ -77,8 +77,8 @@ fn follow(candidate: &Move, shadow: &ServiceRecord, found: &Value, wanted: &Valu
     }
 }
 
-/// Returns the update of the endpoints of a shadow, if the Service has no selector, or had none at planning. If the Service now
-/// has a selector, the update removes the copies of its endpoints.
+/// Returns the update of the endpoints of a shadow, if the Service has no selector, or had no selector at planning. If the
+/// Service now has a selector, the update removes the copies of its endpoints.
 pub(super) fn copies(candidate: &Move, service: Option<&ServiceRecord>) -> Option<Follow> {
     let has_none = service.is_some_and(|service| service.spec.selector.is_empty());
     let shadow = candidate.shadow.as_ref().filter(|shadow| has_none || shadow.has_copies())?;

@@ -200,10 +200,10 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Returns the edit that removes the IPAddress of one of the Service's addresses, if its creation timestamp is in the future
-    /// or if it belongs to a shadow. Any other IPAddress may belong to a Service that an API server is creating now
-    /// (`beginCreate`, `pkg/registry/core/service/storage/storage.go`, v1.36.3). The repair loop of the API server removes an
-    /// IPAddress that belongs to no Service.
+    /// Returns the edit that removes the IPAddress of one of the Service's addresses, if the creation timestamp of the IPAddress
+    /// is in the future, or if the IPAddress belongs to a shadow. Any other IPAddress may belong to a Service that an API server
+    /// is creating now (`beginCreate`, `pkg/registry/core/service/storage/storage.go`, v1.36.3). The repair loop of the API
+    /// server removes an IPAddress that belongs to no Service.
     fn freed(&self, candidate: &Move, address: IpAddr) -> Option<KeyEdit> {
         let object = self.index.own_object(candidate, address)?;
         let ahead = self.now.saturating_add(CLOCKS_DIFFER);
@@ -388,7 +388,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Returns why a Service cannot hold its old address by an external IP; `None` if it can.
+/// Returns why a Service cannot hold its old address by an external IP; `None` if the Service can hold its old address.
 fn cannot_hold(service: &ServiceRecord, holds: bool) -> Option<String> {
     let own = service.spec.external_ips.len().saturating_sub(usize::from(holds));
     if own > 0 {

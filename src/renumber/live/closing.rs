@@ -1,9 +1,9 @@
 //! Closes, reopens and replaces the ServiceCIDR of the old range. This ServiceCIDR is closed after the flag has changed, reopened
 //! in a rollback, and replaced at the end.
 //!
-//! A terminating ServiceCIDR allocates no address. It exists while old addresses are held. The controller manager deletes it once
-//! every IPAddress of the allocator in its range is also in another ServiceCIDR (`canDeleteCIDR`, `servicecidrs_controller.go`,
-//! v1.36.3). Then an API server creates the missing ServiceCIDR `kubernetes` again from its flag
+//! A terminating ServiceCIDR allocates no address. It continues to exist while old addresses are held. The controller manager
+//! deletes it once every IPAddress of the allocator in its range is also in another ServiceCIDR (`canDeleteCIDR`,
+//! `servicecidrs_controller.go`, v1.36.3). Then an API server creates the missing ServiceCIDR `kubernetes` again from its flag
 //! (`default_servicecidr_controller.go`, v1.36.3).
 //!
 //! The deletion cannot be undone. So a rollback creates another ServiceCIDR for the old range, which allows the deletion of

@@ -29,8 +29,8 @@ use crate::store::{Guard, ReadStore, Revision};
 /// `tools/cache/reflector.go`, v0.32.2).
 const DEADLINE: Duration = Duration::from_secs(150);
 
-/// How long a client may still connect to an address that it has resolved. CoreDNS answers with a TTL of 30 s (`ttl 30` in the
-/// Corefile of kubeadm, `cmd/kubeadm/app/phases/addons/dns/manifests.go`, v1.36.3). The client may cache the answer for another
+/// How long a client can still connect to an address that it has resolved. CoreDNS answers with a TTL of 30 s (`ttl 30` in the
+/// Corefile of kubeadm, `cmd/kubeadm/app/phases/addons/dns/manifests.go`, v1.36.3). The client can cache the answer for another
 /// 30 s, for example a JVM (`networkaddress.cache.ttl`).
 pub const LINGER: Duration = Duration::from_mins(1);
 
@@ -280,7 +280,7 @@ impl Environment<Effect> for LiveEnvironment<'_> {
         // The API's resourceVersion is etcd's mod_revision.
         let made = text("revision").and_then(|revision| revision.parse().ok()).map(Revision);
         let (Some(uid), Some(made)) = (text("uid"), made) else { return Ok(false) };
-        // An object that was created before the other process completed the step belongs to that process.
+        // `ended` is the revision at which another process completed the step. An older object belongs to that process.
         if ended.is_some_and(|ended| made < ended) {
             return Ok(false);
         }

@@ -51,8 +51,8 @@ impl LiveEnvironment<'_> {
         Ok(())
     }
 
-    /// Checks that no Service remains after a finalizer delayed its deletion. Deletes such a Service again. If the deletion is
-    /// refused, the operation still continues, because the move itself is complete.
+    /// Checks that each Service is deleted if a finalizer delayed its deletion. If such a Service remains, deletes the Service
+    /// again. If the deletion is refused, the operation still continues, because the move itself is complete.
     pub(super) async fn deleted_are_gone(
         &self,
         moves: impl Iterator<Item = &Move>,

@@ -162,8 +162,8 @@ fn routing(survey: &Survey, options: &PlanOptions, is_announced: bool) -> Result
     }
 }
 
-/// Splits the Services into Services that move and Services that do not. The lists do not contain sentinels of a killed process,
-/// because the operation removes them.
+/// Splits the Services into Services that move and Services that do not move. The lists do not contain sentinels of a killed
+/// process, because the operation removes them.
 pub(super) fn split<'s>(
     survey: &'s Survey,
     family: Family,

@@ -1,4 +1,4 @@
-//! Values in kubeadm's ConfigMaps that record the range or the address of the cluster's DNS.
+//! Values in kubeadm's ConfigMaps that record the Service range, or the address of the cluster's DNS.
 
 use crate::ip::ServiceCidr;
 use crate::renumber::intention::{Move, RecordChange, Turn};

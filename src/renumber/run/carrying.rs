@@ -82,8 +82,8 @@ impl RenumberSession {
         removed.map_err(|error| left_open(error.into(), ongoing, way))
     }
 
-    /// Returns true if a step failed because its Service was changed or deleted. The caller then retries the run. If this check
-    /// fails, returns false, and the caller reports the failure of the step.
+    /// Returns true if a step failed because its Service was changed or deleted. The caller then retries the run. If the cause
+    /// cannot be determined, returns false, and the caller reports the failure of the step.
     async fn can_go_on(&self, ongoing: &mut Ongoing, lock: &Lock, step: &StepId) -> bool {
         let explained = self.explain(ongoing, lock, step).await;
         explained.unwrap_or_else(|failure| {
@@ -210,7 +210,7 @@ impl RenumberSession {
         ongoing.summary.manual_step.clone_from(&manual_step);
         let (ledger, now) = (self.ledger(&ongoing.journal, lock), SystemAmbient.now());
         // One write records both the end of the operation and the start of the removal of its journal. If the removal is
-        // interrupted, the next `retire` removes the rest of the journal.
+        // interrupted, the next `retire` removes the remaining part of the journal.
         let is_removed = status == Status::Done && !ongoing.summary.keeps_journal;
         let status = if is_removed { Status::Removing } else { status };
         let noted = match manual_step {

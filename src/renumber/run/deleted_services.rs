@@ -1,5 +1,5 @@
-//! Handles Services of the plan that were deleted or recreated during the operation. In a rollback and at the end, the steps of
-//! the plan cannot find such a Service. So repairs replace these steps, and remove the objects that netsurgeon created for the
+//! Handles Services of the plan that were deleted or recreated during the operation. In a rollback and in a retirement, the steps
+//! of the plan cannot find such a Service. So repairs replace these steps, and remove the objects that netsurgeon created for the
 //! Service.
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -13,8 +13,8 @@ use crate::renumber::{Move, Renumbering, current, guard};
 use crate::session::{Arrival, Failure};
 use crate::survey::{ServiceRecord, Survey};
 
-/// Reason for skipping the steps of a Service that can no longer move. The journal stores this text, and later commands compare
-/// the stored reason with it.
+/// Reason for skipping the steps of a Service that can no longer move. The journal stores this text. Later commands compare the
+/// stored reason with this text.
 pub const DELETED: &str = "after planning, the Service or its namespace was deleted, or the Service has another ClusterIP or \
                            none";
 

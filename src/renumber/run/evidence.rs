@@ -1,4 +1,5 @@
-//! Checks the evidence that `retire` requires. It must show that no client on any node has recently used an old address.
+//! Checks the evidence that `retire` requires. The evidence must show that no client on any node has recently used an old
+//! address.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,7 +30,7 @@ pub struct Evidence {
     pub namespace: String,
     /// Maximum age of a node's evidence, in seconds.
     pub age: u64,
-    /// How long an old address must be unused before the end of the evidence, in seconds.
+    /// How long, in seconds, an old address must have been unused at the time when the evidence ends.
     pub quiet: u64,
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::survey::Era;
 
 /// Maximum linger time in the bitmap era. An API server frees an unused bit in the third round of its repair loop, after 6 to 9
-/// minutes (`runOnce`, `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2). The rest of the 6 minutes is a
-/// margin for the steps before and after the linger time.
+/// minutes (`runOnce`, `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2). The remaining minute is a margin
+/// for the steps before and after the linger time.
 const LONGEST_ON_BITS: Duration = Duration::from_mins(5);
 
 /// Returns how long the new addresses still answer: the requested time, but at most the maximum of the era.

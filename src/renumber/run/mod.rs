@@ -116,7 +116,8 @@ pub struct Ongoing {
     pub journal: Journal,
     /// Status of the operation.
     pub summary: Summary,
-    /// Command-line options to repeat in the next command up to the point of no return, each with a leading space.
+    /// Command-line options, each with a leading space. Before the point of no return, the next command must repeat these
+    /// options.
     pub options: String,
 }
 
@@ -191,7 +192,8 @@ impl Ongoing {
         current::compare(&self.plan.work, survey).newcomers
     }
 
-    /// Returns the Services of [`Self::newcomers`] if they matter: if the next command would retire the old addresses.
+    /// Returns the Services of [`Self::newcomers`] if the next command would retire the old addresses. Otherwise returns no
+    /// Service.
     pub async fn blocking_newcomers(
         &self,
         store: &dyn ReadStore,
@@ -219,7 +221,7 @@ impl Ongoing {
     }
 }
 
-/// Returns the completed renumberings of a cluster for which the removal of the journal was interrupted.
+/// Returns the completed renumberings of a cluster whose journal is only partly removed.
 pub async fn half_removed(store: &dyn ReadStore, cluster: &str) -> Result<Vec<String>, Failure> {
     let listed = Journal::list(store, Some(cluster)).await?;
     let is_left =

@@ -27,7 +27,7 @@ impl RenumberSession {
             self.read_again(ongoing).await?;
             refuse_ended(&operation, &ongoing.summary)?;
             refuse_going_back(ongoing)?;
-            // Also if this run is refused: the operator need not repeat the option.
+            // This choice is stored even if this run is refused later. So the operator does not need to repeat the option.
             if keeps_journal {
                 ongoing.journal.set_kept(&self.ledger(&ongoing.journal, &lock)).await?;
                 ongoing.summary.keeps_journal = true;
@@ -175,7 +175,7 @@ async fn is_unused(ongoing: &Ongoing) -> Result<(), Failure> {
         .hint("to retire the old addresses anyway: `--without-evidence` instead of options for evidence"))
 }
 
-/// Returns the message about steps that were skipped because of concurrent changes; `None` if there are none.
+/// Returns the message about steps that were skipped because of concurrent changes; `None` if no step was skipped.
 pub fn left_alone(ongoing: &Ongoing, stuck: &[&Stuck], what: &str) -> Option<Failure> {
     let first = stuck.first()?;
     let text = format!(

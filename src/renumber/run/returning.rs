@@ -74,8 +74,8 @@ impl RenumberSession {
         }
     }
 
-    /// Reports what remains after a rollback: Services with an address of the new range, and certificates with the first address
-    /// of the new range.
+    /// Reports what remains after a rollback: Services with an address in the new range, and certificates that contain the first
+    /// address of the new range.
     pub async fn say_what_is_left(&self, work: &Renumbering) {
         self.report_new_range(work).await;
         let Some(cluster) = self.cluster() else { return };
@@ -124,8 +124,8 @@ pub fn refuse_past_no_return(ongoing: &Ongoing) -> Result<(), Failure> {
     }
 }
 
-/// Describes what a rollback will do: how many Services move back, and its manual steps. `linger`: how long new addresses continue
-/// to answer; `None` if they answer until the rollback is completed with an API server.
+/// Describes a rollback: how many Services move back, and which manual steps the rollback requires. `linger` is how long the new
+/// addresses continue to answer. If `linger` is `None`, they answer until the rollback is completed with an API server.
 fn rollback_plan(ongoing: &Ongoing, linger: Option<Duration>) -> Vec<String> {
     let (work, journal) = (&ongoing.plan.work, &ongoing.journal);
     let phases = Phases::of(&work.moves, journal);

@@ -117,8 +117,8 @@ impl Situation {
         })
     }
 
-    /// Takes Services into account that were created in the old range (`newcomers`). They must move before the old addresses can
-    /// be retired, so [`Self::next`] then continues the operation instead of retiring.
+    /// Takes into account Services that were created in the old range (`newcomers`). These Services must move before the old
+    /// addresses can be retired, so [`Self::next`] then continues the operation instead of retiring.
     #[must_use]
     pub fn with_newcomers(self, newcomers: &[String]) -> Self {
         let is_blocked = self.is_to_retire && !self.past_no_return && !self.back;
@@ -156,7 +156,7 @@ fn is_manual(step: &Step, name: &str) -> bool {
     matches!(&step.action, Action::Manual(manual) if manual.name == name)
 }
 
-/// Returns whether one of the [`steps_of_the_end`] matches.
+/// Returns whether `is_one` returns true for one of the [`steps_of_the_end`].
 fn is_of_the_end(work: &Renumbering, is_one: impl Fn(&Step) -> bool) -> bool {
     steps_of_the_end(work).any(|step| is_one(&step))
 }

@@ -5,7 +5,7 @@ use super::{Direction, Ongoing};
 use crate::operation::{self, OperationError};
 use crate::session::{Failure, Kind};
 
-/// Adds hints to a failure that happened outside of a step, after steps were run.
+/// Adds hints to a failure that happened outside of a step. The operation has not ended, so the hints show how to continue.
 pub(super) fn left_open(failure: Failure, ongoing: &Ongoing, way: Direction) -> Failure {
     let failure = failure.kind(Kind::Stuck);
     with_hints(failure, &ahead(ongoing, way), "every completed step is recorded in the journal")
@@ -31,8 +31,8 @@ pub(super) fn stopped(failure: operation::Failure, ongoing: &Ongoing, way: Direc
     }
 }
 
-/// Returns the situation that the next command will find. Adds the direction of this run, because the copy of the journal in this
-/// process may be outdated.
+/// Returns the situation that the next command will find. The direction of this run is added, because the copy of the journal in
+/// this process may be outdated.
 fn ahead(ongoing: &Ongoing, way: Direction) -> Situation {
     let situation = Situation::of_ongoing(ongoing, false);
     let back = situation.back || !way.is_forward();

@@ -28,7 +28,7 @@ impl RenumberSession {
                 break;
             }
             let more = self.move_planned(ongoing, lock).await?;
-            // A later run does not count the steps that an earlier run has completed.
+            // Each run counts only the steps that it has completed itself, so the numbers are added.
             report.done = report.done.saturating_add(more.done);
             report.stuck = more.stuck;
         }
@@ -50,8 +50,8 @@ impl RenumberSession {
         self.carry_out(ongoing, lock, Direction::Forward).await
     }
 
-    /// Finds Services of the old range that are not in the plan, and adds them to the plan. Returns whether any Service was
-    /// added.
+    /// Finds Services with an address in the old range that are not in the plan, and adds them to the plan. Returns whether any
+    /// Service was added.
     async fn found_more(&self, ongoing: &mut Ongoing, lock: &Lock) -> Result<bool, Failure> {
         let store = self.store.as_ref();
         let survey = Survey::read(store, &self.layout, None).await?;

@@ -14,8 +14,8 @@ use crate::session::{Failure, counted, first_few};
 const DEADLINE: Duration = Duration::from_secs(30);
 
 impl RenumberSession {
-    /// Tests an address of the new range, and the addresses of the nodes, as external IPs. Refuses the operation if a node does
-    /// not route these external IPs. Reports the nodes that cannot be checked.
+    /// Tests whether the nodes route the external IPs of a test Service: an address of the new range, and the addresses of the
+    /// nodes. Refuses the operation if a node does not route these external IPs. Reports the nodes that cannot be checked.
     pub async fn try_external_ips(&self, operation: &str, work: &Renumbering) -> Result<(), Failure> {
         let by_external_ip = work.moves.iter().find(|candidate| candidate.hold == Hold::ExternalIp);
         let (Some(cluster), Some(first)) = (self.cluster(), by_external_ip) else { return Ok(()) };

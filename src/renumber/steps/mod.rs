@@ -34,8 +34,8 @@ pub type Action = operation::Action<Effect>;
 pub type Wait = operation::Wait<Awaited>;
 
 /// How far in the future netsurgeon sets the creation timestamps of the two IPAddress objects of a moving Service, in seconds.
-/// The timestamps stay in the future from before the flip until the old address is retired. This offset is longer than any soak.
-/// When half of this time has passed, the guard and every resume renew the timestamps.
+/// The timestamps are set before the flip, and stay in the future until the old address is retired. This offset is longer than
+/// any soak. When half of this time has passed, the guard and every resume renew the timestamps.
 ///
 /// A repair loop does not delete an IPAddress whose creation timestamp is in the future, even if its Service does not list the
 /// address (`syncIPAddress`, `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.33.6 and later). This protects
@@ -235,8 +235,9 @@ impl Compiler<'_> {
         step_of(candidate, "settle", action)
     }
 
-    /// Moves the Service. In one transaction, the Service gets the new address, and the old address replaces the new address in
-    /// its external IPs. If the hold is a shadow, the shadow already has the old address, and the external IPs do not change.
+    /// Moves the Service. In one transaction, the Service gets the new address, and in the Service's external IPs the old address
+    /// replaces the new address. If the hold is a shadow, the shadow already has the old address, and the external IPs do not
+    /// change.
     pub(super) fn flip(&self, candidate: &Move) -> Step {
         let mut edits = Vec::new();
         if let (Some(before), Some(after)) = (candidate.old.first(), candidate.new.first()) {

@@ -84,9 +84,9 @@ impl Compiler<'_> {
         if self.work.era == Era::Bitmap {
             return vec![flags];
         }
-        // A rollback changes the flag back first, and then runs the steps that are placed before the flag here. Until the flag
-        // has changed back, API servers allocate from the RangeAllocation of the new range, and would give their own ServiceCIDR
-        // the new range.
+        // A rollback runs these steps in reverse order. So it changes the flag back before it runs the steps that precede the
+        // flag in this list. Until the flag has changed back, API servers allocate from the RangeAllocation of the new range, and
+        // would give their own ServiceCIDR the new range.
         let back =
             |name: &str, effect| Step { back_of: vec![flags.id.clone()], ..self.on_range(name, effect) };
         let mut steps = vec![back("reopen-range", Effect::ReopenRange)];
@@ -301,7 +301,7 @@ impl Compiler<'_> {
             steps.push(self.on_range("replace-range", Effect::ReplaceRange));
             steps.push(self.on_range("temporary-range", Effect::RemoveTemporaryRange));
         }
-        // The certificate has the first address of the range in the flag.
+        // The certificates of the API servers contain the first address of each range in the flag.
         let old = self.work.flag_before.iter().filter(|range| !self.work.flag.contains(range));
         let old = old.fold(String::new(), |all, range| format!("{all} --drop-old {range}"));
         steps.push(manual(

@@ -129,10 +129,10 @@ impl Compiler<'_> {
 
 /// The finalizer that keeps a Service and its shadow while both have the same address.
 ///
-/// A deletion through the API releases the address, even if another Service has it, too. The allocator could then give the
-/// address to a third Service while the other Service still routes it (`AfterDelete` and `releaseAllocatedResources`,
+/// A deletion through the API releases the address, even if another Service has the same address. The allocator could then give
+/// the address to a third Service while nodes still route it to the other Service (`AfterDelete` and `releaseAllocatedResources`,
 /// `pkg/registry/core/service/storage/storage.go` and `alloc.go`, v1.36.3). With a finalizer, the deleted object stays and keeps
-/// its address until its move is complete.
+/// its address until the move is complete.
 impl Compiler<'_> {
     /// Adds the finalizer to a Service, before a shadow gets its address.
     fn pin(&self, candidate: &Move) -> Step {

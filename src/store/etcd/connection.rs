@@ -272,8 +272,9 @@ impl Connection {
         let _ = self.current.compare_exchange(endpoint, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Returns the pause before the next attempt. There is no pause until every endpoint has been tried; then the pause doubles
-    /// with each round. A random jitter of up to one half prevents clients from retrying at the same time.
+    /// Returns the pause before the next attempt. There is no pause until every endpoint has been tried. Then the pause doubles
+    /// with each round, up to a maximum. A random jitter shortens the pause by up to one half, so that clients do not retry at
+    /// the same time.
     fn pause(&self, attempts: u32) -> Duration {
         let rounds = attempts.checked_div(self.endpoint_count()).unwrap_or_default();
         let Some(doublings) = rounds.checked_sub(1) else { return Duration::ZERO };

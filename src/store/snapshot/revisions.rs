@@ -129,8 +129,8 @@ impl Index {
 #[derive(Default)]
 struct Gathered(Vec<(Head, Located)>);
 
-/// Sort key of an entry: the first bytes in which keys of a scope can differ. The keys themselves are scattered over the file,
-/// and sorting by these bytes avoids reading most of them again.
+/// Sort key of an entry: the first bytes in which keys of a scope can differ. The keys themselves are scattered over the file.
+/// Sorting by these bytes avoids reading most keys again.
 type Head = [u8; 24];
 
 impl Gathered {

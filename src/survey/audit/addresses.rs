@@ -47,7 +47,7 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
             if !ranges.iter().any(|range| range.is_usable(*address)) {
                 let known = ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                 // A shadow has the old address of its Service until the address is retired. In the bitmap era the API server has
-                // only one range for each family, so the old address can be outside it.
+                // only one range for each family, so the old address can be outside this range.
                 let finding = if ours.has(service) {
                     Finding::info("held-address", subject())
                         .says(format!("holds `{address}`, which is no longer in a Service range ({known})"))
@@ -64,7 +64,7 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
     }
 }
 
-/// Checks whether the deletion of a Service cannot complete, or did not complete.
+/// Checks whether a finalizer of netsurgeon blocks the deletion of a Service, and whether a deletion did not complete.
 fn deletion(service: &ServiceRecord, ours: &Ours, findings: &mut Vec<Finding>) {
     let subject = || format!("Service {}", service.subject());
     if service.is_moving() && !ours.moves(service) {

@@ -46,8 +46,8 @@ pub(super) struct Rules<'a> {
     kinds: BTreeMap<&'a str, BTreeMap<&'a Labels, Kind>>,
 }
 
-/// The domains that are closed for one Pod. Each entry is for one rule. It has the domain of each node, and whether each domain
-/// is closed.
+/// The domains that are closed for one Pod. Each entry belongs to one rule, and contains the domain of each node, and whether
+/// each domain is closed.
 pub(super) struct Apart<'r>(Vec<(&'r [Option<Domain>], Vec<bool>)>);
 
 impl<'a> Rules<'a> {

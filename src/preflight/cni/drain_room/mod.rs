@@ -32,14 +32,16 @@ const MANY: usize = 20;
 /// All nodes, and the nodes that accept each Pod.
 struct Places<'a> {
     all: Vec<Place<'a>>,
-    /// For each set of Pod requirements, the ready nodes that accept such Pods. The emptiest node comes first.
+    /// For each set of Pod requirements, the ready nodes that accept a Pod with these requirements. The emptiest node comes
+    /// first.
     taken_by: BTreeMap<String, Vec<usize>>,
     rules: Rules<'a>,
     /// Nodes that run Pods of a controller, by the uid of the controller.
     kin: BTreeMap<&'a str, BTreeSet<usize>>,
 }
 
-/// Reason why a Pod is unschedulable. If the nodes have different reasons, the variant that comes last in this list counts.
+/// Reason why a Pod is unschedulable. If different nodes reject the Pod for different reasons, the last of these reasons in this
+/// list counts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
     /// No other node accepts the Pod.
@@ -53,9 +55,9 @@ enum Why {
 /// Checks for each node whether the other nodes have room for its Pods while the node is drained. Compares requests, node
 /// selectors, required node affinity, taints, required anti-affinity and host ports.
 ///
-/// The Pods that the fewest nodes accept are placed first. If the same number of nodes accepts several Pods, the largest Pod is
-/// first. Each Pod is placed on the emptiest node that accepts it and has room. Pods with a negative priority make room for other
-/// Pods.
+/// The Pod that the smallest number of nodes accepts is placed first. If this number is equal for several Pods, the largest of
+/// these Pods is placed first. Each Pod is placed on the emptiest node that accepts it and has room. Pods with a negative
+/// priority make room for other Pods.
 fn judge(nodes: &[Node], pods: &[Pod]) -> Judged {
     let places = Places::of(nodes, pods);
     match places.all.as_slice() {
@@ -158,8 +160,8 @@ fn is_guest(pod: &Pod) -> bool {
     is_drained(pod) && is_made_anew(pod) && !makes_room(pod)
 }
 
-/// Returns whether a Pod has a negative priority, for example a placeholder Pod of a cluster autoscaler. Such Pods can wait until
-/// there is room.
+/// Returns whether a Pod has a negative priority, for example a placeholder Pod of a cluster autoscaler. Pods with a negative
+/// priority can wait until there is room.
 fn makes_room(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.priority).is_some_and(|priority| priority < 0)
 }
@@ -209,8 +211,8 @@ impl<'a> Places<'a> {
                     let before = come.remove(&index).unwrap_or_default();
                     come.insert(index, before.plus(&wanted));
                 }
-                // Every other node excludes the Pod, and no other replica runs. The result is then the same as if no other node
-                // accepted the Pod.
+                // Every other node excludes the Pod, and no other replica runs. So the Pod counts as a Pod that no other node
+                // accepts.
                 Err(Why::Apart) if !self.has_siblings(pod, drained) => behind.push((pod, Why::Homeless)),
                 Err(why) => behind.push((pod, why)),
             }
@@ -269,7 +271,7 @@ impl Place<'_> {
     }
 }
 
-/// Returns, for each set of Pod requirements, the ready nodes that accept such Pods.
+/// Returns, for each set of Pod requirements, the ready nodes that accept a Pod with these requirements.
 fn taken_by(all: &[Place<'_>]) -> BTreeMap<String, Vec<usize>> {
     let is_ready = |place: &Place<'_>| has_condition(place.node, "Ready");
     let mut open: Vec<(usize, &Place<'_>)> =

@@ -34,7 +34,8 @@ pub struct Guard {
     pub interval: Duration,
     /// Whether to report repairs without making them.
     pub dry_run: bool,
-    /// Whether to wait until a renumbering starts, and to wait for the next renumbering after one has ended.
+    /// Whether the guard waits until a renumbering starts, and waits for the next renumbering after the current renumbering has
+    /// ended.
     pub stay: bool,
     /// The address that serves `GET /metrics`.
     pub metrics: Option<String>,
@@ -184,7 +185,7 @@ impl Guarding<'_> {
         }
     }
 
-    /// Returns the renumbering under way. With `--stay`, returns `None` if there is none.
+    /// Returns the renumbering under way. With `--stay`, returns `None` if no renumbering is under way.
     async fn find(&self) -> Result<Option<Ongoing>, Failure> {
         if self.terms.stay && unfinished(self.store, &self.cluster).await?.is_empty() {
             return Ok(None);

@@ -61,7 +61,7 @@ impl<'a> Voice<'a> {
         Ok(())
     }
 
-    /// Prints a line. `about` is a Service (`namespace/name`) and a code; both may be empty.
+    /// Prints a line. `about` is a Service (`namespace/name`) and a code; both can be empty.
     pub fn say(&self, event: &str, about: (&str, &str), message: &str) -> Result<(), Failure> {
         let (subject, code) = about;
         let at = SystemAmbient.now();

@@ -16,7 +16,7 @@ use crate::session::metrics::Page;
 use crate::session::progress::Progress;
 use crate::session::{in_words, titled};
 
-/// The change of a Service that counts as progress.
+/// The kind of change that counts as progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goal {
     /// Services get their new address.
@@ -37,7 +37,7 @@ impl Goal {
         }
     }
 
-    /// Returns the word for Services that have reached the goal, for example `12 Services moved`.
+    /// Returns the words that follow a number of Services that have reached the goal, for example `moved` in `12 Services moved`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Move => "moved",
@@ -59,7 +59,7 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// Counts the Services by their steps in the journal.
+    /// Counts the Services in each phase. The states of a Service's steps in the journal determine its phase.
     pub fn of(moves: &[Move], journal: &Journal) -> Self {
         let mut phases = Self::default();
         for candidate in moves {
@@ -118,7 +118,7 @@ pub struct Current {
     pub name: String,
     /// Title of the stage.
     pub title: String,
-    /// Number of the stage's batch, starting at 1; 0 outside of batches.
+    /// Number of the batch to which the stage belongs, starting at 1; 0 if the stage belongs to no batch.
     pub batch: usize,
     /// Whether the stage is being undone.
     pub back: bool,
@@ -129,7 +129,7 @@ pub struct Current {
 pub struct Tally {
     /// The operation's id.
     pub operation: String,
-    /// The change of a Service that counts as progress.
+    /// The kind of change that counts as progress.
     pub goal: Goal,
     /// Number of Services in the plan.
     pub services: usize,
@@ -148,7 +148,7 @@ pub struct Tally {
     start: Instant,
     /// Number of Services that had reached the goal when this process started.
     before: usize,
-    /// Barriers under way, each with its start. Two barriers can be under way at the same time.
+    /// Barriers under way, each with its start time. Two barriers can be under way at the same time.
     waiting_since: HashMap<StepId, Instant>,
     /// End of the current linger wait.
     lingers_until: Option<Instant>,
@@ -158,7 +158,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Returns figures that start at the state of the journal.
+    /// Returns the figures at the start of a run. They contain the progress that the journal records.
     pub fn new(operation: &str, goal: Goal, (work, journal): (&Renumbering, &Journal), now: Instant) -> Self {
         let mut tally = Self {
             operation: operation.to_string(),
@@ -351,8 +351,8 @@ pub fn next_stage(work: &Renumbering, journal: &Journal) -> Option<(Stage, bool)
     if returning.is_some() || journal.is_being_undone() {
         let was_begun = |step: &StepId| !matches!(journal.state(step), None | Some(State::Failed));
         let is_wait = |step: &Step| matches!(step.action, Action::Wait(_));
-        // In a rollback, one wait can replace several other waits. Waits that are not needed have no record, so they do not count
-        // as open.
+        // In a rollback, one wait can replace several other waits. The replaced waits have no record, so they do not count as
+        // open.
         let is_open = |step: &Step| {
             let is_due = step.is_for_the_way_back() && !is_wait(step) && step.back_of.iter().any(was_begun);
             (is_due || was_begun(&step.id)) && journal.state(&step.id) != Some(State::UndoDone)
