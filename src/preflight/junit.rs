@@ -1,5 +1,6 @@
-//! The results of the checks as JUnit XML, for CI systems. `fail` becomes a failure, `unknown` an error, `skipped` a skipped
-//! test. A warning becomes the output of a passing test. With `--strict`, it becomes a failure.
+//! The results of the checks as JUnit XML, for CI systems. The verdict `fail` becomes a failure, `unknown` becomes an error, and
+//! `skipped` becomes a skipped test. A warning becomes the output of a passing test. With `--strict`, a warning becomes a
+//! failure.
 
 use std::fmt::Write as _;
 

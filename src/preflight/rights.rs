@@ -48,10 +48,14 @@ pub fn judge(reads: &[Granted], changes: &[Granted], need: &Need, namespace: Opt
     let all = || reads.iter().chain(changes);
     let missing: Vec<&str> = all().filter(|one| !one.is_granted).map(|one| one.permission.as_str()).collect();
     if missing.is_empty() {
-        return Judged::pass(format!("all {} permissions that {} needs", all().count(), need.operation));
+        return Judged::pass(format!(
+            "this user has all {} permissions for {}",
+            all().count(),
+            need.operation
+        ));
     }
     let within = namespace.map(|namespace| format!(" in `{namespace}`")).unwrap_or_default();
-    let seen = format!("missing{within}: {}", missing.join(", "));
+    let seen = format!("missing permissions{within}: {}", missing.join(", "));
     if reads.iter().any(|one| !one.is_granted) {
         let bind = format!("bind the ClusterRole `{}` of deploy/rbac.yaml to this user", need.read_role);
         let is_change_missing = changes.iter().any(|one| !one.is_granted);
@@ -59,7 +63,7 @@ pub fn judge(reads: &[Granted], changes: &[Granted], need: &Need, namespace: Opt
         return Judged::fail(seen, remedy);
     }
     if changes.iter().all(|one| !one.is_granted) {
-        return Judged::warn(format!("this user {}: {seen}", need.reader), need.remedy);
+        return Judged::warn(format!("this user {}; {seen}", need.reader), need.remedy);
     }
     Judged::fail(seen, need.remedy)
 }
@@ -91,15 +95,14 @@ mod tests {
         let all = of(&[("create services", true)]);
         assert_eq!(
             (all.verdict, all.observed.as_str()),
-            (Verdict::Pass, "all 2 permissions that a move needs")
+            (Verdict::Pass, "this user has all 2 permissions for a move")
         );
         let reader = of(&[("create services", false), ("delete services", false)]);
         assert_eq!(reader.verdict, Verdict::Warn);
-        let seen =
-            "this user can read, but cannot change anything: missing: create services, delete services";
+        let seen = "this user can read, but cannot change anything; missing permissions: create services, delete services";
         assert_eq!((reader.observed.as_str(), reader.remedy.as_str()), (seen, "bind the other role"));
         let half = of(&[("create services", true), ("delete services", false)]);
-        assert_eq!((half.verdict, half.observed.as_str()), (Verdict::Fail, "missing: delete services"));
+        assert_eq!((half.verdict, half.observed.as_str()), (Verdict::Fail, "missing permissions: delete services"));
     }
 
     #[test]
@@ -107,7 +110,7 @@ mod tests {
         let reads = granted(&[("list nodes", false)]);
         let both = judge(&reads, &granted(&[("create services", false)]), &NEED, Some("shop"));
         assert_eq!(both.verdict, Verdict::Fail);
-        assert_eq!(both.observed, "missing in `shop`: list nodes, create services");
+        assert_eq!(both.observed, "missing permissions in `shop`: list nodes, create services");
         let bind = "bind the ClusterRole `netsurgeon-preflight` of deploy/rbac.yaml to this user";
         assert_eq!(both.remedy, format!("{bind}; bind the other role"));
         assert_eq!(judge(&reads, &[], &NEED, None).remedy, bind);

@@ -1,5 +1,5 @@
-//! The IPAddress objects of Services that move. The operation keeps these objects until it ends. Every resume and the guard
-//! repair an object if the object was changed, or if its creation timestamp is no longer far enough in the future.
+//! The IPAddress objects of Services that move. The operation keeps these objects until it ends. A resume or the guard repairs an
+//! object if the object was changed, or if its creation timestamp is no longer far enough in the future.
 //!
 //! The operation sets their creation timestamps to the future, so that repair loops do not delete them (`syncIPAddress`,
 //! `pkg/registry/core/service/ipallocator/controller/repairip.go`, v1.36.3). After some time, a timestamp is no longer far enough

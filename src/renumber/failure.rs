@@ -16,7 +16,7 @@ fn goes_when(kept_by: &[String]) -> String {
         (kept_by.len(), if rest.is_empty() { "it and create it" } else { "them and create them" });
     let have = counted(count, "Service has", "Services have");
     format!(
-        "the deletion completes when no Service has an address in that range; now {have} one (first: `{first}`): delete {them} again without an address"
+        "the deletion completes when no Service has an address in that range; now {have} such an address (first: `{first}`): delete {them} again without an address"
     )
 }
 

@@ -305,10 +305,10 @@ impl Proxy {
         let detector = match (self.detects(around), detects_by.as_str()) {
             (false, "") => "without a local-traffic detector".to_string(),
             (false, value) => {
-                format!("local traffic by {detector} {value}, but no detector for {}", around.family)
+                format!("local traffic detected by {detector} {value}, but no detector for {}", around.family)
             }
-            (true, "") => format!("local traffic by {detector}"),
-            (true, value) => format!("local traffic by {detector} {value}"),
+            (true, "") => format!("local traffic detected by {detector}"),
+            (true, value) => format!("local traffic detected by {detector} {value}"),
         };
         let gate = match self.gate {
             Some(false) => format!(", feature gate `{GATE}` off"),

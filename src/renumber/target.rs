@@ -76,7 +76,7 @@ const SPECIAL: [(&str, &str); 10] = [
     ("::/127", "is unspecified and loopback"),
     ("::ffff:0:0/96", "is IPv4-mapped IPv6"),
     ("fe80::/10", "is link-local"),
-    ("fec0::/10", "is site-local, which is deprecated"),
+    ("fec0::/10", "is site-local and deprecated"),
     ("ff00::/8", "is multicast"),
 ];
 
@@ -114,11 +114,14 @@ pub fn usable(era: Era, to: &ServiceCidr) -> Result<(), TargetError> {
     let refuse = |reason: String| Err(TargetError::Unusable { to: *to, reason });
     for (special, what) in SPECIAL {
         if special.parse().is_ok_and(|special: ServiceCidr| special.overlaps(to)) {
-            return refuse(format!("`{special}` {what}"));
+            return refuse(format!("it overlaps `{special}`, which {what}"));
         }
     }
     if to.size() < FEWEST_ADDRESSES {
-        return refuse(format!("it has {} addresses, at least {FEWEST_ADDRESSES} are needed", to.size()));
+        return refuse(format!(
+            "its size is {}, but at least {FEWEST_ADDRESSES} addresses are needed",
+            to.size()
+        ));
     }
     if to.family() == Family::V6 && to.prefix_len() < SHORTEST_IPV6_PREFIX {
         return refuse(format!("an IPv6 prefix must be /{SHORTEST_IPV6_PREFIX} or longer"));

@@ -98,7 +98,10 @@ impl<'a> Cluster<'a> {
         let Some(service) = self.service(candidate) else {
             findings.push(
                 Finding::warning("moved-service-gone", subject)
-                    .says("was deleted, recreated, or lost its addresses since it was planned".to_string())
+                    .says(
+                        "was deleted or recreated, or lost its addresses, after the plan was created"
+                            .to_string(),
+                    )
                     .values("another uid, or none", &candidate.uid),
             );
             return;

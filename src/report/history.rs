@@ -256,9 +256,11 @@ fn goes_on(span: &Span, stage: usize, back: bool) -> bool {
 fn pause_before(moment: &Moment, last: i64, gap: i64) -> Option<Pause> {
     let (external, what) = match &moment.what {
         What::Manual(name, what) if gap > 0 => (Some(name.clone()), what.clone()),
-        What::Step if gap >= STANDSTILL => (None, "it was stopped, or no process ran it".to_string()),
+        What::Step if gap >= STANDSTILL => {
+            (None, "the operation was stopped, or no process ran it".to_string())
+        }
         What::Wait if gap >= LONG_WAIT => {
-            (None, "it was stopped, or the wait for the data plane failed".to_string())
+            (None, "the operation was stopped, or the wait for the data plane failed".to_string())
         }
         _ => return None,
     };

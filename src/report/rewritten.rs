@@ -45,7 +45,7 @@ fn head(opened: &Recorded<RangeRewrite>) -> Markup {
         ("RangeAllocation", code(&plan.work.name)),
         ("Range before", plan.work.before.as_ref().map_or_else(|| "–".render(), range)),
         ("Range after", range(&plan.work.after)),
-        ("Services with an address outside", plan.work.outside.render()),
+        ("Services with an address outside the range", plan.work.outside.render()),
         ("Started by", summary.holder.as_deref().unwrap_or("not known").render()),
         ("Started", moment(summary.started)),
         ("Ended", summary.ended.map_or_else(|| "not yet".render(), moment)),

@@ -44,7 +44,7 @@ fn verdict(situation: &Situation) -> String {
         Status::RollingBack => "A process is rolling the operation back.",
         Status::Interrupted => "The process that ran the operation has ended unexpectedly.",
         Status::WaitingForManualStep => "A manual step is required.",
-        Status::Paused => "It was stopped on request, or a gate was closed.",
+        Status::Paused => "The operation was stopped on request, or a gate was closed.",
         Status::Soaking if situation.phases.waiting > 0 => "Some Services were skipped: see the steps below.",
         Status::Soaking => "Every Service has its new address.",
         Status::Stopped => "A step failed; everything before it is done.",
@@ -118,8 +118,9 @@ fn identity(subject: &Subject<'_>, history: &History) -> Markup {
         (
             "Plan",
             format!(
-                "{} Services in {}, {} skipped; storage era {}, revision {}, {}",
+                "{} {} in {}, {} skipped; storage era {}, revision {}, {}",
                 thousands(work.moves.len()),
+                if work.moves.len() == 1 { "Service" } else { "Services" },
                 counted(work.batches().len(), "batch", "batches"),
                 work.skipped.len(),
                 work.era,

@@ -176,7 +176,7 @@ pub fn rolled_back(closed: &Closed, report: &Report, again: &str, restored: &str
         first.step,
         first.reason
     );
-    Failure::of(Kind::Stuck, text).hint(format!("repair these objects, then run `{again}`"))
+    Failure::of(Kind::Stuck, text).hint(format!("repair the objects of these steps, then run `{again}`"))
 }
 
 /// Returns the status after a failure, and the open manual step if there is one; `None` if the status does not change.

@@ -194,7 +194,7 @@ fn store_hint(error: &StoreError) -> Option<String> {
              it is `https://127.0.0.1:2379`"
         }
         StoreError::Unauthenticated { .. } => {
-            "give a client certificate that etcd trusts with `--etcd-cert` and `--etcd-key`, or a name and \
+            "give a client certificate that etcd trusts (`--etcd-cert` and `--etcd-key`), or a name and a \
              password in ETCDCTL_USER"
         }
         StoreError::PermissionDenied { access, .. } => return Some(permission_hint(access)),

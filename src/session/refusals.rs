@@ -20,12 +20,13 @@ pub fn refuse_removing(operation: &str, summary: &Summary) -> Result<(), Failure
     if summary.status != Status::Removing {
         return Ok(());
     }
-    Err(Failure::refused(format!("the journal of operation `{operation}` is being deleted"))
-        .hint(format!("to remove the rest: `netsurgeon operation forget {operation}`")))
+    Err(Failure::refused(format!("the journal of operation `{operation}` is being deleted")).hint(format!(
+        "to remove the remaining part of the journal: `netsurgeon operation forget {operation}`"
+    )))
 }
 
 /// Returns the hint about an operation that has not ended. The hint refers to `operation show`, because only this command can
 /// determine what is possible now. For example, the operation may be past its point of no return, or a process may be running it.
 pub fn status_hint(operation: &str) -> String {
-    format!("its status, and what is possible now: `netsurgeon operation show {operation}`")
+    format!("to see its status and what is possible now: `netsurgeon operation show {operation}`")
 }

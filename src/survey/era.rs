@@ -61,9 +61,11 @@ pub fn detect(
         _ if addresses.is_empty() && cidr_count == 0 => {
             evidence(Era::Bitmap, "there are no ServiceCIDR objects and no IPAddress objects", false)
         }
-        None => {
-            evidence(Era::Objects, "there are IPAddress objects and no RangeAllocation `serviceips`", false)
-        }
+        None => evidence(
+            Era::Objects,
+            "there are ServiceCIDR or IPAddress objects, but no RangeAllocation `serviceips`",
+            false,
+        ),
         Some(bitmap) if is_left_behind(services, addresses, bitmap) => evidence(
             Era::Objects,
             "the RangeAllocation is a leftover: it did not change when a Service got an address, and it has no bit for that address",

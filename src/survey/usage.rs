@@ -69,7 +69,10 @@ impl Survey {
         }
         let pods: Vec<IpAddr> = self.pods.iter().copied().filter(|ip| range.contains(*ip)).collect();
         if let Some(first) = pods.first() {
-            conflicts.insert(format!("{} Pod addresses, including `{first}`", pods.len()));
+            conflicts.insert(match pods.len() {
+                1 => format!("the Pod address `{first}`"),
+                count => format!("{count} Pod addresses, including `{first}`"),
+            });
         }
         conflicts.into_iter().collect()
     }

@@ -85,7 +85,7 @@ pub enum WireError {
         beginning: String,
     },
     /// The object is of another kind.
-    #[error("expected a `{expected}`, found a `{found}`")]
+    #[error("expected the kind `{expected}`, found `{found}`")]
     WrongKind {
         /// The expected kind.
         expected: &'static str,

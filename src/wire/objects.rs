@@ -71,9 +71,8 @@ pub(super) fn decode_any<K: Kind>(value: &[u8]) -> Result<K, WireError> {
 fn decode_opened<K: Kind>(opened: Opened<'_>) -> Result<K, WireError> {
     match opened {
         Opened::Json(text) => K::from_json(&text),
-        Opened::Protobuf(raw) => {
-            K::decode(raw).map_err(|_| WireError::Protobuf { offset: 0, reason: "a field has another type" })
-        }
+        Opened::Protobuf(raw) => K::decode(raw)
+            .map_err(|_| WireError::Protobuf { offset: 0, reason: "a field has an unexpected type" }),
     }
 }
 

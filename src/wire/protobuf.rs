@@ -41,7 +41,7 @@ impl<'a> RawField<'a> {
 impl<'a> RawField<'a> {
     /// Returns the content of a field that should be a message.
     pub(super) fn message(&self) -> Result<&'a [u8], WireError> {
-        self.bytes().ok_or(WireError::Protobuf { offset: 0, reason: "a field has another type" })
+        self.bytes().ok_or(WireError::Protobuf { offset: 0, reason: "a field has an unexpected type" })
     }
 
     /// Returns the content of a field that should be text.
@@ -56,7 +56,7 @@ impl RawField<'_> {
     pub(super) fn varint(&self) -> Result<u64, WireError> {
         match self.content {
             Content::Varint(number) => Ok(number),
-            _ => Err(WireError::Protobuf { offset: 0, reason: "a field has another type" }),
+            _ => Err(WireError::Protobuf { offset: 0, reason: "a field has an unexpected type" }),
         }
     }
 

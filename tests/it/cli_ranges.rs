@@ -10,7 +10,7 @@ fn overview(fixture: &str) -> String {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     let text = scrub(&String::from_utf8(output.stdout).expect("text"));
     let (overview, picture) = text.split_once("\n\n1").map_or((text.as_str(), ""), |parts| parts);
-    assert!(picture.contains("one block is 64 addresses") && picture.contains("free, in the static band"));
+    assert!(picture.contains("addresses per block: 64") && picture.contains("free, in the static band"));
     overview.to_string()
 }
 
@@ -18,7 +18,7 @@ fn overview(fixture: &str) -> String {
 fn show_lists_every_range_and_its_source() {
     assert_snapshot!(overview("objects"), @r"
     Store: snapshot testdata/objects.snapshot.db, revision N
-    Era:   objects (there are IPAddress objects and no RangeAllocation `serviceips`)
+    Era:   objects (there are ServiceCIDR or IPAddress objects, but no RangeAllocation `serviceips`)
 
     RANGE          CAPACITY   USED   FREE    STATIC BAND   SOURCE
     10.96.0.0/16   65534      25     65509   4 of 256      ServiceCIDR kubernetes
@@ -42,7 +42,7 @@ fn show_lists_every_range_and_its_source() {
     ");
     assert_snapshot!(overview("dualstack"), @r"
     Store: snapshot testdata/dualstack.snapshot.db, revision N
-    Era:   objects (there are IPAddress objects and no RangeAllocation `serviceips`)
+    Era:   objects (there are ServiceCIDR or IPAddress objects, but no RangeAllocation `serviceips`)
 
     RANGE              CAPACITY   USED   FREE    STATIC BAND   SOURCE
     10.96.0.0/16       65534      30     65504   4 of 256      ServiceCIDR kubernetes
@@ -60,7 +60,7 @@ fn show_prints_json() {
       "store": "snapshot testdata/json.snapshot.db",
       "revision": N,
       "era": "objects",
-      "era_because": "there are IPAddress objects and no RangeAllocation `serviceips`",
+      "era_because": "there are ServiceCIDR or IPAddress objects, but no RangeAllocation `serviceips`",
       "ranges": [
         {
           "range": "10.96.0.0/16",
@@ -125,7 +125,7 @@ fn check_of_healthy_cluster_has_no_findings() {
     {
       "version": 1,
       "era": "objects",
-      "era_because": "there are IPAddress objects and no RangeAllocation `serviceips`",
+      "era_because": "there are ServiceCIDR or IPAddress objects, but no RangeAllocation `serviceips`",
       "revision": N,
       "findings": []
     }

@@ -70,7 +70,7 @@ fn invalid_targets_are_rejected() {
         ("10.244.0.0/20", 1, "overlaps"),
         ("192.0.2.0/24", 1, "of Node `node-1`"),
         ("10.200.0.0/28", 1, "14 free, 25 needed"),
-        ("10.200.0.0/30", 1, "at least 8 are needed"),
+        ("10.200.0.0/30", 1, "at least 8 addresses are needed"),
         ("127.0.0.0/16", 1, "is loopback"),
         ("fd00::/112", 1, "is IPv6, but the cluster's Service ranges are"),
         (

@@ -19,7 +19,7 @@ macro_rules! places {
 places! {
     SERVICE_ADDRESS = "service-address", BreaksAtRetirement,
         "the Service itself has an address of the old range",
-        "move it: `netsurgeon renumber plan --to CIDR`, or `netsurgeon operation resume ID` if the Service was created during that operation";
+        "move the Service: `netsurgeon renumber plan --to CIDR`, or `netsurgeon operation resume ID` if the Service was created during that operation";
     EXTERNAL_IP = "service-external-ip", BreaksAtRetirement,
         "an external IP in the old range: it holds an old address, or was set by hand",
         "if `netsurgeon renumber verify` does not recognize it, remove the external IP from the Service once no client uses it";
@@ -28,7 +28,7 @@ places! {
         "set `spec.externalName` to the DNS name of the Service that the old address belongs to";
     LOAD_BALANCER = "service-load-balancer", BreaksAtRetirement,
         "a load balancer is configured with an old address or range, as its own address or in its allowed sources",
-        "change it to the new range or address";
+        "configure the load balancer with the new range or address";
     PUBLISHED_STATUS = "published-status", BreaksAtRetirement,
         "a controller has published an old address as the entry point, and external DNS may have copied it",
         "check that the controller publishes the new address; restart it if it does not";
@@ -37,9 +37,9 @@ places! {
         "nothing, if its Service exists; `netsurgeon ranges check` finds objects without a Service";
     SERVICE_CIDR = "service-cidr", BreaksAtNextRestart,
         "API servers still allocate addresses from the old range",
-        "run `netsurgeon renumber retire`, which removes it; remove it by hand only if no Service has an address in this range";
+        "run `netsurgeon renumber retire`, which removes the ServiceCIDR; remove the ServiceCIDR by hand only if no Service has an address in its range";
     RANGE_ALLOCATION = "range-allocation", BreaksAtNextRestart,
-        "the allocation bitmap (Kubernetes 1.33 and earlier) still covers the old range; from 1.34 on it is a leftover",
+        "the allocation bitmap (Kubernetes 1.33 and earlier) still covers the old range; from 1.34 on, no component reads the bitmap",
         "before 1.34: `netsurgeon ranges rewrite --to CIDR`; from 1.34 on: keep it or delete it";
     KUBEADM_CONFIG = "kubeadm-config", BreaksAtNextRestart,
         "the next `kubeadm upgrade` gives API servers the old range again, and fails on the address of the cluster's DNS",
@@ -52,27 +52,27 @@ places! {
         "add the new address and the reverse zone of the new range to the Corefile";
     NODE_LOCAL_DNS = "node-local-dns", BreaksAtRetirement,
         "NodeLocal DNSCache listens on, or queries, the old address of the cluster's DNS",
-        "add the new address next to the old one, and recreate its Pods; remove the old one before retirement only when no Pod uses it";
+        "add the new address next to the old address, and recreate the Pods of NodeLocal DNSCache; before retirement, remove the old address only if no Pod uses it";
     KUBE_PROXY_CONFIG = "kube-proxy-config", BreaksAtNextRestart,
         "kube-proxy is configured with the old range (`ipvs.excludeCIDRs`, `clusterCIDR`)",
-        "`kubectl -n kube-system edit configmap kube-proxy`, then restart its Pods";
+        "`kubectl -n kube-system edit configmap kube-proxy`, then restart the Pods of kube-proxy";
     ANNOUNCED = "announced-range", BreaksAtRetirement,
         "the old range is announced to routers; if no other range is announced, clients outside the cluster cannot reach the new range",
         "announce both ranges until the old one is retired, then only the new one";
     NETWORK_CONFIG = "network-plugin", BreaksAtNextRestart,
         "the network plugin is configured with the old range: routes, masquerading or policies omit the new one",
-        "add the new range to its configuration and restart its Pods";
+        "add the new range to the configuration of the network plugin, and restart the Pods of the plugin";
     NO_PROXY = "no-proxy", BreaksAtRetirement,
-        "traffic to the old range bypasses the HTTP proxy; traffic to the new one does not, unless it is listed as well",
+        "traffic to the old range bypasses the HTTP proxy; traffic to the new range uses the proxy, unless the new range is listed as well",
         "add the new range next to the old one, and restart the programs that use the variable";
     RANGE_FLAG = "service-range-flag", BreaksAtNextRestart,
         "an API server or a controller manager runs with the old range (`--service-cluster-ip-range`)",
-        "`netsurgeon controlplane set-range --to CIDR` on its host";
+        "`netsurgeon controlplane set-range --to CIDR` on the host of this component";
     NETWORK_POLICY = "network-policy", BreaksAtRetirement,
         "a policy contains the old range but not the new one",
         "add the new range next to the old one, or use Pod selectors";
     WEBHOOK_URL = "webhook-url", BreaksAtRetirement,
-        "API servers call an old address; with `failurePolicy: Fail` they reject writes when it stops answering",
+        "API servers call an old address; with `failurePolicy: Fail` API servers reject writes when this address stops answering",
         "reference the Service in `clientConfig.service`, or use the new address in the URL";
     ENDPOINTS = "endpoints", BreaksAtRetirement,
         "a Service without a selector points to an old address",
@@ -90,7 +90,7 @@ places! {
         "a container's environment contains an old address or range",
         "use the name of the Service, or the new address";
     MESH_RANGES = "mesh-ranges", BreaksAtRetirement,
-        "the service mesh routes traffic by the old range; traffic to the new one takes another path",
+        "the service mesh routes traffic by the old range; traffic to the new range takes another path",
         "add the new range next to the old one, and recreate the Pods";
     LAST_APPLIED_ADDRESS = "last-applied-address", BreaksAtNextRestart,
         "the manifest of this Service requests the old address: the API server rejects the manifest when you apply it again, because the address of a Service is immutable",
@@ -102,7 +102,7 @@ places! {
         "the record of field managers contains an old address or range; no component acts on this record",
         "nothing";
     REVISION = "controller-revision", Cosmetic,
-        "an earlier revision of a DaemonSet or StatefulSet, which a rollback would restore",
+        "an earlier revision of a DaemonSet or StatefulSet contains an old address or range; `kubectl rollout undo` would restore this value",
         "nothing, unless you use `kubectl rollout undo`";
     ANNOTATION = "annotation", BreaksAtRetirement,
         "an annotation contains an old address or range; the effect depends on the component that reads the annotation",
@@ -145,7 +145,7 @@ places! {
         "set the new range (`service-cidr`) and the new address (`cluster-dns`), the same on every server";
     RESOLVER = "host-resolver", BreaksAtRetirement,
         "this host uses an old address as a name server",
-        "change it to the new address of the cluster's DNS";
+        "use the new address of the cluster's DNS as the name server";
     SANDBOX = "sandbox-resolver", BreaksAtRetirement,
         "a running Pod uses an old address as a name server",
         "once the kubelet has the new address, delete the Pod so that it is recreated";

@@ -263,7 +263,7 @@ async fn command_gate_that_times_out_is_killed_with_its_children() {
     let (_, reason) = answer(&["--gate-command", "/bin/sh", "--gate-arg", &program, "--gate-timeout", "5"])
         .await
         .unwrap_err();
-    assert_eq!(reason, "it did not end within 5 s");
+    assert_eq!(reason, "the program did not end within 5 s");
     let child = std::fs::read_to_string(pid).unwrap();
     // The child of the program is also killed. Afterwards it does not exist, or it is a zombie.
     let path = format!("/proc/{}/stat", child.trim());

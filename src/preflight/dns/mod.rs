@@ -63,8 +63,8 @@ const LOOP: u64 = 180;
 pub struct Names {
     /// Zone of the names.
     pub zone: String,
-    /// Selected names. If the list is empty, netsurgeon selects every host name in the zone that an object of the cluster
-    /// contains.
+    /// Selected names. If the list is empty, netsurgeon selects every host name that is in the zone and in an object of the
+    /// cluster.
     pub name: Vec<String>,
     /// The service that holds the zone.
     pub provider: Provider,
@@ -169,7 +169,7 @@ impl Dns {
         self.controllers.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the names to change: the given names, or every host name in the zone that an object of the cluster contains.
+    /// Returns the names to change: the given names, or every host name that is in the zone and in an object of the cluster.
     async fn entries(&self) -> Read<&Vec<Entry>> {
         let read = async || {
             let mut names: BTreeMap<String, (Vec<String>, bool)> = BTreeMap::new();

@@ -33,7 +33,7 @@ async fn read(dns: &Dns) -> Read<Judged> {
     Ok(judge(&join_all(asked).await))
 }
 
-/// Returns the first error that is not about a name server, but about the resolver that looks up its name.
+/// Returns the first error that is not about a name server, but about the resolver that looks up the name of the server.
 fn resolver_failure<T>(servers: &[(String, Result<T, NameserverError>)]) -> Option<&NameserverError> {
     let mut errors = servers.iter().filter_map(|(_, server)| server.as_ref().err());
     errors.find(|error| !matches!(error, NameserverError::NoAddress { .. }))

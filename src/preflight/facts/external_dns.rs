@@ -43,8 +43,8 @@ pub struct Controller {
     pub cache: u64,
     /// Pause between two update loops of this ExternalDNS, in seconds.
     pub interval: u64,
-    /// A set option with which this ExternalDNS publishes other names or other targets than the objects contain; `None` if no
-    /// such option is set.
+    /// An option that makes this ExternalDNS publish other names or other targets than the objects contain; `None` if no such
+    /// option is set.
     pub deviates: Option<&'static str>,
     annotations: Option<String>,
 }

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
 
-/// Removes the parts of an object that no check reads: `metadata.managedFields` (reduced for Services), Service ports without a
-/// node port, and the environment variables of a Pod's containers.
+/// Removes the parts of an object that no check reads: `metadata.managedFields` (for Services, only a part of it), Service ports
+/// without a node port, and the environment variables of a Pod's containers.
 pub fn kept<K: Metadata<Ty = ObjectMeta> + Any>(mut object: K) -> K {
     let any: &mut dyn Any = &mut object;
     if let Some(service) = any.downcast_mut() {

@@ -16,7 +16,7 @@ pub fn judge(nodes: &[Node]) -> Judged {
     }
     if !unready.is_empty() {
         return Judged::fail(
-            format!("{} of {} Nodes are not ready: {}", unready.len(), nodes.len(), first_few(&unready)),
+            format!("{} of {} Nodes not ready: {}", unready.len(), nodes.len(), first_few(&unready)),
             "repair them, or delete Nodes that no longer exist, before the change",
         );
     }
@@ -30,7 +30,7 @@ pub fn judge(nodes: &[Node]) -> Judged {
         return Judged::pass(all_of(nodes.len(), "Node is ready", "Nodes are ready"));
     }
     Judged::warn(
-        format!("{} of {}: {}", troubled.len(), nodes.len(), first_few(&troubled)),
+        format!("attention needed on {} of {} Nodes: {}", troubled.len(), nodes.len(), first_few(&troubled)),
         "find out why, and `kubectl uncordon` Nodes that should run Pods: the Pods of a drained node need another node",
     )
 }
@@ -55,8 +55,14 @@ mod tests {
         };
         assert_eq!(judge(&[node("True", "False", false)]).verdict, Verdict::Pass);
         assert_eq!(judge(&[node("Unknown", "False", false)]).verdict, Verdict::Fail);
-        assert_eq!(judge(&[node("True", "True", false)]).observed, "1 of 1: `a` (DiskPressure)");
-        assert_eq!(judge(&[node("True", "False", true)]).observed, "1 of 1: `a` (cordoned)");
+        assert_eq!(
+            judge(&[node("True", "True", false)]).observed,
+            "attention needed on 1 of 1 Nodes: `a` (DiskPressure)"
+        );
+        assert_eq!(
+            judge(&[node("True", "False", true)]).observed,
+            "attention needed on 1 of 1 Nodes: `a` (cordoned)"
+        );
         assert_eq!(judge(&[]).verdict, Verdict::Fail);
     }
 }

@@ -43,12 +43,12 @@ pub fn published(
     }
     let (source, by, at) = object(name, exposed)?;
     if !is_published_from(source, owned) {
-        return Err(format!("its TXT record names another object than {by}"));
+        return Err(format!("its TXT record names a different object, not {by}"));
     }
     let data: BTreeSet<String> = sets.iter().flat_map(|set| set.data.clone()).collect();
     if data != *at {
         let listed = |set: &BTreeSet<String>| first_few(&set.iter().cloned().collect::<Vec<_>>());
-        return Err(format!("its records are {}, and the targets of {by} {}", listed(&data), listed(at)));
+        return Err(format!("its records are {}, but the targets of {by} are {}", listed(&data), listed(at)));
     }
     let ttls: BTreeSet<u32> = sets.iter().map(|set| set.ttl).collect();
     if ttls.len() > 1 {
@@ -136,7 +136,7 @@ mod tests {
             reason(one, "192.0.2.1", &[controller("blue", &["--policy=create-only"])])
                 .starts_with("no ExternalDNS")
         );
-        assert!(reason(one, "192.0.2.9", &blue).ends_with("the targets of Ingress `shop/web` 192.0.2.1"));
+        assert!(reason(one, "192.0.2.9", &blue).ends_with("the targets of Ingress `shop/web` are 192.0.2.1"));
         assert!(reason(&[], "192.0.2.1", &blue).contains("no object"));
         let twice = [www.clone(), exposed("www.example.com", "other", &[])];
         assert!(reason(&twice, "192.0.2.1", &blue).starts_with("several objects contain this name"));
@@ -145,7 +145,7 @@ mod tests {
         let route = [Exposed { source: None, by: "HTTPRoute `shop/web`".into(), ..www.clone() }];
         assert!(reason(&route, "192.0.2.1", &blue).starts_with("HTTPRoute"));
         let elsewhere = [exposed("www.example.com", "other", &[])];
-        assert!(reason(&elsewhere, "192.0.2.1", &blue).contains("names another object"));
+        assert!(reason(&elsewhere, "192.0.2.1", &blue).contains("names a different object"));
         let mut beside = [controller("blue", &[]), controller("red", &[])];
         beside[1].subject = "`dns/another`".to_string();
         assert!(reason(one, "192.0.2.1", &beside).starts_with("both "));

@@ -234,7 +234,7 @@ impl Called {
     /// Returns the name of the webhook, and the kinds for which it is called.
     pub fn told(&self) -> String {
         let asked = self.asked.iter().copied().collect::<Vec<_>>().join(" and ");
-        let conditions = if self.has_conditions { ", its `matchConditions` are not evaluated" } else { "" };
+        let conditions = if self.has_conditions { "; its `matchConditions` are not evaluated" } else { "" };
         format!("{} (on {asked}{conditions})", self.name)
     }
 }

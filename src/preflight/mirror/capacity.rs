@@ -130,7 +130,7 @@ fn told(wanted: &Room, left: &Room, nodes: usize) -> Judged {
     }
     match wanted.closest(left) {
         Some((share, name)) if share > CLOSE => Judged::warn(
-            format!("{seen}: {share} % of its `{name}`"),
+            format!("{seen}; the requests need {share} % of the free `{name}`"),
             "add nodes to the mirror: a rollout, or the failure of a node, needs room",
         ),
         _ => Judged::pass(seen),
@@ -219,7 +219,11 @@ mod tests {
         );
         let close = of(&[cores("ReplicaSet", "3.5")], &[], &[up()], &[]);
         assert_eq!(close.verdict, Verdict::Warn);
-        assert!(close.observed.ends_with(" left: 88 % of its `cpu`"), "{}", close.observed);
+        assert!(
+            close.observed.ends_with(" left; the requests need 88 % of the free `cpu`"),
+            "{}",
+            close.observed
+        );
         let mut other = cores("DaemonSet", "1");
         other.metadata.namespace = Some("system".to_string());
         let taken = of(&[cores("ReplicaSet", "3.5")], &[], &[up()], &[other]);

@@ -157,9 +157,12 @@ fn judge(
     if !unsure.is_empty() {
         return Judged::warn(
             format!("not on the mirror: {}", first_few(&unsure)),
-            "IngressClass (from an annotation): make sure that a controller on the mirror is started with it; StorageClass: create it before \
+            "for an IngressClass from an annotation, make sure that a controller on the mirror uses this class; create a StorageClass before \
              stateful workloads move",
         );
+    }
+    if asked.is_empty() {
+        return Judged::pass("no class is missing on the mirror");
     }
     Judged::pass(format!(
         "the mirror has {} that the copied objects refer to",

@@ -10,6 +10,7 @@ use super::Mirror;
 use crate::kube_api::accessors::{annotation, subject};
 use crate::preflight::facts::templates::Template;
 use crate::preflight::{Check, Judged, Read, first_few, list};
+use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
@@ -55,10 +56,16 @@ fn judge(services: &[Service], on_mirror: &[Service], templates: &[Template]) ->
         );
     }
     if shared.is_empty() {
-        return Judged::pass("no address and no port is set explicitly");
+        return Judged::pass(
+            "no load balancer address, external IP or host port is set explicitly, and no explicit node port conflicts with the mirror",
+        );
     }
     Judged::warn(
-        format!("{} set explicitly: {}", shared.len(), first_few(&shared)),
+        format!(
+            "{}: {}",
+            counted(shared.len(), "setting fixes an address or a port", "settings fix addresses or ports"),
+            first_few(&shared)
+        ),
         "in one network, a load balancer's address or an external IP can belong to only one cluster: give \
          the mirror different addresses; host ports must be free on its nodes, and clients must use the \
          addresses of these nodes",
@@ -173,7 +180,7 @@ mod tests {
         assert_eq!(judged.verdict, Verdict::Warn);
         assert_eq!(
             judged.observed,
-            "4 set explicitly: `shop/web` (`loadBalancerIP` 192.0.2.7), `shop/web` (`externalIPs` 192.0.2.8, 192.0.2.9), Deployment `shop/a` (`hostNetwork`), and 1 more"
+            "4 settings fix addresses or ports: `shop/web` (`loadBalancerIP` 192.0.2.7), `shop/web` (`externalIPs` 192.0.2.8, 192.0.2.9), Deployment `shop/a` (`hostNetwork`), and 1 more"
         );
     }
 }

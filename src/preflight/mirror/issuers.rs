@@ -1,5 +1,5 @@
-//! `issuers`: whether the mirror has the issuers for the certificates, and whether they can issue certificates before DNS points
-//! to the mirror.
+//! `issuers`: whether the mirror has the issuers for the certificates, and whether these issuers can issue certificates before
+//! DNS points to the mirror.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,7 +71,7 @@ fn judge(
             return Judged::pass("the source has no cert-manager");
         }
         return Judged::unknown(
-            format!("the source serves `{GROUP}`, but no Certificates in v1"),
+            format!("the source serves `{GROUP}`, but not the kind Certificate in version v1"),
             "upgrade cert-manager in the source to 1.0 or later, or check `kubectl api-resources --api-group cert-manager.io` there",
         );
     };
@@ -123,7 +123,7 @@ fn told(count: usize, wrong: &[String], by_http: &[String], others: &Others) -> 
     }
     let (mut seen, mut remedy) = (Vec::new(), Vec::new());
     if !by_http.is_empty() {
-        seen.push(format!("these issuers have only HTTP-01 solvers: {}", first_few(by_http)));
+        seen.push(format!("issuers with only HTTP-01 solvers: {}", first_few(by_http)));
         remedy.push(
             "add a DNS-01 solver: HTTP challenges reach the source while DNS points there, so the mirror gets no certificate before \
              the cutover",
@@ -135,17 +135,20 @@ fn told(count: usize, wrong: &[String], by_http: &[String], others: &Others) -> 
         });
         let words: Vec<String> = words.collect();
         seen.push(format!(
-            "{} of other API groups not checked: {}",
-            counted(others.len(), "issuer", "issuers"),
+            "{} not checked: {}",
+            counted(others.len(), "issuer of another API group is", "issuers of other API groups are"),
             first_few(&words)
         ));
         remedy.push("make sure that the mirror has these issuers, and that they are ready");
     }
+    if seen.is_empty() && count == 0 {
+        return Judged::pass("no certificate is requested");
+    }
     if seen.is_empty() {
         return Judged::pass(all_of(
             count,
-            "required issuer can issue certificates on the mirror",
-            "required issuers can issue certificates on the mirror",
+            "required issuer is ready on the mirror, or is copied to it",
+            "required issuers are ready on the mirror, or are copied to it",
         ));
     }
     Judged::warn(seen.join("; "), remedy.join("; "))
@@ -251,7 +254,7 @@ mod tests {
             (judged.verdict, judged.observed.as_str()),
             (
                 Verdict::Warn,
-                "1 issuer of other API groups not checked: Signer `acme` of `pki.example.com` (Certificate `shop/tls`)"
+                "1 issuer of another API group is not checked: Signer `acme` of `pki.example.com` (Certificate `shop/tls`)"
             )
         );
         assert_eq!(of(other(), &[], None).verdict, Verdict::Fail, "the mirror has no cert-manager");
@@ -262,7 +265,10 @@ mod tests {
         let older = judge(None, true, &ingresses, &[], Some(&[]));
         assert_eq!(
             (older.verdict, older.observed.as_str()),
-            (Verdict::Unknown, "the source serves `cert-manager.io`, but no Certificates in v1")
+            (
+                Verdict::Unknown,
+                "the source serves `cert-manager.io`, but not the kind Certificate in version v1"
+            )
         );
     }
 

@@ -14,6 +14,7 @@ use crate::preflight::facts::copied::is_made_anew;
 use crate::preflight::reading::{AT_ONCE, unread};
 use crate::preflight::{Check, Judged, Read, first_few};
 use crate::words::all_of;
+use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
@@ -157,7 +158,7 @@ fn judge(used: &Used, source: &Kinds, mirror: &Kinds, definitions: &[CustomResou
         };
         match mirror.all.get(place) {
             None if mirror.silent.contains_key(group) => {
-                unseen.push(format!("{words}: the API of that group on the mirror does not answer"));
+                unseen.push(format!("{words}: the API of this group does not answer on the mirror"));
             }
             None => {
                 missing.push(format!("{words}{}, for example `{example}`", is_refused(place, definitions)));
@@ -208,10 +209,16 @@ fn told(
         );
     }
     if parts.is_empty() {
-        let all = format!("the mirror serves {} with objects", all_of(count, "kind", "kinds"));
+        let all = match count {
+            0 => "no object to copy was found".to_string(),
+            _ => format!("the mirror serves {} with objects", all_of(count, "kind", "kinds")),
+        };
         return Judged::pass(match hidden {
             0 => all,
-            _ => format!("{all}, and {hidden} that could not be listed"),
+            _ => format!(
+                "{all}; the mirror also serves {} whose objects could not be listed in the source",
+                counted(hidden, "kind", "kinds")
+            ),
         });
     }
     Judged::warn(
@@ -318,7 +325,7 @@ mod tests {
         let served = judge(&refused, &source, &mirror, &[]);
         assert_eq!(
             served.observed,
-            "the mirror serves all 0 kinds with objects, and 1 that could not be listed"
+            "no object to copy was found; the mirror also serves 1 kind whose objects could not be listed in the source"
         );
         assert_eq!(served.verdict, Verdict::Pass, "the mirror serves it, with or without objects");
         source.silent.insert("metrics.k8s.io".into(), "status 503".into());

@@ -28,5 +28,5 @@ const NEED: Need = Need {
     operation: "copying into the mirror",
     reader: READER,
     read_role: "netsurgeon-mirror",
-    remedy: "the user who copies the objects needs the write permissions, such as the user of `/etc/kubernetes/admin.conf` on a control-plane host of the mirror; no role of deploy/rbac.yaml has them, because no command of netsurgeon makes this change",
+    remedy: "copy the objects as a user with the write permissions, for example the user of `/etc/kubernetes/admin.conf` on a control-plane host of the mirror; no role of deploy/rbac.yaml has these permissions, because no command of netsurgeon copies objects",
 };

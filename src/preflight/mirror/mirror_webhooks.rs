@@ -10,6 +10,7 @@ use crate::preflight::facts::copied::without_secrets;
 use crate::preflight::facts::templates::Template;
 use crate::preflight::facts::webhooks::{Admitted, Backends, Called, Written, dead};
 use crate::preflight::{Check, Judged, Read, first_few};
+use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
@@ -51,7 +52,15 @@ fn judge(webhooks: &[Called], backends: &Backends) -> Judged {
     }
     let (by_service, by_url): (Vec<&Called>, Vec<&Called>) =
         webhooks.iter().filter(|webhook| webhook.is_needed()).partition(|webhook| webhook.service.is_some());
-    let can = format!("webhooks that must admit copied objects: {}, all ready", by_service.len());
+    let can = match by_service.len() {
+        0 if by_url.is_empty() => "the copied objects do not depend on a webhook".to_string(),
+        0 => "no webhook with a Service must admit copied objects".to_string(),
+        count => counted(
+            count,
+            "webhook must admit copied objects, and is ready",
+            "webhooks must admit copied objects, and all are ready",
+        ),
+    };
     if by_url.is_empty() {
         return Judged::pass(can);
     }
@@ -59,8 +68,8 @@ fn judge(webhooks: &[Called], backends: &Backends) -> Judged {
         by_url.iter().map(|one| format!("{} at {}", one.told(), one.url.as_deref().unwrap_or("no URL")));
     Judged::warn(
         format!(
-            "{can}; {} more with a URL, not tested: {}",
-            by_url.len(),
+            "{can}; {} not tested: {}",
+            counted(by_url.len(), "webhook with a URL was", "webhooks with a URL were"),
             first_few(&told.collect::<Vec<_>>())
         ),
         "make sure that the mirror's API servers reach this URL, and that `caBundle` matches: on the mirror, run `kubectl create \
@@ -88,7 +97,7 @@ mod tests {
         let of = |refuses: bool, ready: Option<usize>| {
             judge(&[called(Some(place()), refuses)], &BTreeMap::from([(place(), ready)]))
         };
-        assert_eq!(of(true, Some(1)).observed, "webhooks that must admit copied objects: 1, all ready");
+        assert_eq!(of(true, Some(1)).observed, "1 webhook must admit copied objects, and is ready");
         assert_eq!(of(false, None).verdict, Verdict::Pass, "its failure is ignored");
         assert!(
             of(true, Some(0))
@@ -102,7 +111,7 @@ mod tests {
         assert!(
             judged
                 .observed
-                .starts_with("webhooks that must admit copied objects: 0, all ready; 1 more with a URL")
+                .starts_with("no webhook with a Service must admit copied objects; 1 webhook with a URL")
                 && judged.observed.ends_with("(on Services) at https://policy.example.com/check"),
             "{}",
             judged.observed

@@ -56,11 +56,11 @@ fn judge(chosen: &[String], missing: &[String], there: &[String]) -> Judged {
                 counted(there.len(), "object is", "objects are"),
                 first_few(there)
             ),
-            "check their owners: delete them, or accept that they differ from the source; objects of an earlier copy are listed as well",
+            "find out who owns these objects, then delete the objects, or accept that they differ from the source; objects of an earlier copy are listed as well",
         );
     }
     Judged::pass(format!(
-        "{} to mirror, without objects on the mirror: {}",
+        "the copy overwrites no object on the mirror; {} to mirror: {}",
         counted(chosen.len(), "namespace", "namespaces"),
         first_few(&names)
     ))
@@ -76,7 +76,7 @@ mod tests {
         let shop = ["shop".to_string()];
         assert_eq!(
             judge(&shop, &[], &[]).observed,
-            "1 namespace to mirror, without objects on the mirror: `shop`"
+            "the copy overwrites no object on the mirror; 1 namespace to mirror: `shop`"
         );
         assert_eq!(judge(&shop, &["till".into()], &[]).observed, "not in the source: `till`");
         let there = judge(&shop, &[], &["Service `shop/web`".into()]);

@@ -36,7 +36,14 @@ fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
     if homeless.is_empty() {
         let without = match idle {
             0 => String::new(),
-            _ => format!("; skipped, because they run no Pod in the source: {idle}"),
+            _ => format!(
+                "; {} no Pod in the source",
+                counted(
+                    idle,
+                    "template was skipped, because it runs",
+                    "templates were skipped, because they run"
+                )
+            ),
         };
         return Judged::pass(format!(
             "every template matches a node ({}, {}){without}",
@@ -46,7 +53,7 @@ fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
     }
     Judged::fail(
         format!(
-            "{} of {} templates match no node of the mirror: {}",
+            "no node of the mirror matches {} of {} templates: {}",
             homeless.len(),
             templates.len(),
             first_few(&homeless)
@@ -111,7 +118,7 @@ mod tests {
         assert_eq!(of(wants(), &[plain.clone(), gpu.clone()]).verdict, Verdict::Pass);
         assert_eq!(
             of(wants(), std::slice::from_ref(&plain)).observed,
-            "1 of 1 templates match no node of the mirror: Deployment `shop/web` (requires `pool=gpu`)"
+            "no node of the mirror matches 1 of 1 templates: Deployment `shop/web` (requires `pool=gpu`)"
         );
         let mut closed = gpu;
         closed.spec = typed(json!({"unschedulable": true}));
@@ -129,7 +136,7 @@ mod tests {
             (judged.verdict, judged.observed.as_str()),
             (
                 Verdict::Pass,
-                "every template matches a node (0 templates, 1 node); skipped, because they run no Pod in the source: 1"
+                "every template matches a node (0 templates, 1 node); 1 template was skipped, because it runs no Pod in the source"
             )
         );
     }
@@ -172,7 +179,7 @@ mod tests {
         let with = |toleration: Value| of(json!({"tolerations": [toleration]}), &tainted).verdict;
         assert_eq!(
             of(json!({}), &tainted).observed,
-            "1 of 1 templates match no node of the mirror: Deployment `shop/web` (does not tolerate the taint `only` of `a`)"
+            "no node of the mirror matches 1 of 1 templates: Deployment `shop/web` (does not tolerate the taint `only` of `a`)"
         );
         assert_eq!(with(json!({"operator": "Exists"})), Verdict::Pass);
         assert_eq!(with(json!({"key": "only", "value": "db"})), Verdict::Pass);

@@ -1,4 +1,4 @@
-//! `pull-secrets`: whether the image registry Secrets that objects refer to exist in the source.
+//! `pull-secrets`: whether the source has the image registry Secrets that objects refer to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -89,6 +89,9 @@ fn judge(
             "name them in the templates (`imagePullSecrets`), or in the mirror's ServiceAccount: `kubectl patch serviceaccount default -n NAMESPACE -p \
              '{\"imagePullSecrets\": [{\"name\": \"SECRET\"}]}'`",
         );
+    }
+    if named.is_empty() {
+        return Judged::pass("no object refers to an image registry Secret");
     }
     Judged::pass(format!("the source has {}", all_of(named.len(), "referenced Secret", "referenced Secrets")))
 }

@@ -72,7 +72,7 @@ fn judge(
     }
     Judged::warn(
         told.join("; "),
-        "StatefulSets, PersistentVolumeClaims and Pods without a controller are not copied, and of the others neither data nor endpoints: let both clusters use one external database, move the data with its own tools, or exclude \
+        "StatefulSets, PersistentVolumeClaims and Pods without a controller are not copied; the other listed objects are copied without their data and endpoints: let both clusters use one external database, move the data with its own tools, or exclude \
          the namespace; create Pods without a controller, and endpoints, by hand on the mirror (`kubectl apply`)",
     )
 }

@@ -62,7 +62,7 @@ fn judge(source: &Identity, mirror: &Identity) -> Judged {
     match (source.minor(), mirror.minor()) {
         (Some(of_source), Some(of_mirror)) if of_mirror < of_source => Judged::warn(
             format!("{seen}: the mirror is older"),
-            "upgrade the mirror to the source's minor version: an older one drops or rejects unknown fields",
+            "upgrade the mirror to the source's minor version: an older version drops or rejects unknown fields",
         ),
         _ => Judged::pass(seen),
     }

@@ -99,7 +99,10 @@ impl Zone {
                     _ => Judged::fail(
                         match id {
                             Some(id) => {
-                                format!("`{id}` is not the id of a hosted zone `{}`: {listed}", self.name)
+                                format!(
+                                    "`{id}` is not the id of a hosted zone `{}`; hosted zones with this name: {listed}",
+                                    self.name
+                                )
                             }
                             None => {
                                 format!("this account has several hosted zones `{}`: {listed}", self.name)
@@ -277,7 +280,7 @@ fn found_resolver(named: Option<&str>) -> Read<Server> {
         let at = address(named).ok_or_else(|| {
             Judged::unknown(
                 format!("`{named}` is not an address"),
-                "give `--resolver ADDRESS` or `ADDRESS:PORT`",
+                "give an address: `--resolver ADDRESS` or `--resolver ADDRESS:PORT`",
             )
         })?;
         return Ok(Server::new(at, None));

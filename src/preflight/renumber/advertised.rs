@@ -7,6 +7,7 @@ use super::Renumber;
 use crate::kube_api::accessors::{containers, words};
 use crate::preflight::reading::unread;
 use crate::preflight::{Check, Judged, Read};
+use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
@@ -16,7 +17,7 @@ pub const CHECK: Check<Renumber> = Check {
 };
 
 /// Finds components that announce ClusterIPs. The plan shows whether Calico announces them. For Cilium, this function reads the
-/// BGP advertisements, and for kube-router the flag.
+/// BGP advertisements; for kube-router, it reads the flag.
 async fn read(input: &Renumber) -> Read<Judged> {
     let cluster = input.read.cluster()?;
     let mut others = Vec::new();
@@ -40,13 +41,14 @@ async fn read(input: &Renumber) -> Read<Judged> {
 fn judge(calico: usize, others: &[String]) -> Judged {
     if !others.is_empty() {
         return Judged::warn(
-            format!("these components announce ClusterIPs to routers: {}", others.join(", ")),
+            format!("components that announce ClusterIPs to routers: {}", others.join(", ")),
             "add the new range to external routers and firewalls before the renumbering, and keep the old one until it is retired",
         );
     }
     if calico > 0 {
         return Judged::pass(format!(
-            "Calico announces ClusterIPs; number of its lists that get the new range: {calico}"
+            "Calico announces ClusterIPs; the renumbering adds the new range to {} of Calico",
+            counted(calico, "list", "lists")
         ));
     }
     Judged::pass("no known component announces ClusterIPs to routers")
@@ -66,8 +68,8 @@ fn announcing(advertisements: &[Value]) -> impl Iterator<Item = &str> {
         .filter_map(|object| object.pointer("/metadata/name").and_then(Value::as_str))
 }
 
-/// Returns whether a DaemonSet of kube-router announces ClusterIPs. This is so if the flag `--advertise-cluster-ip` has no value,
-/// or has the value `true` or `1`.
+/// Returns whether a DaemonSet of kube-router announces ClusterIPs. A DaemonSet announces ClusterIPs if the flag
+/// `--advertise-cluster-ip` has no value, or has the value `true` or `1`.
 fn is_announcing(router: &DaemonSet) -> bool {
     containers(router).iter().flat_map(words).flat_map(str::split_whitespace).any(|word| {
         word.strip_prefix("--advertise-cluster-ip").is_some_and(|rest| matches!(rest, "" | "=true" | "=1"))

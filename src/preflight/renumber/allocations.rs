@@ -29,8 +29,14 @@ fn judge(survey: &Survey) -> Judged {
         )),
         Some(worst) => {
             let count = found.iter().filter(|finding| finding.severity == worst.severity).count();
-            let seen =
-                format!("{count} of {}: {} {}: {}", worst.severity, worst.code, worst.subject, worst.message);
+            let seen = format!(
+                "{} of severity {}, for example {} {}: {}",
+                counted(count, "finding", "findings"),
+                worst.severity,
+                worst.code,
+                worst.subject,
+                worst.message
+            );
             if worst.severity == Severity::Error {
                 Judged::fail(seen, remedy)
             } else {

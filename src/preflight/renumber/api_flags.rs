@@ -25,11 +25,12 @@ async fn read(input: &Renumber) -> Read<Judged> {
 
 /// Checks whether the flags of all API servers have the same Service range. `of`: number of API servers.
 fn judge(seen: &[Seen], of: usize) -> Judged {
-    let words = |range: &Option<String>| range.clone().unwrap_or_else(|| "no range".to_string());
+    let words = |range: &Option<String>| {
+        range.as_ref().map_or_else(|| "no range".to_string(), |range| format!("`{range}`"))
+    };
     let ranges: BTreeSet<String> = seen.iter().map(|one| words(&one.range)).collect();
     if ranges.len() > 1 {
-        let each: Vec<String> =
-            seen.iter().map(|one| format!("{}: `{}`", one.at, words(&one.range))).collect();
+        let each: Vec<String> = seen.iter().map(|one| format!("{}: {}", one.at, words(&one.range))).collect();
         return Judged::fail(
             each.join(", "),
             "set the same range on each host: `netsurgeon controlplane set-range --to CIDR`",
@@ -42,5 +43,5 @@ fn judge(seen: &[Seen], of: usize) -> Judged {
         );
     }
     let ranges: Vec<String> = ranges.into_iter().collect();
-    Judged::pass(format!("{} with `{}`", counted(seen.len(), "API server", "API servers"), ranges.join(", ")))
+    Judged::pass(format!("{} with {}", counted(seen.len(), "API server", "API servers"), ranges.join(", ")))
 }

@@ -63,9 +63,9 @@ fn judge(gates: &[(String, BTreeMap<String, bool>)], servers: &[ServerFlags]) ->
     }
     match gates.first() {
         Some((_, own)) if !own.is_empty() => Judged::pass(format!(
-            "{} with the same {} feature gates",
-            counted(gates.len(), "API server", "API servers"),
-            own.len()
+            "{} {}",
+            counted(gates.len(), "API server with", "API servers with the same"),
+            counted(own.len(), "feature gate", "feature gates")
         )),
         _ => Judged::unknown("no API server reports its feature gates (`/metrics`)", CHECK_MANIFESTS),
     }

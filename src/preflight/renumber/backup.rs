@@ -64,7 +64,7 @@ fn age(path: &Path) -> std::io::Result<u64> {
 fn judge(is_its: Option<bool>, revision: i64, newest: i64, age: u64, has_checksum: bool) -> Judged {
     let behind = newest.saturating_sub(revision);
     let hours = age.checked_div(HOUR).unwrap_or_default();
-    let seen = format!("revision {revision}, {behind} behind the cluster, written {hours} h ago");
+    let seen = format!("written {hours} h ago at revision {revision}; the cluster is at revision {newest}");
     match is_its {
         Some(true) => {}
         Some(false) => return Judged::fail("the snapshot belongs to another cluster", TAKE_ONE),
@@ -72,7 +72,7 @@ fn judge(is_its: Option<bool>, revision: i64, newest: i64, age: u64, has_checksu
     }
     if behind < 0 {
         return Judged::fail(
-            format!("{seen}: it is newer than the cluster"),
+            format!("{seen}: the snapshot is newer than the cluster"),
             "find out whether etcd was restored from an older snapshot; then take a new one: `etcdctl snapshot save FILE`",
         );
     }
@@ -103,7 +103,7 @@ mod tests {
     fn snapshot_must_be_complete_recent_and_of_this_cluster() {
         let judged = |is_its, newest, age, has_checksum| judge(is_its, 90, newest, age, has_checksum);
         let good = judged(Some(true), 100, 2 * HOUR, true);
-        assert_eq!(good.observed, "revision 90, 10 behind the cluster, written 2 h ago");
+        assert_eq!(good.observed, "written 2 h ago at revision 90; the cluster is at revision 100");
         assert_eq!(good.verdict, Verdict::Pass);
         assert_eq!(judged(Some(true), 100, 25 * HOUR, true).verdict, Verdict::Warn);
         assert_eq!(judged(Some(true), 100, 2 * HOUR, false).verdict, Verdict::Warn);

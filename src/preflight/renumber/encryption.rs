@@ -122,7 +122,7 @@ fn judge(forms: &Forms) -> Judged {
         );
     }
     let words = |(form, counts): (&Form, &BTreeMap<&str, usize>)| {
-        let counts: Vec<String> = counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
+        let counts: Vec<String> = counts.iter().map(|(what, count)| format!("{count} in `{what}`")).collect();
         format!("{form}: {}", counts.join(", "))
     };
     let seen = |bad: bool| -> String {
@@ -152,12 +152,12 @@ mod tests {
     fn unreadable_value_fails() {
         let plain: [&[u8]; 2] = [b"k8s\0", b"{\"kind\":\"Service\"}"];
         let fine = judged(&plain);
-        assert_eq!(fine.observed, "JSON: 1 services; protobuf: 1 services");
+        assert_eq!(fine.observed, "JSON: 1 in `services`; protobuf: 1 in `services`");
         assert_eq!(fine.verdict, Verdict::Pass);
         let encrypted = judged(&[plain[0], b"k8s:enc:aescbc:v1:key1:xx"]);
         assert_eq!(encrypted.verdict, Verdict::Fail);
         assert!(
-            encrypted.observed.ends_with("encrypted (provider `aescbc`, key `key1`): 1 services"),
+            encrypted.observed.ends_with("encrypted (provider `aescbc`, key `key1`): 1 in `services`"),
             "{encrypted:?}"
         );
         assert!(encrypted.remedy.contains("--encryption-config FILE"), "{encrypted:?}");
@@ -171,7 +171,7 @@ mod tests {
         let opened = with_keys(Ok(true));
         assert_eq!(
             (opened.verdict, opened.observed.as_str()),
-            (Verdict::Pass, "aescbc, decrypted with the key `key1`: 1 services")
+            (Verdict::Pass, "aescbc, decrypted with the key `key1`: 1 in `services`")
         );
         let shut = with_keys(Err(SealError("another secret".to_string())));
         assert!(shut.verdict == Verdict::Fail && shut.observed.contains("another secret"), "{shut:?}");

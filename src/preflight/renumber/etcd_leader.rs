@@ -73,7 +73,7 @@ fn behind(members: &[Member], seen: &str) -> Judged {
     }
     Judged::warn(
         format!("{seen}; {}", slow.join(", ")),
-        "wait until this member has caught up, and check its disk and network",
+        "wait until every slow member has caught up, and check its disk and network",
     )
 }
 

@@ -74,7 +74,10 @@ fn judge(servers: &[ServerFlags], of: usize, prefix: &str) -> Judged {
         let remedy = "the plan may miss parts of the data plane and webhooks: compare it with `kubectl`";
         return Judged::warn(first_few(&odd), remedy);
     }
-    Judged::pass(format!("{} store everything in one etcd, under `{prefix}`", servers.len()))
+    Judged::pass(format!(
+        "{} every resource that netsurgeon uses in one etcd, under `{prefix}`",
+        counted(servers.len(), "API server stores", "API servers store")
+    ))
 }
 
 /// Returns the resources that a server with these flags stores in a separate etcd. The format of the flag is

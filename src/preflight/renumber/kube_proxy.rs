@@ -60,7 +60,7 @@ async fn read(input: &Renumber) -> Read<Judged> {
 fn judge(answers: Option<&[Answer]>, about: &str, missing: Option<(&str, Option<&str>)>) -> Judged {
     let about = &match missing {
         None => about.to_string(),
-        Some((reason, _)) => format!("{about}; {reason}: a shadow holds every old address"),
+        Some((reason, _)) => format!("{about}; {reason}, so a shadow holds every old address"),
     };
     let Some(answers) = answers else {
         return Judged::warn(
@@ -75,7 +75,7 @@ fn judge(answers: Option<&[Answer]>, about: &str, missing: Option<(&str, Option<
     if !ill.is_empty() {
         return Judged::fail(
             format!(
-                "{} of {} kube-proxies do not report healthy: {}",
+                "{} of {} kube-proxies not reported as healthy: {}",
                 ill.len(),
                 answers.len(),
                 first_few(&ill)
@@ -86,7 +86,7 @@ fn judge(answers: Option<&[Answer]>, about: &str, missing: Option<(&str, Option<
     if answers.is_empty() {
         return Judged::fail("there are no Nodes", "is this the right cluster?");
     }
-    let seen = format!("{} healthy: {about}", answers.len());
+    let seen = format!("{} healthy: {about}", counted(answers.len(), "kube-proxy", "kube-proxies"));
     match missing.and_then(|(_, remedy)| remedy) {
         None => Judged::pass(seen),
         Some(remedy) => Judged::warn(
@@ -103,8 +103,8 @@ fn hidden(nodes: &[String], port: u16) -> Judged {
     let names: Vec<String> = nodes.iter().map(|node| format!("`{node}`")).collect();
     Judged::unknown(
         format!(
-            "the health of {} is unknown, because port {port} of their nodes does not answer this host, and the user is not allowed to `get nodes/proxy`; nodes: {}",
-            counted(nodes.len(), "kube-proxy", "kube-proxies"),
+            "the health of kube-proxy is unknown on {}, because port {port} does not answer this host, and the user is not allowed to `get nodes/proxy`: {}",
+            counted(nodes.len(), "node", "nodes"),
             first_few(&names)
         ),
         format!(
@@ -126,17 +126,20 @@ mod tests {
             ("node-1".to_string(), if ill { Err(fault) } else { Ok(()) })
         };
         let judged = |answers: &[Answer], missing| judge(Some(answers), "iptables", missing);
-        assert_eq!(judged(&[answer(false)], None).observed, "1 healthy: iptables");
+        assert_eq!(judged(&[answer(false)], None).observed, "1 kube-proxy healthy: iptables");
         assert_eq!(judged(&[answer(false)], None).verdict, Verdict::Pass);
         let ill = judged(&[answer(false), answer(true)], None);
         assert_eq!(ill.verdict, Verdict::Fail);
         assert!(
-            ill.observed.starts_with("1 of 2 kube-proxies do not report healthy: `node-1` (no answer)"),
+            ill.observed.starts_with("1 of 2 kube-proxies not reported as healthy: `node-1` (no answer)"),
             "{ill:?}"
         );
         let warned = judged(&[answer(false)], Some(("no detector", Some("set one"))));
         assert_eq!(warned.verdict, Verdict::Warn);
-        assert_eq!(warned.observed, "1 healthy: iptables; no detector: a shadow holds every old address");
+        assert_eq!(
+            warned.observed,
+            "1 kube-proxy healthy: iptables; no detector, so a shadow holds every old address"
+        );
         assert!(warned.remedy.starts_with("set one"), "{warned:?}");
         let noted = judged(&[answer(false)], Some(("an old version", None)));
         assert_eq!(noted.verdict, Verdict::Pass, "only an upgrade changes it: {noted:?}");
@@ -149,7 +152,7 @@ mod tests {
         let judged = hidden(&["node-1".into()], 10256);
         assert_eq!(judged.verdict, Verdict::Unknown);
         assert!(
-            judged.observed.contains("of 1 kube-proxy is") && judged.observed.ends_with("`node-1`"),
+            judged.observed.contains("unknown on 1 node,") && judged.observed.ends_with("`node-1`"),
             "{judged:?}"
         );
         assert!(

@@ -33,7 +33,10 @@ fn judge(subnets: Option<&[String]>, flag: &[ServiceCidr]) -> Judged {
     if subnets.is_empty() {
         return Judged::warn(
             "`networking.serviceSubnet` is missing, so kubeadm uses its default",
-            format!("`kubectl -n kube-system edit configmap kubeadm-config`: set it to `{}`", as_flag(flag)),
+            format!(
+                "`kubectl -n kube-system edit configmap kubeadm-config`: set `networking.serviceSubnet` to `{}`",
+                as_flag(flag)
+            ),
         );
     }
     let parsed: BTreeSet<Option<ServiceCidr>> = subnets.iter().map(|text| text.parse().ok()).collect();

@@ -1,4 +1,4 @@
-//! `overlaps`: whether Pods or hosts use addresses of the new range. The plan checks the other uses.
+//! `overlaps`: whether Pods or hosts use addresses of the new range. The plan checks the other uses of this range.
 
 use super::Renumber;
 use crate::controlplane::CONTROLLER_MANAGER;
@@ -34,7 +34,7 @@ fn judge(to: &ServiceCidr, old: &[ServiceCidr], pods: &[(String, ServiceCidr)], 
         route.range.overlaps(to) && !(is_wider && old.iter().any(|old| route.range.overlaps(old)))
     };
     let found: Vec<&Route> = routes.iter().filter(is_new).collect();
-    let words = |route: &&Route| format!("`{}` by `{}`", route.range, route.device);
+    let words = |route: &&Route| format!("`{}` on `{}`", route.range, route.device);
     let seen = first_few(&found.iter().map(words).collect::<Vec<_>>());
     if found.iter().any(|route| route.range.prefix_len() >= to.prefix_len()) {
         return Judged::fail(
@@ -44,7 +44,7 @@ fn judge(to: &ServiceCidr, old: &[ServiceCidr], pods: &[(String, ServiceCidr)], 
     }
     if !found.is_empty() {
         return Judged::warn(
-            format!("this host has a route that covers the new range, but not the old one: {seen}"),
+            format!("this host has a route that covers the new range, but not the old range: {seen}"),
             "make sure that no host behind this route uses an address of the new range: nodes will not reach that host",
         );
     }

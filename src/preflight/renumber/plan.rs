@@ -19,10 +19,10 @@ fn judge(plan: &Plan<Renumbering>) -> Judged {
     let shadows = work.moves.iter().filter(|candidate| candidate.hold == Hold::Shadow).count();
     let copied = work.moves.iter().filter(|candidate| candidate.has_copies());
     let seen = format!(
-        "{} to {}, {} held by shadows",
+        "{} to {}; shadows hold {}",
         counted(work.moves.len(), "Service moves", "Services move"),
         work.to,
-        shadows,
+        counted(shadows, "old address", "old addresses"),
     );
     if let Some(gap) = &work.gap {
         let remedy = "give kube-proxy's own configuration: `--kube-proxy-config FILE`";
@@ -32,13 +32,16 @@ fn judge(plan: &Plan<Renumbering>) -> Judged {
     if let Some(unread) = work.unread.first() {
         return Judged::warn(
             format!("{seen}; not read: {unread}"),
-            "update it by hand if it records the range",
+            "update this object by hand if it contains the old range",
         );
     }
     match copied.count() {
         0 => Judged::pass(seen),
         copied => Judged::warn(
-            format!("{seen}, {copied} of them with copied EndpointSlices"),
+            format!(
+                "{seen}; the shadows of {} have copied EndpointSlices",
+                counted(copied, "Service", "Services")
+            ),
             "start `netsurgeon renumber guard --stay` before the first batch, and keep it running until the end: it keeps the copies up to date",
         ),
     }

@@ -15,6 +15,7 @@ use crate::preflight::{Check, Judged, Read, first_few};
 use crate::renumber::hold::Hold;
 use crate::survey::Era;
 use crate::wire::objects::{ALLOCATOR, IP_FAMILY, MANAGED_BY as ALLOCATED_BY};
+use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
@@ -83,7 +84,7 @@ fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> Judge
     if !wrong.is_empty() {
         return Judged::fail(
             first_few(&wrong),
-            "repair its backend, or delete the webhook configuration: without the backend the API server rejects these objects; if the configuration contains an address, replace it with a Service (`clientConfig.service`)",
+            "repair the backend of the webhook, or delete the webhook configuration: without the backend, the API server rejects changes of the renumbering; if the configuration contains an address, replace the address with a Service (`clientConfig.service`)",
         );
     }
     let needed: Vec<&Called> = webhooks.iter().filter(|webhook| webhook.is_needed()).collect();
@@ -91,7 +92,10 @@ fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> Judge
         let left_out = webhooks.iter().filter(|webhook| webhook.is_left_out && webhook.refuses).count();
         let more = match left_out {
             0 => String::new(),
-            _ => format!("; {left_out} do not select these objects"),
+            _ => format!(
+                "; {} the objects that a renumbering changes",
+                counted(left_out, "webhook does not select", "webhooks do not select")
+            ),
         };
         return Judged::pass(format!("the changes of a renumbering do not depend on a webhook{more}"));
     }
@@ -104,14 +108,14 @@ fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> Judge
             .to_string();
     if !engines.is_empty() {
         remedy = format!(
-            "{remedy}; {} may reject later updates of Services that an external IP holds: exempt these Services, or use `--hold shadow`",
+            "{remedy}; {} may reject later updates of Services with external IPs: exempt these Services, or use `--hold shadow`",
             engines.join(" and ")
         );
     }
     Judged::warn(
         format!(
-            "webhooks that must answer for the changes of a renumbering, {} in total: {}",
-            names.len(),
+            "the changes of a renumbering depend on {}: {}",
+            counted(names.len(), "webhook", "webhooks"),
             first_few(&names)
         ),
         remedy,
@@ -151,7 +155,10 @@ mod tests {
         });
         let judged = judge(&configured(&rules("services", "*"), &none), &BTreeMap::new(), &[]);
         assert_eq!(judged.verdict, Verdict::Pass);
-        assert!(judged.observed.ends_with("; 1 do not select these objects"), "{judged:?}");
+        assert!(
+            judged.observed.ends_with("; 1 webhook does not select the objects that a renumbering changes"),
+            "{judged:?}"
+        );
     }
 
     #[test]
@@ -160,7 +167,7 @@ mod tests {
         let judged = judge(&configured(&rules("services", "*"), &never), &BTreeMap::new(), &[]);
         assert_eq!(judged.verdict, Verdict::Warn);
         assert!(
-            judged.observed.ends_with("(on Services, its `matchConditions` are not evaluated)"),
+            judged.observed.ends_with("(on Services; its `matchConditions` are not evaluated)"),
             "{judged:?}"
         );
     }

@@ -23,10 +23,10 @@ fn judge(nodes: &[Node], accepted: bool) -> Judged {
     };
     let found: Vec<String> = nodes.iter().filter(is_one).map(|node| format!("`{}`", name(node))).collect();
     if found.is_empty() {
-        return Judged::pass(format!("none of {} runs Windows", counted(nodes.len(), "Node", "Nodes")));
+        return Judged::pass(format!("no Node runs Windows ({})", counted(nodes.len(), "Node", "Nodes")));
     }
     let seen = format!(
-        "{}: holding old addresses is not tested with their kube-proxy (winkernel)",
+        "{}: holding old addresses is not tested with kube-proxy on Windows (winkernel)",
         first_few(&found)
     );
     let remedy = "drain and remove these nodes for the renumbering, or accept that connections of their Pods may fail: `--accept-gap`";

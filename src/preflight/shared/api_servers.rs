@@ -2,6 +2,7 @@
 
 use crate::preflight::reading::{Reading, ServerState};
 use crate::preflight::{Check, Judged};
+use crate::words::counted;
 
 /// Returns the check. `why`: why the check matters before this change.
 pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
@@ -19,14 +20,18 @@ fn judge(states: &[ServerState]) -> Judged {
         .filter_map(|one| Some(format!("{}: {}", one.at, one.version.as_ref().err()?)))
         .collect();
     match ill.first() {
-        None if states.is_empty() => Judged::fail("no API server was found", "start one"),
+        None if states.is_empty() => Judged::fail("no API server was found", "start an API server"),
         None => {
             let places: Vec<&str> = states.iter().map(|one| one.at.as_str()).collect();
-            Judged::pass(format!("{} ready: {}", states.len(), places.join(", ")))
+            Judged::pass(format!(
+                "{} ready: {}",
+                counted(states.len(), "API server", "API servers"),
+                places.join(", ")
+            ))
         }
         Some(_) => Judged::fail(
-            format!("{} of {} are not ready: {}", ill.len(), states.len(), ill.join("; ")),
-            "repair it, or stop it permanently: a stopped API server disappears from the endpoints of `default/kubernetes` within 15 s",
+            format!("{} of {} API servers not ready: {}", ill.len(), states.len(), ill.join("; ")),
+            "repair the API server, or stop it permanently: a stopped API server disappears from the endpoints of `default/kubernetes` within 15 s",
         ),
     }
 }

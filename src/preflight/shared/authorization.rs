@@ -76,7 +76,7 @@ const POWERS: [(&str, (&str, &str)); 5] = [
     ("list", ("", "secrets")),
 ];
 
-/// Checks the results. `may`: each user with a permission that the user has, for example `update services`.
+/// Checks which permissions the users have. `may`: each user with one permission, for example `update services`.
 fn judge(may: &[(Requester, String)]) -> Judged {
     let Some(worst) = may.iter().map(|(who, _)| *who).min() else {
         return Judged::pass(
@@ -93,7 +93,9 @@ fn judge(may: &[(Requester, String)]) -> Judged {
             seen,
             "set `--authorization-mode=Node,RBAC` on every API server, instead of `AlwaysAllow`",
         ),
-        Requester::Anonymous => Judged::fail(seen, format!("remove that binding; {bindings}")),
+        Requester::Anonymous => {
+            Judged::fail(seen, format!("remove the binding that grants this permission; {bindings}"))
+        }
         Requester::EveryPod | Requester::Authenticated => {
             Judged::warn(seen, format!("bind the role only to users that need this permission; {bindings}"))
         }

@@ -29,7 +29,7 @@ fn judge(states: &[ServerState]) -> Judged {
         );
     }
     if states.is_empty() {
-        return Judged::unknown("no API server was found", "start one");
+        return Judged::unknown("no API server was found", "start an API server");
     }
     let silent: Vec<&str> =
         states.iter().filter(|one| one.skew.is_none()).map(|one| one.at.as_str()).collect();

@@ -29,7 +29,7 @@ pub fn judge(members: &[Member], alarms: &[(u64, Alarm)]) -> Judged {
     let seen: Vec<String> = alarms.iter().map(words).collect();
     let remedy = |kind| match kind {
         Alarm::NoSpace => {
-            "make room: `etcdctl compact REVISION`, `etcdctl defrag --cluster`, or a larger `--quota-backend-bytes`; then \
+            "make room: `etcdctl compact REVISION`, then `etcdctl defrag --cluster`; or raise `--quota-backend-bytes`; after that, \
              `etcdctl alarm disarm`"
         }
         Alarm::Corrupt => "replace that member: remove it, delete its data, add it again",

@@ -28,11 +28,10 @@ pub fn judge(members: &[Member]) -> Judged {
     let voting_ill = members.iter().filter(|member| !member.is_learner && illness(member).is_some()).count();
     let well = voting.saturating_sub(voting_ill);
     let spare = well.saturating_sub(quorum);
-    let seen =
-        format!("{well} of {voting} voting members are healthy, quorum {quorum}: {spare} more can fail");
+    let seen = format!("healthy voting members: {well} of {voting}, quorum {quorum}; {spare} more can fail");
     if let Some(first) = ill.first() {
         let seen = format!("{seen}; {}", ill.join("; "));
-        let remedy = format!("repair or replace it first: {first}");
+        let remedy = format!("repair or replace this member first: {first}");
         // If more members are healthy than the quorum needs, the result is only a warning.
         return if well > quorum { Judged::warn(seen, remedy) } else { Judged::fail(seen, remedy) };
     }
@@ -86,9 +85,9 @@ mod tests {
         let five = [member(1), member(2), member(3), member(4), down(5)];
         assert_eq!(verdict(&five), Verdict::Warn);
         assert!(
-            judge(&five).observed.contains(
-                "4 of 5 voting members are healthy, quorum 3: 1 more can fail; `etcd-5`: it does not"
-            )
+            judge(&five)
+                .observed
+                .contains("healthy voting members: 4 of 5, quorum 3; 1 more can fail; `etcd-5`: it does not")
         );
         assert_eq!(verdict(&[member(1), member(2)]), Verdict::Warn);
         let learner = Member { is_learner: true, ..member(4) };

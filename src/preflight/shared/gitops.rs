@@ -39,7 +39,7 @@ fn judge(groups: &BTreeSet<String>, has_applications: bool) -> Judged {
         return Judged::pass("no API group of a known GitOps tool");
     }
     Judged::warn(
-        format!("these GitOps tools apply manifests: {}", found.join(", ")),
+        format!("GitOps tools that apply manifests: {}", found.join(", ")),
         "suspend them during the change (Argo CD: no automated sync; Flux: `flux suspend`; Fleet: `paused: true`), or, for a \
          renumbering, set the deploy lock: `netsurgeon lock --reason TEXT`, docs/lock.md",
     )
@@ -56,6 +56,6 @@ mod tests {
         assert_eq!(judge(&groups(&["apps", "argoproj.io"]), false).verdict, Verdict::Pass, "Argo Workflows");
         let found = judge(&groups(&["helm.toolkit.fluxcd.io"]), true);
         assert_eq!(found.verdict, Verdict::Warn);
-        assert_eq!(found.observed, "these GitOps tools apply manifests: Argo CD, Flux (Helm releases)");
+        assert_eq!(found.observed, "GitOps tools that apply manifests: Argo CD, Flux (Helm releases)");
     }
 }

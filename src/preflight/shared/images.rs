@@ -46,7 +46,7 @@ fn judge(pods: &[Pod], secrets: &BTreeSet<(String, String)>) -> Judged {
     }
     let seen: Vec<String> = waiting.into_iter().chain(missing).collect();
     if seen.is_empty() {
-        return Judged::pass(format!("{}, none waits for an image", counted(pods.len(), "Pod", "Pods")));
+        return Judged::pass(format!("no Pod waits for an image ({})", counted(pods.len(), "Pod", "Pods")));
     }
     Judged::warn(
         first_few(&seen),

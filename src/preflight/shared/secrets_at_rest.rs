@@ -42,8 +42,8 @@ fn judge(found: Secrets) -> Judged {
         0 if all == 0 => Judged::pass("no Secrets"),
         0 => Judged::pass(all_of(all, "Secret in etcd is encrypted", "Secrets in etcd are encrypted")),
         plain => Judged::warn(
-            format!("{plain} of {all} Secrets are unencrypted in etcd and in every snapshot"),
-            "give every API server an `--encryption-provider-config`, then rewrite them: `kubectl get secrets -A -o json | \
+            format!("unencrypted in etcd and in every snapshot: {plain} of {all} Secrets"),
+            "give every API server an `--encryption-provider-config`, then rewrite the Secrets: `kubectl get secrets -A -o json | \
              kubectl replace -f -` (docs/encryption.md); until then restrict access to snapshots",
         ),
     }
@@ -63,6 +63,6 @@ mod tests {
         found.take(b"k8s\0");
         let judged = judge(found);
         assert_eq!(judged.verdict, Verdict::Warn);
-        assert!(judged.observed.starts_with("1 of 2 Secrets are unencrypted"), "{judged:?}");
+        assert!(judged.observed.ends_with(": 1 of 2 Secrets"), "{judged:?}");
     }
 }

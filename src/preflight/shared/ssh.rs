@@ -28,11 +28,14 @@ async fn read(reading: &Reading) -> Read<Judged> {
 /// Checks the nodes for an SSH server. `open`: nodes that answer. `asked`: number of tested nodes.
 fn judge(open: &[String], asked: usize) -> Judged {
     if open.is_empty() {
-        return Judged::pass(format!("0 of {} answer on port 22 from here", counted(asked, "host", "hosts")));
+        return Judged::pass(format!(
+            "port 22 answers this host on 0 of {}",
+            counted(asked, "host", "hosts")
+        ));
     }
     Judged::warn(
         format!(
-            "{} of {} answer on port 22: {}",
+            "port 22 answers this host on {} of {}: {}",
             open.len(),
             counted(asked, "host", "hosts"),
             first_few(open)
@@ -49,9 +52,9 @@ mod tests {
 
     #[test]
     fn nodes_with_open_ssh_are_named() {
-        assert_eq!(judge(&[], 3).observed, "0 of 3 hosts answer on port 22 from here");
+        assert_eq!(judge(&[], 3).observed, "port 22 answers this host on 0 of 3 hosts");
         let open = judge(&["`node-1` (192.0.2.1)".to_string()], 3);
         assert_eq!(open.verdict, Verdict::Warn);
-        assert_eq!(open.observed, "1 of 3 hosts answer on port 22: `node-1` (192.0.2.1)");
+        assert_eq!(open.observed, "port 22 answers this host on 1 of 3 hosts: `node-1` (192.0.2.1)");
     }
 }

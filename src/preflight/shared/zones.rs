@@ -33,7 +33,7 @@ fn judge(members: &[Member], nodes: &[Node]) -> Judged {
     let unknown = voting.len().saturating_sub(found.len());
     if found.is_empty() {
         return Judged::pass(format!(
-            "the zones of {} are unknown: no zone label on their Nodes",
+            "unknown zones: no Node of {} has a zone label",
             members_of(voting.len())
         ));
     }
@@ -55,7 +55,7 @@ fn judge(members: &[Member], nodes: &[Node]) -> Judged {
     }
     Judged::warn(
         format!("{seen}; if the largest zone fails, etcd loses its quorum of {quorum}"),
-        "run at least three members in at least three zones: otherwise the loss of that zone stops all writes",
+        "run at least three members in at least three zones: otherwise the loss of the largest zone stops all writes",
     )
 }
 
@@ -121,7 +121,7 @@ mod tests {
     fn members_without_zone_labels_have_an_unknown_zone() {
         let none = judged(&[None, None, None]);
         assert_eq!(none.verdict, Verdict::Pass);
-        assert_eq!(none.observed, "the zones of 3 voting members are unknown: no zone label on their Nodes");
+        assert_eq!(none.observed, "unknown zones: no Node of 3 voting members has a zone label");
         let some = judged(&[Some("a"), None, None]);
         assert_eq!(some.verdict, Verdict::Warn, "all may be in `a`");
         assert!(some.observed.contains("1 in `a`, 2 on Nodes without a zone label; if the"), "{some:?}");

@@ -213,8 +213,8 @@ impl<'a> Watch<'a> {
             .then(|| self.compiler.free(candidate, address, parent, kept))
     }
 
-    /// Returns the edits that remove the IPAddress of the old address, like `freed`. While the RangeAllocation has the old range,
-    /// the edits also free the bit of the old address.
+    /// Returns the edits that remove the IPAddress of the old address, in the same way as `freed`. While the RangeAllocation has
+    /// the old range, the edits also free the bit of the old address.
     fn old_freed(&self, candidate: &Move) -> Vec<KeyEdit> {
         let old = candidate.old_address;
         let mut edits = Vec::from_iter(self.freed(candidate, old));
@@ -269,7 +269,7 @@ impl<'a> Watch<'a> {
         match stands_in {
             Some(found) if !found.addresses.contains(&old) => wrong(
                 Finding::error("hold-missing", about(candidate)),
-                format!("the shadow Service `{}` does not have its old address `{old}`", found.name),
+                format!("the shadow Service `{}` does not have the old address `{old}`", found.name),
             ),
             // The API server's repair loop repairs an IPAddress that a Service lists.
             Some(found) => behind(candidate, service, found, family)

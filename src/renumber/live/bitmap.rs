@@ -18,9 +18,9 @@ use crate::wire::{Field, FieldEdit, Value};
 
 impl LiveEnvironment<'_> {
     /// Computes the change that sets the bits of a batch or, in a rollback, clears them. If a bit is already set and no Service
-    /// has the address, the bit counts as reserved by the operation, because an API server may have left the bit set. A bit of
-    /// another Service is not changed. In the forward direction, the change is then refused, and the error names the bit. In a
-    /// rollback, the bit stays set, because the address was allocated again after the planned Service was deleted.
+    /// has the address, the bit counts as reserved by the operation, because an API server may have left the bit set. If another
+    /// Service has the address, the bit is not changed. In the forward direction, the change is refused, and the error names the
+    /// bit. In a rollback, the bit stays set, because the address was allocated again after the planned Service was deleted.
     pub(super) async fn reserved_bits(&self, batch: usize, back: bool) -> Result<Applied, Fault> {
         let failed = |text: String| Fault::Halt(format!("the RangeAllocation cannot be read: {text}"));
         let layout = Layout::new(&self.work.prefix);
@@ -63,7 +63,11 @@ impl LiveEnvironment<'_> {
     /// for the allocator's objects. For the addresses of the operation, [`wanted_meanwhile`] decides whether their bits are set.
     pub(super) async fn rewritten_bitmap(&self, back: bool) -> Result<Applied, Fault> {
         let failed = |text: String| Fault::Halt(format!("the RangeAllocation cannot be rewritten: {text}"));
-        let change = self.work.bitmap.as_ref().ok_or_else(|| failed("the plan has none".to_string()))?;
+        let change = self
+            .work
+            .bitmap
+            .as_ref()
+            .ok_or_else(|| failed("the plan contains no change of a RangeAllocation".to_string()))?;
         let layout = Layout::new(&self.work.prefix);
         let survey =
             Survey::read(self.store, &layout, None).await.map_err(|error| failed(error.to_string()))?;

@@ -6,8 +6,8 @@
 //! `servicecidrs_controller.go`, v1.36.3). Then an API server creates the missing ServiceCIDR `kubernetes` again from its flag
 //! (`default_servicecidr_controller.go`, v1.36.3).
 //!
-//! The deletion cannot be undone. So a rollback creates another ServiceCIDR for the old range, which allows the deletion of
-//! `kubernetes` to complete. Then the rollback waits until an API server with the old flag has created `kubernetes` again.
+//! The deletion cannot be undone. So a rollback creates another ServiceCIDR for the old range. Then the deletion of `kubernetes`
+//! can complete. After that, the rollback waits until an API server with the old flag has created `kubernetes` again.
 
 use serde_json::{Value, json};
 
@@ -119,7 +119,7 @@ impl LiveEnvironment<'_> {
         let more = found.len().saturating_sub(names.len());
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         Err(WaitStatus::Failed(Fault::Halt(format!(
-            "Services have an address of the old range and are not part of this operation: `{}`{more}; resume the operation \
+            "Services with an address of the old range that are not part of this operation: `{}`{more}; resume the operation \
              to move them, too",
             names.join("`, `")
         ))))

@@ -42,7 +42,7 @@ impl LiveEnvironment<'_> {
                 if is_behind {
                     let (found, wanted) = (found.len(), wanted.len());
                     return Err(WaitStatus::Pending(format!(
-                        "shadow `{}/{name}` has {found} endpoints, which differ from the {wanted} endpoints of `{}`",
+                        "the endpoints of shadow `{}/{name}` ({found}) differ from the endpoints of `{}` ({wanted})",
                         candidate.namespace, candidate.name
                     )));
                 }
@@ -51,8 +51,8 @@ impl LiveEnvironment<'_> {
         Ok(())
     }
 
-    /// Checks that each Service is deleted if a finalizer delayed its deletion. If such a Service remains, deletes the Service
-    /// again. If the deletion is refused, the operation still continues, because the move itself is complete.
+    /// Checks that every Service whose deletion a finalizer delayed is now deleted. If such a Service remains, deletes the
+    /// Service again. If the deletion is refused, the operation still continues, because the move itself is complete.
     pub(super) async fn deleted_are_gone(
         &self,
         moves: impl Iterator<Item = &Move>,

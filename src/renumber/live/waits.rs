@@ -240,7 +240,7 @@ fn missing(leases: Vec<ApiServerLease>, without: &BTreeSet<String>, ready: usize
     let flags: Vec<String> =
         counted.iter().take(count).map(|lease| format!("`--without-api-server {}`", lease.host)).collect();
     Some(format!(
-        "{ready} of {} API servers answer: no answer from {named}; if one is stopped permanently: {}",
+        "{ready} of {} API servers ready, no answer from {named}; if an API server is stopped permanently, give its option: {}",
         ready.saturating_add(count),
         flags.join(" ")
     ))

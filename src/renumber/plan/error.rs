@@ -63,7 +63,9 @@ pub enum PlanError {
     },
     /// The new range has too few free addresses for the shadow Services.
     #[error(
-        "the shadow Services of a batch need {needed} more addresses of the new range, but only {free} are free"
+        "the shadow Services of a batch need {} of the new range, but only {} free",
+        counted(*needed, "more address", "more addresses"),
+        counted(*free, "is", "are")
     )]
     NoRoomForShadows {
         /// Number of addresses needed.

@@ -177,7 +177,7 @@ pub(super) fn split<'s>(
             Some(_) => None,
             None if service.kind() == "ExternalName" => Some("ExternalName".to_string()),
             None if service.spec.cluster_ip.as_deref() == Some("None") => Some("headless".to_string()),
-            None => Some(format!("no {family} address")),
+            None => Some(format!("without an {family} address")),
         };
         match reason {
             None => movers.push(service),

@@ -189,7 +189,7 @@ impl Confirmations<'_> {
             )),
             (None, None) => {
                 let count = counted(told.count, "kubelet", "kubelets");
-                Ok(format!("verified: none of {count} configures Pods with the old address"))
+                Ok(format!("verified: no kubelet configures Pods with the old address ({count} checked)"))
             }
         }
     }
@@ -209,7 +209,7 @@ impl Confirmations<'_> {
             }
         }
         let names: Vec<String> = servers.iter().map(ToString::to_string).collect();
-        Ok(format!("verified, on {}", names.join(", ")))
+        Ok(format!("verified: the certificates of {}", names.join(", ")))
     }
 }
 

@@ -1,6 +1,6 @@
-//! Handles Services of the plan that were deleted or recreated during the operation. In a rollback and in a retirement, the steps
-//! of the plan cannot find such a Service. So repairs replace these steps, and remove the objects that netsurgeon created for the
-//! Service.
+//! Handles Services of the plan that were deleted or recreated during the operation. In a rollback, and when the old addresses
+//! are retired, the steps of the plan cannot find such a Service. So repairs replace these steps, and remove the objects that
+//! netsurgeon created for the Service.
 
 use k8s_openapi::api::core::v1::Namespace;
 

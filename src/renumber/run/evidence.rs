@@ -30,7 +30,7 @@ pub struct Evidence {
     pub namespace: String,
     /// Maximum age of a node's evidence, in seconds.
     pub age: u64,
-    /// How long, in seconds, an old address must have been unused at the time when the evidence ends.
+    /// The quiet time before the end of the evidence, in seconds. If a client used an old address in this time, the check fails.
     pub quiet: u64,
 }
 
@@ -96,7 +96,7 @@ impl Evidence {
                 self.namespace
             ),
             _ => format!(
-                "apply deploy/evidence.yaml for {ranges} and wait {} s, or on each node: `netsurgeon audit {ranges} --host --flows --for {} --node NAME -o json`",
+                "apply deploy/evidence.yaml with `{ranges}` and wait {} s, or run on each node: `netsurgeon audit {ranges} --host --flows --for {} --node NAME -o json`",
                 self.quiet, self.quiet
             ),
         }

@@ -39,10 +39,10 @@ pub fn words(used: &Used) -> String {
         used.clients.iter().take(SHOWN).map(|client| client.address.to_string()).collect();
     let more = used.clients.len().saturating_sub(SHOWN);
     if more > 0 {
-        clients.push(format!("{more} more"));
+        clients.push(format!("and {more} more"));
     }
     let (Count { open, ended }, clients) = (used.count, clients.join(", "));
     format!(
-        "old address of {service}, {address} {protocol}{port}: {open} open, {ended} recently ended, from {clients}"
+        "old address of {service}, {address} {protocol}{port}: {open} open and {ended} recently ended connections, from {clients}"
     )
 }

@@ -25,7 +25,7 @@ impl RenumberSession {
             && seconds > 0
         {
             self.voice.note(&format!(
-                "waiting {seconds} s for requests of an interrupted process: an API server may still execute them"
+                "waiting {seconds} s, because an API server can still execute requests that an interrupted process sent"
             ));
             sleep(Duration::from_secs(seconds)).await;
         }

@@ -145,7 +145,7 @@ impl Display for Look {
         let Self { operation, words, to, waiting, held, retired, .. } = self;
         write!(
             f,
-            "{operation}: {words}, to {to}; {waiting} waiting, {held} moved and held, {retired} retired"
+            "{operation}: {words}, to {to}; Services: {waiting} waiting, {held} moved and held, {retired} retired"
         )?;
         if !self.newcomers.is_empty() {
             write!(f, ", {} created in the old range", self.newcomers.len())?;

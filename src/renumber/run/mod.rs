@@ -221,7 +221,7 @@ impl Ongoing {
     }
 }
 
-/// Returns the completed renumberings of a cluster whose journal is only partly removed.
+/// Returns the ids of the completed renumberings whose journal is not completely removed. `cluster`: identity of the cluster.
 pub async fn half_removed(store: &dyn ReadStore, cluster: &str) -> Result<Vec<String>, Failure> {
     let listed = Journal::list(store, Some(cluster)).await?;
     let is_left =

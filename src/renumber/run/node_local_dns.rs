@@ -64,7 +64,7 @@ fn made_anew(set: &DaemonSet, pods: &[Pod], since: i64) -> Result<String, String
     if let Some(first) = old.next() {
         let count = old.count().saturating_add(1);
         return Err(format!(
-            "{count} of {} Pods of DaemonSet `{NAMESPACE}/{NAME}` were created before the Services moved; the first is `{}`",
+            "Pods of DaemonSet `{NAMESPACE}/{NAME}` that were created before the last Service moved: {count} of {}; the first is `{}`",
             pods.len(),
             name(first)
         ));
@@ -73,7 +73,7 @@ fn made_anew(set: &DaemonSet, pods: &[Pod], since: i64) -> Result<String, String
     let (wanted, ready) =
         status.map(|status| (status.desired_number_scheduled, status.number_ready)).unwrap_or_default();
     if ready < wanted {
-        return Err(format!("{ready} of {wanted} Pods of DaemonSet `{NAMESPACE}/{NAME}` are ready"));
+        return Err(format!("ready Pods of DaemonSet `{NAMESPACE}/{NAME}`: {ready} of {wanted}"));
     }
     let pods = counted(pods.len(), "Pod", "Pods");
     Ok(format!("verified: {pods} of DaemonSet `{NAMESPACE}/{NAME}`, created after the Services moved"))
@@ -125,7 +125,7 @@ mod tests {
         let of = |pods: &[Pod]| made_anew(&set(2), pods, since);
         assert!(of(&[pod("a", after), pod("b", after)]).is_ok());
         let error = of(&[pod("a", after), pod("b", before)]).unwrap_err();
-        assert!(error.starts_with("1 of 2 Pods") && error.ends_with("the first is `b`"), "{error}");
-        assert!(made_anew(&set(1), &[pod("a", after)], since).unwrap_err().starts_with("1 of 2 Pods"));
+        assert!(error.contains("1 of 2;") && error.ends_with("the first is `b`"), "{error}");
+        assert!(made_anew(&set(1), &[pod("a", after)], since).unwrap_err().ends_with("1 of 2"));
     }
 }

@@ -87,7 +87,7 @@ impl Dialled {
     fn words(&self) -> String {
         match self.milliseconds {
             Some(took) => format!("{} answers in {took:.1} ms", self.address),
-            None => format!("{} {}", self.address, self.error.as_deref().unwrap_or_default()),
+            None => format!("{}: {}", self.address, self.error.as_deref().unwrap_or_default()),
         }
     }
 }

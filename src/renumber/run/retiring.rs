@@ -12,8 +12,8 @@ use crate::session::{Failure, Kind, Taking, and_more, counted, refuse_ended, rel
 use crate::survey::{Finding, Severity, Survey};
 
 impl RenumberSession {
-    /// Retires the old addresses, if no check fails and no client uses an old address. Then removes the journal, unless this run or
-    /// an earlier run had `keeps_journal`.
+    /// Retires the old addresses, if no check fails and no client uses an old address. Then removes the journal, unless this run
+    /// or an earlier run had `keeps_journal` set, or an old address may still be held.
     pub async fn retire(
         &self,
         ongoing: &mut Ongoing,
@@ -51,8 +51,9 @@ impl RenumberSession {
             let lock = self.lock(&taking).await?;
             let removed = Journal::remove_all(store, &self.id, &operation, &[lock.guard()]).await;
             release(lock, removed.map_err(Failure::from)).await?;
-            self.voice
-                .progress(&format!("`{operation}` was already retired; the rest of its journal was removed"));
+            self.voice.progress(&format!(
+                "`{operation}` was already retired; the remaining part of its journal was removed"
+            ));
             last = Some(operation);
         }
         Ok(last)
@@ -102,7 +103,8 @@ async fn end(session: &RenumberSession, ongoing: &mut Ongoing, lock: &Lock) -> R
         removed.map_err(|error| {
             let text =
                 format!("the old addresses are retired, but the journal is not completely removed: {error}");
-            Failure::of(Kind::Stuck, text).hint("`netsurgeon renumber retire` removes the rest")
+            Failure::of(Kind::Stuck, text)
+                .hint("`netsurgeon renumber retire` removes the remaining part of the journal")
         })?;
     }
     Ok(report)
@@ -191,5 +193,7 @@ pub fn left_alone(ongoing: &Ongoing, stuck: &[&Stuck], what: &str) -> Option<Fai
 /// Adds a hint for steps that could not be done or undone. The hint is to repair the objects of these steps, and then to
 /// continue.
 pub fn again(failure: Failure, ongoing: &Ongoing) -> Failure {
-    failure.hints(ongoing.situation().next().map(|next| format!("repair those objects, then: `{next}`")))
+    failure.hints(
+        ongoing.situation().next().map(|next| format!("repair the objects of these steps, then: `{next}`")),
+    )
 }

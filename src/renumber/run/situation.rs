@@ -82,10 +82,10 @@ impl Situation {
         let Phases { waiting, held, retired } = self.phases;
         let moved = held.saturating_add(retired);
         let all = counted(waiting.saturating_add(moved), "Service", "Services");
-        let have = if waiting == 1 { "has" } else { "have" };
+        let have = if waiting == 1 { "has its old address" } else { "have their old addresses" };
         match () {
             () if self.past_no_return => format!("{retired} of {all} retired"),
-            () if self.back => format!("{waiting} of {all} {have} their old addresses"),
+            () if self.back => format!("{waiting} of {all} {have}"),
             () => format!("{moved} of {all} moved"),
         }
     }

@@ -65,10 +65,10 @@ impl RenumberSession {
             }
         };
         let number = ongoing.plan.work.sweeps().saturating_add(1);
-        let count = counted(found.found.len(), "Service was created", "Services were created");
+        let count = counted(found.found.len(), "Service that was created", "Services that were created");
         let first = found.found.first().map(crate::renumber::Move::subject).unwrap_or_default();
         self.voice.progress(&format!(
-            "sweep {number}: {count} in the old range meanwhile, for example {first}; the operation moves them, too"
+            "sweep {number} also moves {count} in the old range meanwhile, for example {first}"
         ));
         self.amend(ongoing, lock, survey.revision, found).await?;
         Ok(true)

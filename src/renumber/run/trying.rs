@@ -63,8 +63,12 @@ fn refused(tried: &ExternalIpsTried) -> Failure {
 fn words(tried: &ExternalIpsTried) -> String {
     let routing = counted(tried.routing.len(), "node routes", "nodes route");
     let mut text = format!("{routing} external IPs (checked with a test Service)");
-    if tried.routing.is_empty() && tried.answers_here {
-        text = "this node routes external IPs (checked with a test Service)".to_string();
+    if tried.routing.is_empty() {
+        text = if tried.answers_here {
+            "this node routes external IPs (checked with a test Service)".to_string()
+        } else {
+            "whether nodes route external IPs was not verified".to_string()
+        };
     }
     if !tried.unknown.is_empty() {
         let few = first_few(&tried.unknown.iter().map(SilentNode::to_string).collect::<Vec<_>>());

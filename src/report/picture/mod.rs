@@ -160,7 +160,7 @@ const FOLD: usize = 3;
 
 /// Draws a picture with characters. `paint` colours a block of the static band.
 pub fn text(picture: &Picture, charset: Charset, paint: impl Fn(&str) -> String) -> String {
-    let mut text = format!("{}: one block is {} {}\n", picture.title, picture.per_block, picture.unit);
+    let mut text = format!("{}, {} per block: {}\n", picture.title, picture.unit, picture.per_block);
     let width = picture.labels.iter().map(String::len).max().unwrap_or(0);
     let mut free: Vec<String> = Vec::new();
     for (label, blocks) in picture.rows() {
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn small_range_has_a_block_for_each_address() {
         let drawn = text(&picture(80, (1, 4), &[1, 2, 40, 66]), Charset::Ascii, ToString::to_string);
-        let expected = "r: one block is 1 addresses\n\
+        let expected = "r, addresses per block: 1\n\
              \x20 0   .##__...................................#.......................\n\
              \x20 64  ..#.............\n";
         assert_eq!(drawn, expected);

@@ -59,7 +59,7 @@ fn draw(picture: &Picture, top: usize) -> Markup {
         text x=(MARGIN) y=(top) {
             tspan.head { (title) }
             tspan.small dx="14" {
-                (used) " of " (capacity) " " (unit) " in use; one block is " (per_block) " " (unit)
+                (used) " of " (capacity) " " (unit) " in use; " (unit) " per block: " (per_block)
             }
         }
         @for (row, (name, blocks)) in picture.rows().enumerate() {

@@ -57,7 +57,7 @@ impl Program {
             Some(status) if status.success() => Ok(status.to_string()),
             Some(status) if last.is_empty() => Err(status.to_string()),
             Some(status) => Err(format!("{last} ({status})")),
-            None => Err(format!("it did not end within {} s", limit.as_secs())),
+            None => Err(format!("the program did not end within {} s", limit.as_secs())),
         }
     }
 }

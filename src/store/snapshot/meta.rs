@@ -68,7 +68,11 @@ impl Meta {
             Some(expected) => Err(Fault::Truncated(format!(
                 "the file has {found} bytes of pages, but its meta page requires {expected} bytes"
             ))),
-            None => Fault::damaged(0, HEADER, format!("the high-water page is {}", self.high_water)),
+            None => Fault::damaged(
+                0,
+                HEADER,
+                format!("the number of the high-water page is too large: {}", self.high_water),
+            ),
         }
     }
 

@@ -125,7 +125,7 @@ impl<'m> Pages<'m> {
             return Fault::damaged(
                 id,
                 offset,
-                format!("{overflow} overflow pages extend past the last page"),
+                format!("the overflow pages ({overflow}) extend past the last page"),
             );
         }
         let Some(bytes) = slice(self.content, offset, span.saturating_mul(self.meta.page_size)) else {

@@ -129,7 +129,7 @@ fn field_of_another_wire_type_is_refused_and_not_lost() {
     let mut spec = Vec::new();
     protobuf::put_number(&mut spec, 3, 0);
     let value = envelope::wrap(&TypeMeta::default(), &field(2, spec));
-    let broken = WireError::Protobuf { offset: 0, reason: "a field has another type" };
+    let broken = WireError::Protobuf { offset: 0, reason: "a field has an unexpected type" };
     assert_eq!(read(&value, &Field::cluster_ip()), Err(broken.clone()));
     let new = FieldChange::Set(Value::Text("10.200.0.8".into()));
     let edit = FieldEdit { field: Field::cluster_ip(), change: new };

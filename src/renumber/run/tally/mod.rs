@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::operation::{Event, Journal, OperationError, Stage, State, StepId, Told, Work};
 use crate::renumber::verify::Phase;
 use crate::renumber::{Action, Move, Renumbering, Step};
+use crate::session::counted;
 use crate::session::metrics::Page;
 use crate::session::progress::Progress;
 use crate::session::{in_words, titled};
@@ -291,7 +292,8 @@ impl Progress for Tally {
     fn words(&self, now: Instant) -> String {
         let (there, all) = (self.there(), self.services);
         let percent = there.saturating_mul(100).checked_div(all).unwrap_or(100);
-        let mut words = format!("{there} of {all} Services {} ({percent} %)", self.goal.word());
+        let mut words =
+            format!("{there} of {} {} ({percent} %)", counted(all, "Service", "Services"), self.goal.word());
         if let Some((per_second, left)) = self.pace(now) {
             let _ = write!(words, ", {per_second:.1} a second");
             if there < all {
