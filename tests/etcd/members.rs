@@ -98,7 +98,7 @@ async fn each_member_reports_its_status() {
     servers.kill_member(2);
     let judged = etcd_members::judge(&store.members().await.expect("two are the quorum"));
     assert_eq!(judged.verdict, Verdict::Fail);
-    says(&judged.observed, &["2 of 3 ", "quorum 2", "`rig-2`: "]);
+    says(&judged.observed, &["2 of 3, ", "quorum 2", "`rig-2`: "]);
 }
 
 /// A leader that stays passes; one that is moved during the check does not.
