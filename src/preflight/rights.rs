@@ -102,7 +102,10 @@ mod tests {
         let seen = "this user can read, but cannot change anything; missing permissions: create services, delete services";
         assert_eq!((reader.observed.as_str(), reader.remedy.as_str()), (seen, "bind the other role"));
         let half = of(&[("create services", true), ("delete services", false)]);
-        assert_eq!((half.verdict, half.observed.as_str()), (Verdict::Fail, "missing permissions: delete services"));
+        assert_eq!(
+            (half.verdict, half.observed.as_str()),
+            (Verdict::Fail, "missing permissions: delete services")
+        );
     }
 
     #[test]

@@ -96,7 +96,10 @@ fn table_contains_remedies() {
         told.contains("breaks-at-retirement (") && told.contains("service-address: the Service itself"),
         "{told}"
     );
-    assert!(told.contains("Service kube-system/kube-dns") && told.contains("remedy: move the Service"), "{told}");
+    assert!(
+        told.contains("Service kube-system/kube-dns") && told.contains("remedy: move the Service"),
+        "{told}"
+    );
     assert!(
         told.contains("note: Pods that started before their Services moved were not checked")
             && told.ends_with("--- exit status 3"),

@@ -224,7 +224,7 @@ async fn node_local_dns(serving: &Serving, words: &str) {
     missing(&["ConfigMap `kube-system/node-local-dns`", "`10.96.0.10`"]);
     api.merge(&format!("{CONFIG_MAPS}/node-local-dns"), &json!({"data": corefile("10.200.0.10")["data"]}))
         .await;
-    missing(&["1 of 1 Pods", "`kube-system/node-local-dns`", "`node-local-dns-1`"]);
+    missing(&["1 of 1;", "`kube-system/node-local-dns`", "`node-local-dns-1`"]);
     let pod = "/api/v1/namespaces/kube-system/pods/node-local-dns-1";
     api.delete(&format!("{pod}?gracePeriodSeconds=0")).await;
     create_cache_pod(serving).await;
