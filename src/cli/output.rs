@@ -313,7 +313,7 @@ pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item =
     coloured(&table.trim_fmt(), rows.iter().flatten())
 }
 
-/// Returns a text without the colour sequences of [`paint`].
+/// Returns the text without the colour sequences of [`paint`].
 fn colourless(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");
     let first = parts.next().unwrap_or_default().to_string();

@@ -155,7 +155,8 @@ fn lock(figures: &SharedProgress) -> MutexGuard<'_, dyn Figures + 'static> {
     figures.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the style of the bar. Each redraw reads the texts from the progress figures, so a countdown continues without events.
+/// Returns the style of the bar. Each redraw reads the current progress, so a countdown continues even if
+/// there are no events.
 fn style(shared: &SharedProgress) -> Option<ProgressStyle> {
     let style = ProgressStyle::with_template("{bar:24} {figures}  {elapsed}\n  {stage}").ok()?;
     let (figures, stage) = (shared.clone(), shared.clone());

@@ -317,7 +317,7 @@ fn nothing_to_read() -> Failure {
 
 /// The failure of a command that needs a live etcd, if none is given or found.
 fn no_etcd() -> Failure {
-    Failure::usage("no etcd is given, and this host is not a kubeadm control-plane host with etcd")
+    Failure::usage("no etcd endpoint is given, and this host is not a kubeadm control-plane host with etcd")
         .hint("give its address: `--etcd-endpoints URL`, or set ETCDCTL_ENDPOINTS")
         .hint(ON_KUBEADM)
 }

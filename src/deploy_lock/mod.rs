@@ -253,7 +253,7 @@ fn time_text(seconds: i64) -> String {
     time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_else(|| seconds.to_string())
 }
 
-/// Returns a text without line breaks or other control characters.
+/// Returns the text without line breaks or other control characters.
 fn one_line(text: &str) -> String {
     text.split(|c: char| c.is_control() || c.is_whitespace())
         .filter(|word| !word.is_empty())

@@ -169,7 +169,7 @@ fn message(freeze: &Freeze) -> String {
     )
 }
 
-/// Returns a text as a string literal of CEL. Every JSON string is also a string literal of CEL
+/// Returns the text as a string literal of CEL. Every JSON string is also a string literal of CEL
 /// (<https://github.com/google/cel-spec/blob/master/doc/langdef.md>, "Strings").
 fn text(value: &str) -> String {
     Value::from(value).to_string()

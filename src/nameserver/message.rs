@@ -18,7 +18,7 @@ pub(super) fn name_of(text: &str) -> Result<Name, NameserverError> {
         .map_err(|error| NameserverError::Name { name: text.to_string(), reason: error.to_string() })
 }
 
-/// Returns a name in the format of [`Record::name`].
+/// Returns the name in the format of [`Record::name`].
 fn text_of(name: &Name) -> String {
     canonical(&name.to_ascii()).replace("\\*", "*")
 }

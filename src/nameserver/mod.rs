@@ -136,7 +136,7 @@ pub fn is_name(text: &str) -> bool {
     message::name_of(text).is_ok()
 }
 
-/// Returns a name in the format of [`Record::name`].
+/// Returns the name in the format of [`Record::name`].
 pub fn canonical(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
 }

@@ -387,8 +387,8 @@ impl Work for Renumbering {
 
     /// Returns the stages of a rollback, in reverse order. The stages of consecutive batches are also sorted: first all these
     /// batches move back, then the operation lingers once for all of them, then their new addresses are removed. In the bitmap
-    /// era, the operation lingers once per batch, because API servers free the bit of an address without a Service after some
-    /// minutes.
+    /// era, the operation lingers once per batch, because after a few minutes, API servers free the bit of an
+    /// address that has no Service.
     fn way_back(&self) -> Vec<Stage> {
         let mut stages = self.stages();
         stages.reverse();

@@ -112,7 +112,7 @@ fn shares(recorded: &Recorded<Cutover>) -> Markup {
              the TTL."
         }
     };
-    section("shares", "Share of the mirror", &content)
+    section("shares", "The mirror's share of answers", &content)
 }
 
 /// Returns the share of requests that the mirror's metrics showed at the end of each stage: the time, and the share in percent.

@@ -92,7 +92,7 @@ fn type_of(kind: Kind) -> RrType {
     RrType::from(kind.to_string().as_str())
 }
 
-/// Returns a name with a decoded wildcard. Route 53 returns the asterisk as `\052` (Route 53 Developer Guide, "DNS domain name
+/// Returns the name with a decoded wildcard. Route 53 returns the asterisk as `\052` (Route 53 Developer Guide, "DNS domain name
 /// format"). Other codes are not decoded, because a decoded dot would change the name.
 fn unescaped(name: &str) -> String {
     name.replace("\\052", "*")

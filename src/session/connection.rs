@@ -27,7 +27,7 @@ use crate::survey::{Layout, Survey};
 /// Default time after which the operation lease of a killed process expires.
 const LEASE: Duration = Duration::from_mins(1);
 
-/// Connects to a Kubernetes API later, or again.
+/// Connects to a Kubernetes API when the connection is needed, and reconnects.
 #[async_trait]
 pub trait Connect: Send + Sync {
     /// Connects to the API.

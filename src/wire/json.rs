@@ -142,7 +142,7 @@ fn splice(text: &str, place: Range<usize>, new: &str) -> String {
     out
 }
 
-/// Returns a text as a JSON string.
+/// Returns the text as a JSON string.
 pub(super) fn quote(text: &str) -> String {
     serde_json::Value::String(text.to_string()).to_string()
 }

@@ -20,7 +20,7 @@ fn wrong_usage_exits_with_status_2() {
     // It reads no snapshot.
     assert_snapshot!(tell("renumber verify"), @r"
     --- stderr
-    error: no etcd is given, and this host is not a kubeadm control-plane host with etcd
+    error: no etcd endpoint is given, and this host is not a kubeadm control-plane host with etcd
     hint: give its address: `--etcd-endpoints URL`, or set ETCDCTL_ENDPOINTS
     hint: on a kubeadm control-plane host, netsurgeon finds etcd automatically: run this command on such a host, as root
     --- exit status 2

@@ -167,7 +167,11 @@ async fn conclude(
         "{} to {}; {}",
         counted(applied.moved, "Service moved", "Services moved"),
         work.to,
-        counted(applied.moved, "old address is held and answers", "old addresses are held and answer"),
+        counted(
+            applied.moved,
+            "old address is held and still answers",
+            "old addresses are held and still answer"
+        ),
     ));
     if let Some(first) = applied.left_alone.first() {
         context.output.warn(&format!(

@@ -47,7 +47,7 @@ pub const GENEVE: u16 = 6081;
 
 /// The default range of Weave Net (`prog/weave-kube/launch.sh`, v2.8.1).
 const RANGE_OF_WEAVE: &str = "10.32.0.0/12";
-/// MTU in Amazon's own manifest. This value does not count as set by hand.
+/// MTU in Amazon's own manifest. Such a value is not treated as a manual setting.
 const MTU_OF_AMAZON: u64 = 9001;
 /// Annotation that Flannel sets on Nodes (`pkg/subnet/kube/annotations.go`). k3s runs Flannel without a Pod, but the Nodes also
 /// have this annotation.

@@ -171,8 +171,12 @@ async fn has_every_flag(session: &RenumberSession, work: &Renumbering) -> Result
 async fn is_unused(ongoing: &Ongoing) -> Result<(), Failure> {
     let users = users_of(ongoing).await.unwrap_or_default();
     let Some(first) = users.first() else { return Ok(()) };
-    let count = counted(users.len(), "port of an old address is", "ports of old addresses are");
-    Err(Failure::refused(format!("{count} in use, or recently used, from this host; {}", words(first)))
+    let count = counted(
+        users.len(),
+        "port of an old address is in use from this host, or was recently",
+        "ports of old addresses are in use from this host, or were recently",
+    );
+    Err(Failure::refused(format!("{count}; {}", words(first)))
         .hint("`netsurgeon renumber status --flows` lists them; restart those clients, and check every node")
         .hint("to retire the old addresses anyway: `--without-evidence` instead of options for evidence"))
 }

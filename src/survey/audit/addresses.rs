@@ -191,7 +191,7 @@ fn owned(
     let Some(object) = object else {
         findings.push(
             Finding::error("ip-address-missing", format!("Service {}", service.subject()))
-                .says(format!("IPAddress `{address}` is missing: the address can be allocated again"))
+                .says(format!("IPAddress `{address}` is missing, so another Service can get the address"))
                 .values("no object", format!("IPAddress {address}")),
         );
         return;

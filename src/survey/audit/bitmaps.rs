@@ -78,7 +78,7 @@ fn compare(
             if !bits.is_set(bit) {
                 findings.push(
                     Finding::error("service-without-bit", format!("Service {}", service.subject()))
-                        .says(format!("`{address}` is free in {subject}: it can be allocated again"))
+                        .says(format!("`{address}` is free in {subject}, so another Service can get it"))
                         .values("free", "allocated"),
                 );
             }

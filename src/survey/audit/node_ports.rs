@@ -46,7 +46,7 @@ fn compare(owners: &BTreeMap<u16, String>, items: &Items, bits: &Bitmap, finding
             Some(bit) if !bits.is_set(bit) => findings.push(
                 Finding::error("node-port-without-bit", format!("Service {owner}"))
                     .says(format!(
-                        "node port {port} is free in the RangeAllocation: it can be allocated again"
+                        "node port {port} is free in the RangeAllocation, so another Service can get it"
                     ))
                     .values("free", "allocated"),
             ),
