@@ -37,7 +37,7 @@ pub enum Lacking {
         first: String,
     },
     /// A document is too old, or its time is in the future.
-    #[error("the evidence of `{node}` ended {when}; the maximum age is {allowed} s", when = if *seconds < 0 { format!("{} s in the future, because the clock of the node is ahead", seconds.unsigned_abs()) } else { format!("{seconds} s ago") })]
+    #[error("the evidence of `{node}` ended {when}; the maximum age is {allowed} s", when = if *seconds < 0 { format!("{} s in the future, because the clock of the node is ahead of the clock of this host", seconds.unsigned_abs()) } else { format!("{seconds} s ago") })]
     Old {
         /// The Node.
         node: String,

@@ -25,7 +25,7 @@ pub enum ReissueError {
     OtherKey(String),
     /// Another authority signed the certificate.
     #[error(
-        "the certificate was issued by another authority, `{issuer}`, which clients trust; the given authority is `{authority}`"
+        "the certificate was issued by another authority, `{issuer}`, which clients trust; the authority of this command is `{authority}`"
     )]
     OtherAuthority {
         /// The authority that signed the certificate.

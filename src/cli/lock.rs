@@ -351,7 +351,7 @@ fn print_manifests(output: &Output, manifests: &[Value]) -> Result<Outcome, Fail
 }
 
 fn held_by_another(present: &Freeze) -> Failure {
-    Failure::refused(format!("the deploy lock belongs to another holder: {}", present.says()))
+    Failure::refused(format!("another holder has set the deploy lock, with the reason: {}", present.says()))
         .hint(format!("ask {}; to override the deploy lock, add `--force` to this command", present.holder))
 }
 

@@ -167,9 +167,9 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
     lines.extend([
         String::new(),
         strong(&format!(
-            "The first {} of {} (`renumber plan` shows all)",
+            "Moves, the first {} of {} (`renumber plan` shows all)",
             work.moves.len().min(SHOWN_MOVES),
-            counted(rehearsal.moved, "move", "moves")
+            rehearsal.moved
         )),
         moves(work),
         String::new(),

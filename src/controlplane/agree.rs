@@ -129,7 +129,8 @@ fn judge(seen: &[Seen], range: Option<&str>) -> Vec<Finding> {
 fn other_range(one: &Seen, range: &str) -> Option<Finding> {
     let has = one.range.as_ref().map_or_else(|| "no range".to_string(), |has| format!("`{has}`"));
     let finding = || Finding::error("api-server-has-another-range", one.subject());
-    (one.range.as_deref() != Some(range)).then(|| finding().says(format!("it has {has}, not `{range}`")))
+    (one.range.as_deref() != Some(range))
+        .then(|| finding().says(format!("it has {has} instead of `{range}`")))
 }
 
 /// Returns a finding if some flags were not read. `range` is the range to check on each host.

@@ -119,7 +119,7 @@ impl NameserverError {
                     "allow the request on the server for this key, or from this address (`allow-transfer`, `update-policy` in BIND)",
                 ),
                 "NOTAUTH" => Some(
-                    "the server does not serve this zone: give a server of the zone with `--server` (a cutover needs a new plan)",
+                    "the server does not serve this zone: give the name server that accepts updates for the zone with `--server` (a cutover needs a new plan)",
                 ),
                 "SERVFAIL" => Some(
                     "the server failed to process the request: check its log, and its forwarders or primary server",

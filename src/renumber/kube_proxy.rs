@@ -305,7 +305,7 @@ impl Proxy {
         let detector = match (self.detects(around), detects_by.as_str()) {
             (false, "") => "without a local-traffic detector".to_string(),
             (false, value) => {
-                format!("local traffic detected by {detector} {value}, but no detector for {}", around.family)
+                format!("no local-traffic detector for {} (configured: {detector} {value})", around.family)
             }
             (true, "") => format!("local traffic detected by {detector}"),
             (true, value) => format!("local traffic detected by {detector} {value}"),

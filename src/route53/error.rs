@@ -92,7 +92,7 @@ impl Route53Error {
             Self::Lost { .. } => "check the connection to the endpoint of Route 53, and `HTTPS_PROXY`",
             Self::Refused { code, .. } => match code.as_str() {
                 "AccessDenied" | "AccessDeniedException" => {
-                    "allow the credentials to use the Route 53 actions of docs/dns.md on this zone"
+                    "allow the credentials to use, on this zone, the Route 53 actions that docs/dns.md lists"
                 }
                 "ExpiredToken"
                 | "ExpiredTokenException"

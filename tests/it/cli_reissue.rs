@@ -280,7 +280,7 @@ fn invalid_input_is_rejected_without_change() {
         ("--ca-key other.key", "the key does not belong to the certificate of `CN=kubernetes`"),
         (
             "--ca-cert other.crt --ca-key other.key",
-            "issued by another authority, `CN=kubernetes`, which clients trust; the given authority is `CN=other`",
+            "issued by another authority, `CN=kubernetes`, which clients trust; the authority of this command is `CN=other`",
         ),
         ("--ca-cert expired.crt", "the authority `CN=kubernetes` is not valid"),
         ("--ca-cert apiserver.crt --ca-key apiserver.key", "is not a certificate authority"),

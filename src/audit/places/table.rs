@@ -39,7 +39,7 @@ places! {
         "API servers still allocate addresses from the old range",
         "run `netsurgeon renumber retire`, which removes the ServiceCIDR; remove the ServiceCIDR by hand only if no Service has an address in its range";
     RANGE_ALLOCATION = "range-allocation", BreaksAtNextRestart,
-        "the allocation bitmap (Kubernetes 1.33 and earlier) still covers the old range; from 1.34 on, no component reads the bitmap",
+        "the allocation bitmap (Kubernetes 1.33 and earlier) still covers the old range; from 1.34 on, no component reads the bitmap, unless an API server emulates an older version",
         "before 1.34: `netsurgeon ranges rewrite --to CIDR`; from 1.34 on: keep it or delete it";
     KUBEADM_CONFIG = "kubeadm-config", BreaksAtNextRestart,
         "the next `kubeadm upgrade` gives API servers the old range again, and fails on the address of the cluster's DNS",
@@ -129,13 +129,13 @@ places! {
         "`resolv.conf` is created with the Pod, and this Pod was created before the cluster's DNS moved",
         "once the kubelet has the new address, delete the Pod so that it is recreated";
     CNI_FILE = "cni-file", BreaksAtRetirement,
-        "the network plugin uses an old address to reach the API; without the API, no Pod can start on this node",
+        "the network plugin is configured with an old address or range; if it reaches the API at this address, no Pod can start on this node once the address stops answering",
         "restart the plugin's DaemonSet after `default/kubernetes` has moved, and check that it rewrote the file";
     STATIC_POD = "static-pod", BreaksAtNextRestart,
         "the manifest of a static Pod contains an old address or range",
         "`netsurgeon controlplane set-range --to CIDR` for the range; change anything else by hand";
     KUBECONFIG = "kubeconfig", BreaksAtRetirement,
-        "a component on this host uses an old address to reach the API",
+        "a component on this host is configured with an old address or range, for example to reach the API",
         "use the address of the control plane, not the address of the Service";
     KUBELET_FILE = "kubelet-file", BreaksAtRetirement,
         "the kubelet gives new Pods the old address of the cluster's DNS",

@@ -38,7 +38,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, 
     if let Some(first) = found.missing.first() {
         let count = counted(found.missing.len(), "Node has", "Nodes have");
         context.output.warn(&format!(
-            "{count} published no evidence in namespace `{}` that covers every `--old` range; the first is `{first}`; see deploy/evidence.yaml",
+            "in namespace `{}`, {count} published no evidence that covers every `--old` range; the first is `{first}`; see deploy/evidence.yaml",
             args.gather.evidence_namespace
         ));
     }

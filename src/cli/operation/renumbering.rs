@@ -75,7 +75,9 @@ async fn resume(context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcom
     let gates = given.or_recorded(&ongoing.summary.gates, args.no_gates)?;
     let session = session.with_gates(gates.resolve()?);
     let (ongoing, report) = session.resume(id, &gates).await?;
-    let newcomers = ongoing.blocking_newcomers(session.store.as_ref(), &session.layout).await?;
+    // The operation has already continued: a failed read only makes the next command less precise.
+    let newcomers =
+        ongoing.blocking_newcomers(session.store.as_ref(), &session.layout).await.unwrap_or_default();
     Ok(conclude(context, args, (&ongoing, &newcomers), &report))
 }
 

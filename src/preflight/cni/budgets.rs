@@ -51,7 +51,7 @@ fn judge(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
     }
     if blocking.is_empty() {
         return Judged::pass(match count {
-            0 => "no PodDisruptionBudget selects a Pod that a drain evicts".to_string(),
+            0 => "no PodDisruptionBudget selects a started Pod that a drain evicts".to_string(),
             count => {
                 all_of(count, "budget with Pods allows an eviction", "budgets with Pods allow an eviction")
             }

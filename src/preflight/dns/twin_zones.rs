@@ -74,7 +74,10 @@ fn judge(zone: &str, ours: &Seen, theirs: &Seen, differing: &[String]) -> Judged
     }
     if !differing.is_empty() {
         return Judged::warn(
-            format!("the resolver and the name server give different answers for {}", first_few(differing)),
+            format!(
+                "compared with the records of the zone, the resolver gives different answers for {}",
+                first_few(differing)
+            ),
             "run this check again after the TTL; if the answers still differ, find the server that overrides the zone",
         );
     }

@@ -10,7 +10,6 @@ use super::Mirror;
 use crate::kube_api::accessors::{annotation, subject};
 use crate::preflight::facts::templates::Template;
 use crate::preflight::{Check, Judged, Read, first_few, list};
-use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
@@ -62,8 +61,8 @@ fn judge(services: &[Service], on_mirror: &[Service], templates: &[Template]) ->
     }
     Judged::warn(
         format!(
-            "{}: {}",
-            counted(shared.len(), "setting fixes an address or a port", "settings fix addresses or ports"),
+            "addresses, ports or host networks that are set explicitly ({}): {}",
+            shared.len(),
             first_few(&shared)
         ),
         "in one network, a load balancer's address or an external IP can belong to only one cluster: give \
@@ -180,7 +179,7 @@ mod tests {
         assert_eq!(judged.verdict, Verdict::Warn);
         assert_eq!(
             judged.observed,
-            "4 settings fix addresses or ports: `shop/web` (`loadBalancerIP` 192.0.2.7), `shop/web` (`externalIPs` 192.0.2.8, 192.0.2.9), Deployment `shop/a` (`hostNetwork`), and 1 more"
+            "addresses, ports or host networks that are set explicitly (4): `shop/web` (`loadBalancerIP` 192.0.2.7), `shop/web` (`externalIPs` 192.0.2.8, 192.0.2.9), Deployment `shop/a` (`hostNetwork`), and 1 more"
         );
     }
 }

@@ -209,14 +209,14 @@ fn told(
         );
     }
     if parts.is_empty() {
-        let all = match count {
-            0 => "no object to copy was found".to_string(),
-            _ => format!("the mirror serves {} with objects", all_of(count, "kind", "kinds")),
+        let (all, also) = match count {
+            0 => ("no object to copy was found".to_string(), ""),
+            _ => (format!("the mirror serves {} with objects", all_of(count, "kind", "kinds")), "also "),
         };
         return Judged::pass(match hidden {
             0 => all,
             _ => format!(
-                "{all}; the mirror also serves {} whose objects could not be listed in the source",
+                "{all}; the mirror {also}serves {} whose objects could not be listed in the source",
                 counted(hidden, "kind", "kinds")
             ),
         });
@@ -325,7 +325,7 @@ mod tests {
         let served = judge(&refused, &source, &mirror, &[]);
         assert_eq!(
             served.observed,
-            "no object to copy was found; the mirror also serves 1 kind whose objects could not be listed in the source"
+            "no object to copy was found; the mirror serves 1 kind whose objects could not be listed in the source"
         );
         assert_eq!(served.verdict, Verdict::Pass, "the mirror serves it, with or without objects");
         source.silent.insert("metrics.k8s.io".into(), "status 503".into());

@@ -53,7 +53,7 @@ fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
     }
     Judged::fail(
         format!(
-            "no node of the mirror matches {} of {} templates: {}",
+            "templates without a matching node on the mirror ({} of {}): {}",
             homeless.len(),
             templates.len(),
             first_few(&homeless)
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(of(wants(), &[plain.clone(), gpu.clone()]).verdict, Verdict::Pass);
         assert_eq!(
             of(wants(), std::slice::from_ref(&plain)).observed,
-            "no node of the mirror matches 1 of 1 templates: Deployment `shop/web` (requires `pool=gpu`)"
+            "templates without a matching node on the mirror (1 of 1): Deployment `shop/web` (requires `pool=gpu`)"
         );
         let mut closed = gpu;
         closed.spec = typed(json!({"unschedulable": true}));
@@ -179,7 +179,7 @@ mod tests {
         let with = |toleration: Value| of(json!({"tolerations": [toleration]}), &tainted).verdict;
         assert_eq!(
             of(json!({}), &tainted).observed,
-            "no node of the mirror matches 1 of 1 templates: Deployment `shop/web` (does not tolerate the taint `only` of `a`)"
+            "templates without a matching node on the mirror (1 of 1): Deployment `shop/web` (does not tolerate the taint `only` of `a`)"
         );
         assert_eq!(with(json!({"operator": "Exists"})), Verdict::Pass);
         assert_eq!(with(json!({"key": "only", "value": "db"})), Verdict::Pass);

@@ -43,6 +43,6 @@ pub fn words(used: &Used) -> String {
     }
     let (Count { open, ended }, clients) = (used.count, clients.join(", "));
     format!(
-        "old address of {service}, {address} {protocol}{port}: {open} open and {ended} recently ended connections, from {clients}"
+        "old address of {service}, {address} {protocol}{port}: connections: {open} open, {ended} recently ended, from {clients}"
     )
 }

@@ -237,7 +237,7 @@ async fn with_a_certificate(stage: &Stage) -> Answering {
         .await;
     drop(other);
     let right = Answering::start("www.example.test");
-    stage.comes_out("served-certificates", "pass", &["certificates", ": 1,"]).await;
+    stage.comes_out("served-certificates", "pass", &["certificates", ": 1;"]).await;
     right
 }
 

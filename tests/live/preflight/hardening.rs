@@ -35,7 +35,7 @@ async fn with_a_zone(serving: &Serving) {
     let labels = json!({"topology.kubernetes.io/zone": "west-1"});
     let metadata = json!({"name": "etcd-host", "labels": labels});
     api.create(&json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata})).await;
-    assert_eq!(verdict(serving, "zones", "")["verdict"], "pass", "the host name has no address yet");
+    assert_eq!(verdict(serving, "zones", "")["verdict"], "pass", "the Node has no address yet");
     let addresses = json!([{"type": "InternalIP", "address": "127.0.0.1"}]);
     api.merge(&format!("{NODES}/etcd-host/status"), &json!({"status": {"addresses": addresses}})).await;
     warns(serving, "zones", &["1 voting member", "1 in `west-1`"]);

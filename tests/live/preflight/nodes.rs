@@ -37,7 +37,7 @@ fn with_a_silent_proxy(serving: &mut Serving) {
 async fn without_a_detector(serving: &mut Serving) {
     let before = serving.proxies[0].config["clusterCIDR"].clone();
     start_with(serving, &json!("")).await;
-    warns(serving, "kube-proxy", &["2 healthy", "`detectLocalMode`"]);
+    warns(serving, "kube-proxy", &["2 kube-proxies healthy", "`detectLocalMode`"]);
     start_with(serving, &before).await;
     assert_eq!(verdict(serving, "kube-proxy", "")["verdict"], "pass");
 }

@@ -245,7 +245,7 @@ async fn with_announcements(serving: &Serving) {
 async fn with_an_encrypted_value(serving: &Serving) {
     let (etcd, key) = (&serving.cluster.etcd, "/registry/ranges/encrypted");
     etcd.put(key, "k8s:enc:secretbox:v1:key1:0123456789").await;
-    fails(serving, "encryption", &["`secretbox`", "`key1`", "1 ranges"]);
+    fails(serving, "encryption", &["`secretbox`", "`key1`", "1 in `ranges`"]);
     etcd.delete(key).await;
     assert_eq!(verdict(serving, "encryption", "")["verdict"], "pass");
 }

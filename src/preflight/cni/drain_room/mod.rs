@@ -100,7 +100,7 @@ impl Found {
         if let Some(first) = told.first() {
             let others = match told.len().saturating_sub(1) {
                 0 => String::new(),
-                more => format!(", and {}", counted(more, "more Pod", "more Pods")),
+                more => format!("; {} no room", counted(more, "more Pod has", "more Pods have")),
             };
             self.crowded.push(format!("`{}` ({first}{others})", name(place.node)));
         }
