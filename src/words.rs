@@ -21,6 +21,11 @@ pub fn and_more(count: usize) -> String {
     if count == 0 { String::new() } else { format!(", and {count} more") }
 }
 
+/// Returns a value in backticks, or other words if there is no value: `` `10.96.0.0/16` ``, `no range`.
+pub fn quoted_or(value: Option<&str>, otherwise: &str) -> String {
+    value.map_or_else(|| otherwise.to_string(), |value| format!("`{value}`"))
+}
+
 /// Maximum number of items of a list that [`first_few`] shows.
 const FEW: usize = 3;
 

@@ -37,7 +37,7 @@ pub enum Lacking {
         first: String,
     },
     /// A document is too old, or its time is in the future.
-    #[error("the evidence of `{node}` ended {when}; the maximum age is {allowed} s", when = if *seconds < 0 { format!("{} s in the future, because the clock of the node is ahead of the clock of this host", seconds.unsigned_abs()) } else { format!("{seconds} s ago") })]
+    #[error("the evidence of `{node}` ended {}; the maximum age is {allowed} s", when(*seconds))]
     Old {
         /// The Node.
         node: String,
@@ -140,6 +140,17 @@ fn is_enough(document: &Evidence, asked: &Asked) -> Result<(), Lacking> {
         return Err(Lacking::Short { node, seconds: watched, asked: asked.quiet.as_secs() });
     }
     Ok(())
+}
+
+/// Returns the age of a document as text.
+fn when(seconds: i64) -> String {
+    match seconds {
+        0.. => format!("{seconds} s ago"),
+        _ => format!(
+            "{} s in the future, because the clock of the node is ahead of the clock of this host",
+            seconds.unsigned_abs()
+        ),
+    }
 }
 
 #[cfg(test)]

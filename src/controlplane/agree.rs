@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use super::API_SERVER;
 use super::seen::{Seen, in_pods, in_processes, in_processes_of};
 use crate::kube_api::{ApiServer, Cluster, ClusterError};
-use crate::session::{Failure, counted};
+use crate::session::{Failure, counted, quoted_or};
 use crate::survey::Finding;
 
 /// Maximum time until a ready API server is an endpoint of `default/kubernetes`. An API server renews its endpoint every 10 s;
@@ -127,7 +127,7 @@ fn judge(seen: &[Seen], range: Option<&str>) -> Vec<Finding> {
 }
 
 fn other_range(one: &Seen, range: &str) -> Option<Finding> {
-    let has = one.range.as_ref().map_or_else(|| "no range".to_string(), |has| format!("`{has}`"));
+    let has = quoted_or(one.range.as_deref(), "no range");
     let finding = || Finding::error("api-server-has-another-range", one.subject());
     (one.range.as_deref() != Some(range))
         .then(|| finding().says(format!("it has {has} instead of `{range}`")))

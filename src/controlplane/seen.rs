@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{API_SERVER, CONTROLLER_MANAGER, FLAG};
 use crate::host::process::{Process, running};
 use crate::kube_api::{ApiServer, Cluster};
-use crate::session::Failure;
+use crate::session::{Failure, quoted_or};
 use crate::survey::Finding;
 use crate::wire::manifest::{ManifestError, flag, runs};
 
@@ -232,10 +232,7 @@ fn is_running(pod: &Pod, component: &str) -> bool {
 /// have these ranges, too.
 pub fn differences(seen: &[Seen]) -> Vec<Finding> {
     let of = |component: &str| seen.iter().filter(|one| one.component == component).collect::<Vec<_>>();
-    let say = |one: &Seen| {
-        let range = one.range.as_ref().map_or_else(|| "no range".to_string(), |range| format!("`{range}`"));
-        format!("{} has {range}", one.subject())
-    };
+    let say = |one: &Seen| format!("{} has {}", one.subject(), quoted_or(one.range.as_deref(), "no range"));
     let mut found = Vec::new();
     let servers = of(API_SERVER);
     let Some(first) = servers.first() else { return found };

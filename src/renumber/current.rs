@@ -73,8 +73,13 @@ pub fn compare(work: &Renumbering, survey: &Survey) -> Fit {
             fit.drifts.push(Drift { subject: candidate.subject(), what });
         }
     }
-    fit.newcomers = newcomers(work, survey).into_iter().map(ServiceRecord::subject).collect();
+    fit.newcomers = newcomer_names(work, survey);
     fit
+}
+
+/// Returns the same Services as [`Fit::newcomers`].
+pub fn newcomer_names(work: &Renumbering, survey: &Survey) -> Vec<String> {
+    newcomers(work, survey).into_iter().map(ServiceRecord::subject).collect()
 }
 
 /// Returns the Services that have an address of an old range, but are not in the plan.

@@ -45,7 +45,7 @@ pub struct Subject<'a> {
 impl Subject<'_> {
     /// Returns the situation of the operation: its status and progress.
     fn situation(&self) -> Situation {
-        let newcomers = current::compare(&self.plan.work, self.survey).newcomers;
+        let newcomers = current::newcomer_names(&self.plan.work, self.survey);
         Situation::of(self.operation, &self.plan.work, self.journal, self.summary, self.is_leased)
             .with_newcomers(&newcomers)
     }

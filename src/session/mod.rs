@@ -22,7 +22,7 @@ mod sealing;
 mod vigil;
 pub mod voice;
 
-pub use crate::words::{all_of, and_more, counted, first_few, in_words, pasted, titled};
+pub use crate::words::{all_of, and_more, counted, first_few, in_words, pasted, quoted_or, titled};
 pub use confirming::confirm_only;
 pub use connection::{Api, Connect, LiveEtcd, Session, Settings, is_leased, show};
 pub use execute::{Arrival, Heading, Subject, rolled_back, status_after};

@@ -25,9 +25,10 @@ impl OfKind for Renumberings {
         let (Home::Etcd(store), listed) = (&found.home, &found.listed) else { return Next::default() };
         let ongoing = open_operation(store.as_ref(), &listed.cluster, Some(&listed.operation), None).await;
         let Ok(ongoing) = ongoing else { return Next::default() };
-        // If the Services cannot be read, only the journal determines the next command.
-        let newcomers = ongoing.blocking_newcomers(store.as_ref(), layout).await.unwrap_or_default();
         let situation = Situation::of_ongoing(&ongoing, status.is_at_work());
+        // If the Services cannot be read, only the journal determines the next command.
+        let newcomers =
+            ongoing.blocking_newcomers(&situation, store.as_ref(), layout).await.unwrap_or_default();
         let (manual_step, situation) = (situation.manual_step.clone(), situation.with_newcomers(&newcomers));
         Next { command: situation.next(), rollback: situation.rollback(), manual_step }
     }
@@ -76,8 +77,8 @@ async fn resume(context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcom
     let session = session.with_gates(gates.resolve()?);
     let (ongoing, report) = session.resume(id, &gates).await?;
     // The operation has already continued: a failed read only makes the next command less precise.
-    let newcomers =
-        ongoing.blocking_newcomers(session.store.as_ref(), &session.layout).await.unwrap_or_default();
+    let (store, layout) = (session.store.as_ref(), &session.layout);
+    let newcomers = ongoing.blocking_newcomers(&ongoing.situation(), store, layout).await.unwrap_or_default();
     Ok(conclude(context, args, (&ongoing, &newcomers), &report))
 }
 

@@ -3,6 +3,7 @@
 use super::{Dns, controllers};
 use crate::preflight::facts::external_dns::Controller;
 use crate::preflight::{Check, Judged, Read, first_few};
+use crate::words::quoted_or;
 
 /// The check.
 pub const CHECK: Check<Dns> = Check {
@@ -25,7 +26,7 @@ fn judge(own: &[Controller], mirror: &[Controller], is_published: bool) -> Judge
     let runs = |list: &[Controller]| list.iter().filter(|one| one.runs).cloned().collect::<Vec<_>>();
     let (own, mirror) = (runs(own), runs(mirror));
     let told = |one: &Controller| {
-        let owner = one.owner.as_ref().map_or_else(|| "unknown".to_string(), |owner| format!("`{owner}`"));
+        let owner = quoted_or(one.owner.as_deref(), "unknown");
         format!("{} (owner {owner}, policy `{}`, provider `{}`)", one.subject, one.policy, one.provider)
     };
     for one in own.iter().filter(|one| one.owner.is_some()) {

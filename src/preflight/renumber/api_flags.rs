@@ -6,7 +6,7 @@ use super::Renumber;
 use crate::controlplane::{API_SERVER, Seen, in_pods};
 use crate::preflight::reading::unread_by;
 use crate::preflight::{Check, Judged, Read};
-use crate::words::counted;
+use crate::words::{counted, quoted_or};
 
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
@@ -25,9 +25,7 @@ async fn read(input: &Renumber) -> Read<Judged> {
 
 /// Checks whether the flags of all API servers have the same Service range. `of`: number of API servers.
 fn judge(seen: &[Seen], of: usize) -> Judged {
-    let words = |range: &Option<String>| {
-        range.as_ref().map_or_else(|| "no range".to_string(), |range| format!("`{range}`"))
-    };
+    let words = |range: &Option<String>| quoted_or(range.as_deref(), "no range");
     let ranges: BTreeSet<String> = seen.iter().map(|one| words(&one.range)).collect();
     if ranges.len() > 1 {
         let each: Vec<String> = seen.iter().map(|one| format!("{}: {}", one.at, words(&one.range))).collect();

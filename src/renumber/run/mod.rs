@@ -189,17 +189,17 @@ impl Ongoing {
 
     /// Returns the Services that were created in the old range and that the plan does not move, as `namespace/name`.
     pub fn newcomers(&self, survey: &Survey) -> Vec<String> {
-        current::compare(&self.plan.work, survey).newcomers
+        current::newcomer_names(&self.plan.work, survey)
     }
 
-    /// Returns the Services of [`Self::newcomers`] if the next command would retire the old addresses. Otherwise returns no
-    /// Service.
+    /// Returns the Services of [`Self::newcomers`] if they block the next command. Otherwise reads and returns no Service.
     pub async fn blocking_newcomers(
         &self,
+        situation: &Situation,
         store: &dyn ReadStore,
         layout: &Layout,
     ) -> Result<Vec<String>, Failure> {
-        if !self.situation().is_to_retire {
+        if !situation.starts_to_retire() {
             return Ok(Vec::new());
         }
         Ok(self.newcomers(&Survey::read(store, layout, None).await?))

@@ -7,7 +7,7 @@ use crate::controlplane::other_ranges;
 use crate::ip::as_flag;
 use crate::operation::{Ambient as _, Journal, Lock, Report, Stuck, SystemAmbient};
 use crate::renumber::guard::watch;
-use crate::renumber::{Renumbering, current, verify};
+use crate::renumber::{Renumbering, verify};
 use crate::session::{Failure, Kind, Taking, and_more, counted, refuse_ended, release};
 use crate::survey::{Finding, Severity, Survey};
 
@@ -141,7 +141,7 @@ async fn check(session: &RenumberSession, ongoing: &Ongoing) -> Result<(), Failu
             .hint("`netsurgeon renumber verify` lists all findings, and docs/findings.md explains what to do")
             .hint(format!("to retire the other addresses: `--max-failures {}`", errors.len())));
     }
-    let newcomers = current::compare(work, &survey).newcomers;
+    let newcomers = ongoing.newcomers(&survey);
     if let Some(first) = newcomers.first() {
         let count = counted(newcomers.len(), "Service has", "Services have");
         return Err(Failure::refused(format!(

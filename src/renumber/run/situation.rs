@@ -121,11 +121,15 @@ impl Situation {
     /// addresses can be retired, so [`Self::next`] then continues the operation instead of retiring.
     #[must_use]
     pub fn with_newcomers(self, newcomers: &[String]) -> Self {
-        let is_blocked = self.is_to_retire && !self.past_no_return && !self.back;
-        if newcomers.is_empty() || !is_blocked {
+        if newcomers.is_empty() || !self.starts_to_retire() {
             return self;
         }
         Self { is_to_retire: false, manual_step: None, ..self }
+    }
+
+    /// Returns whether the next command would start to retire the old addresses.
+    pub fn starts_to_retire(&self) -> bool {
+        self.is_to_retire && !self.past_no_return && !self.back && self.next().is_some()
     }
 
     /// Returns the command that retires the old addresses.

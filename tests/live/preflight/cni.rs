@@ -325,7 +325,7 @@ async fn with_workloads(cluster: &Cluster) {
     });
     api.create(&deployment("web", 1)).await;
     api.create(&budget).await;
-    comes_out(cluster, "single-pods", "warn", &["1 of 1", "`default/web`"]).await;
+    comes_out(cluster, "single-pods", "warn", &["(1 of 1): ", "`default/web`"]).await;
     comes_out(cluster, "budgets", "pass", &["no PodDisruptionBudget"]).await;
     let made = async || cluster.api.list(&format!("{PODS}?labelSelector=app%3Dweb")).await;
     let all_are_ready = async |expected: usize| {
