@@ -250,7 +250,7 @@ impl WaitKind for Awaited {
 
 impl Kind for Cutover {
     const NAME: &'static str = KIND;
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 }
 
 /// Returns the longest of these TTLs. The TTLs are in seconds.

@@ -34,7 +34,7 @@ mod situation;
 mod stages;
 
 pub use cutover::{Awaited, Change, Cutover, KIND, KeyFile, Name, Ownership, Point, Service, Share};
-pub use plan::{Facts, Found, PlanOptions, Refusal, plan};
+pub use plan::{Facts, Found, PlanOptions, Refusal, TOO_MANY_TARGETS, plan};
 pub use probe::{Probing, Scheme, addresses};
 pub use published::{Annotating, Annotations, Object, ObjectKind, Published};
 pub use seen::{SeenShare, ShareQuery};

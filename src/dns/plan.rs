@@ -15,6 +15,10 @@ use crate::route53::{ALIAS_TTL, load_balancer_zone};
 use crate::session::all_of;
 use crate::store::Revision;
 
+/// A name with so many targets is refused: with so many addresses, an answer does not fit into one datagram, and a tenant's
+/// object with many names and many targets would need gigabytes of memory.
+pub const TOO_MANY_TARGETS: usize = 100;
+
 /// The input of a plan.
 #[derive(Debug, Clone)]
 pub struct Facts {
@@ -324,12 +328,17 @@ fn targets(found: &Found, before: &[RecordSet], ttl: u32) -> Result<Vec<RecordSe
             Err(_) => Kind::Cname,
         };
         let old = before.iter().find(|set| set.kind == kind);
-        Record { name: found.name.clone(), kind, ttl: old.map_or(ttl, |set| set.ttl), data: data.clone() }
+        // The server keeps the case of the name's letters.
+        let name = before.first().and_then(|set| set.spelling.as_ref()).unwrap_or(&found.name);
+        Record::new(name, kind, old.map_or(ttl, |set| set.ttl), data)
     };
     let records: Vec<Record> = found.targets.iter().map(record).collect();
     let aliases = records.iter().filter(|record| record.kind == Kind::Cname).count();
     match aliases {
         _ if records.is_empty() => Err(refused("no object of the mirror with this name has an address")),
+        _ if records.len() >= TOO_MANY_TARGETS => {
+            Err(refused(&format!("the mirror has {TOO_MANY_TARGETS} or more addresses for this name")))
+        }
         0 => Ok(RecordSet::group(&records)),
         1 if records.len() == 1 => Ok(RecordSet::group(&records)),
         1 => Err(refused("the mirror has both addresses and a load balancer host name for this name")),
@@ -345,7 +354,7 @@ mod tests {
     use crate::operation::Work as _;
 
     fn record(kind: Kind, ttl: u32, data: &str) -> Record {
-        Record { name: "www.example.com".into(), kind, ttl, data: data.into() }
+        Record::new("www.example.com", kind, ttl, data)
     }
 
     fn facts(records: &[Record], targets: &[&str]) -> Facts {
@@ -485,7 +494,7 @@ mod tests {
         // The mirror's ExternalDNS would create the AAAA alias that the name does not have, and a rollback must delete it.
         let mut owned = of_route53.clone();
         owned.heir = Some("green".into());
-        let blue = "heritage=external-dns,external-dns/owner=blue".to_string();
+        let blue = "\"heritage=external-dns,external-dns/owner=blue\"".to_string();
         owned.names[0].owned = vec![RecordSet::new("a-www.example.com", Kind::Txt, 60, vec![blue])];
         owned.names[0].sets = vec![set(Kind::A, &old)];
         let work = planned(&owned, &[50]);

@@ -5,23 +5,8 @@ use hickory_proto::rr::rdata::tsig::TsigError;
 use hickory_proto::rr::rdata::{CNAME, TXT};
 use hickory_proto::rr::{self, DNSClass, Name, RData, RecordType};
 
-use super::{Kind, NameserverError, Record, RecordSet, SetChange, canonical};
-
-/// Parses a domain name. An asterisk within a label is an ordinary character (RFC 2181, section 11). ExternalDNS creates names
-/// with an asterisk for wildcards.
-pub(super) fn name_of(text: &str) -> Result<Name, NameserverError> {
-    let text = text.trim_end_matches('.');
-    if text.is_empty() {
-        return Ok(Name::root());
-    }
-    Name::from_labels(text.split('.').map(str::as_bytes))
-        .map_err(|error| NameserverError::Name { name: text.to_string(), reason: error.to_string() })
-}
-
-/// Returns the name in the format of [`Record::name`].
-fn text_of(name: &Name) -> String {
-    canonical(&name.to_ascii()).replace("\\*", "*")
-}
+use super::presentation::{name_of, quoted, spelled, strings};
+use super::{Kind, NameserverError, Record, RecordSet, SetChange};
 
 /// Parses the records of an encoded answer (RFC 1035, section 4.1), without the other checks of a [`super::Server`]. Returns
 /// `None` if the bytes are not a DNS message. Only for tests.
@@ -89,15 +74,12 @@ pub(super) fn replacement(zone: Name, changes: &[SetChange]) -> Result<Message, 
     Ok(message)
 }
 
-/// Returns the records of a set.
+/// Returns the records of a set. Their name has the case that the server uses.
 fn records(set: &RecordSet) -> Result<Vec<rr::Record>, NameserverError> {
-    let name = name_of(&set.name)?;
+    let name = name_of(set.spelling.as_ref().unwrap_or(&set.name))?;
     let record = |data: &String| Ok(rr::Record::from_rdata(name.clone(), set.ttl, parsed(set.kind, data)?));
     set.data.iter().map(record).collect()
 }
-
-/// Maximum length of one part of a text, in bytes (RFC 1035, section 3.3).
-const TEXT_PART: usize = 255;
 
 /// Parses the data of a record, in the format that [`data`] returns.
 fn parsed(kind: Kind, data: &str) -> Result<RData, NameserverError> {
@@ -108,7 +90,11 @@ fn parsed(kind: Kind, data: &str) -> Result<RData, NameserverError> {
             RData::AAAA(data.parse().map_err(|error: std::net::AddrParseError| bad(error.to_string()))?)
         }
         Kind::Cname => RData::CNAME(CNAME(name_of(data)?)),
-        Kind::Txt => RData::TXT(TXT::from_bytes(data.as_bytes().chunks(TEXT_PART).collect())),
+        Kind::Txt => {
+            let strings =
+                strings(data).ok_or_else(|| bad("it is not a list of strings in quotes".to_string()))?;
+            RData::TXT(TXT::from_bytes(strings.iter().map(Vec::as_slice).collect()))
+        }
         Kind::Ns | Kind::Soa | Kind::Other(_) => {
             return Err(bad("netsurgeon does not change this type".to_string()));
         }
@@ -153,21 +139,19 @@ pub(super) fn record(record: &rr::Record) -> Record {
         RecordType::TXT => Kind::Txt,
         other => Kind::Other(other.into()),
     };
-    Record { name: text_of(&record.name), kind, ttl: record.ttl, data: data(&record.data) }
+    Record::new(&spelled(&record.name), kind, record.ttl, data(&record.data))
 }
 
 fn data(data: &RData) -> String {
     match data {
-        RData::CNAME(name) => text_of(name),
-        RData::NS(name) => text_of(name),
+        RData::CNAME(name) => spelled(name),
+        RData::NS(name) => spelled(name),
         RData::SOA(soa) => {
-            let (primary, who) = (text_of(&soa.mname), text_of(&soa.rname));
+            let (primary, who) = (spelled(&soa.mname), spelled(&soa.rname));
             let times = format!("{} {} {} {}", soa.refresh, soa.retry, soa.expire, soa.minimum);
             format!("{primary} {who} {} {times}", soa.serial)
         }
-        RData::TXT(text) => {
-            text.txt_data.iter().map(|part| String::from_utf8_lossy(part).into_owned()).collect()
-        }
+        RData::TXT(text) => quoted(&text.txt_data),
         other => other.to_string(),
     }
 }
@@ -188,6 +172,7 @@ pub(super) fn type_of(kind: Kind) -> RecordType {
 #[cfg(test)]
 mod tests {
     use hickory_proto::rr::rdata::{A, TXT};
+    use hickory_proto::serialize::binary::BinEncodable as _;
 
     use super::*;
 
@@ -211,7 +196,7 @@ mod tests {
             RecordSet::new("www.example.com", kind, 60, data)
         };
         let old = [set(Kind::Cname, &["old.example.net"])];
-        let new = [set(Kind::A, &["192.0.2.1", "192.0.2.2"]), set(Kind::Txt, &["heritage=external-dns"])];
+        let new = [set(Kind::A, &["192.0.2.1", "192.0.2.2"]), set(Kind::Txt, &["\"heritage=external-dns\""])];
         let changes = SetChange::between(&old, &new);
         let message = replacement(name_of("example.com").unwrap(), &changes).unwrap();
         let read = Message::from_vec(&message.to_vec().unwrap()).unwrap();
@@ -230,16 +215,25 @@ mod tests {
     }
 
     #[test]
-    fn records_are_normalised() {
+    fn records_keep_every_byte() {
         let name = name_of("A-Web.Example.com").unwrap();
-        let texts = TXT::new(vec!["heritage=external-dns,".to_string(), "external-dns/owner=a".to_string()]);
-        let read = record(&rr::Record::from_rdata(name, 300, RData::TXT(texts)));
-        assert_eq!(read.name, "a-web.example.com");
+        let texts = TXT::from_bytes(vec![b"part one ", b"\xff\"", b""]);
+        let stored = rr::Record::from_rdata(name, 300, RData::TXT(texts));
+        let read = record(&stored);
+        assert_eq!(
+            (read.name.as_str(), read.spelling.as_deref()),
+            ("a-web.example.com", Some("A-Web.Example.com"))
+        );
         assert_eq!((read.kind, read.ttl), (Kind::Txt, 300));
-        assert_eq!(read.data, "heritage=external-dns,external-dns/owner=a");
-        let asterisk =
-            rr::Record::from_rdata(name_of("a-*.example.com.").unwrap(), 60, RData::A(A::new(192, 0, 2, 1)));
-        assert_eq!(record(&asterisk).name, "a-*.example.com");
-        assert!(name_of("a..b").is_err());
+        assert_eq!(read.data, r#""part one " "\255\"" """#);
+        let alias = RData::CNAME(CNAME(name_of("LB-Blue.Example.net").unwrap()));
+        let alias = rr::Record::from_rdata(name_of("www.example.com").unwrap(), 60, alias);
+        assert_eq!((record(&alias).data.as_str(), record(&alias).spelling), ("LB-Blue.Example.net", None));
+        for stored in [stored, alias] {
+            let bytes = |record: &rr::Record| record.to_bytes().unwrap();
+            let again = records(&RecordSet::group(&[record(&stored)])[0]).unwrap();
+            assert_eq!(again.iter().map(bytes).collect::<Vec<_>>(), [bytes(&stored)]);
+        }
+        assert!(parsed(Kind::Txt, "heritage=external-dns").is_err());
     }
 }

@@ -5,14 +5,17 @@
 mod error;
 mod key;
 mod message;
+mod presentation;
 mod server;
 mod set;
+mod signature;
 
 use std::fmt;
 
 pub use error::NameserverError;
 pub use key::Key;
 pub use message::answers;
+pub use presentation::{quoted, quoted_text, strings, text};
 pub use server::Server;
 pub use set::{
     Alias, RecordSet, SetChange, Weight, are_same, described, described_with_ttls, have_same_data, is_answer,
@@ -57,24 +60,46 @@ impl fmt::Display for Kind {
     }
 }
 
+impl Kind {
+    /// Returns whether a signed zone has records of this type beside the data of its users (RFC 4034, RFC 5155, RFC 7344). The
+    /// server creates them, and keeps them up to date. Only these types can exist beside a CNAME (RFC 4035, section 2.5).
+    pub fn is_of_dnssec(self) -> bool {
+        // RRSIG, NSEC, DNSKEY, NSEC3, NSEC3PARAM, CDS, CDNSKEY.
+        matches!(self, Self::Other(46 | 47 | 48 | 50 | 51 | 59 | 60))
+    }
+}
+
 /// A DNS record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Record {
     /// Name of the record, in lower case and without the trailing dot; empty for the root.
     pub name: String,
+    /// The name with the case of its letters on the server, if it contains letters in upper case.
+    pub spelling: Option<String>,
     /// Type of the record.
     pub kind: Kind,
     /// TTL in seconds.
     pub ttl: u32,
-    /// Data of the record, in the format of a zone file. Domain names have the same format as `name`. Texts have no quotes, and
-    /// their parts are joined.
+    /// Data of the record, in the format of a zone file (RFC 1035, section 5.1). Domain names have no trailing dot, and keep the
+    /// case of their letters. Each string of a text has quotes.
     pub data: String,
 }
 
 impl Record {
+    /// Returns a record. `name` can contain letters in upper case.
+    pub fn new(name: &str, kind: Kind, ttl: u32, data: impl Into<String>) -> Self {
+        let lower = canonical(name);
+        let spelling = (lower != name).then(|| name.to_string());
+        Self { name: lower, spelling, kind, ttl, data: data.into() }
+    }
+
     /// Returns the approximate size of the record in memory, in bytes.
     fn size(&self) -> usize {
-        size_of::<Self>().saturating_add(self.name.len()).saturating_add(self.data.len())
+        let spelling = self.spelling.as_ref().map_or(0, String::len);
+        size_of::<Self>()
+            .saturating_add(self.name.len())
+            .saturating_add(spelling)
+            .saturating_add(self.data.len())
     }
 }
 
@@ -124,7 +149,7 @@ impl Soa {
         let [primary, _, serial, _, _, _, minimum] = parts.as_slice() else { return None };
         let minimum: u32 = minimum.parse().ok()?;
         Some(Self {
-            primary: (*primary).to_string(),
+            primary: canonical(primary),
             serial: serial.parse().ok()?,
             negative_ttl: minimum.min(record.ttl),
         })
@@ -133,7 +158,7 @@ impl Soa {
 
 /// Returns whether a text is a valid domain name (RFC 1035, section 2.3.4: at most 63 bytes in a label and 255 bytes in total).
 pub fn is_name(text: &str) -> bool {
-    message::name_of(text).is_ok()
+    presentation::name_of(text).is_ok()
 }
 
 /// Returns the name in the format of [`Record::name`].
@@ -148,7 +173,7 @@ mod tests {
     #[test]
     fn soa_names_the_server_for_updates() {
         let data = "ns1.example.com admin.example.com 7 3600 600 86400 60".to_string();
-        let mut record = Record { name: "example.com".into(), kind: Kind::Soa, ttl: 30, data };
+        let mut record = Record::new("example.com", Kind::Soa, 30, data);
         let soa = Soa::of(&record).unwrap();
         assert_eq!((soa.primary.as_str(), soa.serial, soa.negative_ttl), ("ns1.example.com", 7, 30));
         record.kind = Kind::Ns;

@@ -7,13 +7,15 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::rdata::A;
-use hickory_proto::rr::{self, RData, RecordType, TSigVerifier};
+use hickory_proto::rr::{self, RData, RecordType};
 use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::message::{self, code, name_of, type_of};
+use super::message::{self, code, type_of};
+use super::presentation::name_of;
+use super::signature::Verifier;
 use super::{AT_ONCE, Answer, Key, Kind, NameserverError, PORT, Record, RecordSet, SetChange, canonical};
 
 /// Timeout of one answer.
@@ -39,7 +41,7 @@ pub struct Server {
 struct Asked {
     stream: TcpStream,
     id: u16,
-    verifier: Option<TSigVerifier>,
+    verifier: Option<Verifier>,
 }
 
 impl Server {
@@ -128,7 +130,8 @@ impl Server {
         Ok(RecordSet::group(&found))
     }
 
-    /// Reads all records of a zone with a zone transfer (AXFR, RFC 5936). Returns the SOA record only once.
+    /// Reads all records of a zone with a zone transfer (AXFR, RFC 5936). Returns the SOA record only once. Omits the records that
+    /// a signed zone has beside the data of its users ([`Kind::is_of_dnssec`]).
     pub async fn transfer(&self, zone: &str) -> Result<Vec<Record>> {
         let late = |_| NameserverError::Late { at: self.at, seconds: TRANSFER.as_secs() };
         timeout(TRANSFER, self.transfer_whole(zone)).await.map_err(late)?
@@ -144,6 +147,9 @@ impl Server {
                 return Err(self.refused(&what, &part));
             }
             for record in part.answers.iter().map(message::record) {
+                if record.kind.is_of_dnssec() {
+                    continue;
+                }
                 taken = taken.saturating_add(record.size());
                 if taken > MOST {
                     return Err(self.garbled("the zone takes more than 64 MiB"));
@@ -152,7 +158,10 @@ impl Server {
                     None if record.kind != Kind::Soa => {
                         return Err(self.garbled("the transfer does not start with the zone's SOA"));
                     }
-                    Some(_) if record.kind == Kind::Soa => return Ok(records),
+                    Some(_) if record.kind == Kind::Soa => {
+                        self.check_end(&asked)?;
+                        return Ok(records);
+                    }
                     _ => records.push(record),
                 }
             }
@@ -213,15 +222,20 @@ impl Server {
         self.receive(&mut asked).await
     }
 
+    /// Fails if the last message of an answer was not signed.
+    fn check_end(&self, asked: &Asked) -> Result<()> {
+        asked.verifier.as_ref().map_or(Ok(()), Verifier::end).map_err(|reason| self.unsigned(reason))
+    }
+
     async fn send(&self, mut message: Message) -> Result<Asked> {
         let id = message.metadata.id;
         let mut verifier = None;
         if let Some(key) = &self.key {
             let now = u64::try_from(OffsetDateTime::now_utc().unix_timestamp()).unwrap_or_default();
             let signed = key.signer.sign_message(&message, now);
-            let (signature, check) = signed.map_err(|error| self.garbled(&error.to_string()))?;
+            let (signature, _) = signed.map_err(|error| self.garbled(&error.to_string()))?;
+            verifier = Some(Verifier::new(&key.signer, &signature.data.mac, now));
             message.set_signature(signature);
-            verifier = check;
         }
         let bytes = message.to_vec().map_err(|error| self.garbled(&error.to_string()))?;
         let length = u16::try_from(bytes.len()).map_err(|error| self.garbled(&error.to_string()))?;
@@ -250,12 +264,9 @@ impl Server {
         }
         // A server that rejects the signature cannot sign its answer (RFC 8945, section 5.3.2).
         let is_refusal = message.metadata.response_code == ResponseCode::NotAuth;
-        if let (Some(verifier), Some(key), false) = (&mut asked.verifier, &self.key, is_refusal) {
-            verifier.verify(&bytes).map_err(|error| NameserverError::Unsigned {
-                at: self.at,
-                key: key.name(),
-                reason: error.to_string(),
-            })?;
+        if let (Some(verifier), false) = (&mut asked.verifier, is_refusal) {
+            let is_signed = message.signature().is_some();
+            verifier.accept(&bytes, is_signed).map_err(|reason| self.unsigned(reason))?;
         }
         Ok(message)
     }
@@ -264,6 +275,11 @@ impl Server {
         let (at, seconds) = (self.at, LIMIT.as_secs());
         let done = timeout(LIMIT, work).await.map_err(|_| NameserverError::Late { at, seconds })?;
         done.map_err(|error| NameserverError::Unreachable { at, reason: error.to_string() })
+    }
+
+    fn unsigned(&self, reason: String) -> NameserverError {
+        let key = self.key.as_ref().map(Key::name).unwrap_or_default();
+        NameserverError::Unsigned { at: self.at, key, reason }
     }
 
     fn refused(&self, what: &str, answer: &Message) -> NameserverError {

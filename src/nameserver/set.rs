@@ -1,6 +1,7 @@
 //! Record sets. A record set has all records of one type at a name. DNS servers change and cache a record set as a whole (RFC
 //! 2181, section 5). A DNS service with weights has several sets of one type at a name, and returns one of them.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -10,11 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{Kind, Record, canonical};
 
-/// All records of one type at a name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// All records of one type at a name. Two sets are equal if a name server treats them as equal: the case of letters in names has
+/// no meaning (RFC 4343).
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RecordSet {
     /// Name of the records, in the format of [`Record::name`].
     pub name: String,
+    /// The name with the case of its letters on the server ([`Record::spelling`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spelling: Option<String>,
     /// Type of the records.
     #[serde(rename = "type")]
     pub kind: Kind,
@@ -52,15 +57,15 @@ pub struct Alias {
 impl RecordSet {
     /// Returns a record set without a weight. `data` must be sorted.
     pub fn new(name: impl Into<String>, kind: Kind, ttl: u32, data: Vec<String>) -> Self {
-        Self { name: name.into(), kind, ttl, data, weight: None, alias: None }
+        Self { name: name.into(), spelling: None, kind, ttl, data, weight: None, alias: None }
     }
 
     /// Groups records into sets, ordered by name and type. The TTL of a set is the shortest TTL of its records, because a cache
     /// counts TTLs down (RFC 2181, section 5.2).
     pub fn group<'r>(records: impl IntoIterator<Item = &'r Record>) -> Vec<Self> {
         let mut sets: BTreeMap<(&str, Kind), Self> = BTreeMap::new();
-        for Record { name, kind, ttl, data } in records {
-            let empty = || Self::new(name, *kind, *ttl, Vec::new());
+        for Record { name, spelling, kind, ttl, data } in records {
+            let empty = || Self { spelling: spelling.clone(), ..Self::new(name, *kind, *ttl, Vec::new()) };
             let set = sets.entry((name, *kind)).or_insert_with(empty);
             set.ttl = set.ttl.min(*ttl);
             set.data.push(data.clone());
@@ -74,12 +79,11 @@ impl RecordSet {
 
     /// Returns whether two sets are equal. TTLs are not compared.
     pub fn has_data_of(&self, other: &Self) -> bool {
-        let plain = |set: &Self| Self { ttl: 0, data: set.plain_data(), ..set.clone() };
-        plain(self) == plain(other)
+        self.with_ttl(0) == other.with_ttl(0)
     }
 
-    /// Returns the data in the format of a name server's answer. A service can store addresses and names in other formats.
-    fn plain_data(&self) -> Vec<String> {
+    /// Returns the data in one format for comparisons, sorted. A service can store addresses and names in other formats.
+    pub fn plain_data(&self) -> Vec<String> {
         let plain = |data: &String| match self.kind {
             Kind::A | Kind::Aaaa => data.parse::<IpAddr>().map_or_else(|_| data.clone(), |at| at.to_string()),
             Kind::Cname => canonical(data),
@@ -107,9 +111,41 @@ impl RecordSet {
         self.weight.as_ref().is_none_or(|weight| weight.weight > 0)
     }
 
+    /// Returns the approximate size of the set in memory, in bytes.
+    pub fn size(&self) -> usize {
+        let texts = self.data.iter().chain([&self.name]).chain(&self.spelling);
+        let texts = texts.map(|text| size_of::<String>().saturating_add(text.len()));
+        size_of::<Self>().saturating_add(texts.fold(0, usize::saturating_add))
+    }
+
+    /// Returns the parts that are compared.
+    fn compared(&self) -> (&str, Kind, u32, Vec<String>, Option<&Weight>, Option<&Alias>) {
+        (&self.name, self.kind, self.ttl, self.plain_data(), self.weight.as_ref(), self.alias.as_ref())
+    }
+
     /// Returns the id that distinguishes the set from other sets with the same type and name.
     fn id(&self) -> Option<&str> {
         self.weight.as_ref().map(|weight| weight.id.as_str())
+    }
+}
+
+impl PartialEq for RecordSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.compared() == other.compared()
+    }
+}
+
+impl Eq for RecordSet {}
+
+impl PartialOrd for RecordSet {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for RecordSet {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.compared().cmp(&other.compared())
     }
 }
 
@@ -139,7 +175,7 @@ pub fn is_answer(answer: &[RecordSet], sets: &[RecordSet]) -> bool {
             }
             Some(found) => possible.any(|set| match set.alias {
                 Some(_) => found.data.iter().any(|data| set.data.contains(data)),
-                None => found.data == set.plain_data(),
+                None => found.plain_data() == set.plain_data(),
             }),
         }
     })
@@ -260,7 +296,7 @@ mod tests {
     use super::*;
 
     fn record(name: &str, kind: Kind, ttl: u32, data: &str) -> Record {
-        Record { name: name.into(), kind, ttl, data: data.into() }
+        Record::new(name, kind, ttl, data)
     }
 
     #[test]
@@ -323,6 +359,24 @@ mod tests {
         let changes = SetChange::between(&both, &later);
         assert_eq!(changes.iter().map(SetChange::is_change).collect::<Vec<_>>(), [true, false]);
         assert_eq!(both[0].to_string(), "A 192.0.2.1 (weight 90)");
+    }
+
+    #[test]
+    fn case_of_names_is_kept_and_not_compared() {
+        let upper = [record("WWW.Example.com", Kind::Cname, 60, "LB.Example.net")];
+        let lower = [record("www.example.com", Kind::Cname, 60, "lb.example.net")];
+        let [upper, lower] = [upper, lower].map(|records| RecordSet::group(&records).remove(0));
+        assert_eq!(upper, lower);
+        assert!(SetChange::between(std::slice::from_ref(&upper), &[lower]).is_empty());
+        let json = serde_json::to_string(&upper).unwrap();
+        let read: RecordSet = serde_json::from_str(&json).unwrap();
+        assert_eq!(
+            (read.name.as_str(), read.spelling.as_deref()),
+            ("www.example.com", Some("WWW.Example.com"))
+        );
+        assert_eq!(read.data, ["LB.Example.net"]);
+        let text = |data: &str| RecordSet::new("www", Kind::Txt, 60, vec![data.into()]);
+        assert_ne!(text("\"A\""), text("\"a\""));
     }
 
     #[test]

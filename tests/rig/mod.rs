@@ -40,5 +40,6 @@ pub mod route53;
 pub mod route53_proxy;
 pub mod run;
 pub mod static_pods;
+pub mod transfer;
 pub mod visitor;
 pub mod workspace;

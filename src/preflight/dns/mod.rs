@@ -19,7 +19,7 @@ use std::path::Path;
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::OnceCell;
 
-use crate::dns::{Facts, Found, Published, addresses};
+use crate::dns::{Facts, Found, Published, TOO_MANY_TARGETS, addresses};
 use crate::kube_api::Cluster;
 use crate::nameserver::{AT_ONCE, Key, Kind, RecordSet, canonical, is_name};
 use crate::preflight::facts::exposed::{Exposed, covers, exposed, is_in};
@@ -250,13 +250,15 @@ impl Dns {
         for entry in self.entries().await? {
             let serving = self.on_the_mirror().await?.iter().filter(|one| covers(&one.name, &entry.name));
             let serving: Vec<&Exposed> = serving.collect();
+            let targets: BTreeSet<&String> = serving.iter().flat_map(|one| one.at.iter()).collect();
+            let targets = targets.into_iter().take(TOO_MANY_TARGETS).cloned().collect();
             names.push(Found {
                 name: entry.name.clone(),
                 by: entry.by.clone(),
                 sets: entry.sets.clone(),
-                targets: serving.iter().flat_map(|one| one.at.clone()).collect(),
                 has_tls: entry.has_tls || serving.iter().any(|one| one.has_tls),
-                address_kinds: self.address_kinds(&serving).await?,
+                address_kinds: self.address_kinds(&targets).await?,
+                targets,
                 beside: self.beside(&entry.name).await?,
                 owned: owned.get(&entry.name).cloned().unwrap_or_default(),
                 published: if by_annotations {
@@ -280,9 +282,9 @@ impl Dns {
     }
 
     /// Returns the address record types (A, AAAA) for the addresses of the mirror's objects.
-    async fn address_kinds(&self, serving: &[&Exposed]) -> Read<BTreeSet<Kind>> {
+    async fn address_kinds(&self, targets: &BTreeSet<String>) -> Read<BTreeSet<Kind>> {
         let mut kinds = BTreeSet::new();
-        for at in serving.iter().flat_map(|one| &one.at) {
+        for at in targets {
             let found = addresses(at, self.zone.resolver()?).await.map_err(unread)?;
             kinds.extend(found.iter().map(|at| if at.is_ipv4() { Kind::A } else { Kind::Aaaa }));
         }
@@ -295,7 +297,11 @@ impl Dns {
             Ok(zone) => zone.iter().filter(|set| set.name == name).cloned().collect(),
             Err(_) => self.zone.present(name, &BESIDE).await?,
         };
-        Ok(sets.iter().map(|set| set.kind).filter(|kind| !LEADING.contains(kind)).collect())
+        Ok(sets
+            .iter()
+            .map(|set| set.kind)
+            .filter(|kind| !LEADING.contains(kind) && !kind.is_of_dnssec())
+            .collect())
     }
 
     /// Returns the mirror, if one is given.
@@ -373,7 +379,7 @@ mod testing {
     use crate::nameserver::Record;
 
     pub fn record(name: &str, kind: Kind, ttl: u32, data: &str) -> Record {
-        Record { name: name.into(), kind, ttl, data: data.into() }
+        Record::new(name, kind, ttl, data)
     }
 
     pub fn entry(name: &str, records: &[Record]) -> Entry {

@@ -39,7 +39,7 @@ async fn read(dns: &Dns) -> Read<Judged> {
         } else if serving.iter().all(|one| one.at.is_empty()) {
             lost = lost.saturating_add(1);
         }
-        let at = serving.into_iter().flat_map(|one| &one.at);
+        let at = serving.into_iter().flat_map(|one| one.at.iter());
         asked.extend(at.map(|at| (entry.name.clone(), at.clone())));
     }
     let presented = asked.into_iter().map(async |(name, at)| {

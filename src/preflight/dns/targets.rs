@@ -54,7 +54,7 @@ mod tests {
             name: name.into(),
             by: "Ingress `shop/web`".into(),
             has_tls: true,
-            at: at.iter().map(ToString::to_string).collect(),
+            at: std::sync::Arc::new(at.iter().map(ToString::to_string).collect()),
             source: None,
         };
         assert_eq!(judge(&[www()], &[exposed("*.example.com", &["192.0.2.9"])]).verdict, Verdict::Pass);

@@ -1,6 +1,7 @@
 //! External names of a cluster, the objects that contain them, and the addresses of these objects.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::Metadata;
 use k8s_openapi::api::core::v1::Service;
@@ -13,7 +14,8 @@ use crate::kube_api::accessors;
 use crate::nameserver::canonical;
 use crate::preflight::{list, subject, text};
 
-/// An external name of an object.
+/// An external name of an object. The names of one object share its other data, because one object can have tens of thousands of
+/// names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exposed {
     /// The name. It can start with `*.`.
@@ -24,9 +26,9 @@ pub struct Exposed {
     pub has_tls: bool,
     /// Addresses of the object, or the names of its load balancers. If the object has an annotation with targets, these targets
     /// are used instead.
-    pub at: BTreeSet<String>,
+    pub at: Arc<BTreeSet<String>>,
     /// The object, if it is an Ingress or a Service.
-    pub source: Option<Source>,
+    pub source: Option<Arc<Source>>,
 }
 
 /// An object from which ExternalDNS can publish names.
@@ -93,6 +95,7 @@ pub fn exposed(
         let source = Source::of(ObjectKind::Service, service, &BTreeSet::new(), annotations);
         let at =
             source.targets(annotations).unwrap_or_else(|| addresses(at.map(|one| (&one.ip, &one.hostname))));
+        let (at, source) = (Arc::new(at), Arc::new(source));
         found.extend(annotated(service, annotations).map(|name| Exposed {
             name,
             by: by.clone(),
@@ -123,8 +126,9 @@ fn of_ingress(ingress: &Ingress, annotations: &BTreeSet<String>) -> Vec<Exposed>
     let source = Source::of(ObjectKind::Ingress, ingress, &hosts, annotations);
     let at = source.targets(annotations).unwrap_or_else(|| addresses(at.map(|one| (&one.ip, &one.hostname))));
     let by = format!("Ingress {}", accessors::subject(ingress));
+    let (at, source) = (Arc::new(at), Arc::new(source));
     let exposed = |name: String| {
-        let has_tls = with_tls.iter().any(|host| covers(host, &name));
+        let has_tls = is_covered(&with_tls, &name);
         Exposed { name, by: by.clone(), has_tls, at: at.clone(), source: Some(source.clone()) }
     };
     names.into_iter().map(exposed).collect()
@@ -153,7 +157,7 @@ fn of_route(route: &Value, gateways: &BTreeMap<String, &Value>) -> Vec<Exposed> 
     if names.is_empty() {
         names = listened;
     }
-    let names = names.into_iter().filter(|name| !name.is_empty());
+    let (names, at) = (names.into_iter().filter(|name| !name.is_empty()), Arc::new(at));
     names.map(|name| Exposed { name, by: by.clone(), has_tls, at: at.clone(), source: None }).collect()
 }
 
@@ -183,6 +187,12 @@ pub fn covers(pattern: &str, name: &str) -> bool {
         Some(rest) => name == pattern || name.split_once('.').is_some_and(|(_, parent)| parent == rest),
         None => pattern == name,
     }
+}
+
+/// Returns whether one of these names covers a name.
+fn is_covered(patterns: &BTreeSet<String>, name: &str) -> bool {
+    let parent = name.split_once('.').map(|(_, parent)| format!("*.{parent}"));
+    patterns.contains(name) || parent.is_some_and(|parent| patterns.contains(&parent))
 }
 
 /// Returns whether a name is in a zone.

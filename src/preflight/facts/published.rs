@@ -18,12 +18,12 @@ pub fn published(
     exposed: &[Exposed],
     controllers: &[Controller],
 ) -> Result<Published, String> {
-    let owners: BTreeSet<&str> =
+    let owners: BTreeSet<String> =
         owned.iter().flat_map(|set| &set.data).filter_map(|text| owner(text)).collect();
     let is_owner = |one: &&Controller| {
         one.runs
             && one.policy != "create-only"
-            && one.owner.as_deref().is_some_and(|owner| owners.contains(owner))
+            && one.owner.as_ref().is_some_and(|owner| owners.contains(owner))
     };
     let Some(controller) = controllers.iter().find(is_owner) else {
         return Err("no ExternalDNS that runs in this cluster owns it and updates records".to_string());
@@ -45,7 +45,7 @@ pub fn published(
     if !is_published_from(source, owned) {
         return Err(format!("its TXT record names a different object, not {by}"));
     }
-    let data: BTreeSet<String> = sets.iter().flat_map(|set| set.data.clone()).collect();
+    let data: BTreeSet<String> = sets.iter().flat_map(RecordSet::plain_data).collect();
     if data != *at {
         let listed = |set: &BTreeSet<String>| first_few(&set.iter().cloned().collect::<Vec<_>>());
         return Err(format!("its records are {}, but the targets of {by} are {}", listed(&data), listed(at)));
@@ -93,6 +93,7 @@ fn is_published_from(source: &Source, owned: &[RecordSet]) -> bool {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     use super::*;
     use crate::dns::{Object, ObjectKind};
@@ -106,15 +107,16 @@ mod tests {
             name: name.into(),
             by: object.to_string(),
             has_tls: true,
-            at: BTreeSet::from(["192.0.2.1".to_string()]),
-            source: Some(Source { object, annotations: BTreeMap::new(), names }),
+            at: Arc::new(BTreeSet::from(["192.0.2.1".to_string()])),
+            source: Some(Arc::new(Source { object, annotations: BTreeMap::new(), names })),
         }
     }
 
     fn judged(exposed: &[Exposed], data: &str, own: &[Controller]) -> Result<Published, String> {
         let name = "www.example.com";
         let sets = [RecordSet::new(name, Kind::A, 60, vec![data.to_string()])];
-        let record = "heritage=external-dns,external-dns/owner=blue,external-dns/resource=ingress/shop/web";
+        let record =
+            "\"heritage=external-dns,external-dns/owner=blue,external-dns/resource=ingress/shop/web\"";
         let record = record.to_string();
         let owned = [RecordSet::new(name, Kind::Txt, 60, vec![record])];
         published(name, &sets, &owned, exposed, own)

@@ -215,7 +215,7 @@ impl Zone {
         };
         let soa = apex(Kind::Soa).find_map(|set| {
             let data = set.data.first()?.split_whitespace().map(canonical).collect::<Vec<_>>().join(" ");
-            Soa::of(&Record { name: set.name.clone(), kind: set.kind, ttl: set.ttl, data })
+            Soa::of(&Record::new(&set.name, set.kind, set.ttl, data))
         });
         Ok((soa, apex(Kind::Ns).flat_map(|set| &set.data).map(|name| canonical(name)).collect()))
     }

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use netsurgeon::nameserver::{Key, answers};
+use netsurgeon::nameserver::{Key, Kind, answers, is_name, quoted, strings};
 
 fuzz_target!(|data: &[u8]| {
     let Some((which, rest)) = data.split_first() else { return };
@@ -12,6 +12,12 @@ fuzz_target!(|data: &[u8]| {
     } else if let Some(records) = answers(rest) {
         // A record takes twelve bytes or more on the wire, and a name at most 255, each written as up to four.
         assert!(records.len() <= rest.len() / 11, "{} of {} bytes", records.len(), rest.len());
-        std::hint::black_box(format!("{records:?}"));
+        // Names and texts are written so that they can be read again.
+        for record in &records {
+            assert!(is_name(&record.name), "{record:?}");
+            if record.kind == Kind::Txt && !record.data.is_empty() {
+                assert_eq!(strings(&record.data).map(|strings| quoted(&strings)), Some(record.data.clone()));
+            }
+        }
     }
 });

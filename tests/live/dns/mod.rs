@@ -3,6 +3,7 @@
 
 mod annotated;
 mod at_every_write;
+mod bytes;
 mod in_cluster;
 mod killed;
 mod owned;
@@ -240,10 +241,19 @@ fn hosts(names: &[&str], ttl: u32) -> String {
 
 /// The primary, the secondary and the resolver of a zone with these records.
 async fn name_servers(records: &str) -> (NameServer, NameServer, NameServer) {
+    name_servers_of(records, "", "").await
+}
+
+/// The same, with more options of the zone and of the primary.
+async fn name_servers_of(
+    records: &str,
+    zone_options: &str,
+    options: &str,
+) -> (NameServer, NameServer, NameServer) {
     let at = |address: &str| address.parse().expect("an address");
     let primary = format!(
         "{}zone \"{ZONE}\" {{ type primary; file \"zone\"; update-policy {{ grant {} zonesub ANY; }}; \
-         allow-transfer {{ key {}; {SECONDARY}; }}; also-notify {{ {SECONDARY}; }}; }};",
+         allow-transfer {{ key {}; {SECONDARY}; }}; also-notify {{ {SECONDARY}; }}; {zone_options} }};",
         key_file(KEY),
         KEY.0,
         KEY.0
@@ -256,7 +266,7 @@ async fn name_servers(records: &str) -> (NameServer, NameServer, NameServer) {
     let file = zone_file(ZONE, "ns1", [PRIMARY, SECONDARY], records);
     let source = |address: &str| format!("recursion no; transfer-source {address}; notify-source {address};");
     (
-        NameServer::start(at(PRIMARY), &source(PRIMARY), &primary, &[("zone", &file)]).await,
+        NameServer::start(at(PRIMARY), &(source(PRIMARY) + options), &primary, &[("zone", &file)]).await,
         NameServer::start(at(SECONDARY), &source(SECONDARY), &secondary, &[]).await,
         NameServer::start(at(RESOLVER), "recursion yes;", &resolver, &[]).await,
     )

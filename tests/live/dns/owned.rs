@@ -11,7 +11,7 @@ use crate::rig::process::wait_until;
 const RESOURCE: &str = "external-dns/resource=ingress/default/www";
 
 fn record(owner: &str) -> String {
-    format!("heritage=external-dns,external-dns/owner={owner},{RESOURCE}")
+    format!("\"heritage=external-dns,external-dns/owner={owner},{RESOURCE}\"")
 }
 
 /// Creates the Deployment of an ExternalDNS, from which netsurgeon reads its owner and its affixes.
@@ -47,7 +47,7 @@ async fn ownership_moves_with_the_name_and_back() {
         let set = RecordSet::new(format!("{label}.{ZONE}"), Kind::Txt, 60, data);
         SetChange { from: None, to: Some(set) }
     };
-    let beside = "v=spf1 -all".to_owned();
+    let beside = r#""v=spf1 " "-all""#.to_owned();
     let owned = [set("a-www", vec![record("blue")]), set("www", vec![record("blue"), beside.clone()])];
     server().replace(ZONE, &owned).await.expect("an update");
     deploy(&world.cluster, "blue", &["--txt-cache-interval=2s"]).await;

@@ -53,7 +53,8 @@ async fn fault_is_found_before_any_change() {
 /// ExternalDNS of another cluster owns the name.
 async fn foreign_owner(world: &World) {
     use netsurgeon::nameserver::{Kind, RecordSet, SetChange};
-    let text = "heritage=external-dns,external-dns/owner=red,external-dns/resource=ingress/x/y".to_owned();
+    let text =
+        r#""heritage=external-dns,external-dns/owner=red,external-dns/resource=ingress/x/y""#.to_owned();
     let owner = RecordSet::new(format!("a-www.{ZONE}"), Kind::Txt, 60, vec![text]);
     let change = SetChange { from: None, to: Some(owner) };
     server().replace(ZONE, std::slice::from_ref(&change)).await.expect("an update");
