@@ -35,6 +35,21 @@ pub fn first_few(items: &[String]) -> String {
     shown + &and_more(items.len().saturating_sub(FEW))
 }
 
+/// Maximum length of a text that comes from a server or from an object of the cluster, in bytes.
+const BRIEF: usize = 500;
+
+/// Shortens a reason that can contain text of any size from a server or from an object of the cluster. A record of an operation has
+/// only limited space. The end of the text says how many bytes are omitted.
+pub fn brief(text: &str) -> Cow<'_, str> {
+    if text.len() <= BRIEF {
+        return Cow::Borrowed(text);
+    }
+    // Enough space for the end.
+    let most = BRIEF.saturating_sub(40);
+    let start = text.get(..text.floor_char_boundary(most)).unwrap_or_default();
+    Cow::Owned(format!("{start}... ({} more bytes)", text.len().saturating_sub(start.len())))
+}
+
 /// Formats a duration for people: `36 s`, `4 min 10 s`, `2 h 5 min`.
 pub fn in_words(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -82,6 +97,15 @@ mod tests {
     fn path_is_one_word_of_a_shell() {
         assert_eq!(pasted(Path::new("/etc/kubernetes/pki")), "/etc/kubernetes/pki");
         assert_eq!(pasted(Path::new("/home/a b/it's")), r#""/home/a b/it's""#);
+    }
+
+    #[test]
+    fn long_reason_is_shortened() {
+        let long = "\u{e9}".repeat(100_000);
+        let shown = brief(&long);
+        assert!(shown.len() <= BRIEF && shown.ends_with(" more bytes)"), "{shown}");
+        assert_eq!(brief(&shown), shown, "it is shortened only once");
+        assert_eq!(brief("a reason"), "a reason");
     }
 
     #[test]

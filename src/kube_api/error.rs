@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::answer::Answer;
+use crate::words::brief;
 
 /// Why a request to the Kubernetes API failed.
 #[derive(Debug, thiserror::Error)]
@@ -248,7 +249,8 @@ pub(super) fn refusal(about: About<'_>, answer: &Answer) -> ClusterError {
     let status: Status = serde_json::from_slice(&answer.body).unwrap_or_default();
     let kind = status.reason.as_str();
     let (verb, subject, server) = (about.verb, about.subject.to_string(), about.server.to_string());
-    let reason = message(&answer.body);
+    // Webhooks and policies can write messages of any size.
+    let reason = brief(&message(&answer.body)).into_owned();
     match (answer.code, kind) {
         (401, _) => ClusterError::Unauthorized { server, reason },
         // This arm comes first, because the message of a policy can contain any text.

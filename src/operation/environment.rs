@@ -9,17 +9,18 @@ use serde_json::Value;
 use super::{Effect, Manual, NoEffect, NoWait, Record, Stage, StepId, Swap, Wait};
 use crate::kube_api::ClusterError;
 use crate::store::Revision;
+use crate::words::brief;
 
 /// A failure of an effect, a wait or a manual step in the [`Environment`]. Each variant has a different consequence for the
-/// operation, and contains a message for the operator.
+/// operation, and contains a message for the operator. A long message is shortened when it is shown or recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The step cannot be executed for this subject. For example, its namespace is deleted, a policy or a webhook rejects the
     /// change, or another client changed the subject. The operation skips the subject and continues with other subjects.
-    #[error("{0}")]
+    #[error("{}", brief(.0))]
     Skip(String),
     /// The request was certainly not executed and can be retried, for example after throttling or a leader change.
-    #[error("{why}")]
+    #[error("{}", brief(.why))]
     Retry {
         /// Why the request was not executed.
         why: String,
@@ -27,10 +28,10 @@ pub enum Fault {
         after: Option<Duration>,
     },
     /// The answer was lost. Before a retry, check whether the request was executed.
-    #[error("{0}")]
+    #[error("{}", brief(.0))]
     InDoubt(String),
     /// The operation cannot continue.
-    #[error("{0}")]
+    #[error("{}", brief(.0))]
     Halt(String),
 }
 

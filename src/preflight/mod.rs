@@ -36,7 +36,7 @@ use futures_util::future::LocalBoxFuture;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::words::first_few;
+use crate::words::{brief, first_few};
 
 pub use reading::Reached;
 pub use run::{CheckResult, Selection, any, run};
@@ -92,7 +92,9 @@ pub struct Judged {
 
 impl Judged {
     fn of(verdict: Verdict, observed: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { verdict, observed: observed.into(), remedy: remedy.into(), denied: None }
+        // An observation can contain text of any size from a server or an object.
+        let observed = brief(&observed.into()).into_owned();
+        Self { verdict, observed, remedy: remedy.into(), denied: None }
     }
 
     /// Returns a pass: the state is as expected.

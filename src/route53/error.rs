@@ -7,6 +7,8 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_route53::config::http::HttpResponse;
 use aws_sdk_route53::error::{ProvideErrorMetadata, SdkError};
 
+use crate::words::brief;
+
 /// Why a request to Route 53 failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Route53Error {
@@ -31,6 +33,9 @@ pub enum Route53Error {
         /// The message.
         message: String,
     },
+    /// The record sets of a zone need too much memory.
+    #[error("Route 53: the zone takes more than 64 MiB")]
+    TooLarge,
     /// An answer from Route 53, or a record set for a request, is not valid.
     #[error("Route 53: {0}")]
     Garbled(String),
@@ -51,7 +56,7 @@ impl Route53Error {
                 }
                 let (code, message) = (refused.err().code(), refused.err().message());
                 let code = code.map_or_else(|| status.to_string(), str::to_string);
-                Self::Refused { what, code, message: message.unwrap_or("no message").to_string() }
+                Self::Refused { what, code, message: brief(message.unwrap_or("no message")).into_owned() }
             }
             SdkError::ConstructionFailure(_) => Self::Garbled(innermost(error)),
             SdkError::DispatchFailure(_) => match causes(error).find_map(|cause| cause.downcast_ref()) {
@@ -106,6 +111,7 @@ impl Route53Error {
                 }
                 _ => "check the message of Route 53",
             },
+            Self::TooLarge => "check that the endpoint is Route 53 (`AWS_ENDPOINT_URL_ROUTE_53`)",
             Self::Garbled(_) => "report this as a bug",
         }
     }

@@ -5,25 +5,28 @@
 //! request completely or not at all. It rejects the request if a set to delete differs from the present set.
 
 mod error;
+mod limits;
 mod load_balancers;
 mod set;
 
 use std::fmt;
 use std::time::Duration;
 
-use aws_config::BehaviorVersion;
 use aws_config::environment::EnvironmentVariableRegionProvider;
 use aws_config::meta::region::RegionProviderChain;
 use aws_config::profile::ProfileFileRegionProvider;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
+use aws_config::{BehaviorVersion, SdkConfig};
 use aws_sdk_route53::Client;
+use aws_sdk_route53::config::Builder;
 use aws_sdk_route53::config::ProvideCredentials as _;
 use aws_sdk_route53::types::{self, Change, ChangeAction, ChangeBatch, ChangeStatus};
 use tokio::time::timeout;
 
 pub use error::Route53Error;
 use error::credentials_reason;
+use limits::{BodyLimit, Space, in_time};
 pub use load_balancers::load_balancer_zone;
 pub use set::Listed;
 
@@ -50,6 +53,9 @@ pub const MOST_RECORDS: usize = 200;
 
 /// Maximum number of record sets in one answer.
 const PAGE: i32 = 300;
+
+/// What requests for record sets do, for messages.
+const LISTING: &str = "list record sets";
 
 type Result<T> = std::result::Result<T, Route53Error>;
 
@@ -113,11 +119,19 @@ impl Route53 {
             let found = found.map_err(|_| Route53Error::without("no answer within 20 s"))?;
             found.map_err(|error| Route53Error::without(&credentials_reason(&error)))?;
         }
-        Ok(Self { client: Client::new(&config) })
+        Ok(Self::of(&config))
+    }
+
+    fn of(config: &SdkConfig) -> Self {
+        Self { client: Client::from_conf(Builder::from(config).interceptor(BodyLimit).build()) }
     }
 
     /// Returns the hosted zones with this name.
     pub async fn zones(&self, name: &str) -> Result<Vec<HostedZone>> {
+        in_time("list hosted zones", self.zones_named(name)).await
+    }
+
+    async fn zones_named(&self, name: &str) -> Result<Vec<HostedZone>> {
         let (mut found, mut from): (Vec<HostedZone>, _) = (Vec::new(), None);
         loop {
             let asked =
@@ -145,28 +159,30 @@ impl Route53 {
 
     /// Returns the record sets of a hosted zone.
     pub async fn list(&self, zone: &str) -> Result<Vec<Listed>> {
-        self.list_from(zone, None).await
+        in_time(LISTING, self.list_from(zone, None)).await
     }
 
     /// Returns the record sets of one name.
     pub async fn sets_of(&self, zone: &str, name: &str) -> Result<Vec<RecordSet>> {
-        Ok(self.list_from(zone, Some(name)).await?.into_iter().map(|listed| listed.set).collect())
+        let listed = in_time(LISTING, self.list_from(zone, Some(name))).await?;
+        Ok(listed.into_iter().map(|listed| listed.set).collect())
     }
 
     /// Returns the record sets of one name, or of all names.
     async fn list_from(&self, zone: &str, only: Option<&str>) -> Result<Vec<Listed>> {
         let (mut name, mut kind, mut id) = (only.map(str::to_string), None, None);
-        let mut found = Vec::new();
+        let (mut found, mut space) = (Vec::new(), Space::new());
         loop {
             let asked = self.client.list_resource_record_sets().hosted_zone_id(zone).max_items(PAGE);
             let asked = asked.set_start_record_name(name.take()).set_start_record_type(kind.take());
             let answer = asked.set_start_record_identifier(id.take()).send().await;
-            let page = answer.map_err(|error| Route53Error::of("list record sets", &error))?;
+            let page = answer.map_err(|error| Route53Error::of(LISTING, &error))?;
             for set in page.resource_record_sets {
                 let listed = Listed::from(set);
                 if only.is_some_and(|only| listed.set.name != only) {
                     return Ok(found);
                 }
+                space.take(&listed.set)?;
                 found.push(listed);
             }
             (name, kind, id) = (page.next_record_name, page.next_record_type, page.next_record_identifier);

@@ -19,6 +19,7 @@ use crate::operation::journal::{Noted, State};
 use crate::operation::observer::Event;
 use crate::operation::step::{Action, Effect, Step, Swap, Wait, WaitKind};
 use crate::store::Revision;
+use crate::words::brief;
 
 /// The direction of a run.
 pub(super) enum Direction {
@@ -251,9 +252,9 @@ impl<E: Effect> StageRunner<'_, E> {
         error: &OperationError,
         state: State,
     ) -> Result<String, OperationError> {
-        let reason = error.to_string();
+        let reason = brief(&error.to_string()).into_owned();
         self.step_runner.tell(Event::LeftAlone { step: &step.id, reason: &reason });
-        self.step_runner.note(step, state, Noted::error(reason.clone())).await?;
+        self.step_runner.note(step, state, Noted::error(&reason)).await?;
         Ok(reason)
     }
 

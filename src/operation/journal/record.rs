@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::words::brief;
+
 /// The state of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -95,9 +97,9 @@ pub struct Noted {
 }
 
 impl Noted {
-    /// Returns the data to record for a failure.
-    pub fn error(reason: String) -> Self {
-        Self { error: Some(reason), ..Self::default() }
+    /// Returns the data to record for a failure. A long reason is shortened.
+    pub fn error(reason: &str) -> Self {
+        Self { error: Some(brief(reason).into_owned()), ..Self::default() }
     }
 }
 

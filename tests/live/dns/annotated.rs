@@ -82,9 +82,16 @@ async fn annotations_of_another_client_are_never_overwritten() {
     let skipped = world.netsurgeon("dns cutover --all --yes").expect(3);
     assert!(skipped.err.contains(&format!("`{PREFIX}/target: {OLD}`")), "{}", skipped.err);
     assert!(skipped.err.contains(" --stage 2`"), "a stage that moved no name is not over: {}", skipped.err);
+    // An annotation of any size fills neither the record nor the terminal.
+    annotate(&world, "target", &"192.0.2.1,".repeat(20_000)).await;
+    let changed_again = annotations(&world).await;
+    assert_ne!(changed_again, changed);
     let back = world.netsurgeon("dns rollback --yes").expect(3);
     assert!(back.err.contains(&format!("shop.{ZONE}")), "{}", back.err);
-    assert_eq!(annotations(&world).await, changed);
+    assert!(back.err.len() < 10_000, "{} bytes", back.err.len());
+    let recorded = world.recorded().await;
+    assert!(recorded.matches("192.0.2.1").count() < 100, "{} bytes are recorded", recorded.len());
+    assert_eq!(annotations(&world).await, changed_again);
 }
 
 #[tokio::test]

@@ -84,7 +84,7 @@ impl Journal {
         reason: &str,
         now: i64,
     ) -> Result<(), OperationError> {
-        let (change, record) = self.record(step, State::Failed, now, Noted::error(reason.to_string()))?;
+        let (change, record) = self.record(step, State::Failed, now, Noted::error(reason))?;
         let revision = ledger.write(vec![change], Transaction::default()).await?;
         self.recorded(step, record, revision);
         Ok(())
