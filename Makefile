@@ -8,7 +8,14 @@ export NETSURGEON_RIG := $(RIG)
 ETCD_VERSION := 3.7.3
 KUBERNETES_VERSIONS := 1.37.2 1.36.3 1.32.2
 EXTERNAL_DNS_VERSION := 0.23.0
-MINISTACK_VERSION := $(shell sed -n 's/^ministack==//p' tests/ministack/requirements.txt)
+MINISTACK_VERSION := $(shell sed -n 's/^ministack==\([^ ]*\).*/\1/p' tests/ministack/requirements.txt)
+
+# Tools that the targets install: `cargo install` checks every crate against the lock file of that version.
+CARGO_ABOUT_VERSION := 0.9.3
+CARGO_DENY_VERSION := 0.20.2
+CARGO_FUZZ_VERSION := 0.13.2
+# Installs a subcommand of cargo, unless this version is there: name, version, more options.
+installed = cargo $(1) --version 2>/dev/null | grep -qwF '$(2)' || cargo install cargo-$(1) --version $(2) --locked $(3)
 
 ETCD := $(addprefix $(RIG)/etcd-$(ETCD_VERSION)/,etcd etcdctl etcdutl)
 CONTROL_PLANES := $(KUBERNETES_VERSIONS:%=$(RIG)/k8s-%/controlplane)
@@ -55,7 +62,7 @@ SOAK_SECONDS ?= 60
 CORPUS := $(abspath $(or $(NETSURGEON_CORPUS),$(HOME)/.cache/netsurgeon/corpus))
 
 soak: rig ## every fuzz target for SOAK_SECONDS (60), then all tests with far more cases
-	cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
+	$(call installed,fuzz,$(CARGO_FUZZ_VERSION))
 	$(FUZZ) build --fuzz-dir tests/fuzz --sanitizer none
 	for target in $(FUZZ_TARGETS); do \
 		echo "soak: $$target"; mkdir -p $(CORPUS)/$$target; \
@@ -68,14 +75,14 @@ soak: rig ## every fuzz target for SOAK_SECONDS (60), then all tests with far mo
 lint: prerequisites-build ## format, lints, and the checks of the dependencies
 	cargo fmt --check
 	$(CLIPPY)
-	cargo deny --version >/dev/null 2>&1 || cargo install cargo-deny --locked
+	$(call installed,deny,$(CARGO_DENY_VERSION))
 	cargo deny --locked check $(DENY)
 
 # Advisories are downloaded from a separate repository; without access to it: DENY="bans licenses sources".
 DENY ?= advisories bans licenses sources
 
 notices: prerequisites-build ## the licences of the code in the binary, to be distributed with it
-	cargo about --version >/dev/null 2>&1 || cargo install cargo-about --locked --features cli
+	$(call installed,about,$(CARGO_ABOUT_VERSION),--features cli)
 	mkdir -p target
 	cargo about generate --locked --fail about.hbs --output-file target/THIRD-PARTY-NOTICES
 
@@ -124,7 +131,8 @@ $(EXTERNAL_DNS): | prerequisites-rig
 $(MINISTACK): | prerequisites-rig
 	rm -rf $(RIG)/ministack-$(MINISTACK_VERSION)
 	python3 -m venv $(RIG)/ministack-$(MINISTACK_VERSION)
-	$(@D)/pip install --quiet --disable-pip-version-check --requirement tests/ministack/requirements.txt
+	$(@D)/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+		--requirement tests/ministack/requirements.txt
 	touch $@
 
 # Unpacked, not installed: the package starts a service on port 2379.

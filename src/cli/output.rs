@@ -367,8 +367,10 @@ pub(super) fn start_tracing(verbose: u8) {
         _ => tracing::Level::TRACE,
     };
     // The log excludes messages from the API client, because this client logs its errors in full. Such an error can contain the
-    // output of an exec plugin, which is a token. netsurgeon logs requests and responses itself.
-    let filter = EnvFilter::new(format!("{level},kube_client=off"));
+    // output of an exec plugin, which is a token. netsurgeon logs requests and responses itself. The log also excludes the crates of
+    // the AWS SDK, whose names all start with `aws_`: they log requests and answers in full, for example tokens of the metadata
+    // service.
+    let filter = EnvFilter::new(format!("{level},kube_client=off,aws_=off"));
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     if log::is_json() {
         subscriber.event_format(log::Lines).with_writer(Aside::default).init();

@@ -1,4 +1,4 @@
-//! Every test that SECURITY.md names exists.
+//! Every test that SECURITY.md names exists. Every tool that the Makefile installs has a version or a digest.
 
 use std::fs;
 use std::path::Path;
@@ -17,4 +17,24 @@ fn tests_named_in_security_md_exist() {
         let lines: Vec<&str> = before.lines().rev().take(4).collect();
         assert!(lines.iter().any(|line| line.contains("test]")), "{test} is not a test: {lines:?}");
     }
+}
+
+/// Another release of a tool cannot change what CI runs.
+#[test]
+fn tools_are_installed_in_one_version() {
+    let read = |name: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
+    let makefile = read("Makefile");
+    let installs: Vec<&str> = makefile.lines().filter(|line| line.contains(" install ")).collect();
+    assert!(installs.len() > 1, "{installs:?}");
+    for line in installs {
+        let is_fixed = line.contains(" --version $(2) ") || line.contains(" --require-hashes ");
+        assert!(is_fixed, "{line}");
+    }
+    for tool in ["FUZZ", "DENY", "ABOUT"] {
+        assert!(makefile.contains(&format!("$(CARGO_{tool}_VERSION)")), "{tool}");
+    }
+    let packages = read("tests/ministack/requirements.txt").replace("\\\n", " ");
+    let packages: Vec<&str> = packages.lines().filter(|line| line.contains("==")).collect();
+    assert!(packages.len() > 10, "{packages:?}");
+    assert!(packages.iter().all(|line| line.contains(" --hash=sha256:")), "{packages:?}");
 }

@@ -4,6 +4,7 @@
 //!
 //! Exempt is a copy that the user requests: the file of `--snapshot-to`, which holds all of etcd.
 
+mod aws;
 mod forms;
 mod stage;
 
@@ -368,6 +369,7 @@ fn failures(stage: &mut Stage) {
         }
     }
     given_on_the_command_line(stage);
+    aws::commands_with_credentials(stage);
 }
 
 /// Passwords in arguments that accept a URL, and in some that do not.

@@ -37,11 +37,15 @@ async fn install(world: &World) -> Value {
 /// A Pod of the Job.
 async fn pod(world: &World, spec: &Value, name: &str, plan: &str) -> Command {
     let plan = std::fs::read_to_string(plan).expect("a plan");
+    let digest = serde_json::from_str::<Value>(&plan).expect("JSON")["digest"].clone();
+    let approve = format!("--approve={}", digest.as_str().expect("a digest"));
     let files = [("plan.json", plan), ("tsig.key", key_file(KEY))];
     let mut command = as_pod(&world.cluster, (name, spec), (NAMESPACE, NAME), &files).await;
-    for argument in spec["containers"][0]["args"].as_array().expect("arguments") {
-        command.arg(argument.as_str().expect("a text"));
-    }
+    let arguments = spec["containers"][0]["args"].as_array().expect("arguments").iter();
+    let arguments: Vec<&str> = arguments.map(|argument| argument.as_str().expect("a text")).collect();
+    // The operator fills in the digest of the plan.
+    let at = arguments.iter().position(|argument| argument.starts_with("--approve=")).expect("--approve");
+    command.args(&arguments[..at]).arg(approve).args(&arguments[at + 1..]);
     command.arg("--lock-ttl=2");
     let url = world.cluster.api_servers[0].url();
     let (host, port) = url.trim_start_matches("https://").rsplit_once(':').expect("a port");
