@@ -236,6 +236,8 @@ fn refused_by_etcd(serving: &Serving, users: &Users) {
         ("netsurgeon-read", &["snapshot", "save", "refused.db"], false),
         ("netsurgeon-read", &["compact", "4"], false),
         ("netsurgeon-read", &["lease", "list"], false),
+        // Every user of etcd can create leases, and revoke leases without keys.
+        ("netsurgeon-read", &["lease", "grant", "60"], true),
         ("netsurgeon-read", &["defrag"], false),
         ("netsurgeon-guard", &["get", "--prefix", "/registry/secrets/"], false),
         ("netsurgeon-guard", &["put", "/registry/secrets/default/x", ""], false),
