@@ -83,12 +83,22 @@ impl HomeArgs {
     }
 
     async fn under_way(&self, context: &Context) -> Result<Found, Failure> {
-        let mut open: Vec<Found> =
-            self.list(context).await?.into_iter().filter(|found| is_open(&found.listed.summary)).collect();
+        let (mut open, mut ended): (Vec<Found>, Vec<Found>) =
+            self.list(context).await?.into_iter().partition(|found| is_open(&found.listed.summary));
         match (open.pop(), open.as_slice()) {
             (Some(one), []) => Ok(one),
-            (None, _) => Err(Failure::refused("no operation is under way")
-                .hint("`netsurgeon operation list` lists the operations that have ended: give the id of an operation")),
+            (None, _) => {
+                ended.sort_by_key(|found| found.listed.summary.started);
+                let last = ended.last().map(|found| {
+                    format!(
+                        "the last operation that has ended is `{}`: add this id to the command",
+                        found.listed.operation
+                    )
+                });
+                Err(Failure::refused("no operation is under way").hints(last).hint(
+                    "`netsurgeon operation list` lists the operations that have ended: give the id of an operation",
+                ))
+            }
             (Some(last), others) => {
                 let ids = others.iter().chain([&last]).map(|found| format!("`{}`", found.listed.operation));
                 let ids = ids.collect::<Vec<_>>().join(", ");

@@ -199,10 +199,29 @@ pub async fn run(context: &Context, command: &PreflightCommand) -> Result<Outcom
         write_file(path, junit::file(&suite, &checks, asked.strict).as_bytes(), Readers::All)?;
     }
     context.output.progress(&summary(&checks));
+    if let Some(next) = next(command, any(&checks, Verdict::Fail) || any(&checks, Verdict::Unknown)) {
+        context.output.note(next);
+    }
     let is_bad = any(&checks, Verdict::Fail)
         || any(&checks, Verdict::Unknown)
         || asked.strict && any(&checks, Verdict::Warn);
     Ok(if is_bad { Outcome::Findings } else { Outcome::Done })
+}
+
+/// Returns the next step after the checks, for an operation that netsurgeon does not run itself. `is_open`: whether a check failed
+/// or is unknown.
+fn next(command: &PreflightCommand, is_open: bool) -> Option<&'static str> {
+    match (command, is_open) {
+        (PreflightCommand::Renumber(_) | PreflightCommand::Dns(_), _) => None,
+        (_, true) => Some("next: follow the remedies above, then run this command again"),
+        (PreflightCommand::Mirror(_), false) => Some(
+            "next: copy the objects to the mirror (netsurgeon does not copy them); then check the names: `netsurgeon preflight dns --help`",
+        ),
+        (PreflightCommand::Cni(_), false) => Some(
+            "next: change the network with the installer of the new CNI, node by node (netsurgeon does not change it): drain the node, change \
+             the CNI, restart its Pods; docs/preflight.md describes each check",
+        ),
+    }
 }
 
 /// Connects to etcd and to the API, if they are available.

@@ -144,6 +144,9 @@ pub struct Name {
     pub name: String,
     /// Objects that contain the name, as text.
     pub by: Vec<String>,
+    /// Objects of the mirror whose addresses the name gets, as text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_mirror: Vec<String>,
     /// The record sets before the cutover.
     pub before: Vec<RecordSet>,
     /// The record sets at each stage, in the order of [`Cutover::shares`].

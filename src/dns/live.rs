@@ -12,6 +12,7 @@ use super::probe::Prober;
 use super::provider::{Compared, Provider};
 use crate::nameserver::{AT_ONCE, RecordSet, Server, described, is_answer};
 use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Records, State, Wait};
+use crate::session::first_few;
 
 /// Pause between two checks of a wait.
 const LOOK: Duration = Duration::from_secs(1);
@@ -92,6 +93,34 @@ impl Live<'_> {
         })
     }
 
+    /// Stops the cutover if a stage has changed no name because all of them were skipped: there is nothing to observe.
+    fn refuse_empty(
+        &self,
+        point: Point,
+        moved: &[(&Name, Vec<RecordSet>)],
+        records: Records<'_>,
+    ) -> Result<(), Fault> {
+        let points = self.work.points();
+        let why = |name: &Name| {
+            let failed = |point: &Point| {
+                records(&self.work.step(name, *point)).filter(|record| record.state == State::Failed)
+            };
+            let error = points.iter().rev().find_map(failed)?.error.unwrap_or_default();
+            Some(format!("`{}`: {error}", name.name))
+        };
+        if !moved.is_empty() || !self.work.has_change(point) {
+            return Ok(());
+        }
+        let skipped: Vec<String> = self.work.names.iter().filter_map(why).collect();
+        if skipped.is_empty() {
+            return Ok(());
+        }
+        Err(Fault::Halt(format!(
+            "every name of this stage was skipped, so it does not start to soak: {}",
+            first_few(&skipped)
+        )))
+    }
+
     fn negative_ttl(&self) -> Duration {
         Duration::from_secs(self.work.negative_ttl)
     }
@@ -164,6 +193,7 @@ impl Environment<Change> for Live<'_> {
         if wait.kind == Awaited::Confirmed {
             let point = Point::Stage(wait.batch.unwrap_or_default());
             let names = self.moved(point, records);
+            self.refuse_empty(point, &names, records)?;
             let steps = names.iter().filter_map(|(name, _)| records(&self.work.step(name, point)));
             self.provider.recall(&steps.map(|record| record.made).collect::<Vec<_>>());
             let absent = if self.work.has_new_kind(point) { self.negative_ttl() } else { self.absent() };

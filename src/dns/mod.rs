@@ -32,10 +32,12 @@ pub mod run;
 mod seen;
 mod situation;
 mod stages;
+pub mod target;
+mod views;
 
 pub use cutover::{Awaited, Change, Cutover, KIND, KeyFile, Name, Ownership, Point, Service, Share};
-pub use plan::{Facts, Found, PlanOptions, Refusal, TOO_MANY_TARGETS, plan};
-pub use probe::{Probing, Scheme, addresses};
+pub use plan::{Facts, Found, LeftOut, PlanOptions, Planned, Refusal, TOO_MANY_TARGETS, plan};
+pub use probe::{Prober, Probing, Scheme, Served, addresses};
 pub use published::{Annotating, Annotations, Object, ObjectKind, Published};
 pub use seen::{SeenShare, ShareQuery};
 pub use situation::{Situation, Standing};

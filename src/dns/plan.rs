@@ -6,9 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 use super::cutover::{Cutover, Name, Ownership, Service, Share};
 use super::external_dns::{HOLDER, owner, with_owner};
 use super::mix::mix;
-use super::probe::{Probing, Scheme};
+use super::probe::Probing;
 use super::published::Published;
 use super::seen::ShareQuery;
+use super::target;
 use crate::nameserver::{Alias, Kind, Record, RecordSet, have_same_data};
 use crate::operation::Plan;
 use crate::route53::{ALIAS_TTL, load_balancer_zone};
@@ -39,6 +40,8 @@ pub struct Facts {
     pub negative_ttl: u64,
     /// The names.
     pub names: Vec<Found>,
+    /// Names of objects in the cluster that cannot be changed.
+    pub left_out: Vec<LeftOut>,
 }
 
 /// A name of the cluster.
@@ -48,9 +51,13 @@ pub struct Found {
     pub name: String,
     /// Objects that contain the name, as text.
     pub by: Vec<String>,
+    /// Whether the user selected this name. Otherwise an object of the cluster contains it.
+    pub is_given: bool,
     /// A, AAAA and CNAME record sets of the name.
     pub sets: Vec<RecordSet>,
-    /// Addresses of the mirror's objects with this name, or the names of their load balancers.
+    /// The mirror's objects with this name, as text.
+    pub on_mirror: Vec<String>,
+    /// Addresses of these objects, or the names of their load balancers.
     pub targets: BTreeSet<String>,
     /// The address types of the targets: A, AAAA, or both.
     pub address_kinds: BTreeSet<Kind>,
@@ -85,6 +92,26 @@ pub struct PlanOptions {
     pub seen: Option<ShareQuery>,
     /// Whether a stage is allowed to end before its share is reached.
     pub short_soak: bool,
+}
+
+/// A name that a plan does not contain.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LeftOut {
+    /// The name.
+    pub name: String,
+    /// Objects that contain the name, as text.
+    pub by: Vec<String>,
+    /// Why the plan does not contain the name.
+    pub reason: String,
+}
+
+/// A plan, and the names that it does not contain.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    /// The plan.
+    pub plan: Plan<Cutover>,
+    /// Names of objects in the cluster that cannot be changed. The user has not selected these names.
+    pub left_out: Vec<LeftOut>,
 }
 
 /// Why a cutover cannot be planned.
@@ -132,8 +159,9 @@ impl Refusal {
     }
 }
 
-/// Plans a cutover.
-pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Plan<Cutover>, Refusal> {
+/// Plans a cutover. A name that cannot be changed is left out; if the user selected it, the plan is refused. Users of the
+/// cluster can create objects with any host name, so one such object must not prevent the plan for the other names.
+pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Planned, Refusal> {
     let mut shares = options.shares.clone();
     if shares.last() != Some(&100) {
         shares.push(100);
@@ -141,14 +169,20 @@ pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Plan<Cutover>, Refus
     if !shares.is_sorted_by(|one, next| one < next) || shares.first() == Some(&0) {
         return Err(Refusal::Shares);
     }
-    let names = facts.names.iter().map(|found| name(facts, found, &shares, options));
-    let names: Vec<Name> = names.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+    let (mut names, mut left_out) = (Vec::new(), facts.left_out.clone());
+    let mut moved = 0_usize;
+    for found in &facts.names {
+        match name(facts, found, &shares, options) {
+            Ok(Some(name)) => names.push(name),
+            Ok(None) => moved = moved.saturating_add(1),
+            Err(Refusal::Name { name, reason }) if !found.is_given => {
+                left_out.push(LeftOut { name, by: found.by.clone(), reason });
+            }
+            Err(refusal) => return Err(refusal),
+        }
+    }
     if names.is_empty() {
-        let reason = match facts.names.len() {
-            0 => "no object of the cluster contains a host name in the zone".to_string(),
-            count => all_of(count, "name points to the mirror already", "names point to the mirror already"),
-        };
-        return Err(Refusal::Nothing { reason });
+        return Err(nothing(moved, left_out.first()));
     }
     // A stage that changes no name is omitted, because its share is not possible.
     let changes = |stage: usize| {
@@ -182,7 +216,17 @@ pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Plan<Cutover>, Refus
     if ttl > options.soak && !options.short_soak {
         return Err(Refusal::ShortSoak { soak: options.soak, ttl });
     }
-    Ok(Plan::new(&facts.cluster, Revision(0), work))
+    Ok(Planned { plan: Plan::new(&facts.cluster, Revision(0), work), left_out })
+}
+
+/// Returns why there is nothing to plan. `moved`: number of names that point to the mirror already.
+fn nothing(moved: usize, left_out: Option<&LeftOut>) -> Refusal {
+    let reason = match (moved, left_out) {
+        (0, None) => "no object of the cluster contains a host name in the zone".to_string(),
+        (0, Some(LeftOut { name, reason, .. })) => format!("`{name}`: {reason}"),
+        (count, _) => all_of(count, "name points to the mirror already", "names point to the mirror already"),
+    };
+    Refusal::Nothing { reason }
 }
 
 /// Plans one name; `None` if it already points to the mirror.
@@ -197,6 +241,9 @@ fn name(
     let Some(ttl) = before.iter().map(|set| set.ttl).max() else {
         return Err(refused("it has no A, AAAA or CNAME record"));
     };
+    if let Some((at, what)) = found.targets.iter().find_map(|at| Some((at, target::refused(at)?))) {
+        return Err(refused(&format!("its target on the mirror is {at}, {what}")));
+    }
     let after = match aliases(facts, found) {
         Some(after) => after,
         None => targets(found, &before, ttl)?,
@@ -225,23 +272,18 @@ fn name(
         |sets: &[RecordSet]| -> Vec<RecordSet> { sets.iter().map(|set| set.lowered(options.ttl)).collect() };
     let split = facts.service.split();
     let stages = shares.iter().map(|share| mix(&lowered(&before), &lowered(&after), *share, split)).collect();
-    let probe = options
-        .probes
-        .get(&found.name)
-        .or(options.probe.as_ref())
-        .cloned()
-        .unwrap_or_else(|| default_probe(found.has_tls));
-    let probe = Probing { at: found.targets.iter().cloned().collect(), ..probe };
+    let probe = probing(&found.name, found.has_tls, options.probe.as_ref(), &options.probes);
     let ownership = ownership(found, &after, facts.heir.as_deref());
     Ok(Some(Name {
         name: found.name.clone(),
         by: found.by.clone(),
+        on_mirror: found.on_mirror.clone(),
         before,
         stages,
         after,
         ownership,
         published: found.published.clone(),
-        probe,
+        probe: probe.at(&found.targets),
     }))
 }
 
@@ -287,10 +329,14 @@ fn map_owners(set: &RecordSet, change: impl Fn(&String) -> Option<String>) -> Re
     RecordSet { data, ..set.clone() }
 }
 
-fn default_probe(has_tls: bool) -> Probing {
-    let scheme = if has_tls { Scheme::Https } else { Scheme::Http };
-    let (port, path, at) = (scheme.port(), "/".to_string(), Vec::new());
-    Probing { scheme, port, path, status: None, body: None, at }
+/// Returns the probe of a name, without addresses. `probes`: probes for single names; `probe`: the probe for the other names.
+pub fn probing(
+    name: &str,
+    has_tls: bool,
+    probe: Option<&Probing>,
+    probes: &BTreeMap<String, Probing>,
+) -> Probing {
+    probes.get(name).or(probe).cloned().unwrap_or_else(|| Probing::default_of(has_tls))
 }
 
 /// Returns the aliases that point to the mirror; `None` if no alias is possible, for example because the target is not a load
@@ -361,6 +407,8 @@ mod tests {
         let found = Found {
             name: "www.example.com".into(),
             by: vec!["Ingress `default/web`".into()],
+            is_given: true,
+            on_mirror: vec!["Ingress `default/web`".into()],
             sets: RecordSet::group(records),
             targets: targets.iter().map(ToString::to_string).collect(),
             address_kinds: BTreeSet::from([Kind::A]),
@@ -379,6 +427,7 @@ mod tests {
             owner_cache: 0,
             negative_ttl: 60,
             names: vec![found],
+            left_out: Vec::new(),
         }
     }
 
@@ -396,7 +445,7 @@ mod tests {
     }
 
     fn planned(facts: &Facts, shares: &[Share]) -> Cutover {
-        plan(facts, &options(shares)).unwrap().work
+        plan(facts, &options(shares)).unwrap().plan.work
     }
 
     fn stages(work: &Cutover) -> Vec<String> {
@@ -541,5 +590,24 @@ mod tests {
         let short = PlanOptions { soak: 30, ..options(&[]) };
         assert_eq!(plan(&good, &short).unwrap_err(), Refusal::ShortSoak { soak: 30, ttl: 60 });
         assert!(plan(&good, &PlanOptions { short_soak: true, ..short }).is_ok());
+    }
+
+    /// An object of any user can contain any name and any target.
+    #[test]
+    fn name_of_an_object_that_cannot_be_changed_is_left_out() {
+        let mut some = facts(&[record(Kind::A, 60, "192.0.2.1")], &["198.51.100.1"]);
+        for target in ["127.0.0.1", "169.254.169.254", "fe80::1"] {
+            let mut other = some.names[0].clone();
+            other.name = "other.example.com".into();
+            other.targets = BTreeSet::from([target.to_string()]);
+            some.names.truncate(1);
+            some.names.push(Found { is_given: false, ..other });
+            let planned = plan(&some, &options(&[100])).unwrap();
+            assert_eq!(planned.plan.work.names.len(), 1);
+            let [left] = &planned.left_out[..] else { panic!("{:?}", planned.left_out) };
+            assert!(left.name == "other.example.com" && left.reason.contains(target), "{left:?}");
+            some.names[1].is_given = true;
+            assert!(matches!(plan(&some, &options(&[100])), Err(Refusal::Name { .. })), "{target}");
+        }
     }
 }

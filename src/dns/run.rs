@@ -16,6 +16,7 @@ use super::probe::Prober;
 use super::progress::Tally;
 use super::provider::{self, Provider};
 use super::situation::Situation;
+use super::views::refuse_other_view;
 use crate::nameserver::{AT_ONCE, Key, RecordSet, Server, are_same, described, described_with_ttls};
 use crate::operation::{self, Listed, OperationError, Plan, Report, Status, Stuck};
 use crate::session::gates::{GateSettings, Gates};
@@ -123,6 +124,7 @@ impl CutoverSession {
             .hint("check `--kubeconfig` and `--context`"));
         }
         let provider = self.provider(&plan.work).await?;
+        refuse_other_view(&plan.work, provider.as_ref()).await?;
         let purpose = purpose(&plan.work);
         let (mut recorded, holding) = self.begin(plan, gates.record()?, &purpose).await?;
         self.voice.progress(&format!("operation {}", recorded.operation));

@@ -45,6 +45,16 @@ pub(super) fn never(zone: &Name, there: rr::Record) -> Message {
     message
 }
 
+/// Returns an update without any change, with the prerequisite that a name is in use (RFC 2136, section 2.4.4). A wildcard record
+/// does not make a name in use.
+pub(super) fn in_use(zone: Name, name: Name) -> Message {
+    let mut message = nothing(zone);
+    let mut prerequisite = rr::Record::update0(name, 0, RecordType::ANY);
+    prerequisite.dns_class = DNSClass::ANY;
+    message.add_pre_requisite(prerequisite);
+    message
+}
+
 /// Returns an update that replaces all given record sets. If a present set differs from the expected set, the update changes
 /// nothing. The prerequisites contain the data of the expected sets (RFC 2136, sections 2.4.2 and 2.4.3). They cannot contain
 /// TTLs.

@@ -181,6 +181,17 @@ impl Server {
         }
     }
 
+    /// Checks whether a name of a zone has records of its own. A query cannot show this, because a server returns the answer of a
+    /// wildcard record as the record of the name. The update has only a prerequisite, and changes nothing.
+    pub async fn has_name(&self, zone: &str, name: &str) -> Result<bool> {
+        let answer = self.exchange(message::in_use(name_of(zone)?, name_of(name)?)).await?;
+        match answer.metadata.response_code {
+            ResponseCode::NoError => Ok(true),
+            ResponseCode::NXDomain => Ok(false),
+            _ => Err(self.refused(&format!("an update of `{zone}` without a change"), &answer)),
+        }
+    }
+
     /// Checks whether the server evaluates the changes of an update before its prerequisites, as BIND does since 9.18.11. The
     /// result of [`Self::would_change`] is conclusive only in this case. RFC 2136 specifies the opposite order.
     pub async fn looks_ahead(&self, zone: &str) -> Result<bool> {

@@ -27,8 +27,8 @@ const RECORDS: usize = 10_000;
 const ROUNDS: usize = 3;
 const ZONE: &str = "example.test";
 const SERVER: &str = "127.0.0.53";
-const OLD: &str = "127.0.0.70";
-const NEW: &str = "127.0.0.80";
+const OLD: &str = "192.0.2.70";
+const NEW: &str = "192.0.2.80";
 const KEY: (&str, &str) = ("mover", "c2VjcmV0LW9mLW1vdmVy");
 /// Seconds of the soak, and the TTL of the names, which the cutover need not lower.
 const SOAK: u32 = 1;
@@ -121,7 +121,7 @@ impl<'a> Bench<'a> {
     async fn start(netsurgeon: &'a Path) -> Self {
         let options = ClusterOptions { controllers: false, ..ClusterOptions::new(Era::Objects) };
         let cluster = Cluster::start(ClusterOptions { nodes: 1, ..options.clone() }).await;
-        cluster.network().hub().ip(&[format!("address add {SERVER}/32 dev lo")]);
+        cluster.network().hub().ip(&[SERVER, NEW].map(|at| format!("address add {at}/32 dev lo")));
         let mirror = Cluster::start(options).await;
         for (cluster, at) in [(&cluster, OLD), (&mirror, NEW)] {
             cluster.api.create(&ingress()).await;

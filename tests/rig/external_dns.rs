@@ -5,6 +5,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use serde_json::json;
+
+use super::api::Api;
 use super::process::{Process, wait_until};
 use super::programs::external_dns;
 use super::route53::CREDENTIALS;
@@ -20,6 +23,28 @@ const ENDED: &str = "reconcile loop ";
 
 /// The port of the next one's metrics: several run in one network namespace, which no other run uses.
 static METRICS: AtomicU16 = AtomicU16::new(7979);
+
+/// Lets the default service account of `kube-system` list objects of all namespaces, as ExternalDNS does, and waits until the API
+/// server knows it.
+pub async fn trust(api: &Api) {
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": "external-dns"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "kube-system"}],
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view"},
+    });
+    api.apply(&binding).await;
+    let attributes = json!({"verb": "list", "group": "networking.k8s.io", "resource": "ingresses"});
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {"user": "system:serviceaccount:kube-system:default", "resourceAttributes": attributes},
+    });
+    wait_until("the role is in force", DEADLINE, async || {
+        let answer = api.create(&review).await;
+        if answer["status"]["allowed"] == true { Ok(()) } else { Err(answer.to_string()) }
+    })
+    .await;
+}
 
 /// A running ExternalDNS. Killed on drop.
 pub struct ExternalDns {

@@ -106,7 +106,7 @@ pub async fn run(context: &Context, args: &CutoverArgs) -> Result<Outcome, Failu
     let goal = args.stage.map_or(Goal::All, Goal::Stage);
     let session = args.run.open(context).await?;
     let Some(path) = &args.plan else {
-        let id = chosen(&session, args.operation.as_deref()).await?;
+        let id = chosen(&session, "cutover", args.operation.as_deref()).await?;
         return go_on(context, (session, &args.run.key), &id, (&given, args.no_gates), goal).await;
     };
     let plan: Plan<Cutover> = Plan::read(path)?;
@@ -161,21 +161,34 @@ fn rolled_back_before(operation: &str) -> Failure {
         .hint(format!("to run the plan again: `netsurgeon operation forget {operation}`, then this command"))
 }
 
-/// Returns the id of the cutover: the given id, or the only cutover under way.
-pub(super) async fn chosen(session: &ClusterSession, given: Option<&str>) -> Result<String, Failure> {
+/// Returns the id of the cutover: the given id, or the only cutover under way. `command`: the subcommand of `dns`, for hints.
+pub(super) async fn chosen(
+    session: &ClusterSession,
+    command: &str,
+    given: Option<&str>,
+) -> Result<String, Failure> {
     if let Some(id) = given {
         return Ok(id.to_string());
     }
-    let listed = session.listed(KIND).await?;
-    let open: Vec<String> =
-        listed.into_iter().filter(|one| !one.summary.has_ended()).map(|one| one.operation).collect();
+    let (mut ended, open): (Vec<_>, Vec<_>) =
+        session.listed(KIND).await?.into_iter().partition(|one| one.summary.has_ended());
     match open.as_slice() {
-        [one] => Ok(one.clone()),
-        [] => Err(Failure::refused("no cutover of this cluster is under way")
-            .hint("`netsurgeon operation list` lists the cutovers that have ended: give the id of a cutover")
-            .hint("to start one: `netsurgeon dns cutover --plan FILE --stage 1`")),
+        [one] => Ok(one.operation.clone()),
+        [] => {
+            ended.sort_by_key(|one| one.summary.started);
+            let failure = Failure::refused("no cutover of this cluster is under way");
+            let failure = match ended.last().map(|one| &one.operation) {
+                // A cutover that has ended cannot continue.
+                Some(last) if command != "cutover" => failure
+                    .hint(format!("for the last cutover that has ended: `netsurgeon dns {command} {last}`")),
+                _ => failure,
+            };
+            Err(failure
+                .hint("`netsurgeon operation list` lists the cutovers that have ended: give the id of a cutover")
+                .hint("to start one: `netsurgeon dns cutover --plan FILE --stage 1`"))
+        }
         more => {
-            let list = more.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", ");
+            let list = more.iter().map(|one| format!("`{}`", one.operation)).collect::<Vec<_>>().join(", ");
             Err(Failure::usage(format!("several cutovers are under way: {list}"))
                 .hint("give the id of a cutover"))
         }
@@ -223,7 +236,7 @@ pub(in crate::cli) async fn resume_on(
 /// Runs `dns rollback`.
 pub async fn roll_back(context: &Context, args: &RollbackArgs) -> Result<Outcome, Failure> {
     let session = args.run.open(context).await?;
-    let id = chosen(&session, args.operation.as_deref()).await?;
+    let id = chosen(&session, "rollback", args.operation.as_deref()).await?;
     undo(context, (session, &args.run.key), &id).await
 }
 

@@ -20,7 +20,7 @@ use crate::dns::{Cutover, Name, Service};
 use crate::nameserver::RecordSet;
 use crate::operation::Plan;
 use crate::preflight::dns::read_key;
-use crate::session::{ClusterSession, Failure, Settings, counted, in_words, pasted};
+use crate::session::{ClusterSession, Failure, Settings, counted, first_few, in_words, pasted};
 
 #[derive(Debug, Subcommand)]
 pub enum DnsCommand {
@@ -126,8 +126,8 @@ fn another_file(failure: Failure, given: &KeyArgs, file: &Path) -> Failure {
     }
 }
 
-/// Returns the certificates in a PEM text.
-fn certificates(text: &str, what: &str) -> Result<Vec<Vec<u8>>, Failure> {
+/// Returns the certificates in a PEM text, as DER. `what`: where the text comes from.
+pub(super) fn certificates(text: &str, what: &str) -> Result<Vec<Vec<u8>>, Failure> {
     let unusable =
         |reason: String| Failure::refused(format!("cannot use the CA certificates of {what}: {reason}"));
     let found = certs::certificates(text).map_err(|error| unusable(error.to_string()))?;
@@ -137,10 +137,19 @@ fn certificates(text: &str, what: &str) -> Result<Vec<Vec<u8>>, Failure> {
 /// Returns a table of the changes of every name.
 fn describe(output: &Output, work: &Cutover) -> String {
     let rows = work.names.iter().flat_map(|name| rows(output, work, name));
-    table(["NAME", "TYPE", "OLD", "NEW", "SHARE", "TTL", "PROBE"], rows)
+    table(["NAME", "TYPE", "OLD", "NEW", "SHARE", "TTL", "PROBE", "OBJECTS"], rows)
 }
 
-fn rows(output: &Output, work: &Cutover, name: &Name) -> Vec<[String; 7]> {
+/// Returns the objects that contain a name, with their namespaces. If the objects of the mirror differ, also returns these.
+fn objects(name: &Name) -> String {
+    let here = first_few(&name.by);
+    if name.on_mirror.is_empty() || name.on_mirror == name.by {
+        return here;
+    }
+    format!("{here} -> {}", first_few(&name.on_mirror))
+}
+
+fn rows(output: &Output, work: &Cutover, name: &Name) -> Vec<[String; 8]> {
     let mut kinds: Vec<_> = name.before.iter().chain(&name.after).map(|set| set.kind).collect();
     kinds.sort_unstable();
     kinds.dedup();
@@ -169,6 +178,7 @@ fn rows(output: &Output, work: &Cutover, name: &Name) -> Vec<[String; 7]> {
             format!("{} %", shares.join(" -> ")),
             lowered,
             name.probe.to_string(),
+            objects(name),
         ]
     };
     kinds.into_iter().map(row).collect()

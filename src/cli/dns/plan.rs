@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{certificates, describe, summary};
+use super::{describe, summary};
 use crate::cli::api::{KubeArgs, MirrorKubeArgs};
 use crate::cli::file::{Readers, write_file};
-use crate::cli::zone::{Probes, ZoneArgs};
+use crate::cli::zone::ZoneArgs;
 use crate::cli::{Context, Outcome};
-use crate::dns::{KIND, PlanOptions, Probing, ShareQuery, plan};
+use crate::dns::{KIND, LeftOut, PlanOptions, Planned, ShareQuery, plan};
 use crate::kube_api::Cluster;
 use crate::operation::{ClusterRecord, Listed};
-use crate::preflight::dns::{self, Dns};
+use crate::preflight::dns::{self, Dns, Names, Probes};
 use crate::preflight::{self, CheckResult, Selection, Verdict};
-use crate::session::{Failure, Kind, counted, pasted};
+use crate::session::{Failure, Kind, counted, first_few, pasted};
 
 /// Value of `--force` that allows a soak that is shorter than the TTL.
 const SHORT_SOAK: &str = "short-soak";
@@ -29,9 +29,10 @@ const STRICT: [&str; 2] = ["zone-share", "external-dns"];
 
 /// Plan a cutover: the names, their new records, and the stages
 ///
-/// Finds the names of the zone in the Ingresses, Services and HTTPRoutes of the cluster. Reads the DNS records of these names,
-/// and the addresses of these names on the mirror. Changes nothing in the cluster or in the zone. The command runs the checks of
-/// `preflight dns`. It creates no plan if a check fails or is unknown, or if `zone-share` or `external-dns` warns; see `--force`.
+/// Finds the names of the zone in the Ingresses, Services and routes of the cluster. Reads the DNS records of these names, and
+/// the addresses of these names on the mirror. A name moves only if its records point to this cluster. Changes nothing in the
+/// cluster or in the zone. The command runs the checks of `preflight dns`. It creates no plan if a check fails or is unknown, or
+/// if `zone-share` or `external-dns` warns; see `--force`.
 ///
 /// At each stage, the mirror gets a share of the clients (`--shares`). Route 53 supports weights, so every share is possible. A
 /// name server has no weights, so the share depends on the number of old and new addresses in the answer. With one old and one
@@ -63,19 +64,6 @@ pub struct PlanArgs {
     /// How long each stage waits after the resolver returns the new records, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = clap::value_parser!(u64).range(1..=2_592_000))]
     soak: u64,
-    /// How to check that the mirror serves a name, before the records of the name change: `tcp:PORT`, `http[:PORT][/PATH]` or
-    /// `https[:PORT][/PATH]` [default: `https` if an object declares TLS for the name, otherwise `http`]
-    #[arg(long, value_name = "HOW")]
-    probe: Option<Probing>,
-    /// The only HTTP status that a probe accepts [default: 200 to 399]
-    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(100..=599))]
-    probe_status: Option<u16>,
-    /// Text that the body of the response must contain
-    #[arg(long, value_name = "TEXT")]
-    probe_body: Option<String>,
-    /// CA certificates that probes trust, in addition to the system's CA certificates
-    #[arg(long, value_name = "FILE")]
-    probe_ca: Option<PathBuf>,
     /// The Prometheus for `--share-query`. `dns status` and the report then show the mirror's share of the requests
     #[arg(long, value_name = "URL", requires = "share_query")]
     share_prometheus: Option<String>,
@@ -101,9 +89,9 @@ pub struct PlanArgs {
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure> {
-    let (names, probes) = args.zone.names()?;
-    let options = args.options(probes)?;
+    let (names, trusted) = args.zone.names()?;
     names.check()?;
+    let options = args.options(&names, trusted)?;
     let of_mirror = args.mirror.required(&args.kube)?;
     let (cluster, mirror) = tokio::join!(args.kube.connect(), of_mirror.connect());
     let cluster = cluster?;
@@ -112,7 +100,8 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
     refuse_unready(context, args, &input).await?;
     let facts =
         input.facts().await.map_err(|judged| Failure::refused(judged.observed).hint(judged.remedy))?;
-    let plan = plan(&facts, &options)?;
+    let Planned { plan, left_out } = plan(&facts, &options)?;
+    warn_of_left_out(context, &left_out);
     if let Some(path) = &args.save {
         let text = serde_json::to_vec_pretty(&plan).map_err(|error| Failure::new(Kind::Bug, error))?;
         write_file(path, &text, Readers::Owner)?;
@@ -125,6 +114,24 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
         context.output.note(&format!("next: `netsurgeon dns cutover --plan {path} --stage 1`"));
     }
     Ok(Outcome::Done)
+}
+
+/// Maximum number of names to print that the plan does not contain. Each user of the cluster can create objects with any names.
+const MOST_LEFT_OUT: usize = 100;
+
+/// Prints the names of objects in this cluster that the plan does not contain.
+fn warn_of_left_out(context: &Context, names: &[LeftOut]) {
+    for LeftOut { name, by, reason } in names.iter().take(MOST_LEFT_OUT) {
+        context.output.warn(&format!("not in the plan: `{name}` ({}): {reason}", first_few(by)));
+    }
+    if let Some(more) = names.len().checked_sub(MOST_LEFT_OUT).filter(|more| *more > 0) {
+        context.output.warn(&format!("{} not in the plan", counted(more, "more name is", "more names are")));
+    }
+    if names.iter().any(|one| one.reason.starts_with("its records are ")) {
+        context
+            .output
+            .note("to point a name to the mirror although its records point elsewhere: `--take NAME`");
+    }
 }
 
 /// Warns if a cutover has not ended, because the new plan would treat the intermediate records of this cutover as the old
@@ -151,8 +158,8 @@ impl PlanArgs {
         Ok(Some(seen))
     }
 
-    /// Validates the arguments that need no connection.
-    fn options(&self, probes: Probes) -> Result<PlanOptions, Failure> {
+    /// Validates the arguments that need no connection. `trusted`: additional CA certificates for probes, as PEM.
+    fn options(&self, names: &Names, trusted: Vec<String>) -> Result<PlanOptions, Failure> {
         let is_known =
             |name: &&String| name.as_str() == SHORT_SOAK || forcible().any(|check| check == name.as_str());
         if let Some(name) = self.force.iter().find(|name| !is_known(name)) {
@@ -160,28 +167,7 @@ impl PlanArgs {
             return Err(Failure::usage(format!("`--force` does not accept `{name}`"))
                 .hint(format!("it accepts: {}", names.join(", "))));
         }
-        let probe = match &self.probe {
-            Some(probe) => Some(probe.clone()),
-            // The other probe options need an explicit scheme, because the default scheme depends on the name.
-            None if self.probe_status.is_some() || self.probe_body.is_some() => {
-                return Err(Failure::usage("`--probe-status` and `--probe-body` need `--probe`")
-                    .hint("for example `--probe https/healthz`"));
-            }
-            None => None,
-        };
-        let probe =
-            probe.map(|probe| Probing { status: self.probe_status, body: self.probe_body.clone(), ..probe });
-        let trusted = match &self.probe_ca {
-            Some(path) => {
-                let what = format!("`{}`", path.display());
-                let text = std::fs::read_to_string(path);
-                let text =
-                    text.map_err(|error| Failure::from(error).context(format!("cannot read {what}")))?;
-                certificates(&text, &what)?;
-                vec![text]
-            }
-            None => Vec::new(),
-        };
+        let Probes { probe, of: probes, .. } = names.probes.clone();
         let short_soak = self.force.iter().any(|name| name == SHORT_SOAK);
         Ok(PlanOptions {
             shares: self.shares.clone(),
@@ -218,8 +204,9 @@ async fn refuse_unready(context: &Context, args: &PlanArgs, input: &Dns) -> Resu
     for result in forced.iter().filter(is_run) {
         context.output.warn(&format!("{} (`--force {}`)", result.observed, result.name));
     }
+    // The names that the check `names` lists are printed with the plan.
     let warned = results.iter().filter(|result| result.verdict == Verdict::Warn && !is_bad(result));
-    for result in warned {
+    for result in warned.filter(|result| result.name != "names" || !bad.is_empty()) {
         context.output.warn(&format!("{}: {}", result.name, result.observed));
     }
     if bad.is_empty() {

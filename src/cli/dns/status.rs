@@ -57,7 +57,7 @@ struct ShownName<'a> {
 pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failure> {
     let session =
         ClusterSession::open(context.voice(), args.kube.connect().await?, Settings::default()).await?;
-    let id = chosen(&session, args.operation.as_deref()).await?;
+    let id = chosen(&session, "status", args.operation.as_deref()).await?;
     let recorded = session.read::<Cutover>(&id).await?;
     let held = ClusterLock::holder(&session.api).await?;
     let situation = Situation::of(&recorded, is_leased(held.as_ref(), &id));

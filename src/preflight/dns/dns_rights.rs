@@ -20,6 +20,7 @@ const READS: Asked<'static> = Asked {
         (&["list"], ("networking.k8s.io", "ingresses")),
         (&["list"], ("", "services")),
         (&["get", "list"], ("apps", "deployments")),
+        (&["create"], ("authorization.k8s.io", "subjectaccessreviews")),
     ],
     changes: &[],
     need: NEED,

@@ -1,6 +1,6 @@
 //! `external-dns`: whether an ExternalDNS of the cluster or of its mirror reverts changes.
 
-use super::{Dns, controllers};
+use super::Dns;
 use crate::preflight::facts::external_dns::Controller;
 use crate::preflight::{Check, Judged, Read, first_few};
 use crate::words::quoted_or;
@@ -13,11 +13,31 @@ pub const CHECK: Check<Dns> = Check {
 };
 
 async fn read(dns: &Dns) -> Read<Judged> {
-    let of_mirror = match dns.mirror_if_given()? {
-        Some(mirror) => controllers(mirror).await?,
-        None => Vec::new(),
+    let (here, of_mirror) = (dns.instances().await?, dns.of_mirror().await?);
+    let judged = judge(&here.found, &of_mirror.found, dns.zone.is_published());
+    Ok(beside(judged, &here.ignored, &of_mirror.ignored))
+}
+
+/// Adds the Deployments that look like ExternalDNS and are ignored.
+fn beside(judged: Judged, here: &[String], mirror: &[String]) -> Judged {
+    let of = |list: &[String], place: &str, option: &str| {
+        let told = || {
+            format!(
+                "{} {place}: its service account cannot list objects of all namespaces (`{option}`)",
+                first_few(list)
+            )
+        };
+        (!list.is_empty()).then(told)
     };
-    Ok(judge(dns.controllers().await?, &of_mirror, dns.zone.is_published()))
+    let both = [of(here, "here", "--external-dns"), of(mirror, "on the mirror", "--mirror-external-dns")];
+    let told: Vec<String> = both.into_iter().flatten().collect();
+    if told.is_empty() {
+        return judged;
+    }
+    Judged {
+        observed: format!("{}; not treated as ExternalDNS: {}", judged.observed, told.join("; ")),
+        ..judged
+    }
 }
 
 /// Checks the running ExternalDNS instances of the cluster and of its mirror. Each instance reverts changes to the records that
@@ -26,8 +46,9 @@ fn judge(own: &[Controller], mirror: &[Controller], is_published: bool) -> Judge
     let runs = |list: &[Controller]| list.iter().filter(|one| one.runs).cloned().collect::<Vec<_>>();
     let (own, mirror) = (runs(own), runs(mirror));
     let told = |one: &Controller| {
-        let owner = quoted_or(one.owner.as_deref(), "unknown");
-        format!("{} (owner {owner}, policy `{}`, provider `{}`)", one.subject, one.policy, one.provider)
+        let known = |value: &Option<String>| quoted_or(value.as_deref(), "unknown");
+        let (owner, policy, provider) = (known(&one.owner), known(&one.policy), known(&one.provider));
+        format!("{} (owner {owner}, policy {policy}, provider {provider})", one.subject)
     };
     for one in own.iter().filter(|one| one.owner.is_some()) {
         if let Some(other) = mirror.iter().find(|other| other.owner == one.owner) {
@@ -42,9 +63,10 @@ fn judge(own: &[Controller], mirror: &[Controller], is_published: bool) -> Judge
         }
     }
     // Only with the policy `create-only`, ExternalDNS leaves its existing records unchanged (`plan/policy.go`).
-    let keeping: Vec<&Controller> = own.iter().filter(|one| one.policy != "create-only").collect();
+    let keeping: Vec<&Controller> =
+        own.iter().filter(|one| one.policy.as_deref() != Some("create-only")).collect();
     let without: Vec<String> =
-        keeping.iter().filter(|one| one.registry != "txt").map(|one| told(one)).collect();
+        keeping.iter().filter(|one| !one.has_readable_owners()).map(|one| told(one)).collect();
     if !without.is_empty() && !is_published {
         return Judged::warn(
             format!(
@@ -71,6 +93,13 @@ mod tests {
     use super::*;
     use crate::preflight::Verdict;
     use crate::preflight::facts::external_dns::testing::controller;
+
+    #[test]
+    fn deployment_of_another_user_is_named() {
+        let judged = beside(Judged::pass("fine"), &["`tenant/external-dns`".to_string()], &[]);
+        assert_eq!(judged.verdict, Verdict::Pass);
+        assert!(judged.observed.contains("`tenant/external-dns` here"), "{judged:?}");
+    }
 
     #[test]
     fn same_owner_on_both_clusters_fails() {

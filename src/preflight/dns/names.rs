@@ -1,87 +1,98 @@
-//! `names`: whether every name to change is in the zone and has its own records.
+//! `names`: whether every name to change is in the zone, has its own records, and points to this cluster.
 
-use super::{Dns, Entry};
+use super::Dns;
+use super::entries::{Entry, Selected, Unfit};
 use crate::nameserver::Kind;
 use crate::preflight::{Check, Judged, first_few};
+use crate::words::and_more;
 
 /// The check.
 pub const CHECK: Check<Dns> = Check {
     name: "names",
-    why: "a name that does not answer now cannot be verified later",
-    judge: |dns| Box::pin(async { Ok(judge(&dns.zone.name, dns.entries().await?)) }),
+    why: "a name that does not answer now cannot be verified later, and a name of another site must not move",
+    judge: |dns| Box::pin(async { Ok(judge(&dns.zone.name, dns.selected().await?)) }),
 };
 
-/// Checks whether every name is in the zone and has its own records.
-fn judge(zone: &str, entries: &[Entry]) -> Judged {
-    if entries.is_empty() {
+/// Maximum number of names to list that do not change.
+const MOST: usize = 20;
+
+/// Checks whether every name is in the zone, has its own records, and points to this cluster. A name that the user selected must
+/// meet these conditions. Other names are left out, because each user of the cluster can create an object with any host name.
+fn judge(zone: &str, Selected { entries, left_out }: &Selected) -> Judged {
+    if entries.is_empty() && left_out.is_empty() {
         return Judged::fail(
-            format!("no Ingress, Service or HTTPRoute of this cluster names a host in `{zone}`"),
+            format!("no Ingress, Service, HTTPRoute or other route of this cluster names a host in `{zone}`"),
             "give the names to change: `--name`",
         );
     }
-    let told = |is_it: &dyn Fn(&&Entry) -> bool| entries.iter().filter(is_it).map(words).collect::<Vec<_>>();
-    let of = |entry: &Entry| {
-        entry.below.as_ref().map(|zone| format!("{} is in the child zone `{zone}`", words(entry)))
-    };
-    let elsewhere: Vec<String> = entries.iter().filter_map(of).collect();
-    if !elsewhere.is_empty() {
-        return Judged::fail(first_few(&elsewhere), "check each zone separately: `--zone`, `--name`");
+    let unfit: Vec<(&Entry, &Unfit)> =
+        entries.iter().filter_map(|entry| Some((entry, entry.unfit.as_ref()?))).collect();
+    if let Some((_, first)) = unfit.first() {
+        let told = unfit.iter().map(|(entry, unfit)| format!("{}: {}", entry.words(), unfit.reason()));
+        return Judged::fail(first_few(&told.collect::<Vec<_>>()), first.remedy());
     }
-    let missing = told(&|entry| entry.sets.is_empty());
-    if !missing.is_empty() {
-        return Judged::fail(
-            format!("not in the zone: {}", first_few(&missing)),
-            "create the records, or remove the host from its object: a name that does not answer now cannot be verified later",
-        );
-    }
-    let of = |entry: &Entry| entry.routing.as_ref().map(|why| format!("{} {why}", words(entry)));
-    let routed: Vec<String> = entries.iter().filter_map(of).collect();
-    if !routed.is_empty() {
-        return Judged::fail(
-            format!("netsurgeon changes only names with simple routing: {}", first_few(&routed)),
-            "first change these names to simple routing in Route 53, or select only the other names with `--name`",
-        );
-    }
-    let wild = told(&|entry| entry.is_wild && !entry.name.starts_with("*."));
-    if !wild.is_empty() {
-        return Judged::warn(
-            format!("a wildcard record answers for: {}", first_few(&wild)),
-            "the change creates records for these names: a rollback must delete them, not restore earlier ones",
-        );
+    let told = left_out
+        .iter()
+        .take(MOST)
+        .map(|one| format!("`{}` ({}): {}", one.name, one.by.join(", "), one.reason));
+    let told = told.collect::<Vec<_>>().join("; ") + &and_more(left_out.len().saturating_sub(MOST));
+    if entries.is_empty() {
+        return Judged::fail(format!("no name can change: {told}"), TAKE);
     }
     let count =
         |kind: Kind| entries.iter().filter(|entry| entry.sets.iter().any(|set| set.kind == kind)).count();
     let kinds = [Kind::A, Kind::Aaaa, Kind::Cname].map(|kind| (count(kind), kind));
     let kinds: Vec<String> =
         kinds.iter().filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {kind}")).collect();
-    Judged::pass(format!("names in the zone: {} ({})", entries.len(), kinds.join(", ")))
+    let observed = format!("names to change: {} ({})", entries.len(), kinds.join(", "));
+    if left_out.is_empty() {
+        return Judged::pass(observed);
+    }
+    Judged::warn(format!("{observed}; these names do not change: {told}"), TAKE)
 }
 
-fn words(entry: &Entry) -> String {
-    format!("`{}` ({})", entry.name, entry.by.join(", "))
-}
+/// What to do about names that are left out.
+const TAKE: &str = "correct the records or the objects of these names; or remove the hosts from the objects; if a name must point to the mirror although \
+     its records point elsewhere: `--take NAME`";
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dns::LeftOut;
     use crate::preflight::Verdict;
     use crate::preflight::dns::testing::{entry, www};
 
     #[test]
-    fn names_must_have_records_in_the_zone() {
-        assert_eq!(judge("example.com", &[www()]).observed, "names in the zone: 1 (1 A)");
-        assert_eq!(judge("example.com", &[]).verdict, Verdict::Fail);
-        let missing = judge("example.com", &[www(), entry("api.example.com", &[])]);
-        assert_eq!(missing.observed, "not in the zone: `api.example.com` (Ingress `shop/web`)");
-        let below = Entry { below: Some("dev.example.com".into()), ..www() };
-        assert!(judge("example.com", &[below]).observed.ends_with("is in the child zone `dev.example.com`"));
-        let routed = Entry { routing: Some("has latency routing".into()), ..www() };
-        let routed = judge("example.com", &[routed]);
+    fn names_must_have_records_that_point_to_this_cluster() {
+        let judged = |entries: Vec<Entry>, left_out: Vec<LeftOut>| {
+            judge("example.com", &Selected { entries, left_out })
+        };
+        assert_eq!(judged(vec![www()], vec![]).observed, "names to change: 1 (1 A)");
+        assert_eq!(judged(vec![], vec![]).verdict, Verdict::Fail);
+        let given = |unfit| Entry { unfit: Some(unfit), is_given: true, ..entry("api.example.com", &[]) };
+        for unfit in [
+            Unfit::Missing,
+            Unfit::Wild,
+            Unfit::Below("dev.example.com".into()),
+            Unfit::Routing("has latency routing".into()),
+            Unfit::Elsewhere("its records are 198.51.100.9".into()),
+        ] {
+            let reason = unfit.reason();
+            let refused = judged(vec![www(), given(unfit)], vec![]);
+            assert_eq!(refused.verdict, Verdict::Fail);
+            assert_eq!(refused.observed, format!("`api.example.com` (Ingress `shop/web`): {reason}"));
+        }
+        let left = LeftOut {
+            name: "cdn.example.com".into(),
+            by: vec!["Ingress `x/y`".into()],
+            reason: "why".into(),
+        };
+        let warned = judged(vec![www()], vec![left.clone()]);
+        assert_eq!(warned.verdict, Verdict::Warn, "the other names can change");
         assert!(
-            routed.observed.ends_with("`www.example.com` (Ingress `shop/web`) has latency routing"),
-            "{routed:?}"
+            warned.observed.ends_with("do not change: `cdn.example.com` (Ingress `x/y`): why"),
+            "{warned:?}"
         );
-        let wild = Entry { is_wild: true, ..www() };
-        assert_eq!(judge("example.com", &[wild]).verdict, Verdict::Warn);
+        assert_eq!(judged(vec![], vec![left]).verdict, Verdict::Fail);
     }
 }

@@ -59,20 +59,33 @@ pub(super) async fn read_owned(dns: &Dns) -> Read<BTreeMap<String, Vec<RecordSet
 /// with the affixes of these controllers, and the names without affixes.
 fn places(name: &str, kind: Kind, controllers: &[Controller]) -> BTreeSet<String> {
     let plain = (String::new(), String::new(), "*".to_string());
-    let affixes: BTreeSet<_> = controllers.iter().map(|one| &one.affixes).chain([&plain]).collect();
+    let affixes: BTreeSet<_> =
+        controllers.iter().filter_map(|one| one.affixes.as_ref()).chain([&plain]).collect();
     affixes.into_iter().flat_map(|affixes| ownership_names(name, kind, affixes)).collect()
 }
 
 /// Checks the owners of names. `found`: names, each with the owners in its ownership records. `own`: ExternalDNS instances of
 /// this cluster.
 fn judge(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) -> Judged {
-    if let Some(one) = own.iter().find(|one| one.registry != "txt") {
+    let elsewhere = |one: &Controller| one.registry.as_deref().is_some_and(|registry| registry != "txt");
+    if let Some(one) = own.iter().find(|one| elsewhere(one)) {
         return Judged::unknown(
             format!(
                 "{} does not record the owners of names in the zone (`--registry={}`)",
-                one.subject, one.registry
+                one.subject,
+                one.registry.as_deref().unwrap_or_default()
             ),
             "check the owners of the names in that registry",
+        );
+    }
+    if let Some(one) = own.iter().find(|one| one.registry.is_none() || one.affixes.is_none()) {
+        return Judged::unknown(
+            format!(
+                "the Deployment {} does not show `{}`, so its ownership records cannot be found",
+                one.subject,
+                one.untold().unwrap_or_default()
+            ),
+            "give the options of ExternalDNS as arguments of its container (`envFrom` hides them), or check the owners of the names yourself",
         );
     }
     // netsurgeon owns a name if its cutover has not ended, or if it ended and the mirror has no ExternalDNS.
@@ -94,13 +107,14 @@ fn judge(found: &BTreeMap<String, BTreeSet<String>>, own: &[Controller]) -> Judg
                 first_few(&foreign),
                 one.subject
             ),
-            "check `--txt-owner-id` in the ConfigMap or Secret that sets its environment",
+            "check `--txt-owner-id` in the ConfigMap or Secret that sets the environment of its container",
         );
     }
     if !foreign.is_empty() {
         return Judged::fail(
             format!("another cluster's ExternalDNS owns {}", first_few(&foreign)),
-            "find this ExternalDNS, and make it release the names first: otherwise it reverts the change, or deletes the records",
+            "find this ExternalDNS, and make it release the names first: otherwise it reverts the change, or deletes the records; if it runs in this \
+             cluster, name its Deployment: `--external-dns NAMESPACE/NAME`",
         );
     }
     let free = found.len().saturating_sub(owned);

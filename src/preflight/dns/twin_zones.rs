@@ -3,8 +3,8 @@
 use futures_util::{StreamExt as _, stream};
 
 use super::{AT_ONCE, Dns};
-use crate::nameserver::{NameserverError, is_answer};
-use crate::preflight::reading::{Hosted, Provider, Seen, unanswered};
+use crate::nameserver::is_answer;
+use crate::preflight::reading::{Hosted, Provider, Seen};
 use crate::preflight::{Check, Judged, Read, Verdict, first_few};
 
 /// The check.
@@ -19,17 +19,22 @@ async fn read(dns: &Dns) -> Read<Judged> {
     let hosted = dns.zone.hosted().await?;
     let ours = dns.zone.own_start().await?;
     let theirs = dns.zone.start(resolver, true).await?;
-    let entries = dns.entries().await?.iter().filter(|entry| entry.below.is_none());
+    let entries = dns.entries().await?.iter().filter(|entry| entry.is_in_zone());
     // An alias returns the addresses of another name, so it is not compared.
     let sets = entries.flat_map(|entry| &entry.sets).filter(|set| set.alias.is_none());
     let compared = sets.map(async |set| {
-        let found = resolver.sets(&set.name, &[set.kind], true).await?;
-        let differs = !is_answer(&found, std::slice::from_ref(set));
-        Ok(differs.then(|| format!("{} of `{}`", set.kind, set.name)))
+        let found = resolver.sets(&set.name, &[set.kind], true).await;
+        let found = found.map_err(|error| dns.zone.unresolved(&error))?;
+        if is_answer(&found, std::slice::from_ref(set)) {
+            return Ok(None);
+        }
+        let without_key = dns.zone.without_key(&set.name, &[set.kind]).await?;
+        let is_of_a_view = without_key.is_some_and(|seen| is_answer(&found, &seen));
+        Ok(Some(Differing { what: format!("{} of `{}`", set.kind, set.name), is_of_a_view }))
     });
-    let compared: Vec<Result<_, NameserverError>> = stream::iter(compared).buffered(AT_ONCE).collect().await;
-    let differing: Result<Vec<_>, _> = compared.into_iter().filter_map(Result::transpose).collect();
-    let differing = differing.map_err(|error| unanswered(&error))?;
+    let compared: Vec<Read<_>> = stream::iter(compared).buffered(AT_ONCE).collect().await;
+    let differing: Read<Vec<Differing>> = compared.into_iter().filter_map(Result::transpose).collect();
+    let differing = differing?;
     let judged = judge(&dns.zone.name, &ours, &theirs, &differing);
     Ok(match hosted {
         Some(hosted) => with_twins(judged, hosted),
@@ -44,9 +49,17 @@ async fn read(dns: &Dns) -> Read<Judged> {
     })
 }
 
+/// A record for which the resolver has a different answer than the zone to change.
+struct Differing {
+    /// Type and name of the record.
+    what: String,
+    /// Whether the server that accepts updates gives the answer of the resolver to clients without the key.
+    is_of_a_view: bool,
+}
+
 /// Checks whether a resolver finds the zone to change. Compares the SOA, the name servers and the answers. `differing`: records
 /// for which the resolver has a different answer.
-fn judge(zone: &str, ours: &Seen, theirs: &Seen, differing: &[String]) -> Judged {
+fn judge(zone: &str, ours: &Seen, theirs: &Seen, differing: &[Differing]) -> Judged {
     let Some(found) = &theirs.0 else {
         return Judged::fail(
             format!("the resolver finds no zone `{zone}`"),
@@ -59,7 +72,7 @@ fn judge(zone: &str, ours: &Seen, theirs: &Seen, differing: &[String]) -> Judged
     if primary(ours) != found.primary || ours.1 != theirs.1 {
         let servers = |seen: &Seen| {
             let names: Vec<String> = seen.1.iter().map(|name| format!("`{name}`")).collect();
-            first_few(&names)
+            if names.is_empty() { "none".to_string() } else { first_few(&names) }
         };
         return Judged::fail(
             format!(
@@ -73,12 +86,24 @@ fn judge(zone: &str, ours: &Seen, theirs: &Seen, differing: &[String]) -> Judged
         );
     }
     if !differing.is_empty() {
-        return Judged::warn(
+        let what: Vec<String> = differing.iter().map(|one| one.what.clone()).collect();
+        if differing.iter().any(|one| one.is_of_a_view) {
+            return Judged::fail(
+                format!(
+                    "the key selects another view of the zone than clients without the key use: they get different answers for {}",
+                    first_few(&what)
+                ),
+                "give the key that the server assigns to the view of the clients (`match-clients` in BIND), or a resolver in the view of the key: \
+                 `--tsig-key-file`, `--resolver`",
+            );
+        }
+        return Judged::fail(
             format!(
                 "compared with the records of the zone, the resolver gives different answers for {}",
-                first_few(differing)
+                first_few(&what)
             ),
-            "run this check again after the TTL; if the answers still differ, find the server that overrides the zone",
+            "run this check again after the TTL; if the answers still differ, find the server that overrides the zone, or give a resolver of \
+             clients that use this zone: `--resolver`",
         );
     }
     Judged::pass(format!("the resolver finds the same zone, with the primary `{}`", found.primary))
@@ -124,7 +149,11 @@ mod tests {
         let ours = seen("ns1", &["ns1", "ns2"]);
         assert_eq!(judge("example.com", &ours, &ours, &[]).verdict, Verdict::Pass);
         assert_eq!(by_itself(judge("example.com", &ours, &ours, &[])).verdict, Verdict::Warn);
-        assert_eq!(judge("example.com", &ours, &ours, &["`www`".into()]).verdict, Verdict::Warn);
+        for (is_of_a_view, reason) in [(false, "different answers for A of `www`"), (true, "another view")] {
+            let differing = [Differing { what: "A of `www`".into(), is_of_a_view }];
+            let judged = judge("example.com", &ours, &ours, &differing);
+            assert!(judged.verdict == Verdict::Fail && judged.observed.contains(reason), "{judged:?}");
+        }
         assert_eq!(judge("example.com", &ours, &seen("ns9", &["ns1", "ns2"]), &[]).verdict, Verdict::Fail);
         assert_eq!(judge("example.com", &ours, &seen("ns1", &["ns1"]), &[]).verdict, Verdict::Fail);
         assert!(judge("example.com", &ours, &(None, BTreeSet::new()), &[]).observed.contains("no zone"));

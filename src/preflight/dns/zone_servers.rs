@@ -24,7 +24,7 @@ async fn read(dns: &Dns) -> Read<Judged> {
     let servers = primary.authorities(&dns.zone.name, dns.zone.resolver()?).await;
     let servers = servers.map_err(|error| unanswered(&error))?;
     if let Some(error) = resolver_failure(&servers) {
-        return Err(unanswered(error));
+        return Err(dns.zone.unresolved(error));
     }
     let asked = servers.into_iter().map(async |(name, server)| match server {
         Ok(server) => (name, server.ask(&dns.zone.name, Kind::Soa).await),

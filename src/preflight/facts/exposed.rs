@@ -22,6 +22,11 @@ pub struct Exposed {
     pub name: String,
     /// The object that contains the name, as text.
     pub by: String,
+    /// Namespace of the object. Clients that are allowed to change one namespace can create objects with any host name.
+    pub namespace: String,
+    /// Whether only the TLS section of an Ingress contains the name. ExternalDNS publishes such a name, unless it has the option
+    /// `--ignore-ingress-tls-spec`.
+    pub is_tls_only: bool,
     /// Whether the name is served over TLS.
     pub has_tls: bool,
     /// Addresses of the object, or the names of its load balancers. If the object has an annotation with targets, these targets
@@ -63,8 +68,7 @@ impl Source {
     /// object.
     fn targets(&self, annotations: &BTreeSet<String>) -> Option<BTreeSet<String>> {
         let text = annotations.iter().find_map(|key| self.annotations.get(&beside(key, "target")))?;
-        let targets = text.split(',').map(|one| canonical(one.trim())).filter(|one| !one.is_empty());
-        let targets: BTreeSet<String> = targets.collect();
+        let targets: BTreeSet<String> = in_list(text).collect();
         (!targets.is_empty()).then_some(targets)
     }
 }
@@ -75,12 +79,12 @@ fn beside(key: &str, name: &str) -> String {
     format!("{prefix}{name}")
 }
 
-/// Returns the external names of the objects. A route has the addresses of its Gateways. `annotations`: keys of annotations that
-/// contain host names.
+/// Returns the external names of the objects. `routes`: routes of the Gateway API, by kind; a route has the addresses of its
+/// Gateways. `annotations`: keys of annotations that contain host names.
 pub fn exposed(
     ingresses: &[Ingress],
     services: &[Service],
-    routes: &[Value],
+    routes: &[(&str, Vec<Value>)],
     gateways: &[Value],
     annotations: &BTreeSet<String>,
 ) -> Vec<Exposed> {
@@ -90,6 +94,7 @@ pub fn exposed(
     }
     for service in services {
         let by = format!("Service {}", accessors::subject(service));
+        let namespace = service.metadata.namespace.clone().unwrap_or_default();
         let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
         let at = balancer.into_iter().flat_map(|balancer| balancer.ingress.iter().flatten());
         let source = Source::of(ObjectKind::Service, service, &BTreeSet::new(), annotations);
@@ -99,14 +104,16 @@ pub fn exposed(
         found.extend(annotated(service, annotations).map(|name| Exposed {
             name,
             by: by.clone(),
+            namespace: namespace.clone(),
+            is_tls_only: false,
             has_tls: false,
             at: at.clone(),
             source: Some(source.clone()),
         }));
     }
     let gateways: BTreeMap<String, &Value> = gateways.iter().map(|one| (subject(one), one)).collect();
-    for route in routes {
-        found.extend(of_route(route, &gateways));
+    for (kind, routes) in routes {
+        found.extend(routes.iter().flat_map(|route| of_route((kind, route), &gateways, annotations)));
     }
     found
 }
@@ -118,23 +125,33 @@ fn of_ingress(ingress: &Ingress, annotations: &BTreeSet<String>) -> Vec<Exposed>
         with_tls.flat_map(|tls| tls.hosts.iter().flatten()).map(|host| canonical(host)).collect();
     let hosts = spec().flat_map(|spec| spec.rules.iter().flatten());
     let hosts = hosts.filter_map(|rule| rule.host.as_deref()).map(canonical);
-    let names: BTreeSet<String> =
+    let plain: BTreeSet<String> =
         hosts.filter(|host| !host.is_empty()).chain(annotated(ingress, annotations)).collect();
+    let names: BTreeSet<String> = plain.union(&with_tls).filter(|host| !host.is_empty()).cloned().collect();
     let balancer = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let at = balancer.into_iter().flat_map(|balancer| balancer.ingress.iter().flatten());
-    let hosts = names.union(&with_tls).cloned().collect();
-    let source = Source::of(ObjectKind::Ingress, ingress, &hosts, annotations);
+    let source = Source::of(ObjectKind::Ingress, ingress, &names, annotations);
     let at = source.targets(annotations).unwrap_or_else(|| addresses(at.map(|one| (&one.ip, &one.hostname))));
     let by = format!("Ingress {}", accessors::subject(ingress));
     let (at, source) = (Arc::new(at), Arc::new(source));
-    let exposed = |name: String| {
-        let has_tls = is_covered(&with_tls, &name);
-        Exposed { name, by: by.clone(), has_tls, at: at.clone(), source: Some(source.clone()) }
+    let namespace = ingress.metadata.namespace.clone().unwrap_or_default();
+    let exposed = |name: String| Exposed {
+        has_tls: is_covered(&with_tls, &name),
+        is_tls_only: !plain.contains(&name),
+        by: by.clone(),
+        namespace: namespace.clone(),
+        at: at.clone(),
+        source: Some(source.clone()),
+        name,
     };
     names.into_iter().map(exposed).collect()
 }
 
-fn of_route(route: &Value, gateways: &BTreeMap<String, &Value>) -> Vec<Exposed> {
+fn of_route(
+    (kind, route): (&str, &Value),
+    gateways: &BTreeMap<String, &Value>,
+    annotations: &BTreeSet<String>,
+) -> Vec<Exposed> {
     let own = text(route, "/metadata/namespace");
     let (mut at, mut has_tls, mut listened) = (BTreeSet::new(), false, BTreeSet::new());
     for parent in list(route, "/spec/parentRefs") {
@@ -146,19 +163,31 @@ fn of_route(route: &Value, gateways: &BTreeMap<String, &Value>) -> Vec<Exposed> 
         let section = text(parent, "/sectionName");
         let is_meant = |one: &&Value| section.is_empty() || text(one, "/name") == section;
         for listener in list(gateway, "/spec/listeners").iter().filter(is_meant) {
-            has_tls |= text(listener, "/protocol") == "HTTPS";
+            has_tls |= matches!(text(listener, "/protocol"), "HTTPS" | "TLS");
             listened.insert(canonical(text(listener, "/hostname")));
         }
     }
-    let by = format!("HTTPRoute {}", subject(route));
+    let by = format!("{kind} {}", subject(route));
     let mut names: BTreeSet<String> =
         list(route, "/spec/hostnames").iter().filter_map(Value::as_str).map(canonical).collect();
     // A route without hosts uses the hosts of its listeners (Gateway API, `HTTPRouteSpec.hostnames`).
     if names.is_empty() {
         names = listened;
     }
-    let (names, at) = (names.into_iter().filter(|name| !name.is_empty()), Arc::new(at));
-    names.map(|name| Exposed { name, by: by.clone(), has_tls, at: at.clone(), source: None }).collect()
+    let keys = route.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten();
+    let keys = keys.filter(|(key, _)| annotations.contains(*key));
+    names.extend(keys.filter_map(|(_, value)| value.as_str()).flat_map(in_list));
+    let at = Arc::new(at);
+    let exposed = |name: String| Exposed {
+        name,
+        by: by.clone(),
+        namespace: own.to_string(),
+        is_tls_only: false,
+        has_tls,
+        at: at.clone(),
+        source: None,
+    };
+    names.into_iter().filter(|name| !name.is_empty()).map(exposed).collect()
 }
 
 fn annotated(
@@ -166,11 +195,12 @@ fn annotated(
     annotations: &BTreeSet<String>,
 ) -> impl Iterator<Item = String> {
     let found = object.metadata().annotations.iter().flatten();
-    let found = found.filter(|(key, _)| annotations.contains(*key));
-    found
-        .flat_map(|(_, value)| value.split(','))
-        .map(|name| canonical(name.trim()))
-        .filter(|name| !name.is_empty())
+    found.filter(|(key, _)| annotations.contains(*key)).flat_map(|(_, value)| in_list(value))
+}
+
+/// Returns the names in a list that is separated by commas.
+fn in_list(list: &str) -> impl Iterator<Item = String> {
+    list.split(',').map(|name| canonical(name.trim())).filter(|name| !name.is_empty())
 }
 
 /// Returns the addresses or names of load balancers.
@@ -232,22 +262,27 @@ mod tests {
         let mut without = route.clone();
         without["spec"]["hostnames"] = json!(null);
         let gateways = [gateway];
-        let listened = exposed(&[], &[], &[without], &gateways, &BTreeSet::new());
+        let routes = |route| [("HTTPRoute", vec![route])];
+        let listened = exposed(&[], &[], &routes(without), &gateways, &BTreeSet::new());
         assert_eq!(listened[0].name, "by-listener.example.com");
         let (ingress, service) =
             (serde_json::from_value(ingress).unwrap(), serde_json::from_value(service).unwrap());
-        let found = exposed(&[ingress], &[service], &[route], &gateways, &annotations(&[]));
+        let found = exposed(&[ingress], &[service], &routes(route), &gateways, &annotations(&[]));
         let told: Vec<_> = found.iter().map(|one| (one.name.as_str(), one.has_tls, one.at.len())).collect();
         let expected = [
+            ("*.example.com", true, 2),
             ("www.example.com", true, 2),
             ("mail.example.com", false, 1),
             ("smtp.example.com", false, 1),
             ("api.example.com", true, 1),
         ];
         assert_eq!(told, expected);
-        assert_eq!(found[3].by, "HTTPRoute `shop/api`");
+        assert_eq!(found[4].by, "HTTPRoute `shop/api`");
         let names = &found[0].source.as_ref().unwrap().names;
-        assert_eq!(found[1].source.as_ref().unwrap().names.len(), 3, "an internal name is one, too");
+        assert_eq!(found[2].source.as_ref().unwrap().names.len(), 3, "an internal name is one, too");
+        let only: Vec<bool> = found.iter().map(|one| one.is_tls_only).collect();
+        assert_eq!(only, [true, false, false, false, false], "a host of the TLS section is marked");
+        assert!(found.iter().all(|one| one.namespace == "shop"));
         assert!(names.contains("*.example.com"), "ExternalDNS also publishes hosts of the TLS section");
     }
 

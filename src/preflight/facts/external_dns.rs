@@ -19,26 +19,32 @@ const PREFIXES: [&str; 2] = ["external-dns.alpha.kubernetes.io/", "external-dns.
 const DEVIATING: [&str; 4] =
     ["fqdn-template", "fqdn-target-template", "target-net-filter", "exclude-target-net"];
 
+/// The option with the owner that ExternalDNS writes into its records.
+const OWNER: &str = "txt-owner-id";
+
 /// Assumed cache interval, in seconds, if the interval in the Deployment cannot be parsed.
 const LONGEST_CACHE: u64 = 3600;
 
-/// An ExternalDNS that is installed in a cluster.
+/// An ExternalDNS that is installed in a cluster. An option is unknown (`None`) if its value is not in the Deployment: the
+/// container reads a ConfigMap or a Secret (`valueFrom`, `envFrom`), or expands a variable (`$(NAME)`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Controller {
     /// Deployment of this ExternalDNS.
     pub subject: String,
+    /// Namespace and name of the service account of its Pods.
+    pub account: (String, String),
     /// Whether the Deployment has replicas.
     pub runs: bool,
-    /// Owner that this ExternalDNS writes into its records. `None` if the Deployment does not show the value.
+    /// Owner that this ExternalDNS writes into its records.
     pub owner: Option<String>,
     /// Where this ExternalDNS records the owners of names. With `txt`, the ownership records are in the zone.
-    pub registry: String,
+    pub registry: Option<String>,
     /// Update policy. `sync` deletes records without an object; `upsert-only` and `create-only` delete no record.
-    pub policy: String,
+    pub policy: Option<String>,
     /// DNS provider, for example `rfc2136` or `aws`.
-    pub provider: String,
+    pub provider: Option<String>,
     /// Prefix and suffix of the names of ownership records, and the replacement for an asterisk.
-    pub affixes: (String, String, String),
+    pub affixes: Option<Affixes>,
     /// How long this ExternalDNS caches the owners of names, in seconds.
     pub cache: u64,
     /// Pause between two update loops of this ExternalDNS, in seconds.
@@ -46,8 +52,13 @@ pub struct Controller {
     /// An option that makes this ExternalDNS publish other names or other targets than the objects contain; `None` if no such
     /// option is set.
     pub deviates: Option<&'static str>,
+    /// Whether this ExternalDNS publishes the hosts in the TLS sections of Ingresses.
+    pub reads_tls_hosts: bool,
     annotations: Option<String>,
 }
+
+/// Prefix and suffix of the names of ownership records, and the replacement for an asterisk.
+pub type Affixes = (String, String, String);
 
 impl Controller {
     /// Finds every ExternalDNS in a cluster, based on the images and the flags in the Deployments.
@@ -55,35 +66,106 @@ impl Controller {
         deployments.iter().filter_map(Self::of).collect()
     }
 
+    /// Returns the given Deployments, each as `NAMESPACE/NAME`, and the names of the Deployments that do not exist.
+    pub fn named(deployments: &[Deployment], places: &[String]) -> (Vec<Self>, Vec<String>) {
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        for place in places {
+            let is_it = |one: &&Deployment| {
+                let metadata = &one.metadata;
+                metadata.namespace.as_deref().zip(metadata.name.as_deref()) == place.split_once('/')
+            };
+            match deployments.iter().find(is_it).and_then(|one| Self::with(one, true)) {
+                Some(controller) => found.push(controller),
+                None => missing.push(place.clone()),
+            }
+        }
+        (found, missing)
+    }
+
     fn of(deployment: &Deployment) -> Option<Self> {
+        Self::with(deployment, false)
+    }
+
+    /// `is_named`: whether the user named the Deployment. Then it is ExternalDNS, whatever its image and its flags are.
+    fn with(deployment: &Deployment, is_named: bool) -> Option<Self> {
         let spec = deployment.spec.as_ref()?;
+        let pod = spec.template.spec.as_ref()?;
         let is_it = |container: &&Container| {
             let image =
                 container.image.as_deref().and_then(|image| image.rsplit('/').next()).unwrap_or_default();
-            image.starts_with("external-dns") || flag(container, "txt-owner-id").is_some()
+            image.starts_with("external-dns")
+                || flag(container, OWNER).is_some()
+                || has_variable(container, OWNER)
         };
-        let container = spec.template.spec.as_ref()?.containers.iter().find(is_it)?;
-        let told = |name: &str, default: &str| flag(container, name).unwrap_or_else(|| default.to_string());
-        let is_plain = |owner: &String| !owner.is_empty() && !owner.contains("$(");
+        let first = pod.containers.first().filter(|_| is_named);
+        let container = pod.containers.iter().find(is_it).or(first)?;
+        let told = |name: &str, default: &str| told(container, name, default);
+        let time = |name: &str, default: &str| {
+            told(name, default).and_then(|text| seconds(&text)).unwrap_or(LONGEST_CACHE)
+        };
+        let namespace = deployment.metadata.namespace.clone().unwrap_or_default();
+        let account = pod.service_account_name.clone().filter(|account| !account.is_empty());
         Some(Self {
             subject: subject(deployment),
+            account: (namespace, account.unwrap_or_else(|| "default".to_string())),
             runs: spec.replicas != Some(0),
-            owner: Some(told("txt-owner-id", "default")).filter(is_plain),
+            owner: told(OWNER, "default").filter(|owner| !owner.is_empty()),
             registry: if is_set(container, "txt-encrypt-enabled") {
                 // netsurgeon cannot read encrypted ownership records.
-                "encrypted txt".to_string()
+                Some("encrypted txt".to_string())
             } else {
                 told("registry", "txt")
             },
-            cache: seconds(&told("txt-cache-interval", "0s")).unwrap_or(LONGEST_CACHE),
-            interval: seconds(&told("interval", "1m")).unwrap_or(LONGEST_CACHE),
+            cache: time("txt-cache-interval", "0s"),
+            interval: time("interval", "1m"),
             deviates: DEVIATING.into_iter().find(|name| flag(container, name).is_some()),
             policy: told("policy", "sync"),
             provider: told("provider", "unknown"),
-            affixes: (told("txt-prefix", ""), told("txt-suffix", ""), told("txt-wildcard-replacement", "*")),
+            affixes: told("txt-prefix", "")
+                .zip(told("txt-suffix", ""))
+                .zip(told("txt-wildcard-replacement", "*"))
+                .map(|((prefix, suffix), asterisk)| (prefix, suffix, asterisk)),
+            reads_tls_hosts: !is_set(container, "ignore-ingress-tls-spec"),
             annotations: flag(container, "annotation-prefix"),
         })
     }
+
+    /// Returns whether the ownership records of this ExternalDNS are in the zone and can be found there.
+    pub fn has_readable_owners(&self) -> bool {
+        self.registry.as_deref() == Some("txt") && self.affixes.is_some()
+    }
+
+    /// Returns the first of the options that netsurgeon needs to find ownership records and that the Deployment does not show.
+    pub fn untold(&self) -> Option<&'static str> {
+        let options = [
+            ("--txt-owner-id", self.owner.is_none()),
+            ("--registry", self.registry.is_none()),
+            ("--txt-prefix", self.affixes.is_none()),
+        ];
+        options.into_iter().find(|(_, is_unknown)| *is_unknown).map(|(option, _)| option)
+    }
+}
+
+/// Returns the value of an option, or its default. Returns `None` if the value is not in the Deployment. A ConfigMap or a Secret
+/// that the container reads as a whole (`envFrom`) can contain every option that is not given otherwise.
+fn told(container: &Container, name: &str, default: &str) -> Option<String> {
+    match flag(container, name) {
+        Some(value) if value.contains("$(") => None,
+        Some(value) => Some(value),
+        None if is_from_elsewhere(container, name) => None,
+        None => Some(default.to_string()),
+    }
+}
+
+/// Returns whether the value of an option can be in a ConfigMap or a Secret.
+fn is_from_elsewhere(container: &Container, name: &str) -> bool {
+    has_variable(container, name) || container.env_from.as_ref().is_some_and(|sources| !sources.is_empty())
+}
+
+/// Returns whether a container has the environment variable of an option.
+fn has_variable(container: &Container, name: &str) -> bool {
+    let variable = variable(name);
+    container.env.iter().flatten().any(|one| one.name == variable)
 }
 
 /// Returns whether a flag without a value is set, by an argument or an environment variable.
@@ -102,7 +184,8 @@ fn variable(name: &str) -> String {
     format!("EXTERNAL_DNS_{}", name.to_uppercase().replace('-', "_"))
 }
 
-/// Returns the value of a flag, from the arguments or from the environment variables.
+/// Returns the value of a flag, from the arguments or from the environment variables; `None` if the Deployment does not contain
+/// the value.
 fn flag(container: &Container, name: &str) -> Option<String> {
     let mut rest = words(container);
     while let Some(word) = rest.next() {
@@ -115,7 +198,8 @@ fn flag(container: &Container, name: &str) -> Option<String> {
     }
     let variable = variable(name);
     let found = container.env.iter().flatten().find(|one| one.name == variable)?;
-    Some(found.value.clone().unwrap_or_default())
+    // Without a value of its own, the variable has an empty value, or its value comes from a ConfigMap or a Secret.
+    if found.value_from.is_some() { None } else { Some(found.value.clone().unwrap_or_default()) }
 }
 
 /// Returns the prefixes of the annotations that a controller can read: its own prefix, or the default prefixes of all versions.
@@ -132,7 +216,7 @@ pub fn annotations(controllers: &[Controller]) -> BTreeSet<String> {
 
 /// Returns the names of the TXT records in which an ExternalDNS records the owner of a name and record type. The first name has
 /// the current format (since v0.18), with the record type. If there is a second name, it has the older format without the type.
-pub fn ownership_names(name: &str, kind: Kind, affixes: &(String, String, String)) -> Vec<String> {
+pub fn ownership_names(name: &str, kind: Kind, affixes: &Affixes) -> Vec<String> {
     let (prefix, suffix, asterisk) = affixes;
     let kind = kind.to_string().to_lowercase();
     let (label, rest) = name.split_once('.').unwrap_or((name, ""));
@@ -211,25 +295,53 @@ mod tests {
         assert_eq!(controller("blue", &["--txt-cache-interval=1h"]).cache, 3600);
         assert_eq!(controller("blue", &[]).cache, 0);
         for encrypted in ["--txt-encrypt-enabled", "--txt-encrypt-enabled=true"] {
-            assert_eq!(controller("blue", &[encrypted, "--policy=sync"]).registry, "encrypted txt");
+            let found = controller("blue", &[encrypted, "--policy=sync"]);
+            assert_eq!(found.registry.as_deref(), Some("encrypted txt"));
         }
-        assert_eq!(controller("blue", &["--no-txt-encrypt-enabled"]).registry, "txt");
+        assert_eq!(controller("blue", &["--no-txt-encrypt-enabled"]).registry.as_deref(), Some("txt"));
     }
 
     #[test]
     fn controller_is_recognized_by_its_flags() {
         let found = controller("blue", &["--policy", "upsert-only", "--provider=rfc2136"]);
-        assert_eq!((found.owner.as_deref(), found.policy.as_str()), (Some("blue"), "upsert-only"));
-        assert_eq!((found.provider.as_str(), found.subject.as_str()), ("rfc2136", "`dns/external-dns`"));
+        assert_eq!((found.owner.as_deref(), found.policy.as_deref()), (Some("blue"), Some("upsert-only")));
+        assert_eq!(
+            (found.provider.as_deref(), found.subject.as_str()),
+            (Some("rfc2136"), "`dns/external-dns`")
+        );
         let env = json!([{"name": "EXTERNAL_DNS_TXT_OWNER_ID", "value": "green"}]);
         let by_env = Controller::of(&deployment(0, &json!({"image": "x/y:1", "env": env}))).unwrap();
         assert_eq!(
-            (by_env.owner.as_deref(), by_env.runs, by_env.policy.as_str()),
-            (Some("green"), false, "sync")
+            (by_env.owner.as_deref(), by_env.runs, by_env.policy.as_deref()),
+            (Some("green"), false, Some("sync"))
         );
         assert_eq!(controller("$(CLUSTER)", &[]).owner, None, "set elsewhere");
         assert_eq!(Controller::of(&deployment(1, &json!({"image": "nginx"}))), None);
         let prefixed = controller("blue", &["--annotation-prefix=dns.example.com/"]);
         assert!(annotations(&[prefixed]).contains("dns.example.com/hostname"));
+    }
+
+    #[test]
+    fn option_that_a_config_map_can_contain_is_unknown() {
+        let of = |more: serde_json::Value| {
+            let mut container = json!({
+                "image": "registry.k8s.io/external-dns/external-dns:v0.23.0",
+                "args": ["--registry=txt", "--provider=rfc2136", "--source=ingress"],
+            });
+            container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            Controller::of(&deployment(1, &container)).unwrap()
+        };
+        let whole = json!({"envFrom": [{"configMapRef": {"name": "edns"}}]});
+        let found = of(whole.clone());
+        assert_eq!((found.owner.as_deref(), found.policy.as_deref()), (None, None));
+        assert_eq!((found.affixes.as_ref(), found.registry.as_deref()), (None, Some("txt")));
+        assert_eq!((found.cache, found.interval), (LONGEST_CACHE, LONGEST_CACHE), "the longest wait");
+        assert_eq!((found.untold(), found.has_readable_owners()), (Some("--txt-owner-id"), false));
+        let given = json!([{"name": "EXTERNAL_DNS_TXT_OWNER_ID", "value": "blue"}]);
+        let found = of(json!({"envFrom": whole["envFrom"], "env": given}));
+        assert_eq!(found.owner.as_deref(), Some("blue"), "`env` overrides `envFrom`");
+        let from = json!([{"name": "EXTERNAL_DNS_POLICY", "valueFrom": {"configMapKeyRef": {"name": "x", "key": "y"}}}]);
+        let found = of(json!({"env": from}));
+        assert_eq!((found.policy, found.owner.as_deref()), (None, Some("default")));
     }
 }

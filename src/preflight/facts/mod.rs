@@ -12,6 +12,7 @@ pub mod host_ports;
 pub mod kept;
 pub mod nodes;
 pub mod placing;
+pub mod pointing;
 pub mod published;
 pub mod quantity;
 pub mod room;

@@ -22,7 +22,7 @@ pub fn published(
         owned.iter().flat_map(|set| &set.data).filter_map(|text| owner(text)).collect();
     let is_owner = |one: &&Controller| {
         one.runs
-            && one.policy != "create-only"
+            && one.policy.as_deref().is_some_and(|policy| policy != "create-only")
             && one.owner.as_ref().is_some_and(|owner| owners.contains(owner))
     };
     let Some(controller) = controllers.iter().find(is_owner) else {
@@ -106,6 +106,8 @@ mod tests {
         Exposed {
             name: name.into(),
             by: object.to_string(),
+            namespace: "shop".into(),
+            is_tls_only: false,
             has_tls: true,
             at: Arc::new(BTreeSet::from(["192.0.2.1".to_string()])),
             source: Some(Arc::new(Source { object, annotations: BTreeMap::new(), names })),

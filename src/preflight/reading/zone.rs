@@ -43,6 +43,8 @@ pub struct Zone {
     /// The service that holds the zone.
     pub provider: Provider,
     resolver: Read<Server>,
+    /// How the resolver was selected, for error texts.
+    resolver_by: &'static str,
     primary: OnceCell<Read<Server>>,
     hosted: OnceCell<Read<Hosted>>,
     records: OnceCell<Read<Vec<RecordSet>>>,
@@ -67,6 +69,11 @@ impl Zone {
             name: canonical(name),
             provider,
             resolver: found_resolver(resolver),
+            resolver_by: if resolver.is_some() {
+                "the resolver of `--resolver`"
+            } else {
+                "the resolver in /etc/resolv.conf of this host"
+            },
             primary: OnceCell::new(),
             hosted: OnceCell::new(),
             records: OnceCell::new(),
@@ -76,6 +83,15 @@ impl Zone {
     /// Returns the resolver.
     pub fn resolver(&self) -> Read<&Server> {
         self.resolver.as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns the result of a check that got an error from the resolver.
+    pub fn unresolved(&self, error: &NameserverError) -> Judged {
+        let hint = error.hint().map(|hint| format!("{hint}; or ")).unwrap_or_default();
+        Judged::unknown(
+            format!("{}: {error}", self.resolver_by),
+            format!("{hint}give another resolver that clients use: `--resolver ADDRESS[:PORT]`"),
+        )
     }
 
     /// Returns the zone in Route 53; `None` if name servers hold it.
@@ -167,7 +183,7 @@ impl Zone {
                 (start.map(|soa| soa.primary).unwrap_or_default(), PORT)
             };
             if host.is_empty() {
-                let seen = format!("the resolver finds no zone `{}`", self.name);
+                let seen = format!("{} finds no zone `{}`", self.resolver_by, self.name);
                 return Err(Judged::fail(
                     seen,
                     "give the server that accepts updates of the zone: `--server`",
@@ -180,7 +196,7 @@ impl Zone {
 
     /// Resolves a name server to one of its addresses.
     async fn find(&self, host: &str) -> Read<IpAddr> {
-        let found = self.resolver()?.addresses(host).await.map_err(|error| unanswered(&error))?;
+        let found = self.resolver()?.addresses(host).await.map_err(|error| self.unresolved(&error))?;
         found.first().copied().ok_or_else(|| {
             Judged::fail(
                 NameserverError::NoAddress { name: host.to_string() }.to_string(),
@@ -197,7 +213,7 @@ impl Zone {
             } else {
                 server.ask(&self.name, kind).await
             };
-            asked.map_err(|error| unanswered(&error))
+            asked.map_err(|error| if by_resolver { self.unresolved(&error) } else { unanswered(&error) })
         };
         let servers = ask(Kind::Ns).await?;
         let servers = servers.of(Kind::Ns).into_iter().map(canonical).collect();
@@ -242,6 +258,25 @@ impl Zone {
         self.primary().await?.sets(name, kinds, false).await.map_err(|error| unanswered(&error))
     }
 
+    /// Returns the record sets that a client without the key gets from the server that accepts updates. Returns `None` if the
+    /// requests have no key, or if the server does not answer this client.
+    pub async fn without_key(&self, name: &str, kinds: &[Kind]) -> Read<Option<Vec<RecordSet>>> {
+        if self.key().is_none() {
+            return Ok(None);
+        }
+        let server = Server::new(self.primary().await?.at(), None);
+        Ok(server.sets(name, kinds, false).await.ok())
+    }
+
+    /// Returns whether a name has records of its own, or names below it. Returns `None` if only an answer of the server is known,
+    /// which a wildcard record can also give.
+    pub async fn exists(&self, name: &str) -> Read<Option<bool>> {
+        if !matches!(self.provider, Provider::Rfc2136 { .. }) {
+            return Ok(None);
+        }
+        Ok(self.primary().await?.has_name(&self.name, name).await.ok())
+    }
+
     /// Returns why netsurgeon cannot change the record sets of a name; `None` if the service returns one set to all clients
     /// (simple routing in Route 53).
     pub async fn routing(&self, name: &str) -> Read<Option<String>> {
@@ -279,7 +314,7 @@ fn found_resolver(named: Option<&str>) -> Read<Server> {
     if let Some(named) = named {
         let at = address(named).ok_or_else(|| {
             Judged::unknown(
-                format!("`{named}` is not an address"),
+                format!("`--resolver {named}`: this is not an IP address"),
                 "give an address: `--resolver ADDRESS` or `--resolver ADDRESS:PORT`",
             )
         })?;

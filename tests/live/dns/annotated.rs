@@ -79,7 +79,7 @@ async fn annotations_of_another_client_are_never_overwritten() {
     world.netsurgeon(&format!("dns cutover --plan {plan} --stage 1 --yes")).expect(0);
     annotate(&world, "target", OLD).await;
     let changed = annotations(&world).await;
-    let skipped = world.netsurgeon("dns cutover --all --yes").expect(3);
+    let skipped = world.netsurgeon("dns cutover --all --yes").expect(5);
     assert!(skipped.err.contains(&format!("`{PREFIX}/target: {OLD}`")), "{}", skipped.err);
     assert!(skipped.err.contains(" --stage 2`"), "a stage that moved no name is not over: {}", skipped.err);
     // An annotation of any size fills neither the record nor the terminal.

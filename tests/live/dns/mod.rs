@@ -12,6 +12,7 @@ mod refused;
 mod route53;
 mod scale;
 mod seen;
+mod selected;
 mod skipped;
 mod staged;
 mod views;
@@ -36,11 +37,11 @@ const PRIMARY: &str = "127.0.0.53";
 const SECONDARY: &str = "127.0.0.54";
 const RESOLVER: &str = "127.0.0.55";
 /// The load balancer of the old cluster.
-const OLD: &str = "127.0.0.70";
+const OLD: &str = "192.0.2.70";
 /// The load balancer of the mirror.
-const NEW: &str = "127.0.0.80";
+const NEW: &str = "192.0.2.80";
 /// An address of the mirror at which no server listens.
-const DOWN: &str = "127.0.0.81";
+const DOWN: &str = "192.0.2.81";
 /// The TTL before a cutover, in seconds.
 const TTL: u32 = 4;
 /// The key that is allowed to change the zone. The secret must never be in any output or record.
@@ -75,8 +76,10 @@ impl Sides {
     async fn start(servers: &[&str]) -> Self {
         let options = ClusterOptions { controllers: false, ..ClusterOptions::new(Era::Objects) };
         let cluster = Cluster::start(ClusterOptions { nodes: 1, ..options.clone() }).await;
-        // BIND answers only at addresses that an interface has.
-        let addresses: Vec<String> = servers.iter().map(|at| format!("address add {at}/32 dev lo")).collect();
+        // BIND answers only at addresses that an interface has. A loopback address cannot be a target of a name.
+        let addresses =
+            servers.iter().chain(&[OLD, NEW, DOWN]).map(|at| format!("address add {at}/32 dev lo"));
+        let addresses: Vec<String> = addresses.collect();
         cluster.network().hub().ip(&addresses);
         let mirror = Cluster::start(options).await;
         let workspace = Workspace::create("dns");

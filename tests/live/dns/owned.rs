@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{NEW, OLD, PATIENCE, World, ZONE, serve, server};
 use crate::rig::cluster::Cluster;
-use crate::rig::external_dns::ExternalDns;
+use crate::rig::external_dns::{ExternalDns, trust};
 use crate::rig::process::wait_until;
 
 const RESOURCE: &str = "external-dns/resource=ingress/default/www";
@@ -29,6 +29,7 @@ pub async fn deploy(cluster: &Cluster, owner: &str, more: &[&str]) -> Value {
         },
     });
     cluster.api.create(&deployment).await;
+    trust(&cluster.api).await;
     deployment
 }
 

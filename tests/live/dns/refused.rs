@@ -35,6 +35,10 @@ async fn fault_is_found_before_any_change() {
         &world.cluster.kubeconfig().display().to_string(),
     );
     refused(&itself, 1, &["`--mirror-kubeconfig`", "`--mirror-context`"]);
+    let unreachable = planning.replace(&format!("--resolver {}", super::RESOLVER), "--resolver 127.0.0.99");
+    refused(&unreachable, 1, &["`--resolver`", "127.0.0.99:53"]);
+    let named = planning.replace(&format!("--resolver {}", super::RESOLVER), "--resolver ns1");
+    refused(&named, 1, &["`--resolver ns1`"]);
     foreign_owner(&world).await;
     assert_eq!(world.records().await, before, "nothing was changed");
     assert_eq!(world.recorded().await, "", "nothing was recorded");

@@ -19,7 +19,7 @@ fn reasons(shown: &Value) -> Vec<String> {
 #[tokio::test]
 async fn name_that_the_mirror_does_not_serve_is_not_moved() {
     let world = World::start(&NAMES, &["down"]).await;
-    let plan = world.plan("--force served-certificates");
+    let plan = world.plan("--force probes");
     let host = |name: &str| format!("{name}.{ZONE}");
     world.new.behaves(&host("status"), Behaviour::Answers(500));
     world.new.behaves(&host("hang"), Behaviour::Hangs);
@@ -30,7 +30,7 @@ async fn name_that_the_mirror_does_not_serve_is_not_moved() {
     for (name, reason) in [
         ("status", "HTTP status 500"),
         ("hang", " 5 s"),
-        ("shown", "certificate not valid for name"),
+        ("shown", "the certificate does not cover `shown.example.test`; it covers `default.local`"),
         ("down", "Connection refused"),
     ] {
         let found = reasons.iter().find(|text| text.contains(&host(name))).expect("it is skipped");
@@ -48,6 +48,25 @@ async fn name_that_the_mirror_does_not_serve_is_not_moved() {
     assert_eq!(reasons_of(&again), [host("down")], "the others are retried");
     assert_eq!(world.addresses("hang").await, (vec![NEW.to_owned()], TTL));
     assert!(again["skipped"][0].as_str().expect("a text").contains(DOWN));
+}
+
+/// A stage that moves no name does not wait for its soak.
+#[tokio::test]
+async fn stage_whose_names_are_all_skipped_does_not_soak() {
+    let world = World::start(&["www"], &[]).await;
+    let plan = world.plan("");
+    let host = format!("www.{ZONE}");
+    world.new.behaves(&host, Behaviour::Answers(500));
+    let ran = world.netsurgeon(&format!("dns cutover --plan {plan} --all --yes")).expect(5);
+    says(&ran.err, &["every name of this stage was skipped", &format!("`{host}`: "), "HTTP status 500"]);
+    let steps = world.netsurgeon("operation show -o json").expect(0).json()["steps"].to_string();
+    assert!(!steps.contains("soak/"), "{steps}");
+    assert_eq!(world.addresses("www").await, (vec![OLD.to_owned()], 2), "only its TTL is lowered");
+    world.new.behaves(&host, Behaviour::Serves);
+    let next = ran.err.split("`netsurgeon ").find(|rest| rest.starts_with("dns cutover")).expect("a hint");
+    let next = next.split('`').next().expect("a command").to_owned();
+    world.netsurgeon(&format!("{next} --yes")).expect(0);
+    assert_eq!(world.addresses("www").await.0, [OLD, NEW]);
 }
 
 fn reasons_of(shown: &Value) -> Vec<String> {

@@ -58,6 +58,14 @@ async fn names_move_in_stages_and_back_without_a_failed_request() {
     says(&done.err, &["done", "2 names", "100 %"]);
     assert_eq!(world.addresses("api").await, (vec![NEW.to_owned()], TTL));
     shares(1.0).await;
+    for (words, hint) in [
+        ("dns status", format!("`netsurgeon dns status {operation}`")),
+        ("dns rollback --yes", format!("`netsurgeon dns rollback {operation}`")),
+        ("operation report --html /nowhere.html", format!("`{operation}`")),
+    ] {
+        let ended = world.netsurgeon(words).expect(1);
+        assert!(ended.err.contains(&hint), "{}", ended.err);
+    }
 
     let back = world.netsurgeon(&format!("dns rollback {operation} --yes")).expect(0);
     assert!(back.err.contains("rolled back"), "{}", back.err);

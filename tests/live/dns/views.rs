@@ -7,6 +7,7 @@ use super::{
     KEY, NEW, OLD, PRIMARY, RESOLVER, SECONDARY, Sides, TTL, World, ZONE, hosts, records_of, server_for,
 };
 use crate::rig::named::{NameServer, key_file, zone_file};
+use crate::rig::run::says;
 
 /// A resolver of clients inside.
 const INSIDE: &str = "127.0.0.56";
@@ -117,7 +118,7 @@ async fn cutover_changes_only_the_view_of_its_key() {
     let private = hosts(&NAMES, TTL).replace(OLD, PRIVATE);
     let split = Split::start("", [&hosts(&NAMES, TTL), &private], SECONDARY).await;
     let (verdict, observed) = split.twin_zones(INSIDE);
-    assert_eq!(verdict, "warn", "{observed}");
+    assert_eq!(verdict, "fail", "{observed}");
     for name in NAMES {
         let differs = format!("A of `{name}.{ZONE}`");
         assert!(observed.contains("different answers") && observed.contains(&differs), "{observed}");
@@ -125,6 +126,18 @@ async fn cutover_changes_only_the_view_of_its_key() {
     assert_eq!(split.twin_zones(RESOLVER).0, "pass");
 
     let (before, inside) = (split.world.records().await, split.inside().await);
+    // The clients of the resolver inside never see a change of the outside view.
+    let other = split.world.workspace.join("other.json").display().to_string();
+    let planning = format!("{} --soak 3 --ttl 2 --save {other}", split.planning(INSIDE));
+    split.world.netsurgeon(&planning).expect(1);
+    split
+        .world
+        .netsurgeon(&planning.replace("--force zone-share", "--force zone-share,twin-zones"))
+        .expect(0);
+    let refused = split.world.netsurgeon(&format!("dns cutover --plan {other} --all --yes")).expect(1);
+    says(&refused.err, &["the view of the key `mover`", PRIVATE, OLD]);
+    assert_eq!((split.world.records().await, split.world.recorded().await), (before.clone(), String::new()));
+
     let plan = split.world.plan("");
     split.world.netsurgeon(&format!("dns cutover --plan {plan} --stage 1 --yes")).expect(0);
     assert_eq!(addresses(&split.world.records().await, "www"), [OLD, NEW]);

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::objects::define;
 use crate::rig::api::object_path;
 use crate::rig::cluster::{Cluster, ClusterOptions, Era};
+use crate::rig::external_dns::trust;
 use crate::rig::named::{self, NameServer, key_file};
 use crate::rig::pki::Authority;
 use crate::rig::process::{Process, wait_until};
@@ -23,7 +24,9 @@ const SECONDARY: &str = "127.0.0.54";
 const RESOLVER: &str = "127.0.0.55";
 const TWIN: &str = "127.0.0.56";
 /// The address of the mirror's load balancer.
-const MIRROR: &str = "127.0.0.80";
+const MIRROR: &str = "192.0.2.80";
+/// The address of this cluster's load balancer.
+const OWN: &str = "192.0.2.10";
 /// A key that is allowed to change the zone, one that is allowed to change one other name, and one that the server does not have.
 const KEYS: [(&str, &str); 3] =
     [("mover", "c2VjcmV0LW9mLW1vdmVy"), ("other", "c2VjcmV0LW9mLW90aGVy"), ("nobody", "bm9ib2R5")];
@@ -38,6 +41,7 @@ shop 60 IN CNAME www\n\
 a-www 60 IN TXT \"heritage=external-dns,external-dns/owner=blue,external-dns/resource=ingress/default/web\"\n\
 slow 3600 IN A 192.0.2.10\n\
 *.wild 60 IN A 192.0.2.10\n\
+own.wild 60 IN A 192.0.2.10\n\
 a-theirs 60 IN TXT \"heritage=external-dns,external-dns/owner=red,external-dns/resource=ingress/x/y\"\n\
 theirs 60 IN A 192.0.2.11\n\
 a-*.wild 60 IN TXT \"heritage=external-dns,external-dns/owner=red\"\n\
@@ -89,6 +93,7 @@ impl Zone {
 struct Stage {
     mirror: Cluster,
     zone: Zone,
+    served: Served,
     cluster: Cluster,
 }
 
@@ -96,11 +101,12 @@ impl Stage {
     async fn start() -> Self {
         let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;
         // BIND answers only at addresses that an interface has.
-        let addresses = [PRIMARY, SECONDARY, RESOLVER, TWIN].map(|at| format!("address add {at}/32 dev lo"));
+        let addresses = [PRIMARY, SECONDARY, RESOLVER, TWIN, MIRROR];
+        let addresses = addresses.map(|at| format!("address add {at}/32 dev lo"));
         cluster.network().hub().ip(&addresses);
         let mirror = Cluster::start(ClusterOptions::new(Era::Objects)).await;
         let zone = Zone::start().await;
-        Self { mirror, zone, cluster }
+        Self { mirror, zone, served: Served::create(), cluster }
     }
 
     fn key(&self, number: usize) -> String {
@@ -111,8 +117,9 @@ impl Stage {
     /// The arguments for the zone, the key and the resolver, unless a test needs others.
     fn words(&self) -> String {
         {
-            let zone = format!("--zone {ZONE} --server {PRIMARY} --resolver {RESOLVER}");
-            format!("{zone} --tsig-key-file {} {}", self.key(0), self.to_mirror())
+            let zone = format!("--zone {ZONE} --server {PRIMARY} --resolver {RESOLVER} --probe https");
+            let trusted = self.served.authority.certificate.display();
+            format!("{zone} --probe-ca {trusted} --tsig-key-file {} {}", self.key(0), self.to_mirror())
         }
     }
 
@@ -158,7 +165,7 @@ async fn dns_checks_pass_or_name_the_fault() {
     let (code, checks) = stage.look(&format!("--strict {}", stage.words()));
     let bad: Vec<&Value> = checks.iter().filter(|check| check["verdict"] != "pass").collect();
     assert!(code == 0 && bad.is_empty(), "{bad:?}");
-    stage.comes_out("zone-transfer", "pass", &["17 records", "15 names"]).await;
+    stage.comes_out("zone-transfer", "pass", &["18 records", "16 names"]).await;
     assert_eq!(stage.mirror.etcd.keys("/registry/ingress/").await, before);
     let shown = run("", command(&stage.cluster, &format!("preflight dns {}", stage.words()))).expect(0);
     println!("{}{}", shown.out, shown.err);
@@ -202,62 +209,85 @@ fn external_dns(owner: &str, replicas: u8, policy: &str) -> Value {
 /// Both clusters serve two names, by an Ingress and by an annotated Service; only those of the mirror need addresses.
 async fn with_names(stage: &Stage) {
     stage.comes_out("names", "fail", &["Ingress", "Service", "HTTPRoute", "`example.test`"]).await;
-    let balanced = json!({"status": {"loadBalancer": {"ingress": [{"ip": MIRROR}]}}});
+    let balanced = |at: &str| json!({"status": {"loadBalancer": {"ingress": [{"ip": at}]}}});
+    let service = "/api/v1/namespaces/default/services/shop";
+    let paths = [object_path(&ingress("web", "")), service.to_owned()];
     for cluster in [&stage.cluster, &stage.mirror] {
         let web = ingress("web", "www.example.test");
         cluster.api.create(&web).await;
         let spec = json!({"type": "LoadBalancer", "ports": [{"port": 80}]});
         cluster.api.create_service("default", "shop", spec).await;
         let annotations = json!({"external-dns.kubernetes.io/hostname": "shop.example.test"});
-        let service = "/api/v1/namespaces/default/services/shop";
         cluster.api.merge(service, &json!({"metadata": {"annotations": annotations}})).await;
         cluster.api.create(&ingress("elsewhere", "www.example.org")).await;
     }
+    stage
+        .comes_out("names", "fail", &["`www.example.test` (Ingress `default/web`)", "no address", OWN])
+        .await;
+    for path in &paths {
+        stage.cluster.api.merge(&format!("{path}/status"), &balanced(OWN)).await;
+    }
+    stage.comes_out("names", "pass", &["2 ", "1 A, 1 CNAME"]).await;
     stage.comes_out("targets", "fail", &["`www.example.test` (", "`shop.example.test` ("]).await;
-    for path in [object_path(&ingress("web", "")), "/api/v1/namespaces/default/services/shop".to_owned()] {
-        stage.mirror.api.merge(&format!("{path}/status"), &balanced).await;
+    for path in &paths {
+        stage.mirror.api.merge(&format!("{path}/status"), &balanced(MIRROR)).await;
     }
     stage.comes_out("targets", "pass", &["2"]).await;
     stage.comes_out("external-dns", "pass", &["ExternalDNS"]).await;
     stage.comes_out("owners", "fail", &["`www.example.test` (owner `blue`)"]).await;
     stage.cluster.api.create(&external_dns("blue", 1, "create-only")).await;
+    // Until its service account can list objects of all namespaces, the Deployment can belong to any user.
+    stage
+        .comes_out("external-dns", "pass", &["not treated as ExternalDNS: `kube-system/external-dns`"])
+        .await;
+    stage.comes_out("owners", "fail", &["(owner `blue`)"]).await;
+    let named = format!("{} --external-dns kube-system/external-dns", stage.words());
+    stage.comes_out_with("owners", &named, "pass", &["ExternalDNS", "1"]).await;
+    trust(&stage.cluster.api).await;
+    trust(&stage.mirror.api).await;
     stage.comes_out("owners", "pass", &["ExternalDNS", "1"]).await;
 }
 
-/// The server at the mirror's address: first none, then one with a certificate for another name, then the right one.
-async fn with_a_certificate(stage: &Stage) -> Answering {
-    stage.comes_out("served-certificates", "fail", &["`www.example.test` at 127.0.0.80: "]).await;
-    let other = Answering::start("default-backend.local");
-    stage
-        .comes_out(
-            "served-certificates",
-            "fail",
-            &["`www.example.test` at 127.0.0.80: ", "`default-backend.local`"],
-        )
-        .await;
+/// The server at the mirror's address: first none, then one with a certificate for another name, then one that presents a CA
+/// certificate as its own, then the right one.
+async fn with_a_certificate(stage: &Stage) -> Process {
+    let name = format!("`www.example.test` at {MIRROR} (https:443/): ");
+    stage.comes_out("probes", "fail", &["2 names are not served", &name, "Connection refused"]).await;
+    let other = stage.served.start("default-backend.local");
+    stage.comes_out("probes", "fail", &[&name, "it covers `default-backend.local`"]).await;
     drop(other);
-    let right = Answering::start("www.example.test");
-    stage.comes_out("served-certificates", "pass", &["certificates", ": 1;"]).await;
+    let issuer = stage.served.start_with(&stage.served.authority.certificate, "issuer.key");
+    stage.comes_out("probes", "fail", &[&name, "CA certificate (`CA:TRUE`)"]).await;
+    drop(issuer);
+    let right = stage.served.start("*.example.test");
+    stage.comes_out("probes", "pass", &["2 names", "2 of them with a valid certificate"]).await;
     right
 }
 
-/// A TLS server (`openssl s_server`) at the mirror's address.
-struct Answering {
-    _process: Process,
-    _workspace: Workspace,
+/// The certificates of TLS servers (`openssl s_server`) at the mirror's address.
+struct Served {
+    authority: Authority,
+    workspace: Workspace,
 }
 
-impl Answering {
-    fn start(name: &str) -> Self {
+impl Served {
+    fn create() -> Self {
         let workspace = Workspace::create("answering");
-        let authority = Authority::create(&workspace, "issuer", "issuer");
-        let pair = authority.issue(&workspace, "served", name, None, &[name.to_owned()]);
-        let (certificate, key) = (pair.certificate.display(), pair.key.display());
-        let words = format!("s_server -accept {MIRROR}:443 -cert {certificate} -key {key} -quiet");
+        Self { authority: Authority::create(&workspace, "issuer", "issuer"), workspace }
+    }
+
+    fn start(&self, name: &str) -> Process {
+        let pair = self.authority.issue(&self.workspace, "served", name, None, &[name.to_owned()]);
+        self.start_with(&pair.certificate, "served.key")
+    }
+
+    fn start_with(&self, certificate: &Path, key: &str) -> Process {
+        let (certificate, key) = (certificate.display(), self.workspace.join(key));
+        let key = key.display();
+        let words = format!("s_server -accept {MIRROR}:443 -cert {certificate} -key {key} -quiet -www");
         let arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        let log = workspace.join("s_server.log");
-        let process = Process::start("s_server", Path::new("/usr/bin/openssl"), &arguments, &log);
-        Self { _process: process, _workspace: workspace }
+        let log = self.workspace.join("s_server.log");
+        Process::start("s_server", Path::new("/usr/bin/openssl"), &arguments, &log)
     }
 }
 
@@ -285,9 +315,10 @@ async fn with_other_keys(stage: &Stage) {
 
 async fn with_other_names(stage: &Stage) {
     let named = |names: &str| format!("{} --name {names}", stage.words());
-    let cases: [(&str, &str, &str, &[&str]); 7] = [
-        ("names", "api.example.test", "fail", &["`api.example.test` (--name)"]),
-        ("names", "a.wild.example.test", "warn", &["wildcard", "`a.wild.example.test`"]),
+    let cases: [(&str, &str, &str, &[&str]); 8] = [
+        ("names", "api.example.test", "fail", &["`api.example.test` (--name)", "no record"]),
+        ("names", "a.wild.example.test", "fail", &["wildcard", "`a.wild.example.test`"]),
+        ("names", "one.example.test", "fail", &["`one.example.test` (--name)", "no object of this cluster"]),
         ("ttls", "slow.example.test", "warn", &["`slow.example.test` (3600 s)"]),
         ("targets", "slow.example.test", "fail", &["no object", "`slow.example.test`"]),
         ("owners", "theirs.example.test", "fail", &["(owner `red`)"]),
@@ -298,12 +329,19 @@ async fn with_other_names(stage: &Stage) {
         stage.comes_out_with(check, &named(name), verdict, reason).await;
     }
     let unsigned = format!("--zone {ZONE} --server {PRIMARY} --name a.wild.example.test");
-    stage.comes_out_with("names", &unsigned, "warn", &["wildcard", "`a.wild.example.test`"]).await;
+    stage.comes_out_with("names", &unsigned, "fail", &["wildcard", "`a.wild.example.test`"]).await;
+    // Without a zone transfer, an update with a prerequisite shows that a name has records beside the wildcard.
+    let by_other =
+        format!("--zone {ZONE} --server {PRIMARY} --resolver {RESOLVER} --tsig-key-file {}", stage.key(1));
+    let own = format!("{by_other} --take own.wild.example.test");
+    stage.comes_out_with("names", &own, "pass", &["1 A"]).await;
+    let taken = format!("{} --name www.example.test --take one.example.test", stage.words());
+    stage.comes_out_with("names", &taken, "pass", &["2 ", "2 A"]).await;
     let words = format!("preflight dns --zone {ZONE} --name www.example.org");
     let refused = run(&words, command(&stage.cluster, &words)).expect(2);
     says(&refused.err, &["`www.example.org`", &format!("`{ZONE}`")]);
     let many = "www.example.test,shop.example.test,slow.example.test,theirs.example.test";
-    stage.comes_out_with("zone-share", &named(many), "warn", &["4 of ", "12 names", "30 %"]).await;
+    stage.comes_out_with("zone-share", &named(many), "warn", &["4 of ", "13 names", "30 %"]).await;
     // Gateway API, if it is served.
     let group = "gateway.networking.k8s.io";
     for (kind, plural) in [("HTTPRoute", "httproutes"), ("Gateway", "gateways")] {
@@ -314,14 +352,18 @@ async fn with_other_names(stage: &Stage) {
         "spec": {"hostnames": ["api.example.test"]},
     });
     stage.cluster.api.create(&route).await;
-    stage.comes_out("names", "fail", &["`api.example.test` (HTTPRoute `default/api`)"]).await;
+    // A host without a record does not prevent the cutover of the others.
+    stage
+        .comes_out("names", "warn", &["2 ", "`api.example.test` (HTTPRoute `default/api`): it has no record"])
+        .await;
     stage.cluster.api.delete(&object_path(&route)).await;
     // An invalid name: API servers do not check annotations.
     let service = "/api/v1/namespaces/default/services/shop";
     let with =
         |names: &str| json!({"metadata": {"annotations": {"external-dns.kubernetes.io/hostname": names}}});
     stage.cluster.api.merge(service, &with("shop.example.test,a..example.test")).await;
-    stage.comes_out("names", "fail", &["`a..example.test` (Service `default/shop`)"]).await;
+    let invalid = "`a..example.test` (Service `default/shop`): it is not a valid domain name";
+    stage.comes_out("names", "warn", &["2 ", invalid]).await;
     stage.comes_out("ttls", "pass", &["60 s"]).await;
     stage.cluster.api.merge(service, &with("shop.example.test")).await;
     stage.comes_out("names", "pass", &["2 ", "1 A, 1 CNAME"]).await;
@@ -336,7 +378,7 @@ async fn with_other_resolvers(stage: &Stage) {
     let itself = format!("--zone {ZONE} --resolver {RESOLVER}");
     stage.comes_out_with("twin-zones", &itself, "warn", &["`ns1.example.test`", "resolver"]).await;
     let unreachable = with("127.0.0.99");
-    stage.comes_out_with("twin-zones", &unreachable, "unknown", &["127.0.0.99:53"]).await;
+    stage.comes_out_with("twin-zones", &unreachable, "unknown", &["`--resolver`", "127.0.0.99:53"]).await;
 }
 
 async fn with_external_dns(stage: &Stage) {
@@ -359,6 +401,15 @@ async fn with_external_dns(stage: &Stage) {
         )
         .await;
     stage.mirror.api.delete(&path).await;
+    // A container can read each option from a ConfigMap.
+    let container = json!({
+        "name": "external-dns", "image": "registry.test/external-dns:v0.23.0", "args": ["--registry=txt"],
+        "envFrom": [{"configMapRef": {"name": "edns"}}],
+    });
+    let template = json!({"spec": {"containers": [container]}});
+    stage.cluster.api.merge(&path, &json!({"spec": {"template": template}})).await;
+    stage.comes_out("owners", "unknown", &["`kube-system/external-dns`", "`--txt-owner-id`"]).await;
+    stage.comes_out("external-dns", "warn", &["(owner unknown, policy unknown, provider unknown)"]).await;
     stage.cluster.api.merge(&path, &json!({"spec": {"replicas": 0}})).await;
     stage.comes_out("external-dns", "pass", &["ExternalDNS"]).await;
     define(&stage.cluster.api, "argoproj.io", "v1alpha1", ("Application", "applications"), "Namespaced")

@@ -1,5 +1,10 @@
 //! Probes the mirror at its own address, with TCP, HTTP or HTTPS. The probe sends the name as `Host` and SNI, as a client of the
 //! name does. The probe does not resolve the name, because DNS still points to the old cluster.
+//!
+//! `preflight dns`, `dns plan` and `dns cutover` all use [`Prober::check`], so a name that passes the preflight check is not
+//! skipped later for a reason that the preflight check could find.
+
+mod reason;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -20,6 +25,8 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
+use self::reason::reason;
+use super::target::refusal;
 use crate::certs::Certificate;
 use crate::nameserver::Server;
 
@@ -114,6 +121,29 @@ impl FromStr for Probing {
     }
 }
 
+impl Probing {
+    /// Returns the probe of a name that has no probe of its own: `https` if an object declares TLS for the name, otherwise
+    /// `http`. The result has no addresses.
+    pub fn default_of(has_tls: bool) -> Self {
+        let scheme = if has_tls { Scheme::Https } else { Scheme::Http };
+        let (port, path, at) = (scheme.port(), "/".to_string(), Vec::new());
+        Self { scheme, port, path, status: None, body: None, at }
+    }
+
+    /// Returns the probe with the addresses or names of the mirror's load balancers.
+    #[must_use]
+    pub fn at<'a>(self, at: impl IntoIterator<Item = &'a String>) -> Self {
+        Self { at: at.into_iter().cloned().collect(), ..self }
+    }
+}
+
+/// The result of a successful probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Served {
+    /// The shortest time for which the presented certificates are still valid; `None` without TLS.
+    pub left: Option<time::Duration>,
+}
+
 /// Probes names. Trusts the CA certificates of the system, and additional CA certificates that the user gives.
 pub struct Prober {
     connector: TlsConnector,
@@ -139,24 +169,32 @@ impl Prober {
 
     /// Checks that every address of the mirror serves a name. `resolver` resolves the names of load balancers. The error is the
     /// reason why an address does not serve the name.
-    pub async fn check(&self, name: &str, probing: &Probing, resolver: &Server) -> Result<(), String> {
+    pub async fn check(&self, name: &str, probing: &Probing, resolver: &Server) -> Result<Served, String> {
         if probing.at.is_empty() {
             return Err("the mirror has no address for this name".to_string());
         }
+        let mut left = None;
         for at in &probing.at {
             let outcome = self.retried(name, probing, (at, resolver)).await;
-            outcome.map_err(|reason| format!("{at} ({probing}): {reason}"))?;
+            let of_one = outcome.map_err(|reason| format!("{at} ({probing}): {reason}"))?;
+            left = left.into_iter().chain(of_one).min();
         }
-        Ok(())
+        Ok(Served { left })
     }
 
-    async fn retried(&self, name: &str, probing: &Probing, at: (&str, &Server)) -> Result<(), String> {
+    /// Returns how long the presented certificate is still valid; `None` without TLS.
+    async fn retried(
+        &self,
+        name: &str,
+        probing: &Probing,
+        at: (&str, &Server),
+    ) -> Result<Option<time::Duration>, String> {
         let mut attempt = 1_u32;
         loop {
             let outcome = timeout(LIMIT, self.once(name, probing, at)).await;
             let late = |_| Err(format!("no answer within {} s", LIMIT.as_secs()));
             match outcome.unwrap_or_else(late) {
-                Ok(()) => return Ok(()),
+                Ok(left) => return Ok(left),
                 Err(reason) if attempt >= ATTEMPTS => return Err(format!("{reason} ({attempt} attempts)")),
                 Err(_) => attempt = attempt.saturating_add(1),
             }
@@ -169,7 +207,7 @@ impl Prober {
         name: &str,
         probing: &Probing,
         (at, resolver): (&str, &Server),
-    ) -> Result<(), String> {
+    ) -> Result<Option<time::Duration>, String> {
         // For a wildcard name, clients send a host name that the wildcard covers, and not the asterisk.
         let host = name.strip_prefix('*').map(|rest| format!("netsurgeon-probe{rest}"));
         let host = host.as_deref().unwrap_or(name);
@@ -177,31 +215,40 @@ impl Prober {
         let at: Vec<SocketAddr> = at.map(|address| SocketAddr::new(address, probing.port)).collect();
         let stream = TcpStream::connect(at.as_slice()).await.map_err(|error| error.to_string())?;
         match probing.scheme {
-            Scheme::Tcp => Ok(()),
-            Scheme::Http => ask(stream, host, probing).await,
+            Scheme::Tcp => Ok(None),
+            Scheme::Http => ask(stream, host, probing).await.map(|()| None),
             Scheme::Https => {
                 let server = ServerName::try_from(host.to_string()).map_err(|error| error.to_string())?;
-                let stream =
-                    self.connector.connect(server, stream).await.map_err(|error| error.to_string())?;
+                let stream = self.connector.connect(server, stream).await.map_err(|error| reason(&error))?;
                 let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
                 let first = certificates.first().ok_or("the server presents no certificate")?;
                 let left = Certificate::from_der(first.to_vec())?.left(OffsetDateTime::now_utc());
                 if left < LEAST_LEFT {
                     return Err(format!("the certificate expires in {} h", left.whole_hours()));
                 }
-                ask(stream, host, probing).await
+                ask(stream, host, probing).await.map(|()| Some(left))
             }
         }
     }
 }
 
 /// Returns the addresses of a load balancer. `at` is the address or the name of the load balancer. `resolver` resolves the name.
+/// Fails if one of them is not a possible target, for example a loopback address.
 pub async fn addresses(at: &str, resolver: &Server) -> Result<Vec<IpAddr>, String> {
-    if let Ok(address) = at.parse() {
-        return Ok(vec![address]);
+    let found = match at.parse() {
+        Ok(address) => vec![address],
+        Err(_) => resolver
+            .addresses(at)
+            .await
+            .map_err(|error| format!("the resolver (`--resolver`) does not resolve `{at}`: {error}"))?,
+    };
+    if found.is_empty() {
+        return Err(format!("the resolver (`--resolver`) finds no address for `{at}`"));
     }
-    let found = resolver.addresses(at).await.map_err(|error| error.to_string())?;
-    if found.is_empty() { Err(format!("the resolver finds no address for `{at}`")) } else { Ok(found) }
+    match found.iter().find_map(|at| Some((at, refusal(*at)?))) {
+        Some((address, what)) => Err(format!("{address} is {what}, so it cannot be a target")),
+        None => Ok(found),
+    }
 }
 
 /// Sends one request, and checks the answer.
