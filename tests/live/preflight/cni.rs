@@ -59,6 +59,7 @@ async fn cni_checks_pass_or_name_the_fault() {
         cluster.etcd.keys("/").await.into_iter().filter(|key| key.contains("netsurgeon")).collect();
     assert_eq!(ours, Vec::<String>::new(), "nothing was written");
     let shown = run("", command(&cluster, "preflight cni --to calico")).expect(0);
+    says(&shown.err, &["next: ", "CNI"]);
     println!("{}{}", shown.out, shown.err);
 
     with_ill_nodes(&cluster).await;

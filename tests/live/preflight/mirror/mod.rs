@@ -86,6 +86,7 @@ async fn mirror_checks_pass_or_name_the_fault() {
         assert_eq!(ours, Vec::<String>::new(), "nothing was written");
     }
     let shown = pair.run(None, "--namespace shop").expect(0);
+    assert!(shown.err.contains("next: copy the objects to the mirror"), "{}", shown.err);
     assert!(shown.err.contains("16 pass"), "{}", shown.err);
 
     with_other_clusters(&pair).await;
