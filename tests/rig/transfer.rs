@@ -152,7 +152,7 @@ fn signed_again(signer: &TSigner, request: &[u8], messages: &[Vec<u8>], signs: S
             continue;
         }
         let id = u16::from_be_bytes([stripped[0], stripped[1]]);
-        let stub = TSIG::stub(id, now(), signer);
+        let stub = TSIG::new(signer.algorithm().clone(), now(), 300, Vec::new(), id, None, Vec::new());
         let digested = if number == 0 {
             signer.encode_response_tbs(&previous, stripped, &stub).expect("a digest")
         } else {

@@ -37,8 +37,7 @@ impl Hosted {
         let sets = self.api.sets(&self.zone).await;
         let values = sets.iter().filter(|set| set.r#type == RrType::Txt);
         let values = values.flat_map(|set| set.resource_records.iter().flatten());
-        let mut owners: Vec<String> =
-            values.filter_map(|value| owner_of(&value.value).map(str::to_owned)).collect();
+        let mut owners: Vec<String> = values.filter_map(|value| owner_of(&value.value)).collect();
         owners.sort();
         owners.dedup();
         owners
