@@ -31,7 +31,8 @@ pub async fn trust(api: &Api) {
     let binding = json!({
         "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": "external-dns"},
         "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "kube-system"}],
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view"},
+        // Without controllers, the aggregated role `view` has no rules.
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "system:aggregate-to-view"},
     });
     api.apply(&binding).await;
     let attributes = json!({"verb": "list", "group": "networking.k8s.io", "resource": "ingresses"});

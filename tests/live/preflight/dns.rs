@@ -206,7 +206,7 @@ fn external_dns(owner: &str, replicas: u8, policy: &str) -> Value {
     })
 }
 
-/// Both clusters serve two names, by an Ingress and by an annotated Service; only those of the mirror need addresses.
+/// Both clusters serve two names, by an Ingress and by an annotated Service, whose load balancers get addresses.
 async fn with_names(stage: &Stage) {
     stage.comes_out("names", "fail", &["Ingress", "Service", "HTTPRoute", "`example.test`"]).await;
     let balanced = |at: &str| json!({"status": {"loadBalancer": {"ingress": [{"ip": at}]}}});
