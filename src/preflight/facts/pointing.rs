@@ -208,7 +208,7 @@ mod tests {
         let own = texts(&["shop"]);
         let at = |objects: &[Exposed], namespaces: Option<&BTreeSet<String>>| {
             let found = ByName::new(objects).on_the_mirror("www.example.com", namespaces)?;
-            Ok::<_, String>(found.iter().flat_map(|one| one.at.clone()).collect::<Vec<_>>())
+            Ok::<_, String>(found.iter().flat_map(|one| one.at.iter().cloned()).collect::<Vec<_>>())
         };
         let both = [shop.clone(), wild.clone()];
         assert_eq!(at(&both, Some(&own)), Ok(vec!["192.0.2.1".to_string()]));
