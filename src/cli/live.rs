@@ -145,6 +145,7 @@ impl LiveArgs {
             linger: Duration::from_secs(self.linger),
             without_api_servers: self.without_api_server.iter().cloned().collect(),
             events: !self.no_events,
+            give_up: Vec::new(),
         }
     }
 }

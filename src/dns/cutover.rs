@@ -435,10 +435,12 @@ impl Cutover {
     }
 
     /// Returns whether the stage of a share is over: its soak is complete, and at least one name has changed. If no name changes
-    /// at this stage, only the soak counts. `share` is the index of the share, from 0.
+    /// at this stage, apart from names that were given up, only the soak counts. `share` is the index of the share, from 0.
     pub(super) fn is_over(&self, share: usize, journal: &Journal) -> bool {
         let point = Point::Stage(share);
-        let mut changes = self.names.iter().filter(|name| self.change(name, point).is_some()).peekable();
+        let is_to_change =
+            |name: &&Name| journal.waiver(&name.name).is_none() && self.change(name, point).is_some();
+        let mut changes = self.names.iter().filter(is_to_change).peekable();
         let is_empty = changes.peek().is_none();
         let is_done = |name: &Name| journal.state(&self.step(name, point)) == Some(State::Done);
         let is_soaked = journal.state(&self.wait_of(SOAK, share)) == Some(State::Done);

@@ -1,5 +1,6 @@
 //! The environment of a cutover: the provider of the zone, the probes of the mirror, and a resolver that clients use.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,8 +12,11 @@ use super::cutover::{Awaited, Change, Cutover, Name, Point};
 use super::probe::Prober;
 use super::provider::{Compared, Provider};
 use crate::nameserver::{AT_ONCE, RecordSet, Server, described, is_answer};
-use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Records, State, Wait};
+use crate::operation::{
+    Answer, Applied, Doing, Environment, Fault, Fence, Manual, Observed, Records, State, Wait,
+};
 use crate::session::first_few;
+use crate::store::Revision;
 
 /// Pause between two checks of a wait.
 const LOOK: Duration = Duration::from_secs(1);
@@ -25,6 +29,8 @@ pub(super) struct Live<'a> {
     pub provider: &'a dyn Provider,
     pub resolver: Server,
     pub prober: &'a Prober,
+    /// The names that were given up. No wait waits for them.
+    pub given_up: BTreeSet<&'a str>,
 }
 
 impl Live<'_> {
@@ -152,13 +158,28 @@ impl Live<'_> {
         let is_done = |name: &&Name| {
             records(&self.work.step(name, point)).is_some_and(|record| record.state == State::Done)
         };
-        self.work.names.iter().filter(is_done).map(|name| (name, self.work.sets(name, Some(point)))).collect()
+        self.names().filter(is_done).map(|name| (name, self.work.sets(name, Some(point)))).collect()
+    }
+
+    /// Returns the names that were not given up.
+    fn names(&self) -> impl Iterator<Item = &Name> {
+        self.work.names.iter().filter(|name| !self.given_up.contains(name.name.as_str()))
     }
 }
 
 /// Returns the change of a step. In a rollback, the change is reversed.
 fn oriented(doing: &Doing<'_, Change>) -> Change {
     if doing.back { doing.effect.reversed() } else { doing.effect.clone() }
+}
+
+/// The fence of a change that reverts an own change, which arrived too late. The update compares the records.
+struct Unfenced;
+
+#[async_trait]
+impl Fence for Unfenced {
+    async fn still_ours(&self) -> Result<(), Fault> {
+        Ok(())
+    }
 }
 
 #[async_trait]
@@ -174,7 +195,22 @@ impl Environment<Change> for Live<'_> {
             let outcome = self.prober.check(&doing.effect.name, probe, &self.resolver).await;
             outcome.map_err(|reason| Fault::Skip(format!("the mirror does not serve the name: {reason}")))?;
         }
-        Ok(Applied::Made(self.provider.replace(&change).await?))
+        Ok(Applied::Made(self.provider.replace(&change, doing.fence).await?))
+    }
+
+    /// Reverts a change if the process that took over has rolled the step back before this change arrived.
+    async fn take_back(&self, doing: &Doing<'_, Change>, _: Option<Revision>) -> Result<bool, Fault> {
+        let record = (doing.records)(doing.step);
+        if doing.back || record.is_none_or(|record| record.state != State::UndoDone) {
+            return Ok(false);
+        }
+        let change = doing.effect.reversed();
+        self.provider.refresh().await;
+        let is_there = matches!(self.provider.compare(&change).await?, Compared::Before);
+        if is_there {
+            self.provider.replace(&change, &Unfenced).await?;
+        }
+        Ok(is_there)
     }
 
     async fn observe(&self, doing: &Doing<'_, Change>) -> Result<Observed, Fault> {
@@ -207,13 +243,13 @@ impl Environment<Change> for Live<'_> {
             return self.confirm(self.moved(Point::Final, records), self.work.stage_ttl()).await;
         }
         if wait.kind == Awaited::Republished {
-            let names = self.work.names.iter().map(|name| (name, self.work.sets(name, None)));
+            let names = self.names().map(|name| (name, self.work.sets(name, None)));
             return self.confirm(names.collect(), self.work.stage_ttl()).await;
         }
         let lowered = |name| (name, self.work.sets(name, Some(Point::Lowered)));
         let has_ended = self.work.has_ended(|step| records(step).is_some());
         let cached = self.work.mirror_ttl(has_ended).max(self.absent());
-        self.confirm(self.work.names.iter().map(lowered).collect(), cached).await
+        self.confirm(self.names().map(lowered).collect(), cached).await
     }
 
     /// Returns the share that the mirror's metrics show at the end of a stage, or null if they show no share.

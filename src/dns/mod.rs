@@ -34,6 +34,7 @@ mod situation;
 mod stages;
 pub mod target;
 mod views;
+mod waiver;
 
 pub use cutover::{Awaited, Change, Cutover, KIND, KeyFile, Name, Ownership, Point, Service, Share};
 pub use plan::{Facts, Found, LeftOut, PlanOptions, Planned, Refusal, TOO_MANY_TARGETS, plan};

@@ -15,10 +15,11 @@ use super::plan::Refusal;
 use super::probe::Prober;
 use super::progress::Tally;
 use super::provider::{self, Provider};
-use super::situation::Situation;
+use super::situation::{Situation, Standing};
 use super::views::refuse_other_view;
-use crate::nameserver::{AT_ONCE, Key, RecordSet, Server, are_same, described, described_with_ttls};
-use crate::operation::{self, Listed, OperationError, Plan, Report, Status, Stuck};
+use super::waiver::{planned, waivers};
+use crate::nameserver::{AT_ONCE, Key, Server, are_same, described, described_with_ttls};
+use crate::operation::{self, Listed, OperationError, Plan, Report, Status, Stuck, Waiver};
 use crate::session::gates::{GateSettings, Gates};
 use crate::session::progress::SharedProgress;
 use crate::session::{
@@ -35,6 +36,8 @@ pub struct CutoverSession {
     /// The key that signs updates.
     key: Option<Key>,
     prober: Prober,
+    /// Names to give up.
+    given_up: Vec<String>,
     /// Options to repeat in the next command, each with a leading space.
     options: String,
 }
@@ -91,7 +94,13 @@ impl CutoverSession {
     /// Returns a session that signs updates with this key. `trusted`: additional CA certificates that probes trust, as DER.
     pub fn new(session: ClusterSession, key: Option<Key>, trusted: Vec<Vec<u8>>) -> Result<Self, Failure> {
         let prober = Prober::new(trusted).map_err(Failure::refused)?;
-        Ok(Self { session, key, prober, options: String::new() })
+        Ok(Self { session, key, prober, given_up: Vec::new(), options: String::new() })
+    }
+
+    /// Gives these names up before the run: their records stay as they are, and the cutover continues without them.
+    #[must_use]
+    pub fn giving_up(self, names: &[String]) -> Self {
+        Self { given_up: names.to_vec(), ..self }
     }
 
     /// Repeats these options in the next command.
@@ -123,13 +132,18 @@ impl CutoverSession {
             ))
             .hint("check `--kubeconfig` and `--context`"));
         }
+        planned(&plan.work, &self.given_up)?;
         let provider = self.provider(&plan.work).await?;
         refuse_other_view(&plan.work, provider.as_ref()).await?;
         let purpose = purpose(&plan.work);
         let (mut recorded, holding) = self.begin(plan, gates.record()?, &purpose).await?;
         self.voice.progress(&format!("operation {}", recorded.operation));
         gates.report(&self.voice, &recorded.summary.gates);
-        let outcome = self.forward(&mut recorded, &holding, provider.as_ref(), goal).await;
+        let started = async {
+            self.give_up(&mut recorded, &holding, provider.as_ref(), false).await?;
+            self.forward(&mut recorded, &holding, provider.as_ref(), goal).await
+        };
+        let outcome = started.await;
         let outcome = self.with_changes(outcome, &recorded, provider.as_ref()).await;
         let (report, changed) = holding.release(outcome).await?;
         Ok(self.ran(recorded, report, changed))
@@ -138,6 +152,10 @@ impl CutoverSession {
     /// Continues a cutover. If its rollback has started, continues the rollback.
     pub async fn resume(&self, operation: &str, gates: &GateSettings, goal: Goal) -> Result<Ran, Failure> {
         let known: Recorded<Cutover> = self.read(operation).await?;
+        planned(&known.plan.work, &self.given_up)?;
+        if known.summary.status == Status::Done && !self.given_up.is_empty() {
+            return self.look_again(operation).await;
+        }
         refuse_ended(operation, &known.summary)?;
         let provider = self.provider(&known.plan.work).await?;
         let purpose = purpose(&known.plan.work);
@@ -145,7 +163,9 @@ impl CutoverSession {
         let (mut recorded, holding) = self.take(&taking).await?;
         let resumed = async {
             refuse_ended(operation, &recorded.summary)?;
-            if recorded.journal.is_going_back(&recorded.summary) {
+            let back = recorded.journal.is_going_back(&recorded.summary);
+            self.give_up(&mut recorded, &holding, provider.as_ref(), back).await?;
+            if back {
                 return self.back(&mut recorded, &holding, provider.as_ref()).await;
             }
             gates.report(&self.voice, &recorded.summary.gates);
@@ -161,12 +181,36 @@ impl CutoverSession {
     /// Rolls back a cutover, even if it is complete.
     pub async fn roll_back(&self, operation: &str) -> Result<Ran, Failure> {
         let known: Recorded<Cutover> = self.read(operation).await?;
+        planned(&known.plan.work, &self.given_up)?;
         let provider = self.provider(&known.plan.work).await?;
         let taking = Taking { operation, purpose: "roll the cutover back" };
         let (mut recorded, holding) = self.take(&taking).await?;
-        let outcome = self.back(&mut recorded, &holding, provider.as_ref()).await;
+        let undone = async {
+            self.give_up(&mut recorded, &holding, provider.as_ref(), true).await?;
+            self.back(&mut recorded, &holding, provider.as_ref()).await
+        };
+        let outcome = undone.await;
         let report = holding.release(outcome).await?;
         Ok(self.ran(recorded, report, Vec::new()))
+    }
+
+    /// Records the names that the operator gives up, with their present records. `back`: whether the cutover is being rolled back.
+    async fn give_up(
+        &self,
+        recorded: &mut Recorded<Cutover>,
+        holding: &Holding,
+        provider: &dyn Provider,
+        back: bool,
+    ) -> Result<(), Failure> {
+        let waivers = waivers(provider, &planned(&recorded.plan.work, &self.given_up)?, back).await;
+        if waivers.is_empty() {
+            return Ok(());
+        }
+        holding.give_up(recorded, &waivers).await?;
+        for Waiver { subject, observed, .. } in &waivers {
+            self.voice.progress(&format!("gave up `{subject}`: its records stay as they are: {observed}"));
+        }
+        Ok(())
     }
 
     /// If a run has ended or paused, checks which names another client has changed, and adds these names to the result.
@@ -194,10 +238,19 @@ impl CutoverSession {
         }
     }
 
-    /// Checks whether other clients have changed names since the cutover was completed.
+    /// Checks whether other clients have changed names since the cutover was completed. First records the names that the operator
+    /// gives up.
     pub async fn look_again(&self, operation: &str) -> Result<Ran, Failure> {
-        let recorded: Recorded<Cutover> = self.read(operation).await?;
+        let mut recorded: Recorded<Cutover> = self.read(operation).await?;
+        planned(&recorded.plan.work, &self.given_up)?;
         let provider = provider::reader(&recorded.plan.work, self.key.clone()).await?;
+        if !self.given_up.is_empty() {
+            let taken = self.take(&Taking { operation, purpose: "give names up" }).await?;
+            let holding;
+            (recorded, holding) = taken;
+            let noted = self.give_up(&mut recorded, &holding, provider.as_ref(), false).await;
+            holding.release(noted).await?;
+        }
         let outcome = self.with_changes(Ok(Report::default()), &recorded, provider.as_ref()).await;
         let (report, changed) = outcome?;
         Ok(self.ran(recorded, report, changed))
@@ -265,7 +318,11 @@ impl CutoverSession {
     ) -> Result<Arrival, Failure> {
         let work = recorded.plan.work.clone();
         let resolver = Server::new(work.resolver, None);
-        let live = Live { work: &work, provider, resolver, prober: &self.prober };
+        let waivers = recorded.summary.given_up.clone();
+        // A rollback restores a name that was given up in the forward direction, if the records are still unchanged.
+        let is_left = |waiver: &&Waiver| waiver.back || heading != Heading::Back;
+        let given_up = waivers.iter().filter(is_left).map(|waiver| waiver.subject.as_str()).collect();
+        let live = Live { work: &work, provider, resolver, prober: &self.prober, given_up };
         let tally: SharedProgress = Arc::new(Mutex::new(Tally::new(&recorded.operation, &work)));
         self.show(tally.clone());
         let outcome = {
@@ -297,7 +354,8 @@ async fn changed_since(recorded: &Recorded<Cutover>, provider: &dyn Provider) ->
         // After the last step, the mirror's ExternalDNS owns these names and can change them.
         let is_handed_over =
             standing.reached == Some(Point::Final) && name.ownership.is_some() && work.heir.is_some();
-        if situation.back || standing.reached.is_none() || standing.skipped.is_some() || is_handed_over {
+        let is_left = standing.skipped.is_some() || standing.given_up.is_some();
+        if situation.back || standing.reached.is_none() || is_left || is_handed_over {
             continue;
         }
         asked.push(async move {
@@ -349,7 +407,8 @@ fn stopped(failure: operation::Failure, situation: &Situation) -> Failure {
         return Failure { step: Some(failure.step.to_string()), ..words }.hints(back);
     }
     let words = Failure::from(failure).kind(Kind::Stuck);
-    words.hint(progress).hints(next.map(|next| format!("to continue: `{next}`"))).hints(back)
+    let without = situation.without_skipped();
+    words.hint(progress).hints(next.map(|next| format!("to continue: `{next}`"))).hints(without).hints(back)
 }
 
 impl From<Refusal> for Failure {
@@ -366,7 +425,7 @@ pub struct Seen {
     pub server: String,
     /// The records at the resolver, or the error. After a change, a resolver returns the old records until their TTL ends.
     pub resolver: String,
-    /// How the records at the server differ from the expected records.
+    /// How the records at the server differ from the expected records. For a name that was given up, no records are expected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<String>,
     /// The share of requests that the mirror gets now, in percent, if Prometheus returns a share.
@@ -383,27 +442,28 @@ pub async fn look(work: &Cutover, situation: &Situation, key: Option<Key>) -> Ve
     let provider = provider.as_deref().map_err(|failure| failure.error.to_string());
     let mut asked = Vec::with_capacity(work.names.len());
     for (name, standing) in work.names.iter().zip(&situation.names) {
-        asked.push(seen((work, name), &standing.expected, provider.clone(), &resolver));
+        asked.push(seen((work, name), standing, provider.clone(), &resolver));
     }
     stream::iter(asked).buffered(AT_ONCE).collect().await
 }
 
 async fn seen(
     (work, name): (&Cutover, &Name),
-    expected: &[RecordSet],
+    standing: &Standing,
     provider: Result<&dyn Provider, String>,
     resolver: &Server,
 ) -> Seen {
-    let kinds = name.kinds();
+    let (kinds, expected, is_given_up) = (name.kinds(), &standing.expected, standing.given_up.is_some());
     let read = async { provider?.read(&name.name, &kinds).await.map_err(|fault| fault.to_string()) };
     let share = async { Some(work.seen.as_ref()?.of(&name.name).await) };
     let (at_server, at_resolver, share) = tokio::join!(read, resolver.sets(&name.name, &kinds, true), share);
     let difference = match &at_server {
-        Ok(sets) if are_same(sets, expected) => None,
+        Ok(sets) if is_given_up || are_same(sets, expected) => None,
         Ok(sets) => {
             let (present, expected) = (described_with_ttls(sets), described_with_ttls(expected));
             Some(format!("{present} instead of {expected}"))
         }
+        Err(_) if is_given_up => None,
         Err(_) => Some("the current records could not be read".to_string()),
     };
     let server = at_server.map_or_else(|error| error, |sets| described(&sets));

@@ -7,9 +7,10 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::cutover::{Cutover, Name, Point, Share};
+use super::waiver::MOST_NAMED;
 use crate::nameserver::{Kind, RecordSet};
-use crate::operation::{Journal, Status};
-use crate::session::{Recorded, counted};
+use crate::operation::{Journal, Status, Waiver};
+use crate::session::{Recorded, counted, give_up};
 
 /// The situation of a cutover.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +43,9 @@ pub struct Standing {
     /// Why the last change of the name was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
+    /// Who gave the name up, when, and the records at that time. The cutover leaves the records of this name as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<Waiver>,
     /// The last point that the name has reached; `None` if no step has changed the name, or every change was undone.
     #[serde(skip)]
     pub(super) reached: Option<Point>,
@@ -56,7 +60,16 @@ impl Standing {
         let error =
             |point: &Point| journal.find(&work.step(name, *point)).and_then(|record| record.error.clone());
         let skipped = work.points().iter().rev().find_map(error);
-        Self { name: name.name.clone(), expected, shares, skipped, reached }
+        let given_up = journal.waiver(&name.name).cloned();
+        Self { name: name.name.clone(), expected, shares, skipped, given_up, reached }
+    }
+
+    /// Returns a remark about the name: that it was given up, or why its last change was skipped.
+    pub fn remark(&self) -> Option<String> {
+        match &self.given_up {
+            Some(waiver) => Some(waiver.to_string()),
+            None => self.skipped.clone(),
+        }
     }
 
     /// Returns the share as text, for example `50 %` or `A 50 %, AAAA 0 %`.
@@ -99,18 +112,26 @@ impl Situation {
 
     /// Returns whether every name has reached the end.
     pub fn is_complete(&self) -> bool {
-        self.next_stage.is_none() && self.names.iter().all(|name| name.reached == Some(Point::Final))
+        let has_ended = |name: &Standing| name.given_up.is_some() || name.reached == Some(Point::Final);
+        self.next_stage.is_none() && self.names.iter().all(has_ended)
+    }
+
+    /// Returns the names that the operator has given up.
+    pub fn given_up(&self) -> Vec<&Waiver> {
+        self.names.iter().filter_map(|name| name.given_up.as_ref()).collect()
     }
 
     /// Returns the progress as text, for example `3 names, by the share of clients on the mirror: 1 with 0 %, 2 with 50 %`.
     pub fn progress(&self) -> String {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-        for name in &self.names {
+        let names = self.names.iter().filter(|name| name.given_up.is_none());
+        for name in names.clone() {
             let count = counts.entry(name.share()).or_default();
             *count = count.saturating_add(1);
         }
-        let all = counted(self.names.len(), "name", "names");
-        match counts.iter().collect::<Vec<_>>().as_slice() {
+        let all = counted(names.count(), "name", "names");
+        let text = match counts.iter().collect::<Vec<_>>().as_slice() {
+            [] => all,
             [(share, _)] => format!("{all} with {share} of clients on the mirror"),
             counts => {
                 let each = counts.iter().map(|(share, count)| format!("{count} with {share}"));
@@ -119,6 +140,10 @@ impl Situation {
                     each.collect::<Vec<_>>().join(", ")
                 )
             }
+        };
+        match self.given_up().len() {
+            0 => text,
+            count => format!("{text}; {} given up", counted(count, "name was", "names were")),
         }
     }
 
@@ -133,6 +158,25 @@ impl Situation {
                 None => format!("netsurgeon dns cutover {id} --all{options}"),
             }),
         }
+    }
+
+    /// Returns the command that continues the cutover, or its rollback, without the names that were skipped. `None` if there are no
+    /// such names, or if [`Self::next`] returns no command. The command contains at most [`MOST_NAMED`] names.
+    pub fn give_up(&self) -> Option<String> {
+        let is_left = |name: &&Standing| {
+            let is_open = !self.back || name.reached.is_some();
+            name.skipped.is_some() && name.given_up.is_none() && is_open
+        };
+        let names = self.names.iter().filter(is_left).take(MOST_NAMED);
+        let options = give_up(names.map(|name| name.name.as_str()));
+        Some(format!("{}{options}", self.next()?)).filter(|_| !options.is_empty())
+    }
+
+    /// Returns the hint with the command of [`Self::give_up`].
+    pub fn without_skipped(&self) -> Option<String> {
+        let what = if self.back { "to end the rollback" } else { "to continue" };
+        let command = self.give_up()?;
+        Some(format!("{what} without the skipped names, and leave their records as they are: `{command}`"))
     }
 
     /// Returns the command that rolls the cutover back, even if the cutover is complete. `None` while a process runs the cutover,

@@ -16,7 +16,7 @@ pub use error::NameserverError;
 pub use key::Key;
 pub use message::answers;
 pub use presentation::{quoted, quoted_text, strings, text};
-pub use server::Server;
+pub use server::{Server, Update};
 pub use set::{
     Alias, RecordSet, SetChange, Weight, are_same, described, described_with_ttls, have_same_data, is_answer,
 };

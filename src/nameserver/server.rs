@@ -37,6 +37,39 @@ pub struct Server {
     key: Option<Key>,
 }
 
+/// A request that is signed, with an open connection. It is not sent yet.
+struct Ready {
+    stream: TcpStream,
+    framed: Vec<u8>,
+    id: u16,
+    verifier: Option<Verifier>,
+}
+
+/// An update that can be sent at once, because it is signed and its connection is open.
+///
+/// The server rejects the update if it is sent much later. The time in the signature is then too old (RFC 8945, section 5.2.3,
+/// at most five minutes), and servers close connections without a request (RFC 7766, section 6.2.3; BIND after 30 s,
+/// `tcp-initial-timeout`).
+pub struct Update<'s> {
+    server: &'s Server,
+    zone: String,
+    ready: Ready,
+}
+
+impl Update<'_> {
+    /// Sends the update. Fails with [`NameserverError::is_conflict`] if a set in the zone differs from the set that the change
+    /// expects.
+    pub async fn send(self) -> Result<()> {
+        let Self { server, zone, ready } = self;
+        let mut asked = server.send_ready(ready).await?;
+        let answer = server.receive(&mut asked).await?;
+        match answer.metadata.response_code {
+            ResponseCode::NoError => Ok(()),
+            _ => Err(server.refused(&format!("an update of `{zone}`"), &answer)),
+        }
+    }
+}
+
 /// A connection with one pending request.
 struct Asked {
     stream: TcpStream,
@@ -221,11 +254,13 @@ impl Server {
     /// Replaces either all of the given record sets of a zone, or none. Fails with [`NameserverError::is_conflict`] if a set in
     /// the zone differs from the set that the change expects. TTLs are not compared.
     pub async fn replace(&self, zone: &str, changes: &[SetChange]) -> Result<()> {
-        let answer = self.exchange(message::replacement(name_of(zone)?, changes)?).await?;
-        match answer.metadata.response_code {
-            ResponseCode::NoError => Ok(()),
-            _ => Err(self.refused(&format!("an update of `{zone}`"), &answer)),
-        }
+        self.update(zone, changes).await?.send().await
+    }
+
+    /// Prepares the update of [`Self::replace`], without sending it.
+    pub async fn update(&self, zone: &str, changes: &[SetChange]) -> Result<Update<'_>> {
+        let ready = self.ready(message::replacement(name_of(zone)?, changes)?).await?;
+        Ok(Update { server: self, zone: zone.to_string(), ready })
     }
 
     async fn exchange(&self, message: Message) -> Result<Message> {
@@ -238,7 +273,12 @@ impl Server {
         asked.verifier.as_ref().map_or(Ok(()), Verifier::end).map_err(|reason| self.unsigned(reason))
     }
 
-    async fn send(&self, mut message: Message) -> Result<Asked> {
+    async fn send(&self, message: Message) -> Result<Asked> {
+        self.send_ready(self.ready(message).await?).await
+    }
+
+    /// Signs a request, and connects.
+    async fn ready(&self, mut message: Message) -> Result<Ready> {
         let id = message.metadata.id;
         let mut verifier = None;
         if let Some(key) = &self.key {
@@ -250,14 +290,15 @@ impl Server {
         }
         let bytes = message.to_vec().map_err(|error| self.garbled(&error.to_string()))?;
         let length = u16::try_from(bytes.len()).map_err(|error| self.garbled(&error.to_string()))?;
-        let sent = async {
-            let mut stream = TcpStream::connect(self.at).await?;
-            let mut framed = length.to_be_bytes().to_vec();
-            framed.extend(bytes);
-            stream.write_all(&framed).await?;
-            Ok(stream)
-        };
-        let stream = self.within(sent).await?;
+        let mut framed = length.to_be_bytes().to_vec();
+        framed.extend(bytes);
+        let stream = self.within(TcpStream::connect(self.at)).await?;
+        Ok(Ready { stream, framed, id, verifier })
+    }
+
+    async fn send_ready(&self, ready: Ready) -> Result<Asked> {
+        let Ready { mut stream, framed, id, verifier } = ready;
+        self.within(stream.write_all(&framed)).await?;
         Ok(Asked { stream, id, verifier })
     }
 

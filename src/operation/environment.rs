@@ -93,6 +93,15 @@ pub enum Answer {
     Open,
 }
 
+/// Checks that this process still holds the operation. An effect that checks something first, such as a probe of the mirror, can
+/// take long, and a process can be suspended at any point. Therefore an effect checks the fence directly before each request
+/// that changes something.
+#[async_trait]
+pub trait Fence: Send + Sync {
+    /// Fails if another process has taken over the operation, or if this cannot be determined.
+    async fn still_ours(&self) -> Result<(), Fault>;
+}
+
 /// An effect that is being executed, undone or observed.
 pub struct Doing<'a, E: Effect> {
     /// Id of the step. The id is also the idempotency key.
@@ -107,6 +116,8 @@ pub struct Doing<'a, E: Effect> {
     pub made: Value,
     /// Function that returns the record of any step, with the result and times of that step.
     pub records: Records<'a>,
+    /// The fence, to check directly before a request.
+    pub fence: &'a dyn Fence,
 }
 
 /// A function that returns the record of a step; `None` if the step never started.

@@ -48,8 +48,7 @@ impl LeaseHolder {
     /// 2027-01-15T08:00:00Z``.
     pub(super) fn matter(&self) -> String {
         let Self { operation, purpose, since, .. } = self;
-        let time = OffsetDateTime::from_unix_timestamp(*since).ok().and_then(|t| t.format(&Rfc3339).ok());
-        let since = time.unwrap_or_else(|| since.to_string());
+        let since = instant(*since);
         let purpose = if purpose.is_empty() { String::new() } else { format!(" ({purpose})") };
         format!("operation `{operation}`{purpose} since {since}")
     }
@@ -59,6 +58,12 @@ impl fmt::Display for LeaseHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` (pid {}) for {}", self.holder, self.pid, self.matter())
     }
+}
+
+/// Returns a time in seconds since 1970 as text (RFC 3339), such as `2027-01-15T08:00:00Z`.
+pub(super) fn instant(seconds: i64) -> String {
+    let time = OffsetDateTime::from_unix_timestamp(seconds).ok().and_then(|time| time.format(&Rfc3339).ok());
+    time.unwrap_or_else(|| seconds.to_string())
 }
 
 /// Returns the current time in the form used in names: `YYYYMMDDTHHMMSSZ`.

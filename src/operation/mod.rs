@@ -40,11 +40,11 @@ mod swap;
 
 pub use cluster_lock::{ClusterLock, Silence, Terms};
 pub use environment::{
-    Ambient, Answer, Applied, Checkpoint, Closed, Doing, Environment, Fault, NoEnvironment, Observed,
+    Ambient, Answer, Applied, Checkpoint, Closed, Doing, Environment, Fault, Fence, NoEnvironment, Observed,
     Records, SystemAmbient,
 };
 pub use executor::{Executor, Failure, Report, Stuck};
-pub use journal::{Journal, Listed, Noted, Progress, Record, Returning, State, Status, Summary};
+pub use journal::{Journal, Listed, Noted, Progress, Record, Returning, State, Status, Summary, Waiver};
 pub use lease_holder::{LeaseHolder, moment, new_id};
 pub use ledger::{
     ClusterLedger, ClusterRecord, EtcdLedger, EtcdRecord, Ledger, Part, PartChange, Parts, ReadLedger,

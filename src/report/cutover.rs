@@ -159,10 +159,11 @@ fn names(work: &Cutover, situation: &Situation) -> Markup {
             text(&standing.expected),
             standing.share().render(),
             code(&name.probe.to_string()),
-            prose(standing.skipped.as_deref().unwrap_or("–")),
+            prose(standing.remark().as_deref().unwrap_or("–")),
         ]
     };
     let rows = work.names.iter().zip(&situation.names).map(row);
-    let headings = ["Name", "Object", "Before", "Now, by the journal", "Share", "Probe", "Why skipped"];
+    let headings =
+        ["Name", "Object", "Before", "Now, by the journal", "Share", "Probe", "Skipped or given up"];
     section("names", "Names", &table("names", headings, rows))
 }

@@ -7,6 +7,7 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_route53::config::http::HttpResponse;
 use aws_sdk_route53::error::{ProvideErrorMetadata, SdkError};
 
+use super::freshness::Stale;
 use crate::words::brief;
 
 /// Why a request to Route 53 failed.
@@ -20,6 +21,12 @@ pub enum Route53Error {
     Lost {
         /// The request.
         what: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The request was certainly not sent, and can be retried.
+    #[error("the request to Route 53 was not sent: {reason}")]
+    Unsent {
         /// The reason.
         reason: String,
     },
@@ -48,6 +55,9 @@ impl Route53Error {
         E: ProvideErrorMetadata + Error + 'static,
     {
         let what = what.to_string();
+        if let Some(stale) = causes(error).find_map(|cause| cause.downcast_ref::<Stale>()) {
+            return Self::Unsent { reason: stale.to_string() };
+        }
         match error {
             SdkError::ServiceError(refused) => {
                 let status = refused.raw().status();
@@ -94,6 +104,7 @@ impl Route53Error {
             Self::NoCredentials(_) => {
                 "configure credentials as for the AWS CLI: `aws sts get-caller-identity` must succeed in the same shell"
             }
+            Self::Unsent { .. } => "run the same command again",
             Self::Lost { .. } => "check the connection to the endpoint of Route 53, and `HTTPS_PROXY`",
             Self::Refused { code, .. } => match code.as_str() {
                 "AccessDenied" | "AccessDeniedException" => {

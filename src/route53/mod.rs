@@ -5,6 +5,7 @@
 //! request completely or not at all. It rejects the request if a set to delete differs from the present set.
 
 mod error;
+mod freshness;
 mod limits;
 mod load_balancers;
 mod set;
@@ -19,8 +20,12 @@ use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_sdk_route53::Client;
-use aws_sdk_route53::config::Builder;
-use aws_sdk_route53::config::ProvideCredentials as _;
+use aws_sdk_route53::client::customize::CustomizableOperation;
+use aws_sdk_route53::config::{Builder, Config, ProvideCredentials as _};
+use aws_sdk_route53::operation::change_resource_record_sets::builders::ChangeResourceRecordSetsFluentBuilder;
+use aws_sdk_route53::operation::change_resource_record_sets::{
+    ChangeResourceRecordSetsError, ChangeResourceRecordSetsOutput,
+};
 use aws_sdk_route53::types::{self, Change, ChangeAction, ChangeBatch, ChangeStatus};
 use tokio::time::timeout;
 
@@ -30,6 +35,7 @@ use limits::{BodyLimit, Space, in_time};
 pub use load_balancers::load_balancer_zone;
 pub use set::Listed;
 
+use self::freshness::Freshness;
 use crate::nameserver::{Kind, RecordSet, SetChange, Weight, canonical};
 
 /// TTL of an alias for a load balancer, in seconds (Route 53 Developer Guide, "Values specific for simple alias records").
@@ -58,6 +64,11 @@ const PAGE: i32 = 300;
 const LISTING: &str = "list record sets";
 
 type Result<T> = std::result::Result<T, Route53Error>;
+type CustomizableChange = CustomizableOperation<
+    ChangeResourceRecordSetsOutput,
+    ChangeResourceRecordSetsError,
+    ChangeResourceRecordSetsFluentBuilder,
+>;
 
 /// The Route 53 API of an AWS account.
 #[derive(Clone)]
@@ -193,21 +204,28 @@ impl Route53 {
     }
 
     /// Replaces all of these record sets, or none of them. Returns the id of the change. Fails with [`Route53Error::is_conflict`]
-    /// if a set in Route 53 differs from the present set in the change, including its TTL. If an answer is lost, the client sends
-    /// the request again. So this error can also occur after the change was made.
+    /// if a set in Route 53 differs from the present set in the change, including its TTL.
+    ///
+    /// Sends only one request. The caller retries, because it must check its fence before each request. Fails with
+    /// [`Route53Error::Unsent`] if this process was suspended after the call.
     pub async fn replace(&self, zone: &str, changes: &[SetChange]) -> Result<String> {
         let open = || changes.iter().filter(|change| change.is_change());
         let deleted = open().filter_map(|change| change.from.as_ref());
         let created = open().filter_map(|change| change.to.as_ref());
         let deleted = deleted.map(|set| change(ChangeAction::Delete, set));
         let created = created.map(|set| change(ChangeAction::Create, set));
-        self.change(zone, deleted.chain(created).collect::<Result<_>>()?).await
+        let once = Config::builder().retry_config(RetryConfig::disabled());
+        let asked = self.change(zone, deleted.chain(created).collect::<Result<_>>()?)?;
+        Self::changed(asked.customize().config_override(once).interceptor(Freshness::from_now())).await
     }
 
-    async fn change(&self, zone: &str, changes: Vec<Change>) -> Result<String> {
+    fn change(&self, zone: &str, changes: Vec<Change>) -> Result<ChangeResourceRecordSetsFluentBuilder> {
         let batch = ChangeBatch::builder().comment("netsurgeon").set_changes(Some(changes)).build();
         let batch = batch.map_err(|error| Route53Error::garbled(&error))?;
-        let asked = self.client.change_resource_record_sets().hosted_zone_id(zone).change_batch(batch);
+        Ok(self.client.change_resource_record_sets().hosted_zone_id(zone).change_batch(batch))
+    }
+
+    async fn changed(asked: CustomizableChange) -> Result<String> {
         let answer = asked.send().await.map_err(|error| Route53Error::of("change record sets", &error))?;
         let info = answer.change_info.ok_or_else(|| Route53Error::garbled("the answer has no change"))?;
         Ok(short(&info.id))
@@ -218,7 +236,8 @@ impl Route53 {
     pub async fn may_change(&self, zone: &str, sets: &[(&str, Kind)]) -> Result<()> {
         for part in sets.chunks(MOST_RECORDS) {
             let never = part.iter().map(|(name, kind)| change(ChangeAction::Delete, &never(name, *kind)));
-            match self.change(zone, never.collect::<Result<_>>()?).await {
+            let asked = self.change(zone, never.collect::<Result<_>>()?)?;
+            match Self::changed(asked.customize()).await {
                 Err(error) if error.is_conflict() => {}
                 Err(error) => return Err(error),
                 Ok(_) => return Err(Route53Error::garbled("it has deleted a set that does not exist")),

@@ -10,7 +10,7 @@ use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Voice, show,
 use crate::kube_api::Cluster;
 use crate::operation::{
     self, Ambient as _, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, Kind, LeaseHolder,
-    Listed, Observer, Plan, Silence, Status, SystemAmbient, Terms, Work, new_id,
+    Listed, Observer, Plan, Silence, Status, SystemAmbient, Terms, Waiver, Work, new_id,
 };
 
 /// A session for operations that are recorded in a cluster.
@@ -156,6 +156,13 @@ impl Holding {
     /// Records the gates for the remaining batches.
     pub async fn set_gates<W>(&self, recorded: &mut Recorded<W>, gates: &Value) -> Result<(), Failure> {
         Ok(recorded.journal.set_gates(&self.ledger, gates).await?)
+    }
+
+    /// Records the subjects that the operator gives up.
+    pub async fn give_up<W>(&self, recorded: &mut Recorded<W>, waivers: &[Waiver]) -> Result<(), Failure> {
+        recorded.journal.give_up(&self.ledger, waivers).await?;
+        recorded.summary.give_up(waivers);
+        Ok(())
     }
 
     /// Releases the operation lease, and returns the outcome unchanged.

@@ -30,6 +30,6 @@ pub use failure::{Failure, Kind};
 pub use in_cluster::{ClusterSession, Holding};
 pub use lease::{LeaseTerms, Taking, lock_cluster, release};
 pub use recorded::Recorded;
-pub use refusals::{refuse_ended, refuse_removing, status_hint};
+pub use refusals::{give_up, refuse_ended, refuse_removing, status_hint};
 pub use said::Said;
 pub use voice::{Countdown, Talk, Voice};

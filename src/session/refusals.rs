@@ -1,6 +1,8 @@
 //! Rejects operations that cannot be resumed or rolled back in their current state.
 
-use super::Failure;
+use std::path::Path;
+
+use super::{Failure, pasted};
 use crate::operation::{Status, Summary};
 
 /// Fails if the operation has ended, because it can no longer be resumed or retired. Its journal stays unchanged.
@@ -23,6 +25,11 @@ pub fn refuse_removing(operation: &str, summary: &Summary) -> Result<(), Failure
     Err(Failure::refused(format!("the journal of operation `{operation}` is being deleted")).hint(format!(
         "to remove the remaining part of the journal: `netsurgeon operation forget {operation}`"
     )))
+}
+
+/// Returns the options that give these subjects up, for a shell. Each option has a leading space.
+pub fn give_up<'s>(subjects: impl Iterator<Item = &'s str>) -> String {
+    subjects.map(|subject| [" --give-up ", &pasted(Path::new(subject))].concat()).collect()
 }
 
 /// Returns the hint about an operation that has not ended. The hint refers to `operation show`, because only this command can

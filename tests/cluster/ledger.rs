@@ -11,6 +11,7 @@ use netsurgeon::kube_api::{Cluster as Api, ClusterOptions as ApiOptions};
 use netsurgeon::operation::{
     ClusterLedger, ClusterRecord, Executor, Failure, Journal, Kind as _, LeaseHolder, Ledger, Noted,
     OperationError, Part, Plan, ReadLedger, Report, Silent, State, Status, StepId, Summary, SystemAmbient,
+    Waiver,
 };
 use netsurgeon::store::{Revision, Transaction};
 use serde_json::{Value, json};
@@ -316,6 +317,7 @@ async fn ledger_keeps_its_promises_without_trouble() {
     let world = World::start().await;
     plan_of_several_parts_is_read_back(&world).await;
     second_run_and_rollback_change_nothing(&world).await;
+    subject_that_was_given_up_is_not_retried(&world).await;
     process_that_lost_the_operation_writes_nothing(&world).await;
     records_are_written_together(&world).await;
 }
@@ -336,6 +338,27 @@ async fn second_run_and_rollback_change_nothing(world: &World) {
     let refused =
         operation.go(&world.free, 2, Direction::Forward).await.expect_err("it is being rolled back");
     assert!(matches!(refused.source, OperationError::BeingUndone), "{refused}");
+}
+
+/// The waiver is in the record, so any other process knows it.
+async fn subject_that_was_given_up_is_not_retried(world: &World) {
+    let operation = world.operation().await;
+    assert_eq!(operation.finish(Direction::Forward).await.stuck.len(), 1);
+    let (ledger, mut journal) = operation.ledger(&world.free.0, 3).await.expect("it is taken over");
+    let waiver = Waiver::of(&operation.names[1], false, "theirs", 7);
+    journal.give_up(&ledger, std::slice::from_ref(&waiver)).await.expect("it is recorded");
+    let record = ClusterRecord::find(&world.free.0, &operation.id).await.unwrap().expect("a record");
+    let (read, summary, _) = Journal::open_in(&record).await.unwrap();
+    assert_eq!((read.waiver(&operation.names[1]), summary.given_up), (Some(&waiver), vec![waiver.clone()]));
+    for way in [Direction::Forward, Direction::Back] {
+        world.troubles.arm(Trouble::None);
+        let report = operation.go(&world.gated, 4, way).await.expect("a run");
+        assert_eq!(report.stuck, []);
+        let maps = world.troubles.seen().iter().filter(|write| write.contains("/default/")).count();
+        assert_eq!(maps, if way == Direction::Forward { 0 } else { 2 }, "{:#?}", world.troubles.seen());
+    }
+    operation.assert_undone("without a subject that was given up").await;
+    operation.remove().await;
 }
 
 /// Two processes with one operation: the first holder finds out at its next write, whichever that is.

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use netsurgeon::operation::{
     Action, Answer, Applied, Doing, Effect, Environment, Executor, Failure, Fault, Journal, Kind,
     LeaseHolder, Lock, Manual, NoWait, Observed, OperationError, Plan, Records, Report, Silent, Stage, State,
-    Step, StepId, Stop, StopSwitch, SystemAmbient, Wait, Work,
+    Step, StepId, Stop, StopSwitch, SystemAmbient, Wait, Waiver, Work,
 };
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::{Guard, Revision};
@@ -335,6 +335,8 @@ struct Late<'a> {
     places: &'a Places,
     bench: &'a Bench,
     goes_on: bool,
+    /// Whether the effect checks the fence before its request.
+    checks: bool,
 }
 
 fn claim() -> LeaseHolder {
@@ -351,6 +353,9 @@ impl Environment<Put> for Late<'_> {
                 .go(self.places, false, Stop::never(), vec![guard])
                 .await
                 .expect("the other process completes");
+        }
+        if self.checks {
+            doing.fence.still_ours().await?;
         }
         self.places.apply(doing).await
     }
@@ -379,7 +384,7 @@ async fn object_created_after_lease_loss_is_taken_back() {
         let (bench, places) = (Bench::new(&[("a", 1)]).await, Places::default());
         let lock = Lock::acquire(bench.store.clone(), "c", &claim(), Duration::from_mins(1)).await;
         let guards = vec![lock.expect("the lease").guard()];
-        let late = Late { places: &places, bench: &bench, goes_on };
+        let late = Late { places: &places, bench: &bench, goes_on, checks: false };
         let (mut journal, mut silent) = (bench.journal().await, Silent);
         let ledger = journal.in_store(&*bench.store, &guards);
         let mut executor = Executor::new(&ledger, &late, &SystemAmbient, &mut silent, &mut journal);
@@ -389,4 +394,68 @@ async fn object_created_after_lease_loss_is_taken_back() {
         let expected = if goes_on { vec![json!({"id": 10})] } else { Vec::new() };
         assert_eq!(*places.taken_back.lock().unwrap(), expected);
     }
+}
+
+/// An effect that checks something for a long time, for example because the process was suspended, and then checks the fence.
+#[tokio::test]
+async fn effect_changes_nothing_after_lease_loss_during_its_check() {
+    let (bench, places) = (Bench::new(&[("a", 1)]).await, Places::default());
+    let lock = Lock::acquire(bench.store.clone(), "c", &claim(), Duration::from_mins(1)).await;
+    let guards = vec![lock.expect("the lease").guard()];
+    let late = Late { places: &places, bench: &bench, goes_on: false, checks: true };
+    let (mut journal, mut silent) = (bench.journal().await, Silent);
+    let ledger = journal.in_store(&*bench.store, &guards);
+    let mut executor = Executor::new(&ledger, &late, &SystemAmbient, &mut silent, &mut journal);
+    let failure = executor.run(&bench.plan.work, None).await.expect_err("it is fenced");
+    assert!(matches!(failure.source, OperationError::LockLost { .. }), "{failure}");
+    assert_eq!((places.calls(), places.there()), (0, Vec::new()));
+}
+
+async fn give_up(bench: &Bench, place: &str, back: bool) {
+    let mut journal = bench.journal().await;
+    let ledger = journal.in_store(&*bench.store, &[]);
+    let waiver = Waiver::of(place, back, "8", 1_800_000_000);
+    journal.give_up(&ledger, &[waiver]).await.expect("a record");
+}
+
+#[tokio::test]
+async fn operation_ends_in_both_directions_without_a_subject_that_was_given_up() {
+    let bench = Bench::new(&[("a", 1), ("b", 2)]).await;
+    let places = Places::of(&[("a", 7)]);
+    let set = |value| places.there.lock().unwrap().insert("a".into(), value);
+    bench.run(&Places::of(&[("a", 7)]).then([Next::Fail(Fault::Halt("killed".into()))])).await.unwrap_err();
+    // Another client changed it. Without the waiver, each run skips it again.
+    set(8);
+    for _ in 0..2 {
+        assert_eq!(bench.run(&places).await.expect("a run").stuck.len(), 1);
+    }
+    give_up(&bench, "a", false).await;
+    assert_eq!(bench.run(&places).await.expect("a run").stuck, []);
+    assert_eq!(places.there(), [("a".to_string(), 8), ("b".to_string(), 2)]);
+    let journal = bench.journal().await;
+    let waiver = journal.waiver("a").expect("a waiver");
+    assert_eq!((waiver.back, waiver.observed.as_str(), waiver.at), (false, "8", 1_800_000_000));
+    assert!(bench.unwind(&places).await.expect("a rollback").stuck.is_empty());
+    assert_eq!(places.there(), [("a".to_string(), 8)]);
+}
+
+#[tokio::test]
+async fn rollback_leaves_a_subject_that_was_given_up_and_undoes_others() {
+    let bench = Bench::new(&[("a", 1), ("b", 2), ("c", 3)]).await;
+    let places = Places::of(&[("a", 7)]);
+    bench.run(&places).await.expect("a run");
+    for place in ["a", "b"] {
+        places.there.lock().unwrap().insert(place.into(), 9);
+    }
+    let refused = || Places::of(&[]).then([Next::Fail(Fault::Skip("it was changed".into()))]);
+    assert_eq!(bench.unwind(&refused()).await.expect("a rollback").stuck.len(), 1);
+    // A waiver of the forward direction: the rollback tries to undo the step, and the subject does not count if that fails.
+    give_up(&bench, "c", false).await;
+    assert_eq!(bench.unwind(&refused()).await.expect("a rollback").stuck, []);
+    let bench = Bench::new(&[("a", 1), ("b", 2), ("c", 3)]).await;
+    let places = Places::default();
+    bench.run(&places).await.expect("a run");
+    give_up(&bench, "b", true).await;
+    assert_eq!(bench.unwind(&places).await.expect("a rollback").stuck, []);
+    assert_eq!(places.there(), [("b".to_string(), 2)], "it is not touched");
 }

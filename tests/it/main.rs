@@ -56,5 +56,6 @@ mod store_contract;
 mod tiers;
 mod verifying;
 mod waits;
+mod waivers;
 mod wire_fixtures;
 mod wording;

@@ -144,6 +144,17 @@ async fn missing_config_map_blocks_nothing_else() {
     says(&stuck.err, &["1 step ", "`record/kubelet-config-10.96.0.10`"]);
     assert_eq!(entry(&serving, "kubeadm-config", "ClusterConfiguration").await, CLUSTER);
     serving.wait_for_one_range().await;
+    // The step can never be undone. The refusal of `forget` has the command that ends the rollback without it.
+    let forget = serving.netsurgeon(&format!("operation forget {operation}")).expect(1);
+    let end = format!("operation rollback {operation} --give-up record/kubelet-config-10.96.0.10");
+    says(&forget.err, &[&format!("`netsurgeon {end}`")]);
+    let unknown = serving.netsurgeon(&format!("{rollback} --give-up default/absent")).expect(2);
+    says(&unknown.err, &["hint: ", "`record/kubelet-config-10.96.0.10`", "`manual/flags`"]);
+    let ended = serving.netsurgeon(&format!("{end} --yes --linger 1 -o json")).expect(0);
+    let given_up = ended.json()["given_up"][0].clone();
+    assert_eq!((&ended.json()["status"], &given_up["back"]), (&json!("rolled-back"), &json!(true)));
+    assert!(given_up["observed"].as_str().is_some_and(|text| text.contains("kubelet-config")), "{given_up}");
+    serving.netsurgeon(&format!("operation forget {operation}")).expect(0);
     serving.assert_clean();
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use netsurgeon::kube_api::Cluster as Api;
 use netsurgeon::operation::{
-    Answer, Applied, Doing, Environment as _, Executor, Fault, Journal, LeaseHolder, Manual, Observed,
+    Answer, Applied, Doing, Environment as _, Executor, Fault, Fence, Journal, LeaseHolder, Manual, Observed,
     OperationError, Plan, Silent, StepId, SystemAmbient, Wait, Work,
 };
 use netsurgeon::renumber::live::{Approver, LiveEnvironment, LiveOptions};
@@ -202,7 +202,17 @@ async fn operation_pauses_at_a_manual_step() {
 fn doing(effect: &Effect, back: bool) -> Doing<'_, Effect> {
     static STEP: LazyLock<StepId> = LazyLock::new(|| StepId("make-shadow/default/a".into()));
     let (before, made) = (Value::Null, Value::Null);
-    Doing { step: &STEP, effect, back, before, made, records: &|_| None }
+    Doing { step: &STEP, effect, back, before, made, records: &|_| None, fence: &Held }
+}
+
+/// The fence of a process that holds its operation.
+struct Held;
+
+#[async_trait]
+impl Fence for Held {
+    async fn still_ours(&self) -> Result<(), Fault> {
+        Ok(())
+    }
 }
 
 /// A matching object is distinguished from a different one, and only netsurgeon's own object is deleted.
@@ -237,6 +247,15 @@ async fn matching_and_foreign_objects_are_distinguished() {
     world.apply(&doing(&of("a", 80), true)).await.unwrap();
     world.apply(&doing(&of("a", 80), true)).await.unwrap();
     assert!(matches!(world.observe(&doing(&of("a", 80), true)).await.unwrap(), Observed::Done(_)));
+
+    // A process that has lost the operation lease, for example while it was suspended, changes nothing.
+    let lost = vec![Guard::SameCreation("/netsurgeon/c/lock".into(), Revision(1))];
+    let fenced = LiveEnvironment { options: LiveOptions { guards: lost, ..LiveOptions::new("op") }, ..world };
+    for back in [false, true] {
+        let error = fenced.apply(&doing(&of("a", 80), back)).await.unwrap_err().to_string();
+        says(&error, &["no longer holds the operation lease"]);
+    }
+
     cluster.api.create(&manifest("theirs", 80, false)).await;
     let error = world.apply(&doing(&of("theirs", 80), true)).await.unwrap_err().to_string();
     says(&error, &["theirs", "`app.kubernetes.io/managed-by: netsurgeon`"]);

@@ -61,6 +61,18 @@ pub struct Troubles {
     seen: Mutex<Vec<String>>,
     late: Mutex<Vec<Late>>,
     killed: watch::Sender<bool>,
+    /// The words of a write, after which the answer to the next read is held back.
+    held_after: Mutex<Option<&'static [&'static str]>>,
+    held: watch::Sender<Held>,
+}
+
+/// Whether an answer is held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Nothing,
+    /// The write was seen, so the answer to the next read will be held back.
+    Next,
+    Answer,
 }
 
 impl Troubles {
@@ -78,7 +90,34 @@ impl Troubles {
             seen: Mutex::default(),
             late: Mutex::default(),
             killed: watch::Sender::new(false),
+            held_after: Mutex::default(),
+            held: watch::Sender::new(Held::Nothing),
         })
+    }
+
+    /// Holds back the answer to the first read after a write with these words, as if the client slept before it got the answer.
+    pub fn hold_after(&self, words: &'static [&'static str]) {
+        *self.held_after.lock().expect("the lock") = Some(words);
+    }
+
+    /// Waits until the answer is held back.
+    pub async fn holds(&self) {
+        self.held.subscribe().wait_for(|held| *held == Held::Answer).await.expect("the sender exists");
+    }
+
+    /// Lets the client have the answer.
+    pub fn release(&self) {
+        self.held.send_replace(Held::Nothing);
+    }
+
+    /// Remembers a write after which an answer is held back.
+    fn note(&self, asked: &Asked) {
+        let body = String::from_utf8_lossy(&asked.body);
+        let mut held_after = self.held_after.lock().expect("the lock");
+        if held_after.is_some_and(|words| words.iter().all(|word| body.contains(word))) {
+            *held_after = None;
+            self.held.send_replace(Held::Next);
+        }
     }
 
     /// Selects the next fault, and counts from 0 again.
@@ -202,8 +241,16 @@ async fn answer(asked: Asked, client: &Client, troubles: &Troubles) -> Option<(u
         return None;
     }
     if asked.method == Method::GET || !asked.path.contains(troubles.counted) {
-        return Some(asked.forward(client).await);
+        let is_held = asked.path.contains(troubles.counted) && *troubles.held.borrow() == Held::Next;
+        let answer = asked.forward(client).await;
+        if is_held {
+            let mut held = troubles.held.subscribe();
+            troubles.held.send_replace(Held::Answer);
+            held.wait_for(|held| *held == Held::Nothing).await.expect("the sender exists");
+        }
+        return Some(answer);
     }
+    troubles.note(&asked);
     let number = troubles.writes.fetch_add(1, Ordering::SeqCst) + 1;
     troubles.seen.lock().expect("the lock").push(format!("{} {}", asked.method, asked.path));
     let trouble = *troubles.trouble.lock().expect("the lock");

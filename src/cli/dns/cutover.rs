@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::{KeyArgs, RunArgs, describe, summary};
+use super::{GiveUpArgs, KeyArgs, RunArgs, describe, summary};
 use crate::cli::gates::GateArgs;
 use crate::cli::{Context, Outcome, digest};
 use crate::dns::run::{CutoverSession, Goal, Ran, changed_by_another};
 use crate::dns::{Cutover, KIND, Situation, Standing};
-use crate::operation::{Plan, Status};
+use crate::operation::{Plan, Status, Waiver};
 use crate::session::gates::GateSettings;
 use crate::session::{ClusterSession, Failure, counted};
 
@@ -23,7 +23,8 @@ use crate::session::{ClusterSession, Failure, counted};
 ///
 /// If the mirror does not serve a name, or if another client changed the records of a name, netsurgeon skips this name and does
 /// not change its records. The cutover continues with the other names. The exit status is 3 if names were skipped, or if another
-/// client changed the records of a name after netsurgeon had changed them. To retry skipped names, run the same command again.
+/// client changed the records of a name after netsurgeon had changed them. To retry skipped names, run the same command again. To
+/// continue without a skipped name, give it up with `--give-up`.
 ///
 /// Between two stages, the cutover can check gates: a program, a URL, a Prometheus query or a time. (In the options for gates, a
 /// batch means a stage.) If a gate is closed, the cutover pauses (exit status 6). With `--on-gate-failure rollback`, it first
@@ -54,6 +55,8 @@ pub struct CutoverArgs {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
+    without: GiveUpArgs,
+    #[command(flatten)]
     run: RunArgs,
     #[command(flatten)]
     gates: GateArgs,
@@ -67,16 +70,21 @@ pub struct CutoverArgs {
 /// Rolls back all stages in reverse order, without a wait after each stage. Then waits until every name server and the resolver
 /// return the old records, and until caches have dropped the mirror's records. The mirror must serve until then. You can roll
 /// back at any time while the journal exists, also after the end of the cutover. If another client changed the records of a name,
-/// the rollback reports this name and does not change it, and the exit status is 3.
+/// the rollback reports this name and does not change it, and the exit status is 3. To end the rollback without this name, give it
+/// up with `--give-up`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon dns rollback                             # the cutover under way
-  netsurgeon dns rollback dns-cutover-20261121T083915Z-3f2a --yes")]
+  netsurgeon dns rollback dns-cutover-20261121T083915Z-3f2a --yes
+  # leave the records of a name that another client changed as they are
+  netsurgeon dns rollback --give-up www.example.com")]
 pub struct RollbackArgs {
     /// Id of the cutover [default: the cutover under way]
     #[arg(value_name = "ID")]
     operation: Option<String>,
+    #[command(flatten)]
+    without: GiveUpArgs,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -97,6 +105,10 @@ struct Shown<'a> {
     skipped: Vec<String>,
     /// Names with records that another client changed after the last step for the name.
     changed: &'a [String],
+    /// Names that the operator has given up.
+    given_up: Vec<&'a Waiver>,
+    /// The command that continues without the skipped names.
+    give_up: Option<String>,
 }
 
 /// Runs `dns cutover`.
@@ -107,12 +119,13 @@ pub async fn run(context: &Context, args: &CutoverArgs) -> Result<Outcome, Failu
     let session = args.run.open(context).await?;
     let Some(path) = &args.plan else {
         let id = chosen(&session, "cutover", args.operation.as_deref()).await?;
-        return go_on(context, (session, &args.run.key), &id, (&given, args.no_gates), goal).await;
+        let with = (&args.run.key, args.without.give_up.as_slice());
+        return go_on(context, (session, with), &id, (&given, args.no_gates), goal).await;
     };
     let plan: Plan<Cutover> = Plan::read(path)?;
     digest::refuse_other(&plan.digest, args.approve.as_deref())?;
     refuse_unknown_stage(&plan.work, goal)?;
-    let session = args.run.key.session(session, &plan.work)?;
+    let session = args.run.key.session(session, &plan.work)?.giving_up(&args.without.give_up);
     if let Some(begun) = session.of_plan(&plan).await? {
         return match begun.summary.status {
             Status::Done => {
@@ -198,14 +211,14 @@ pub(super) async fn chosen(
 /// Continues a cutover from its journal.
 async fn go_on(
     context: &Context,
-    (session, key): (ClusterSession, &KeyArgs),
+    (session, (key, give_up)): (ClusterSession, (&KeyArgs, &[String])),
     id: &str,
     (given, no_gates): (&GateSettings, bool),
     goal: Goal,
 ) -> Result<Outcome, Failure> {
     let known = session.read::<Cutover>(id).await?;
     refuse_unknown_stage(&known.plan.work, goal)?;
-    let session = key.session(session, &known.plan.work)?;
+    let session = key.session(session, &known.plan.work)?.giving_up(give_up);
     let gates = given.or_recorded(&known.summary.gates, no_gates)?;
     resumed(context, session, id, &gates, goal).await
 }
@@ -225,33 +238,33 @@ async fn resumed(
 /// Continues a cutover to the end of the first stage that is not complete, for `operation resume`.
 pub(in crate::cli) async fn resume_on(
     context: &Context,
-    session: ClusterSession,
+    (session, give_up): (ClusterSession, &[String]),
     id: &str,
     gates: (&GateSettings, bool),
 ) -> Result<Outcome, Failure> {
     let key = KeyArgs { tsig_key_file: None };
-    go_on(context, (session, &key), id, gates, Goal::NextStage).await
+    go_on(context, (session, (&key, give_up)), id, gates, Goal::NextStage).await
 }
 
 /// Runs `dns rollback`.
 pub async fn roll_back(context: &Context, args: &RollbackArgs) -> Result<Outcome, Failure> {
     let session = args.run.open(context).await?;
     let id = chosen(&session, "rollback", args.operation.as_deref()).await?;
-    undo(context, (session, &args.run.key), &id).await
+    undo(context, (session, (&args.run.key, &args.without.give_up)), &id).await
 }
 
 /// Rolls a cutover back, for `operation rollback`.
 pub(in crate::cli) async fn roll_back_on(
     context: &Context,
-    session: ClusterSession,
+    (session, give_up): (ClusterSession, &[String]),
     id: &str,
 ) -> Result<Outcome, Failure> {
-    undo(context, (session, &KeyArgs { tsig_key_file: None }), id).await
+    undo(context, (session, (&KeyArgs { tsig_key_file: None }, give_up)), id).await
 }
 
 async fn undo(
     context: &Context,
-    (session, key): (ClusterSession, &KeyArgs),
+    (session, (key, give_up)): (ClusterSession, (&KeyArgs, &[String])),
     id: &str,
 ) -> Result<Outcome, Failure> {
     let known = session.read::<Cutover>(id).await?;
@@ -260,7 +273,7 @@ async fn undo(
         return Ok(Outcome::Done);
     }
     let work = &known.plan.work;
-    let session = key.session(session, work)?;
+    let session = key.session(session, work)?.giving_up(give_up);
     let situation = Situation::of(&known, false);
     context.output.progress(&format!(
         "{}; after the rollback has restored old records, it waits {} s so that caches drop the records of the mirror",
@@ -286,6 +299,8 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
         names: &situation.names,
         skipped,
         changed: &ran.changed,
+        given_up: situation.given_up(),
+        give_up: situation.give_up(),
     };
     context.output.data(&shown, |_| String::new())?;
     context.output.progress(&format!(
@@ -300,8 +315,14 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
     if !ran.changed.is_empty() {
         context.output.warn(&changed_by_another(&ran.changed, &ran.recorded));
     }
+    for waiver in &shown.given_up {
+        context.output.note(&format!("{}: {waiver}; its records stay as they are", waiver.subject));
+    }
     if let Some(next) = &shown.next {
         context.output.note(&format!("next: `{next}`"));
+    }
+    if let Some(hint) = situation.without_skipped() {
+        context.output.note(&hint);
     }
     match situation.status {
         Status::Done if shown.changed.is_empty() => context.output.note(

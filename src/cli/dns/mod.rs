@@ -54,6 +54,15 @@ pub struct RunArgs {
     kube: KubeArgs,
 }
 
+/// The names to give up.
+#[derive(Debug, Clone, Args)]
+pub struct GiveUpArgs {
+    /// Give this name up: its records stay as they are now, and the cutover or its rollback continues and ends without the name.
+    /// Use this option for a name that another client changed or deleted; can be repeated
+    #[arg(long, value_name = "NAME")]
+    give_up: Vec<String>,
+}
+
 /// The key that signs updates.
 #[derive(Debug, Clone, Args)]
 pub struct KeyArgs {

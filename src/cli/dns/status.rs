@@ -43,6 +43,8 @@ struct Shown<'a> {
     /// The command that continues the cutover.
     next: Option<String>,
     rollback: Option<String>,
+    /// The command that continues without the skipped names.
+    give_up: Option<String>,
     names: Vec<ShownName<'a>>,
 }
 
@@ -75,20 +77,21 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failur
         next_stage: situation.next_stage,
         next: situation.next(),
         rollback: situation.rollback(),
+        give_up: situation.give_up(),
         names: names.map(|(standing, observed)| ShownName { standing, observed }).collect(),
     };
     context.output.data(&shown, |output| {
         let rows = shown.names.iter().map(|ShownName { standing, observed }| {
             let tone = if observed.difference.is_none() { Tone::Good } else { Tone::Bad };
-            let note = standing.skipped.as_ref().or(observed.difference.as_ref());
-            let note = note.or(observed.share_error.as_ref());
+            let note = standing.remark().or_else(|| observed.difference.clone());
+            let note = note.or_else(|| observed.share_error.clone());
             let seen = observed.share.map(|share| format!(", observed: {share:.0} %")).unwrap_or_default();
             [
                 standing.name.clone(),
                 format!("{}{seen}", standing.share()),
                 output.paint(tone, &observed.server),
                 observed.resolver.clone(),
-                note.cloned().unwrap_or_default(),
+                note.unwrap_or_default(),
             ]
         });
         table(["NAME", "SHARE", "NAME SERVER", "RESOLVER", "NOTE"], rows)
@@ -96,6 +99,9 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failur
     context.output.progress(&format!("{id}: {}; {}", situation.status, situation.progress()));
     if let Some(next) = &shown.next {
         context.output.note(&format!("next: `{next}`"));
+    }
+    if let Some(hint) = situation.without_skipped() {
+        context.output.note(&hint);
     }
     if let Some(back) = &shown.rollback {
         context.output.note(&format!("to go back: `{back}`"));

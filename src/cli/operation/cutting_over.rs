@@ -29,7 +29,8 @@ impl OfKind for Cutovers {
         let recorded: Result<Recorded<Cutover>, _> = Recorded::read(api, &found.listed.operation).await;
         let Ok(recorded) = recorded else { return Next::default() };
         let situation = Situation::of(&recorded, status.is_at_work());
-        Next { command: situation.next(), rollback: situation.rollback(), manual_step: None }
+        let (command, rollback) = (situation.next(), situation.rollback());
+        Next { command, rollback, give_up: situation.give_up(), manual_step: None }
     }
 
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
@@ -37,12 +38,13 @@ impl OfKind for Cutovers {
         let gates = args.gates.settings();
         gates.resolve()?;
         let session = open(context, &args.live).await?;
-        dns::resume_on(context, session, id, (&gates, args.no_gates)).await
+        dns::resume_on(context, (session, &args.give_up), id, (&gates, args.no_gates)).await
     }
 
     async fn roll_back(&self, context: &Context, id: &str, args: &UndoArgs) -> Result<Outcome, Failure> {
         args.refuse_of_a_renumbering()?;
-        dns::roll_back_on(context, open(context, &args.live).await?, id).await
+        let session = open(context, &args.live).await?;
+        dns::roll_back_on(context, (session, &args.give_up), id).await
     }
 
     async fn report(&self, context: &Context, id: &str, args: &ReportArgs) -> Result<Outcome, Failure> {

@@ -22,7 +22,7 @@ use crate::cli::live::LiveArgs;
 use crate::kube_api::Cluster;
 use crate::operation::{
     Ambient as _, ClusterLedger, Journal, LeaseHolder, Listed, Lock, Silence, State, Status, StepId,
-    SystemAmbient, Terms,
+    SystemAmbient, Terms, Waiver,
 };
 use crate::renumber::run::is_open;
 use crate::session::Failure;
@@ -94,6 +94,10 @@ pub struct ResumeArgs {
     /// Keep the journal in etcd when this command completes an interrupted `renumber retire`
     #[arg(long)]
     keep_journal: bool,
+    /// Give this subject up: it stays as it is now, and the operation continues and ends without it. A subject is a name of a
+    /// cutover, or `NAMESPACE/NAME` of a Service; `operation show` prints the command; can be repeated
+    #[arg(long, value_name = "SUBJECT")]
+    give_up: Vec<String>,
     #[command(flatten)]
     live: LiveArgs,
     /// Check no gates from now on. This also removes the gates that the journal contains
@@ -117,6 +121,10 @@ pub struct UndoArgs {
     /// Id of the operation [default: the operation under way]
     #[arg(value_name = "ID")]
     operation: Option<String>,
+    /// Give this subject up: it stays as it is now, and the rollback continues and ends without it. A subject is a name of a
+    /// cutover, or `NAMESPACE/NAME` of a Service; `operation show` prints the command; can be repeated
+    #[arg(long, value_name = "SUBJECT")]
+    give_up: Vec<String>,
     #[command(flatten)]
     api: ApiLessArgs,
     #[command(flatten)]
@@ -260,6 +268,10 @@ struct Shown<'a> {
     next: Option<String>,
     /// The command that rolls the operation back.
     rollback: Option<String>,
+    /// The command that continues without the subjects that were skipped.
+    give_up: Option<String>,
+    /// The subjects that the operator has given up.
+    given_up: &'a [Waiver],
     digest: &'a str,
     steps: Vec<ShownStep>,
 }
@@ -295,8 +307,10 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
         kind: &summary.kind,
         status,
         manual_step: next.manual_step.as_deref(),
-        next: next.command,
-        rollback: next.rollback,
+        next: next.command.clone(),
+        rollback: next.rollback.clone(),
+        give_up: next.give_up.clone(),
+        given_up: &summary.given_up,
         digest: &summary.digest,
         steps: steps.collect(),
     };
@@ -312,11 +326,11 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
         shown.status,
         counted(shown.steps.len(), "step", "steps")
     ));
-    if let Some(next) = &shown.next {
-        context.output.progress(&format!("next: `{next}`"));
+    for waiver in shown.given_up {
+        context.output.progress(&format!("`{}`: {waiver}", waiver.subject));
     }
-    if let Some(back) = &shown.rollback {
-        context.output.progress(&format!("to go back: `{back}`"));
+    for line in next.lines() {
+        context.output.progress(&line);
     }
     Ok(Outcome::Done)
 }
@@ -368,7 +382,12 @@ async fn ended(context: &Context, args: &ForgetArgs) -> Result<Found, Failure> {
     let (id, found) = (&args.operation, args.homes.find(context, Some(&args.operation)).await?);
     if is_open(&found.listed.summary) {
         let status = found.status().await?.0;
+        let next = match kinds::of(&found.listed) {
+            Ok(kind) => kind.next(&found, status, &args.homes.etcd.layout()).await,
+            Err(_) => Next::default(),
+        };
         return Err(Failure::refused(format!("operation `{id}` is {status}: its journal is still needed"))
+            .hints(next.lines())
             .hint(status_hint(id)));
     }
     Ok(found)

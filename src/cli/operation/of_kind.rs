@@ -17,8 +17,29 @@ pub(super) struct Next {
     pub command: Option<String>,
     /// The command that rolls the operation back. `None` if this is not possible now.
     pub rollback: Option<String>,
+    /// The command that continues without the subjects that were skipped. `None` if no subject was skipped, or if this is not
+    /// possible now.
+    pub give_up: Option<String>,
     /// The manual step that the operation waits for.
     pub manual_step: Option<String>,
+}
+
+impl Next {
+    /// Returns a line for each command, with its purpose.
+    pub fn lines(&self) -> Vec<String> {
+        let with = |purpose: &str, command: &Option<String>| {
+            command.as_ref().map(|command| format!("{purpose}: `{command}`"))
+        };
+        let lines = [
+            with("next", &self.command),
+            with("to go back", &self.rollback),
+            with(
+                "to continue without the subjects that were skipped, and leave them as they are",
+                &self.give_up,
+            ),
+        ];
+        lines.into_iter().flatten().collect()
+    }
 }
 
 /// The commands of one kind of operation.

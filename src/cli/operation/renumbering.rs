@@ -30,7 +30,8 @@ impl OfKind for Renumberings {
         let newcomers =
             ongoing.blocking_newcomers(&situation, store.as_ref(), layout).await.unwrap_or_default();
         let (manual_step, situation) = (situation.manual_step.clone(), situation.with_newcomers(&newcomers));
-        Next { command: situation.next(), rollback: situation.rollback(), manual_step }
+        let (command, rollback) = (situation.next(), situation.rollback());
+        Next { command, rollback, give_up: situation.give_up(), manual_step }
     }
 
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
@@ -39,7 +40,8 @@ impl OfKind for Renumberings {
 
     async fn roll_back(&self, context: &Context, id: &str, args: &UndoArgs) -> Result<Outcome, Failure> {
         let (operation, live) = (Some(id.to_string()), args.live.clone());
-        rollback(context, &RollbackArgs { operation, api: args.api.clone(), live }).await
+        let args = (RollbackArgs { operation, api: args.api.clone(), live }, args.give_up.as_slice());
+        rollback(context, (&args.0, args.1)).await
     }
 
     async fn report(&self, context: &Context, id: &str, args: &ReportArgs) -> Result<Outcome, Failure> {
@@ -51,7 +53,8 @@ async fn resume(context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcom
     // The arguments are checked before a connection is opened.
     let given = args.gates.settings();
     given.resolve()?;
-    let session = args.live.open(context).await?;
+    let mut session = args.live.open(context).await?;
+    session.choices.give_up.clone_from(&args.give_up);
     let is_half_removed =
         half_removed(session.store.as_ref(), &session.id).await?.iter().any(|one| one == id);
     let retiring = RetireArgs {
@@ -61,13 +64,13 @@ async fn resume(context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcom
         live: args.live.clone(),
     };
     if is_half_removed {
-        return retire(context, &retiring).await;
+        return retire(context, (&retiring, &args.give_up)).await;
     }
     let ongoing = session.find(Some(id)).await?;
     refuse_ended(&ongoing.operation, &ongoing.summary)?;
     session.confirm_only_known(&ongoing, ongoing.situation().back)?;
     if ongoing.has_begun_to_retire() {
-        return retire(context, &retiring).await;
+        return retire(context, (&retiring, &args.give_up)).await;
     }
     if args.keep_journal {
         return Err(Failure::usage("the old addresses are not being retired yet")

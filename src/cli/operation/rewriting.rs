@@ -27,11 +27,12 @@ impl OfKind for RangeRewrites {
         let command = is_open.then(|| format!("netsurgeon operation resume {id}"));
         let is_to_undo = is_open || status == Status::Done;
         let rollback = is_to_undo.then(|| format!("netsurgeon operation rollback {id}"));
-        Next { command, rollback, manual_step: None }
+        Next { command, rollback, ..Next::default() }
     }
 
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
         confirm_only(&args.live.confirm, &[], &[])?;
+        refuse_to_give_up(&args.give_up, id)?;
         args.refuse_of_a_renumbering()?;
         if args.gates.settings().resolve()?.are_there() {
             return Err(Failure::usage("a rewrite has no batches, so it cannot have gates")
@@ -43,6 +44,7 @@ impl OfKind for RangeRewrites {
 
     async fn roll_back(&self, context: &Context, id: &str, args: &UndoArgs) -> Result<Outcome, Failure> {
         confirm_only(&args.live.confirm, &[], &[])?;
+        refuse_to_give_up(&args.give_up, id)?;
         args.refuse_of_a_renumbering()?;
         let rewrites = Rewrites::connect(context, &args.live.home, &args.live.lock).await?;
         rewrites.roll_back(id, args.live.yes).await
@@ -55,4 +57,14 @@ impl OfKind for RangeRewrites {
         let opened: Recorded<RangeRewrite> = Recorded::open(id, &record).await?;
         args.write(context, &rewritten::page(&opened))
     }
+}
+
+/// Refuses the option `--give-up`. A rewrite is one transaction, and it can always end: if the RangeAllocation changed, either
+/// nothing was written, or the rewrite stays in effect and its journal can be removed.
+fn refuse_to_give_up(given: &[String], id: &str) -> Result<(), Failure> {
+    if given.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::usage("a rewrite has only one object, so there is nothing to give up")
+        .hint(format!("to remove its journal after a rollback: `netsurgeon operation forget {id}`")))
 }

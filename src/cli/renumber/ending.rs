@@ -10,7 +10,7 @@ use crate::cli::live::LiveArgs;
 use crate::cli::output::counted;
 use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
-use crate::operation::{Report, Status};
+use crate::operation::{Report, Status, Waiver};
 use crate::renumber::Renumbering;
 use crate::renumber::run::{Ongoing, again, left_alone, refuse_going_back, refuse_past_no_return};
 use crate::session::{Failure, Kind, refuse_ended};
@@ -90,12 +90,15 @@ struct Ended<'a> {
     status: Status,
     steps: usize,
     stuck: Vec<String>,
+    /// The subjects that the operator has given up.
+    given_up: Vec<Waiver>,
 }
 
 fn print(context: &Context, ongoing: &Ongoing, report: &Report) -> Result<(), Failure> {
     let stuck = report.stuck.iter().map(|stuck| format!("{}: {}", stuck.step, stuck.reason)).collect();
     let status = ongoing.summary.status;
-    let ended = Ended { version: 1, operation: &ongoing.operation, status, steps: report.done, stuck };
+    let (operation, given_up) = (&ongoing.operation, ongoing.summary.given_up.clone());
+    let ended = Ended { version: 1, operation, status, steps: report.done, stuck, given_up };
     context.output.data(&ended, |_| String::new())
 }
 
@@ -114,9 +117,13 @@ impl RetireArgs {
     }
 }
 
-/// Runs `retire`.
-pub async fn retire(context: &Context, args: &RetireArgs) -> Result<Outcome, Failure> {
-    let session = args.live.open(context).await?;
+/// Runs `retire`. `give_up`: the subjects to give up.
+pub async fn retire(
+    context: &Context,
+    (args, give_up): (&RetireArgs, &[String]),
+) -> Result<Outcome, Failure> {
+    let mut session = args.live.open(context).await?;
+    session.choices.give_up = give_up.to_vec();
     if let Some(operation) = session.remove_rest(args.operation.as_deref()).await?
         && (args.operation.is_some() || session.unfinished().await?.is_empty())
     {
@@ -132,6 +139,7 @@ pub async fn retire(context: &Context, args: &RetireArgs) -> Result<Outcome, Fai
     if let Some(failure) = left_alone(&ongoing, &ongoing.still_held(&report), "retired") {
         return Err(again(failure, &ongoing));
     }
+    say_given_up(context, &ongoing);
     context.output.progress(&format!(
         "{} retired; the cluster's Service range is {}",
         counted(ongoing.plan.work.moves.len(), "old address", "old addresses"),
@@ -143,7 +151,14 @@ pub async fn retire(context: &Context, args: &RetireArgs) -> Result<Outcome, Fai
 
 /// Reports that the remaining part of a journal was removed.
 fn removed(context: &Context, operation: &str) -> Result<Outcome, Failure> {
-    let ended = Ended { version: 1, operation, status: Status::Done, steps: 0, stuck: Vec::new() };
+    let ended = Ended {
+        version: 1,
+        operation,
+        status: Status::Done,
+        steps: 0,
+        stuck: Vec::new(),
+        given_up: Vec::new(),
+    };
     context.output.data(&ended, |_| String::new())?;
     Ok(Outcome::Done)
 }
@@ -159,20 +174,29 @@ fn afterlife(work: &Renumbering) -> String {
     )
 }
 
-/// Runs `rollback`.
-pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome, Failure> {
-    let session = match args.api.without_api {
+/// Runs `rollback`. `give_up`: the subjects to give up.
+pub async fn rollback(
+    context: &Context,
+    (args, give_up): (&RollbackArgs, &[String]),
+) -> Result<Outcome, Failure> {
+    let mut session = match args.api.without_api {
         None => args.live.open(context).await?,
         Some(seconds) => {
             let pause = Duration::from_secs(seconds.into());
             args.live.open_without_api(context, pause).await?
         }
     };
+    session.choices.give_up = give_up.to_vec();
     let mut ongoing = session.find(args.operation.as_deref()).await?;
     refuse_past_no_return(&ongoing)?;
     if ongoing.summary.has_ended() {
         print(context, &ongoing, &Report::default())?;
-        context.output.progress("already rolled back: every Service has its old address");
+        say_given_up(context, &ongoing);
+        context.output.progress(if ongoing.summary.given_up.is_empty() {
+            "already rolled back: every Service has its old address"
+        } else {
+            "already rolled back"
+        });
         return Ok(Outcome::Done);
     }
     session.confirm_only_known(&ongoing, true)?;
@@ -190,6 +214,18 @@ pub async fn rollback(context: &Context, args: &RollbackArgs) -> Result<Outcome,
         return Err(Failure::of(Kind::Paused, text));
     }
     session.say_what_is_left(&ongoing.plan.work).await;
-    context.output.progress("rolled back: every Service has its old address");
+    say_given_up(context, &ongoing);
+    context.output.progress(if ongoing.summary.given_up.is_empty() {
+        "rolled back: every Service has its old address"
+    } else {
+        "rolled back, without the subjects that were given up"
+    });
     Ok(Outcome::Done)
+}
+
+/// Reports the subjects that were given up.
+fn say_given_up(context: &Context, ongoing: &Ongoing) {
+    for waiver in &ongoing.summary.given_up {
+        context.output.note(&format!("`{}`: {waiver}", waiver.subject));
+    }
 }

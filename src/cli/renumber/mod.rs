@@ -83,8 +83,8 @@ pub async fn run(context: &Context, command: &RenumberCommand) -> Result<Outcome
         RenumberCommand::Status(args) => standing::status(context, args).await,
         RenumberCommand::Verify(args) => standing::verify(context, args).await,
         RenumberCommand::Guard(args) => guard::run(context, args).await,
-        RenumberCommand::Rollback(args) => rollback(context, args).await,
-        RenumberCommand::Retire(args) => ending::retire(context, args).await,
+        RenumberCommand::Rollback(args) => rollback(context, (args, &[])).await,
+        RenumberCommand::Retire(args) => ending::retire(context, (args, &[])).await,
     }
 }
 

@@ -14,7 +14,7 @@ use crate::dns::published::{in_text, present};
 use crate::dns::{Annotating, Change, Cutover, Name, Object, Published};
 use crate::kube_api::{Cluster, ClusterError};
 use crate::nameserver::{Kind, RecordSet};
-use crate::operation::Fault;
+use crate::operation::{Fault, Fence};
 use crate::session::Failure;
 
 /// A zone with records that ExternalDNS writes.
@@ -93,7 +93,7 @@ impl Provider for ByExternalDns {
     }
 
     /// Changes the annotations only if the object still has the version that was just read.
-    async fn replace(&self, change: &Change) -> Result<Value, Fault> {
+    async fn replace(&self, change: &Change, fence: &dyn Fence) -> Result<Value, Fault> {
         let Some(annotating) = &change.annotating else { return Ok(Value::Null) };
         let object = self.get(&annotating.object).await?;
         if let Compared::Neither(why) = compared(&object, annotating) {
@@ -101,6 +101,7 @@ impl Provider for ByExternalDns {
         }
         let version = object.pointer("/metadata/resourceVersion");
         let patch = json!({"metadata": {"resourceVersion": version, "annotations": annotating.to}});
+        fence.still_ours().await?;
         let patched = self.cluster.merge(&annotating.object.reference(), &patch).await;
         patched.map(|_| Value::Null).map_err(|error| fault(&error))
     }

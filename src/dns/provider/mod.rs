@@ -17,7 +17,7 @@ use self::route53::Route53Zone;
 use super::cutover::{Change, Cutover, Service};
 use crate::kube_api::Cluster;
 use crate::nameserver::{Key, Kind, RecordSet, Server, SetChange, are_same, described_with_ttls};
-use crate::operation::Fault;
+use crate::operation::{Fault, Fence};
 use crate::session::Failure;
 
 /// Reads and replaces the record sets of one zone.
@@ -44,7 +44,11 @@ pub(super) trait Provider: Send + Sync {
 
     /// Executes a change completely or not at all. Fails with [`Fault::Skip`] if the current state differs from the state before
     /// the change, and with [`Fault::InDoubt`] if the answer was lost. Returns the value that [`Self::recall`] needs.
-    async fn replace(&self, change: &Change) -> Result<Value, Fault>;
+    ///
+    /// Checks the fence directly before each request. After a rollback, the state is again the state before the change, so the
+    /// comparison with that state does not stop a process that was suspended. The request itself becomes invalid soon after the
+    /// check (docs/dns.md, "Processes that were suspended").
+    async fn replace(&self, change: &Change, fence: &dyn Fence) -> Result<Value, Fault>;
 
     /// Drops cached record sets, so that the next read returns the current state.
     async fn refresh(&self) {}

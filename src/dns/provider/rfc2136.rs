@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::Provider;
 use crate::dns::{Change, Cutover};
 use crate::nameserver::{Kind, NameserverError, RecordSet, Server, Soa, described_with_ttls};
-use crate::operation::Fault;
+use crate::operation::{Fault, Fence};
 use crate::session::{Failure, first_few};
 
 /// Maximum time for a change to reach every server (NOTIFY, RFC 1996). Servers that still differ after this time are an error.
@@ -105,8 +105,10 @@ impl Provider for Rfc2136 {
         self.primary.sets(name, kinds, false).await.map_err(|error| fault(&error))
     }
 
-    async fn replace(&self, change: &Change) -> Result<Value, Fault> {
-        self.primary.replace(&self.zone, &change.sets).await.map_err(|error| fault(&error))?;
+    async fn replace(&self, change: &Change, fence: &dyn Fence) -> Result<Value, Fault> {
+        let update = self.primary.update(&self.zone, &change.sets).await.map_err(|error| fault(&error))?;
+        fence.still_ours().await?;
+        update.send().await.map_err(|error| fault(&error))?;
         Ok(Value::Null)
     }
 

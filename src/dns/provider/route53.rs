@@ -8,12 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex as Turn, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::{Compared, Provider};
 use crate::dns::{Change, Cutover, Name};
 use crate::nameserver::{Kind, RecordSet, SetChange};
-use crate::operation::Fault;
+use crate::operation::{Ambient as _, Fault, Fence, SystemAmbient};
 use crate::route53::{Listed, MOST_RECORDS, Route53, Route53Error};
 use crate::session::Failure;
 
@@ -28,6 +28,11 @@ const MOST_ASKED: usize = 10;
 /// Time after which netsurgeon assumes that a change with an unknown id has reached every Route 53 server. According to the
 /// Route 53 Developer Guide, a change usually reaches all servers within 60 s.
 const SPREAD: Duration = Duration::from_mins(1);
+/// Number of attempts for a throttled request, and the pauses between them. Each pause is twice as long as the previous pause, and
+/// half of it is jitter.
+const ATTEMPTS: u32 = 8;
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 /// Maximum number of characters in the values of one request. This is half of the limit of Route 53.
 const MOST_CHARACTERS: usize = 16_000;
 
@@ -92,7 +97,7 @@ impl Route53Zone {
 
     /// Sends as many waiting changes as one request can contain. If Route 53 rejects the request because of a conflict, sends the
     /// change of each name again in its own request.
-    async fn send(&self, known: &mut Option<Known>) {
+    async fn send(&self, known: &mut Option<Known>, fence: &dyn Fence) {
         let batch = {
             let mut waiting = lock(&self.waiting);
             // A closed channel means that the step of the change was dropped.
@@ -109,12 +114,12 @@ impl Route53Zone {
             waiting.drain(..count).collect::<Vec<_>>()
         };
         let all: Vec<SetChange> = batch.iter().flat_map(|one| one.changes.clone()).collect();
-        let outcome = self.api.replace(&self.id, &all).await;
+        let outcome = self.attempt(&all, fence).await;
         let is_one = batch.len() < 2;
         for Waiting { changes, tell } in batch {
             let outcome = match &outcome {
                 Ok(change) => Ok(change.clone()),
-                Err(error) if error.is_conflict() && !is_one => self.api.replace(&self.id, &changes).await,
+                Err(error) if error.is_conflict() && !is_one => self.attempt(&changes, fence).await,
                 Err(error) => Err(error.clone()),
             };
             let outcome = match outcome {
@@ -132,6 +137,28 @@ impl Route53Zone {
             // If the step of the change was dropped, the receiver no longer exists.
             let _ = tell.send(outcome);
         }
+    }
+
+    /// Sends one request. Retries a throttled request. Checks the fence directly before each attempt. Changes of other names in
+    /// the same request belong to the same process, so they have the same fence.
+    async fn attempt(&self, changes: &[SetChange], fence: &dyn Fence) -> Result<String, Route53Error> {
+        let mut pause = FIRST_PAUSE;
+        for _ in 1..ATTEMPTS {
+            match self.attempt_once(changes, fence).await {
+                Err(error) if error.is_throttled() => {
+                    sleep(pause.mul_f64(f64::midpoint(1.0, SystemAmbient.fraction()))).await;
+                    pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+                }
+                outcome => return outcome,
+            }
+        }
+        self.attempt_once(changes, fence).await
+    }
+
+    async fn attempt_once(&self, changes: &[SetChange], fence: &dyn Fence) -> Result<String, Route53Error> {
+        let held = fence.still_ours().await;
+        held.map_err(|fault| Route53Error::Unsent { reason: fault.to_string() })?;
+        self.api.replace(&self.id, changes).await
     }
 
     /// Returns the outcome of a rejected change. Reads the current record sets after a conflict, because Route 53 can have
@@ -176,6 +203,7 @@ fn fault(error: &Route53Error) -> Fault {
     let why = format!("{error}; {}", error.hint());
     match error {
         Route53Error::Lost { .. } => Fault::InDoubt(why),
+        Route53Error::Unsent { .. } => Fault::Retry { why, after: None },
         _ if error.is_throttled() => Fault::Retry { why, after: None },
         _ => Fault::Halt(why),
     }
@@ -238,14 +266,14 @@ impl Provider for Route53Zone {
         *self.known.lock().await = None;
     }
 
-    async fn replace(&self, change: &Change) -> Result<Value, Fault> {
+    async fn replace(&self, change: &Change, fence: &dyn Fence) -> Result<Value, Fault> {
         let (tell, mut told) = oneshot::channel();
         lock(&self.waiting).push(Waiting { changes: change.sets.clone(), tell });
         loop {
             let mut known = self.known.lock().await;
             match told.try_recv() {
                 Ok(outcome) => return outcome,
-                Err(oneshot::error::TryRecvError::Empty) => self.send(&mut known).await,
+                Err(oneshot::error::TryRecvError::Empty) => self.send(&mut known, fence).await,
                 Err(oneshot::error::TryRecvError::Closed) => {
                     return Err(Fault::InDoubt("the request with this change was dropped".to_string()));
                 }

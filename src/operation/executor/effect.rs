@@ -3,13 +3,15 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde_json::Value;
 
 use super::lock;
 use super::step::{MOST_ATTEMPTS, StepRunner, in_direction};
 use crate::operation::OperationError;
-use crate::operation::environment::{Applied, Doing, Fault, Observed};
+use crate::operation::environment::{Applied, Doing, Fault, Fence, Observed};
 use crate::operation::journal::{Journal, Noted, Record, State};
+use crate::operation::ledger::Ledger;
 use crate::operation::step::{Effect, Step, StepId};
 
 /// Maximum number of retries after throttling or a lost answer.
@@ -22,6 +24,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 #[derive(Default)]
 struct Retries(u32);
 
+/// The fencing token in the ledger.
+struct InLedger<'a>(&'a dyn Ledger);
+
+#[async_trait]
+impl Fence for InLedger<'_> {
+    async fn still_ours(&self) -> Result<(), Fault> {
+        self.0.still_ours().await.map_err(|error| match error {
+            lost @ OperationError::LockLost { .. } => Fault::Halt(lost.to_string()),
+            error => Fault::Retry { why: error.to_string(), after: None },
+        })
+    }
+}
+
 impl<E: Effect> StepRunner<'_, E> {
     /// Executes or undoes an effect. If the journal does not contain its outcome, first observes whether the effect is done.
     pub(super) async fn effect(&self, step: &Step<E>, effect: &E, back: bool) -> Result<(), OperationError> {
@@ -31,7 +46,9 @@ impl<E: Effect> StepRunner<'_, E> {
         let (before, made) = record.map(|Record { before, made, .. }| (before, made)).unwrap_or_default();
         let (before, made) =
             (before.map_or(Value::Null, |value| *value), made.map_or(Value::Null, |value| *value));
-        let mut doing = Doing { step: &step.id, effect, back, before, made, records: &records };
+        let fence = InLedger(self.ledger);
+        let mut doing =
+            Doing { step: &step.id, effect, back, before, made, records: &records, fence: &fence };
         if matches!(state, Some(State::Started | State::UndoStarted))
             && let Some(made) = self.found(&doing).await?
         {
@@ -157,11 +174,14 @@ impl<E: Effect> StepRunner<'_, E> {
     /// Reverts a change that this process made after it lost the operation lease. Does nothing if the new holder has not
     /// completed the step, because the new holder observes the effect before it executes the step.
     async fn take_back(&self, doing: &Doing<'_, E>) -> Result<(), OperationError> {
-        let ended = match Journal::read_record(self.ledger, doing.step).await? {
+        let found = Journal::read_record(self.ledger, doing.step).await?;
+        let ended = match &found {
             None => None,
-            Some((record, at)) if matches!(record.state, State::Done | State::UndoDone) => Some(at),
+            Some((record, at)) if matches!(record.state, State::Done | State::UndoDone) => Some(*at),
             Some(_) => return Ok(()),
         };
+        // The environment sees the record of the new holder.
+        lock(&self.journal).replace(doing.step, found);
         if self.environment.take_back(doing, ended).await? {
             let message = "reverted a change that was made after the operation lease was lost";
             tracing::warn!(step = %doing.step, "{message}");

@@ -58,11 +58,13 @@ pub(super) struct Rollback {
     waited_for: HashSet<(&'static str, Option<String>)>,
     /// The subjects with a step that could not be undone.
     stuck: HashSet<String>,
+    /// Those of them that the operator has given up. Steps without a subject do not wait for them.
+    waived: HashSet<String>,
 }
 
 impl Rollback {
     pub(super) fn new(begun: bool) -> Self {
-        Self { begun, waited_for: HashSet::new(), stuck: HashSet::new() }
+        Self { begun, waited_for: HashSet::new(), stuck: HashSet::new(), waived: HashSet::new() }
     }
 
     /// Returns whether a step was undone since the last wait for this condition.
@@ -86,7 +88,7 @@ impl Rollback {
         match &step.action {
             Action::Wait(_) if step.subject.is_empty() => false,
             _ if step.subject.is_empty() => !self.stuck.is_empty(),
-            _ => self.stuck.contains(&step.subject),
+            _ => self.stuck.contains(&step.subject) || self.waived.contains(&step.subject),
         }
     }
 }
@@ -209,14 +211,14 @@ impl<E: Effect> StageRunner<'_, E> {
         (index, step, outcome)
     }
 
-    /// Executes a step, unless its subject was skipped in this run.
+    /// Executes a step, unless its subject is given up, or was skipped in this run.
     async fn carry(
         &self,
         step: &Step<E>,
         batch: Option<usize>,
         left: &Mutex<Skipped>,
     ) -> Result<Outcome, OperationError> {
-        if lock(left).subjects.contains(&step.subject) {
+        if self.step_runner.waived(step).is_some() || lock(left).subjects.contains(&step.subject) {
             return Ok(Outcome::Nothing);
         }
         let is_wait = matches!(step.action, Action::Wait(_)) && !step.is_for_the_way_back();
@@ -272,11 +274,17 @@ impl<E: Effect> StageRunner<'_, E> {
         }
     }
 
-    /// Returns whether a step must be executed (or undone). A rollback repeats a wait if a step was undone after the last wait
+    /// Returns whether a step must be executed (or undone). The steps of a subject that was given up stay as they are, but a
+    /// rollback tries to undo the steps of a subject that was given up in the forward direction. A rollback repeats a wait if a step was undone after the last wait
     /// for the same condition.
     pub(super) fn is_to_be_carried_out(&self, step: &Step<E>, direction: &Direction) -> bool {
-        let state = self.step_runner.state(&step.id);
-        let Direction::Back(rollback) = direction else { return state != Some(State::Done) };
+        let (state, waived) = (self.step_runner.state(&step.id), self.step_runner.waived(step));
+        let Direction::Back(rollback) = direction else {
+            return waived.is_none() && state != Some(State::Done);
+        };
+        if waived == Some(true) {
+            return false;
+        }
         let was_begun = |state| !matches!(state, None | Some(State::UndoDone | State::Failed));
         let was_carried_out = |other| !matches!(self.step_runner.state(other), None | Some(State::Failed));
         match (&step.action, step.is_for_the_way_back()) {
@@ -360,10 +368,13 @@ impl<E: Effect> StageRunner<'_, E> {
             }
             Err(error) if error.is_about_one_object() => {
                 let reason = self.leave_alone(step, &error, State::UndoFailed).await?;
+                let is_waived = self.step_runner.waived(step).is_some();
                 if !step.independent {
-                    lock(rollback).stuck.insert(step.subject.clone());
+                    let mut rollback = lock(rollback);
+                    let left = if is_waived { &mut rollback.waived } else { &mut rollback.stuck };
+                    left.insert(step.subject.clone());
                 }
-                Ok(Outcome::Stuck(reason))
+                Ok(if is_waived { Outcome::Nothing } else { Outcome::Stuck(reason) })
             }
             Err(error) => Err(error),
         }

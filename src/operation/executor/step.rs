@@ -46,6 +46,11 @@ impl<E: Effect> StepRunner<'_, E> {
         lock(&self.journal).state(step)
     }
 
+    /// Returns whether the operator has given up the subject of a step. Contains whether the waiver was given in a rollback.
+    pub(super) fn waived(&self, step: &Step<E>) -> Option<bool> {
+        lock(&self.journal).waiver_of(step).map(|waiver| waiver.back)
+    }
+
     /// Returns the revision at which the record of a step last changed; `None` if the step has no record.
     pub(super) fn changed_at(&self, step: &StepId) -> Option<Revision> {
         lock(&self.journal).changed_at(step)

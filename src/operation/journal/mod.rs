@@ -7,6 +7,7 @@ mod record;
 mod returning;
 mod status;
 mod summary;
+mod waiver;
 
 use std::collections::HashMap;
 
@@ -19,6 +20,7 @@ pub use self::record::{Noted, Record, State};
 pub use self::returning::Returning;
 pub use self::status::Status;
 pub use self::summary::Summary;
+pub use self::waiver::Waiver;
 use super::{
     Kind, LeaseHolder, Ledger, OperationError, Part, PartChange, Parts, Plan, ReadLedger, StepId, Work,
 };
@@ -34,12 +36,13 @@ pub struct Journal {
     operation: String,
     records: HashMap<StepId, (Record, Revision)>,
     returning: Option<Returning>,
+    given_up: Vec<Waiver>,
 }
 
 impl Journal {
     fn at(cluster: &str, operation: &str) -> Self {
         let (cluster, operation) = (cluster.to_string(), operation.to_string());
-        Self { cluster, operation, records: HashMap::new(), returning: None }
+        Self { cluster, operation, records: HashMap::new(), returning: None, given_up: Vec::new() }
     }
 
     /// Returns the first content of the journal for a plan that is about to run. The content is the plan as JSON, and the
@@ -88,6 +91,7 @@ impl Journal {
             plan.extend(found.ok_or_else(|| ledger.broken(&part, "a part of the plan is missing"))?.0);
         }
         journal.returning.clone_from(&summary.returning);
+        journal.given_up.clone_from(&summary.given_up);
         journal.records = Self::read_records(ledger).await?;
         Ok((journal, summary, plan))
     }

@@ -51,7 +51,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Resets those of the given steps that are undone, in order. Each transaction resets many steps.
+    /// Resets those of the given steps that are undone, in order. Also resets steps that could not be undone: the caller has
+    /// checked that their subjects are given up. Each transaction resets many steps.
     pub async fn reset(
         &mut self,
         ledger: &dyn Ledger,
@@ -73,7 +74,7 @@ impl Journal {
         let mut attempts = 0;
         loop {
             let (mut changes, mut records): (Vec<PartChange>, Vec<(&StepId, Record)>) = Default::default();
-            for step in steps.iter().filter(|step| self.state(step) == Some(State::UndoDone)) {
+            for step in steps.iter().filter(|step| self.state(step).is_some_and(State::is_of_the_way_back)) {
                 let (change, record) = self.record(step, State::Reset, now, Noted::default())?;
                 changes.push(change);
                 records.push((step, record));

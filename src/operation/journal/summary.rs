@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Journal, Returning, Status, to_json};
+use super::{Journal, Returning, Status, Waiver, to_json};
 use crate::operation::{LeaseHolder, Ledger, OperationError, Part, PartChange};
 use crate::store::CommitError;
 use crate::store::{Action, Expected, Transaction};
@@ -43,6 +43,9 @@ pub struct Summary {
     /// The batch that is being rolled back, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returning: Option<Returning>,
+    /// The subjects that the operator has given up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given_up: Vec<Waiver>,
     /// Whether the journal is kept after the operation is done. By default, an operation of this kind removes its journal.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keeps_journal: bool,

@@ -47,6 +47,7 @@ impl LiveEnvironment<'_> {
             && !has(&range, flag)
             && !is_terminating(&range)
         {
+            self.look_at_guards().await?;
             self.cluster.delete(&own, range.pointer("/metadata/uid").and_then(Value::as_str)).await?;
         }
         Ok(())

@@ -21,6 +21,7 @@ impl LiveEnvironment<'_> {
             if !change(&mut found, &list.pointer, with, without) {
                 return Ok(());
             }
+            self.look_at_guards().await?;
             match self.cluster.replace(&found).await {
                 Err(ClusterError::Conflict { .. }) => {}
                 outcome => return Ok(outcome.map(drop)?),

@@ -65,8 +65,8 @@ pub struct LiveOptions {
     pub deadline: Duration,
     /// In a rollback: how long the new addresses still answer after the last Service has moved back.
     pub linger: Duration,
-    /// Preconditions of every wait. If this process loses the operation lease, the awaited state might never be reached, so the
-    /// wait stops.
+    /// Preconditions of every wait, and of every request that changes something. If this process loses the operation lease, the
+    /// awaited state might never be reached, so the wait stops.
     pub guards: Vec<Guard>,
 }
 
@@ -139,6 +139,7 @@ impl LiveEnvironment<'_> {
         if object.collection.kind == "ServiceCIDR" && matches!(self.find(&object).await?, Found::Leaving) {
             self.is_gone(&object).await?;
         }
+        self.look_at_guards().await?;
         match self.cluster.create_once_allocated(manifest).await {
             Ok(object) => Ok(made(&object, true)),
             Err(error @ ClusterError::AlreadyExists { .. }) => match self.compare(manifest).await? {
@@ -191,7 +192,10 @@ impl LiveEnvironment<'_> {
     async fn delete(&self, object: &ObjectRef<'_>) -> Result<(), Fault> {
         match self.find(object).await? {
             Found::Nothing | Found::Leaving => Ok(()),
-            Found::Ours(uid) => Ok(self.cluster.delete(object, Some(&uid)).await?),
+            Found::Ours(uid) => {
+                self.look_at_guards().await?;
+                Ok(self.cluster.delete(object, Some(&uid)).await?)
+            }
             Found::Others => Err(Fault::Skip(not_ours(object))),
         }
     }

@@ -92,12 +92,12 @@ impl LiveEnvironment<'_> {
     }
 
     /// Fails if this process no longer holds the operation lease, because the new holder may have reverted the expected change.
-    async fn look_at_guards(&self) -> Result<(), Fault> {
+    pub(super) async fn look_at_guards(&self) -> Result<(), Fault> {
         for guard in &self.options.guards {
             let entry = self.store.get(guard.key()).await.map_err(|error| Fault::Halt(error.to_string()))?;
             if !guard.holds(entry.as_ref()) {
                 return Err(Fault::Halt(format!(
-                    "stopped waiting: this process no longer holds the operation lease `{}`",
+                    "stopped: this process no longer holds the operation lease `{}`",
                     guard.key()
                 )));
             }

@@ -28,6 +28,7 @@ mod stopping;
 mod sweeping;
 pub mod tally;
 mod trying;
+mod waiver;
 mod watchers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,11 +64,19 @@ pub struct Choices {
     pub without_api_servers: BTreeSet<String>,
     /// Whether to create a Kubernetes event for each Service that moves.
     pub events: bool,
+    /// The subjects to give up: they stay as they are, and the operation continues and ends without them.
+    pub give_up: Vec<String>,
 }
 
 impl Default for Choices {
     fn default() -> Self {
-        Self { barrier: Reach::Auto, linger: LINGER, without_api_servers: BTreeSet::new(), events: true }
+        Self {
+            barrier: Reach::Auto,
+            linger: LINGER,
+            without_api_servers: BTreeSet::new(),
+            events: true,
+            give_up: Vec::new(),
+        }
     }
 }
 

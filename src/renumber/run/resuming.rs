@@ -29,7 +29,9 @@ async fn go_on(
         return Err(Failure::refused("another process has started to retire the old addresses")
             .hint(format!("to continue the retirement: `netsurgeon operation resume {operation}`")));
     }
-    let report = if ongoing.situation().back {
+    let back = ongoing.situation().back;
+    session.give_up(&mut ongoing, lock, back).await?;
+    let report = if back {
         session.roll_back(&mut ongoing, lock).await?
     } else {
         gates.report(&session.voice, &ongoing.summary.gates);

@@ -27,6 +27,7 @@ impl RenumberSession {
             self.read_again(ongoing).await?;
             refuse_ended(&operation, &ongoing.summary)?;
             refuse_going_back(ongoing)?;
+            self.give_up(ongoing, &lock, false).await?;
             // This choice is stored even if this run is refused later. So the operator does not need to repeat the option.
             if keeps_journal {
                 ongoing.journal.set_kept(&self.ledger(&ongoing.journal, &lock)).await?;
@@ -197,7 +198,7 @@ pub fn left_alone(ongoing: &Ongoing, stuck: &[&Stuck], what: &str) -> Option<Fai
 /// Adds a hint for steps that could not be done or undone. The hint is to repair the objects of these steps, and then to
 /// continue.
 pub fn again(failure: Failure, ongoing: &Ongoing) -> Failure {
-    failure.hints(
-        ongoing.situation().next().map(|next| format!("repair the objects of these steps, then: `{next}`")),
-    )
+    let situation = ongoing.situation();
+    let next = situation.next().map(|next| format!("repair the objects of these steps, then: `{next}`"));
+    failure.hints(next).hints(situation.without_skipped())
 }

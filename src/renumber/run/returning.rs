@@ -28,6 +28,7 @@ impl RenumberSession {
                 self.voice.progress(&line);
             }
             self.ask(&format!("Roll `{operation}` back?"))?;
+            self.give_up(ongoing, &lock, true).await?;
             self.roll_back(ongoing, &lock).await
         };
         let undone = undone.await;

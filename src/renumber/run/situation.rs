@@ -3,11 +3,12 @@
 //! journal.
 
 use super::tally::{Phases, next_stage};
+use super::waiver::left_over;
 use super::{DELETED, Ongoing};
 use crate::operation::{Journal, Stage, State, Status, StepId, Summary, Work as _};
 use crate::renumber::verify::Phase;
 use crate::renumber::{Action, Move, Renumbering, Step, is_past_no_return};
-use crate::session::counted;
+use crate::session::{counted, give_up};
 
 /// The situation of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub struct Situation {
     pub manual_step: Option<String>,
     /// Number of Services in each phase.
     pub phases: Phases,
+    /// The subjects that the next command would skip again, and that can be given up.
+    pub left_over: Vec<String>,
     /// Options to repeat in the next command, in the form in which they were given.
     pub options: String,
 }
@@ -55,6 +58,7 @@ impl Situation {
             is_to_retire,
             manual_step: waits,
             phases: Phases::of(&work.moves, journal),
+            left_over: Vec::new(),
             options: String::new(),
         }
     }
@@ -64,7 +68,8 @@ impl Situation {
         let Ongoing { operation, plan, journal, summary, .. } = ongoing;
         let situation = Self::of(operation, &plan.work, journal, summary, is_leased);
         let options = if situation.past_no_return { String::new() } else { ongoing.options.clone() };
-        Self { options, ..situation }
+        let left_over = left_over(ongoing, situation.back);
+        Self { left_over, options, ..situation }
     }
 
     /// Returns the status as text, for tables and sentences: ``waiting for manual step `flags` ``.
@@ -142,6 +147,22 @@ impl Situation {
         let is_possible =
             !self.back && !self.past_no_return && !self.status.has_ended() && !self.status.is_at_work();
         is_possible.then(|| format!("netsurgeon operation rollback {}", self.operation))
+    }
+
+    /// Returns the command that continues and ends the operation without the subjects that were skipped. `None` if there are none, or
+    /// if [`Self::next`] returns no command.
+    pub fn give_up(&self) -> Option<String> {
+        self.next().filter(|_| !self.left_over.is_empty())?;
+        let verb = if self.back { "rollback" } else { "resume" };
+        let options = give_up(self.left_over.iter().map(String::as_str));
+        Some(format!("netsurgeon operation {verb} {}{options}", self.operation))
+    }
+
+    /// Returns the hint with the command of [`Self::give_up`].
+    pub fn without_skipped(&self) -> Option<String> {
+        let what = if self.back { "to end the rollback" } else { "to end the operation" };
+        let command = self.give_up()?;
+        Some(format!("{what} without the objects that were skipped, and leave them as they are: `{command}`"))
     }
 
     /// Returns the hint about a rollback, which is shown in addition to [`Self::next`].

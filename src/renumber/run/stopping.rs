@@ -64,7 +64,8 @@ fn paused(failure: &operation::Failure, situation: &Situation) -> Failure {
 fn with_hints(words: Failure, situation: &Situation, done: &str) -> Failure {
     let (progress, held) = (situation.progress(), situation.held());
     let next = situation.next().map(|next| format!("to continue: `{next}`"));
-    words.hint(format!("{done}: {progress}, {held}")).hints(next).hints(situation.rollback_hint())
+    let words = words.hint(format!("{done}: {progress}, {held}")).hints(next);
+    words.hints(situation.without_skipped()).hints(situation.rollback_hint())
 }
 
 #[cfg(test)]
@@ -84,6 +85,7 @@ mod tests {
             is_to_retire: past_no_return,
             manual_step: None,
             phases: Phases { waiting: 11, held: 20, retired: 0 },
+            left_over: Vec::new(),
             options: String::new(),
         }
     }

@@ -4,7 +4,7 @@ use netsurgeon::nameserver::Record;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{KEY, NEW, PATIENCE, World, hosts};
+use super::{KEY, NEW, OLD, PATIENCE, World, hosts};
 use crate::rig::api_gate::{ApiGate, Trouble, Troubles};
 use crate::rig::named::key_file;
 use crate::rig::process::wait_until;
@@ -123,6 +123,26 @@ async fn rollback_that_is_killed_before_its_first_step_is_resumed_as_a_rollback(
     let resumed = format!("operation resume {operation} --lock-ttl 2 --take-over -o json");
     assert_eq!(gated.world.netsurgeon(&resumed).expect(0).json()["status"], "rolled-back");
     assert_eq!(gated.world.records().await, gated.before);
+}
+
+/// The process sleeps after the check of its fencing token and before its update. Its update arrives after another process has
+/// rolled the cutover back: it is reverted.
+#[tokio::test]
+async fn update_that_arrives_after_a_rollback_is_reverted() {
+    let gated = Gated::start().await;
+    gated.troubles.hold_after(&["share-100/www", "started"]);
+    let mut command = command(&gated.world.cluster, &format!("{} --parallel 1", gated.cutover()));
+    command.env("KUBECONFIG", &gated.kubeconfig);
+    let mut sleeper = Watched::start(command);
+    tokio::time::timeout(PATIENCE, gated.troubles.holds()).await.expect("the check of the fencing token");
+    gated.world.netsurgeon("dns rollback --yes --lock-ttl 2 --take-over").expect(0);
+    assert_eq!(gated.world.records().await, gated.before);
+    gated.troubles.release();
+    assert_ne!(sleeper.end().await, 0);
+    let said = sleeper.err.lock().unwrap().join("\n");
+    assert!(said.contains("lost"), "{said}");
+    assert_eq!(gated.world.addresses("www").await.0, [OLD], "{said}");
+    println!("{said}");
 }
 
 fn is_soak() -> bool {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use rand::Rng as _;
 use rustix::process::Signal;
 
-use super::{NEW, PATIENCE, TTL, World};
+use super::{NEW, OLD, PATIENCE, TTL, World, ZONE};
+use crate::rig::balancer::Behaviour;
 use crate::rig::process::wait_until;
 use crate::rig::run::says;
 use crate::serving::{Watched, command};
@@ -87,4 +88,33 @@ async fn second_process_is_fenced_out() {
     .await;
     let said = first.err.lock().unwrap().join("\n");
     assert!(said.contains("lost"), "{said}");
+}
+
+/// A process that sleeps during a probe must not change a name after another process has rolled the cutover back. The rollback
+/// restores exactly the records that the update of the first process expects.
+#[tokio::test]
+async fn process_that_slept_during_a_probe_changes_nothing() {
+    let world = World::start(&["www"], &[]).await;
+    let before = world.records().await;
+    let host = format!("www.{ZONE}");
+    world.new.behaves(&host, Behaviour::Hangs);
+    let words = format!("dns cutover --plan {} --all --yes --lock-ttl 2", world.plan(""));
+    let mut first = Watched::start(command(&world.cluster, &words));
+    wait_until("the first process probes the mirror", PATIENCE, async || {
+        let shown = world.netsurgeon("operation show -o json");
+        let text = format!("{}{}", shown.out, shown.err);
+        let is_it = |step: &serde_json::Value| step["step"] == *format!("share-50/{host}");
+        let started = shown.code == 0 && shown.json()["steps"].as_array().expect("steps").iter().any(is_it);
+        if started { Ok(()) } else { Err(text) }
+    })
+    .await;
+    first.freeze();
+    world.new.behaves(&host, Behaviour::Serves);
+    world.netsurgeon("dns rollback --yes --take-over --lock-ttl 2").expect(0);
+    assert_eq!(world.records().await, before);
+    first.thaw();
+    assert_ne!(first.end().await, 0);
+    let said = first.err.lock().unwrap().join("\n");
+    assert!(said.contains("lost"), "{said}");
+    assert_eq!(world.addresses("www").await, (vec![OLD.to_owned()], TTL), "{said}");
 }

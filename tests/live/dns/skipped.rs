@@ -48,6 +48,18 @@ async fn name_that_the_mirror_does_not_serve_is_not_moved() {
     assert_eq!(reasons_of(&again), [host("down")], "the others are retried");
     assert_eq!(world.addresses("hang").await, (vec![NEW.to_owned()], TTL));
     assert!(again["skipped"][0].as_str().expect("a text").contains(DOWN));
+    let without =
+        again["give_up"].as_str().expect("a command").strip_prefix("netsurgeon ").expect("a command");
+    let done = world.netsurgeon(&format!("{without} --yes -o json")).expect(0).json();
+    let given_up = |shown: &Value| shown["given_up"][0]["subject"].clone();
+    assert_eq!((&done["status"], given_up(&done)), (&json!("done"), json!(host("down"))));
+    assert_eq!(world.addresses("down").await, (vec![OLD.to_owned()], 2), "its records stay as they are");
+    // The records are still those that netsurgeon wrote, so a rollback restores them, too.
+    let operation = done["operation"].as_str().expect("an id");
+    world.netsurgeon(&format!("dns rollback {operation} --yes")).expect(0);
+    for name in NAMES {
+        assert_eq!(world.addresses(name).await, (vec![OLD.to_owned()], TTL), "{name}");
+    }
 }
 
 /// A stage that moves no name does not wait for its soak.
@@ -119,6 +131,37 @@ async fn change_of_another_client_is_never_overwritten() {
     assert_eq!((share("www"), share("later")), (json!(0), json!(50)), "its last step could not be undone");
     assert_eq!(world.addresses("www").await, (vec![OLD.to_owned()], TTL));
     assert_eq!(world.addresses("later").await, (vec!["192.0.2.98".to_owned()], 2));
+
+    // The same command skips the names again. The refusal of `forget` has the command that ends the rollback.
+    world.netsurgeon(&format!("dns rollback {operation} --yes")).expect(3);
+    let forget = world.netsurgeon(&format!("operation forget {operation}")).expect(1);
+    let options = [" --give-up api.", " --give-up later."].map(|option| format!("{option}{ZONE}")).concat();
+    let command = format!("dns rollback {operation}{options}");
+    says(&forget.err, &[&format!("`netsurgeon {command}`")]);
+    let absent =
+        world.netsurgeon(&format!("dns rollback {operation} --yes --give-up absent.{ZONE}")).expect(2);
+    for name in ["www", "api", "edited", "later"] {
+        says(&absent.err, &["hint: ", &format!("`{name}.{ZONE}`")]);
+    }
+    let ended = world.netsurgeon(&format!("{command} --yes -o json")).expect(0).json();
+    assert_eq!((&ended["status"], &ended["skipped"]), (&json!("rolled-back"), &json!([])));
+    let shown = world.netsurgeon(&format!("operation show {operation} -o json")).expect(0).json();
+    for shown in [&ended, &shown] {
+        let waiver = &shown["given_up"][1];
+        assert_eq!((&waiver["subject"], &waiver["back"]), (&json!(format!("later.{ZONE}")), &json!(true)));
+        assert_eq!(waiver["observed"], "A 192.0.2.98 (TTL 2 s)");
+        assert!(
+            waiver["by"].as_str().is_some_and(|by| by.contains('@')) && waiver["at"].is_i64(),
+            "{waiver}"
+        );
+    }
+    let status = world.netsurgeon(&format!("dns status {operation}"));
+    says(&status.out, &[&format!("later.{ZONE}"), "given up by ", "A 192.0.2.98 (TTL 2 s)"]);
+    assert_eq!(world.addresses("later").await, (vec!["192.0.2.98".to_owned()], 2));
+    let page = world.workspace.join("report.html");
+    world.netsurgeon(&format!("operation report {operation} --html {}", page.display())).expect(0);
+    assert!(std::fs::read_to_string(&page).expect("a report").contains("given up by "));
+    world.netsurgeon(&format!("operation forget {operation}")).expect(0);
 }
 
 /// Another client changes a name while a stage lasts. The next step would find that, but there may be none, or only much later.
