@@ -333,7 +333,7 @@ async fn with_other_names(stage: &Stage) {
     // Without a zone transfer, an update with a prerequisite shows that a name has records beside the wildcard.
     let by_other =
         format!("--zone {ZONE} --server {PRIMARY} --resolver {RESOLVER} --tsig-key-file {}", stage.key(1));
-    let own = format!("{by_other} --take own.wild.example.test");
+    let own = format!("{by_other} --name own.wild.example.test --take own.wild.example.test");
     stage.comes_out_with("names", &own, "pass", &["1 A"]).await;
     let taken = format!("{} --name www.example.test --take one.example.test", stage.words());
     stage.comes_out_with("names", &taken, "pass", &["2 ", "2 A"]).await;
