@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::ClusterError;
 use super::answer::Answer;
 use super::chain::chain;
+use super::clock::Clock;
 use super::error::{About, excerpt, refusal};
 use super::kinds::Kinds;
 
@@ -134,6 +135,7 @@ pub(super) struct Connection {
     timeout: Duration,
     server: String,
     kinds: Arc<Kinds>,
+    clock: Clock,
 }
 
 impl Connection {
@@ -156,7 +158,7 @@ impl Connection {
             what: format!("the kubeconfig's entry for `{server}`"),
             reason: chain(&error),
         })?;
-        Ok(Self { client, config, timeout, server, kinds })
+        Ok(Self { client, config, timeout, server, kinds, clock: Clock::default() })
     }
 
     /// Returns the URL of the API server.
@@ -170,6 +172,11 @@ impl Connection {
 
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    /// Returns the clock of the API server at this address.
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Returns the cache of discovered kinds.
@@ -267,12 +274,17 @@ impl Connection {
         request.headers_mut().entry(header::ACCEPT).or_insert(ACCEPTED);
         request.headers_mut().insert(header::USER_AGENT, USER_AGENT);
         tracing::debug!(server = self.server, method = %request.method(), path = %request.uri(), "request to the API");
+        let sent = Instant::now();
         let response = self.client.send(request).await.map_err(|error| Fault::of(&error))?;
         let code = response.status().as_u16();
         let retry_after = response.headers().get("Retry-After").and_then(|value| value.to_str().ok());
         let retry_after = retry_after.and_then(|text| text.parse().ok()).map(Duration::from_secs);
         let date = response.headers().get("Date").and_then(|value| value.to_str().ok());
         let date = date.and_then(|text| OffsetDateTime::parse(text, &Rfc2822).ok());
+        // A proxy that cannot reach the API server answers with its own time.
+        if let Some(date) = date.filter(|_| code < 500) {
+            self.clock.saw(date, sent, Instant::now());
+        }
         let body = Limited::new(response.into_body(), most).collect().await.map_err(|error| {
             if error.is::<LengthLimitError>() {
                 return Fault {

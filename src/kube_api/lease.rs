@@ -134,9 +134,10 @@ impl Lease {
                 let name = holder_of(&found).to_string();
                 return Ok(LeaseState::Other { name, left });
             }
-            Verdict::Renew => {
-                (json!({"renewTime": now(), "leaseDurationSeconds": self.duration.as_secs()}), transitions)
-            }
+            Verdict::Renew => (
+                json!({"renewTime": self.micro_now(), "leaseDurationSeconds": self.duration.as_secs()}),
+                transitions,
+            ),
             Verdict::Take => {
                 let next = transitions.saturating_add(1);
                 (self.spec(next), next)
@@ -147,7 +148,7 @@ impl Lease {
         Ok(LeaseState::Ours)
     }
 
-    /// Returns when the Lease expires, by the clock of its holder.
+    /// Returns when the Lease expires, by the clock of the cluster.
     fn until(&self, found: &Record) -> OffsetDateTime {
         let renewed = found.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
         let renewed = renewed.map(|time| time.0.as_nanosecond()).unwrap_or_default();
@@ -161,15 +162,24 @@ impl Lease {
         given.and_then(|seconds| seconds.try_into().ok()).map_or(self.duration, Duration::from_secs)
     }
 
+    /// Returns the time of the cluster. Every holder writes it, so that `renewTime` can be compared on any machine.
+    fn now(&self) -> OffsetDateTime {
+        self.cluster.clock().now().unwrap_or_else(OffsetDateTime::now_utc)
+    }
+
+    fn micro_now(&self) -> String {
+        micro_time(self.now())
+    }
+
     async fn read(&self) -> Result<Option<Record>, ClusterError> {
         self.cluster.object(Some(&self.namespace), &self.name).await
     }
 
-    /// Returns the current holder, and the remaining time by this machine's clock; `None` if the Lease is free.
+    /// Returns the current holder, and the remaining time by the clock of the cluster; `None` if the Lease is free.
     pub async fn holder(&self) -> Result<Option<(String, Duration)>, ClusterError> {
         let Some(found) = self.read().await? else { return Ok(None) };
         let name = holder_of(&found).to_string();
-        let (until, now) = (self.until(&found).unix_timestamp(), OffsetDateTime::now_utc().unix_timestamp());
+        let (until, now) = (self.until(&found).unix_timestamp(), self.now().unix_timestamp());
         let left = u64::try_from(until.saturating_sub(now)).ok().filter(|left| *left > 0 && !name.is_empty());
         Ok(left.map(|left| (name, Duration::from_secs(left))))
     }
@@ -178,7 +188,7 @@ impl Lease {
     pub async fn release(&mut self) -> Result<(), ClusterError> {
         match self.read().await? {
             Some(found) if holder_of(&found) == self.holder => {
-                self.change(&found, json!({"holderIdentity": "", "renewTime": now()})).await
+                self.change(&found, json!({"holderIdentity": "", "renewTime": self.micro_now()})).await
             }
             _ => Ok(()),
         }
@@ -213,7 +223,7 @@ impl Lease {
     }
 
     fn spec(&self, transitions: i32) -> Value {
-        let now = now();
+        let now = self.micro_now();
         json!({
             "holderIdentity": self.holder, "leaseDurationSeconds": self.duration.as_secs(),
             "acquireTime": now, "renewTime": now, "leaseTransitions": transitions,
@@ -241,8 +251,4 @@ fn transitions_of(found: &Record) -> i32 {
 
 fn version_of(found: &Record) -> &str {
     found.metadata.resource_version.as_deref().unwrap_or_default()
-}
-
-fn now() -> String {
-    micro_time(OffsetDateTime::now_utc())
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! Cluster ─ the API server of the kubeconfig: create, get, list, apply, delete; identity; nodes
 //!   ├ ApiServers, each dialled at its own address: readiness, caches, gates   (server)
+//!   ├ clock: the time of the API server, for dates and waits                  (clock)
 //!   ├ barrier: waits until every kube-proxy has applied all earlier writes    (barrier)
 //!   └ trial: which nodes route external IPs                                    (external_ips)
 //! Probe ─ HTTP requests to programs outside the API                            (probe)
@@ -17,6 +18,7 @@ mod allocator;
 mod answer;
 mod barrier;
 mod chain;
+mod clock;
 mod connection;
 mod dial;
 mod discovery;
@@ -49,6 +51,7 @@ use rustls_pki_types::pem::PemObject as _;
 
 pub use access::User;
 pub use barrier::{Barrier, BarrierError, Crossed, Passage, Reach, SilentNode, passing, sentinel};
+pub use clock::Clock;
 pub use dial::dial;
 pub use discovery::ServedKinds;
 pub use endpoints::SliceChange;
@@ -91,6 +94,11 @@ impl Cluster {
     /// Returns the URL of the API server, for headings and errors.
     pub fn server(&self) -> &str {
         self.connection.server()
+    }
+
+    /// Returns the clock of the API server. [`Self::connect`] has already read it, unless a proxy removes the time from answers.
+    pub fn clock(&self) -> &Clock {
+        self.connection.clock()
     }
 
     /// Returns whether the kubeconfig disables the verification of certificates (`insecure-skip-tls-verify`).

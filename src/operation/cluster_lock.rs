@@ -88,7 +88,7 @@ impl ClusterLock {
         }
     }
 
-    /// Returns the holder of a cluster's operation lease; `None` if the lease is free. Uses the clock of this machine to decide
+    /// Returns the holder of a cluster's operation lease; `None` if the lease is free. Uses the clock of the cluster to decide
     /// whether the lease has expired.
     pub async fn holder(api: &Cluster) -> Result<Option<Held>, OperationError> {
         let found = lease(api, "", Duration::ZERO).holder().await?;

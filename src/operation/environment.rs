@@ -5,9 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use serde_json::Value;
+use time::OffsetDateTime;
 
 use super::{Effect, Manual, NoEffect, NoWait, Record, Stage, StepId, Swap, Wait};
-use crate::kube_api::ClusterError;
+use crate::kube_api::{Clock, ClusterError};
 use crate::store::Revision;
 use crate::words::brief;
 
@@ -237,5 +238,21 @@ impl Ambient for SystemAmbient {
 
     fn fraction(&self) -> f64 {
         rand::random()
+    }
+}
+
+/// The clock of the cluster and the random numbers of this machine. If no answer of the API server contained a time, the clock of
+/// this machine.
+impl Ambient for Clock {
+    fn now(&self) -> i64 {
+        Self::now(self).map_or_else(|| SystemAmbient.now(), OffsetDateTime::unix_timestamp)
+    }
+
+    fn uid(&self) -> String {
+        SystemAmbient.uid()
+    }
+
+    fn fraction(&self) -> f64 {
+        SystemAmbient.fraction()
     }
 }

@@ -18,7 +18,7 @@ use super::said::Said;
 use super::sealing::same_seal;
 use super::voice::Voice;
 use crate::kube_api::Cluster;
-use crate::operation::{self, EtcdLedger, Journal, Lock};
+use crate::operation::{self, Ambient, EtcdLedger, Journal, Lock, SystemAmbient};
 use crate::store::etcd::EtcdStore;
 use crate::store::seal::Sealed;
 use crate::store::{KeyRange, ReadStore as _, Record};
@@ -179,6 +179,11 @@ impl Session {
             Api::Answers(cluster) => Some(cluster),
             Api::Silent(_) => None,
         }
+    }
+
+    /// Returns the clock of the cluster; in a session without API, the clock of this machine.
+    pub fn ambient(&self) -> &dyn Ambient {
+        self.cluster().map_or(&SystemAmbient, |cluster| cluster.clock())
     }
 
     /// Returns the names of the Nodes; empty in a session without API.

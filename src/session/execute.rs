@@ -6,8 +6,8 @@ use super::gates::{Gatekeeper, Gates, OnFailure};
 use super::metrics::{Counted, Metrics};
 use super::{Session, Settings, Voice, counted, vigil};
 use crate::operation::{
-    self, Checkpoint, Closed, ClusterLock, Environment, Executor, Journal, Ledger, Lock, Observer,
-    OperationError, Report, Returning, Status, Stop, SystemAmbient, Work,
+    self, Ambient, Checkpoint, Closed, ClusterLock, Environment, Executor, Journal, Ledger, Lock, Observer,
+    OperationError, Report, Returning, Status, Stop, Work,
 };
 use crate::store::ReadStore as _;
 
@@ -68,7 +68,9 @@ impl Session {
         let writes = self.metrics.as_ref().map(Metrics::writes).unwrap_or_default();
         let store = Counted { store: self.store.as_ref(), writes };
         let ledger = journal.in_store(&store, &[lock.guard()]);
-        let conditions = Conditions { voice: &self.voice, settings: &self.settings, gates: &self.gates };
+        let ambient = self.ambient();
+        let conditions =
+            Conditions { voice: &self.voice, settings: &self.settings, gates: &self.gates, ambient };
         let subject = Subject { operation, work, journal };
         let outcome = conditions.execute(subject, &ledger, environment, observer, (stop, heading)).await;
         vigil.abort();
@@ -103,6 +105,8 @@ pub(super) struct Conditions<'a> {
     pub voice: &'a Voice,
     pub settings: &'a Settings,
     pub gates: &'a Gates,
+    /// The clock for the times in the ledger. Processes on other machines compare these times.
+    pub ambient: &'a dyn Ambient,
 }
 
 impl Conditions<'_> {
@@ -122,7 +126,7 @@ impl Conditions<'_> {
             rate: self.settings.rate,
             max_failures: self.settings.max_failures,
             checkpoint: self.gates.are_there().then_some(&keeper as &dyn Checkpoint),
-            ..Executor::new(ledger, environment, &SystemAmbient, observer, journal)
+            ..Executor::new(ledger, environment, self.ambient, observer, journal)
         };
         go(&mut executor, work, heading, &keeper).await
     }

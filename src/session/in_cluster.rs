@@ -9,8 +9,8 @@ use super::metrics::{Figures, Metrics};
 use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Voice, show, status_hint};
 use crate::kube_api::Cluster;
 use crate::operation::{
-    self, Ambient as _, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, Kind, LeaseHolder,
-    Listed, Observer, Plan, Silence, Status, SystemAmbient, Terms, Waiver, Work, new_id,
+    self, Ambient, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, Kind, LeaseHolder,
+    Listed, Observer, Plan, Silence, Status, Terms, Waiver, Work, new_id,
 };
 
 /// A session for operations that are recorded in a cluster.
@@ -29,6 +29,7 @@ pub struct ClusterSession {
 
 /// The operation lease and the record of an operation, held by this process.
 pub struct Holding {
+    api: Cluster,
     lock: ClusterLock,
     ledger: ClusterLedger,
 }
@@ -45,6 +46,11 @@ impl ClusterSession {
     #[must_use]
     pub fn with_gates(self, gates: Gates) -> Self {
         Self { gates, ..self }
+    }
+
+    /// Returns the time of the cluster, in seconds since 1970.
+    pub fn now(&self) -> i64 {
+        Ambient::now(self.api.clock())
     }
 
     /// Asks a question, unless the user has already answered every question with yes.
@@ -91,7 +97,7 @@ impl ClusterSession {
         };
         let (lock, (ledger, journal, summary)) = keep(lock, begun.await).await?;
         let recorded = Recorded { operation: claim.operation, plan, journal, summary };
-        Ok((recorded, Holding { lock, ledger }))
+        Ok((recorded, Holding { api: self.api.clone(), lock, ledger }))
     }
 
     /// Takes over an operation, to continue it or to roll it back. Waits until the lease of an ended process expires.
@@ -102,11 +108,11 @@ impl ClusterSession {
             Ok((Recorded::open_to_change(taking.operation, &ledger).await?, ledger))
         };
         let (lock, (recorded, ledger)) = keep(lock, taken.await).await?;
-        Ok((recorded, Holding { lock, ledger }))
+        Ok((recorded, Holding { api: self.api.clone(), lock, ledger }))
     }
 
     async fn lock(&self, taking: &Taking<'_>) -> Result<(LeaseHolder, ClusterLock), Failure> {
-        let claim = LeaseHolder::of_this_process(taking.operation, taking.purpose, SystemAmbient.now());
+        let claim = LeaseHolder::of_this_process(taking.operation, taking.purpose, self.now());
         let lease = self.settings.lease;
         let terms = Terms { ttl: lease.ttl, silence: Silence::Loses, take_over: lease.take_over };
         let lock = lock_cluster(&self.voice, &self.api, &claim, terms).await;
@@ -131,10 +137,12 @@ impl ClusterSession {
         observer: &mut dyn Observer,
         heading: Heading,
     ) -> Result<Result<Arrival, operation::Failure>, Failure> {
-        let (is_back, now) = (heading == Heading::Back, SystemAmbient.now());
+        let (is_back, now) = (heading == Heading::Back, self.now());
         recorded.journal.set_out(&holding.ledger, is_back, now).await?;
         recorded.summary.set_out(is_back, now);
-        let conditions = Conditions { voice: &self.voice, settings: &self.settings, gates: &self.gates };
+        let ambient = self.api.clock();
+        let conditions =
+            Conditions { voice: &self.voice, settings: &self.settings, gates: &self.gates, ambient };
         let lost = holding.lock.until_lost();
         let outcome = until_stopped(&self.voice, lost, async |stop| {
             let Recorded { operation, plan, journal, .. } = &mut *recorded;
@@ -148,7 +156,7 @@ impl ClusterSession {
 impl Holding {
     /// Records the status of the operation.
     pub async fn set_status<W>(&self, recorded: &mut Recorded<W>, status: Status) -> Result<(), Failure> {
-        recorded.journal.set_status(&self.ledger, status, SystemAmbient.now()).await?;
+        recorded.journal.set_status(&self.ledger, status, Ambient::now(self.api.clock())).await?;
         recorded.summary.status = status;
         Ok(())
     }

@@ -141,8 +141,10 @@ impl<E: Effect> StepRunner<'_, E> {
         let Action::Wait(wait) = &step.action else { return None };
         let lasts = self.environment.lasts(wait)?;
         let since = lock(&self.journal).begun_last(&step.id, in_direction(back).0);
-        let passed = since.and_then(|since| u64::try_from(self.ambient.now().saturating_sub(since)).ok());
-        Some(lasts.saturating_sub(Duration::from_secs(passed.unwrap_or_default())))
+        let Some(since) = since else { return Some(lasts) };
+        // The journal has whole seconds, so the wait can have started almost a second later than the recorded time.
+        let passed = self.ambient.now().saturating_sub(since).saturating_sub(1);
+        Some(lasts.saturating_sub(Duration::from_secs(u64::try_from(passed).unwrap_or_default())))
     }
 
     /// Records the start of a wait that lasts for a fixed time. Records nothing if the start is already recorded, or if the wait
