@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::records::{AddressRecord, BitmapRecord, ServiceRecord};
+use super::records::{AddressRecord, BitmapRecord, CidrRecord, ServiceRecord};
 use crate::ip::{Item, Items};
 use crate::wire::objects::ALLOCATOR;
 
@@ -48,7 +48,7 @@ pub struct EraEvidence {
 pub fn detect(
     services: &[ServiceRecord],
     addresses: &[AddressRecord],
-    cidr_count: usize,
+    cidrs: &[CidrRecord],
     bitmaps: &[BitmapRecord],
 ) -> EraEvidence {
     let bitmap = bitmaps.iter().find(|bitmap| bitmap.name == "serviceips");
@@ -58,7 +58,7 @@ pub fn detect(
         bitmap_is_leftover,
     };
     match bitmap {
-        _ if addresses.is_empty() && cidr_count == 0 => {
+        _ if addresses.is_empty() && cidrs.is_empty() => {
             evidence(Era::Bitmap, "there are no ServiceCIDR objects and no IPAddress objects", false)
         }
         None => evidence(
@@ -66,17 +66,29 @@ pub fn detect(
             "there are ServiceCIDR or IPAddress objects, but no RangeAllocation `serviceips`",
             false,
         ),
-        Some(bitmap) if is_left_behind(services, addresses, bitmap) => evidence(
-            Era::Objects,
-            "the RangeAllocation is a leftover: it did not change when a Service got an address, and it has no bit for that address",
-            true,
-        ),
+        Some(bitmap) if is_of_the_flag(cidrs, bitmap) && is_left_behind(services, addresses, bitmap) => {
+            evidence(
+                Era::Objects,
+                "the RangeAllocation is a leftover: it did not change when a Service got an address, and it has no bit for that address",
+                true,
+            )
+        }
         Some(_) => evidence(
             Era::DualWrite,
             "there are IPAddress objects, and the RangeAllocation is up to date with them",
             false,
         ),
     }
+}
+
+/// Returns whether the bitmap has a range of the ServiceCIDR `kubernetes`, which an API server created from its flag.
+///
+/// An API server with another range in its flag cannot use the bitmap. Under dual write, it then allocates addresses without setting
+/// their bits (`AllocateService` and `AllocateNextService`, `cidrallocator.go`, v1.36.3), while the bitmap is in use by every API
+/// server whose flag has its range. So if the ranges differ, a missing bit proves nothing.
+fn is_of_the_flag(cidrs: &[CidrRecord], bitmap: &BitmapRecord) -> bool {
+    let own = cidrs.iter().filter(|cidr| cidr.name == "kubernetes");
+    bitmap.cidr().is_some_and(|range| own.flat_map(|cidr| &cidr.ranges).any(|of| *of == range))
 }
 
 /// Returns whether a Service has an address that was allocated after the last change to the bitmap, and that has no bit in the
@@ -123,6 +135,11 @@ mod tests {
 
     /// Returns the era if Service `web` has the address `listed`. In the bitmap, only the bit for 10.96.0.9 is set.
     fn told(listed: &str, addresses: &[AddressRecord]) -> Era {
+        told_with("10.96.0.0/16", listed, addresses)
+    }
+
+    /// The same if the ServiceCIDR `kubernetes` has this range.
+    fn told_with(own: &str, listed: &str, addresses: &[AddressRecord]) -> Era {
         let mut service = ServiceRecord::of(
             Key::from("/registry/services/specs/default/web"),
             Revision(1),
@@ -138,7 +155,13 @@ mod tests {
             range: "10.96.0.0/16".to_string(),
             data: bits.to_bytes(),
         };
-        detect(&[service], addresses, 1, &[bitmap]).era
+        let cidr = CidrRecord {
+            key: Key::from("/registry/servicecidrs/kubernetes"),
+            name: "kubernetes".to_string(),
+            ranges: vec![own.parse().unwrap()],
+            terminating: false,
+        };
+        detect(&[service], addresses, &[cidr], &[bitmap]).era
     }
 
     #[test]
@@ -148,6 +171,8 @@ mod tests {
         // The address was allocated before the last change to the bitmap. Its bit was cleared later, so the bitmap is still in
         // use.
         assert_eq!(told("10.96.0.77", &old), Era::DualWrite);
+        // An API server has another range in its flag, so it cannot set the bit.
+        assert_eq!(told_with("10.200.0.0/16", "10.96.0.77", &new), Era::DualWrite);
         // If an API server stops while it deletes a Service, the bit is free, but the IPAddress still exists.
         assert_eq!(told("10.96.0.9", &new), Era::DualWrite);
         assert_eq!(told("10.96.0.9", &old), Era::DualWrite);

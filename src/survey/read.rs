@@ -156,8 +156,7 @@ impl Reader {
         survey.revision = revision;
         survey.api_backends.sort_unstable();
         survey.api_backends.dedup();
-        survey.era =
-            era::detect(&survey.services, &survey.addresses, survey.service_cidrs.len(), &survey.bitmaps);
+        survey.era = era::detect(&survey.services, &survey.addresses, &survey.service_cidrs, &survey.bitmaps);
         survey
     }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::etcd::{EtcdOptions, EtcdVersion};
 use super::rig::process::wait_until;
-use super::rig::run::says;
+use super::rig::run::{run, says};
 
 /// The bitmap of the primary Service CIDR.
 const BITMAP: &str = "/registry/ranges/serviceips";
@@ -136,6 +136,38 @@ async fn upgrade_leaves_bitmap_behind() {
         said.contains("--accept-gap") && !said.contains("era dual-write"),
         "refused for another reason: {said}"
     );
+}
+
+/// An API server whose flag has another range than the bitmap allocates addresses without the bitmap. This does not mean that the
+/// bitmap is a leftover: `ranges check` reports the missing bit.
+#[tokio::test]
+async fn bitmap_of_another_flag_is_not_a_leftover() {
+    let cluster = Cluster::start(ClusterOptions::new(Era::DualWrite)).await;
+    let netsurgeon = |words: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
+        command
+            .env_clear()
+            .args(words.split_whitespace())
+            .args(["--etcd-endpoints", &cluster.etcd.endpoint()]);
+        run(words, command)
+    };
+    let kubeconfig = cluster.kubeconfig().display().to_string();
+    netsurgeon(&format!("ranges rewrite --to 10.200.0.0/16 --yes --kubeconfig {kubeconfig}")).expect(0);
+    let range = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "more"},
+        "spec": {"cidrs": ["10.200.0.0/16"]},
+    });
+    cluster.api.create(&range).await;
+    let spec = json!({"clusterIP": "10.200.0.77", "ports": [{"port": 80}]});
+    wait_until("the allocator has the new range", Duration::from_mins(1), async || {
+        let meta = json!({"name": "bypasses", "namespace": "default"});
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec});
+        cluster.api.try_create(&service).await.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    assert_eq!(told(&cluster).await, (Told::DualWrite, false));
+    let checked = netsurgeon("ranges check").expect(3);
+    says(&checked.out, &["service-without-bit", "default/bypasses"]);
 }
 
 /// Runs `renumber apply` without `--yes`; returns stderr.

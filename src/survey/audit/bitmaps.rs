@@ -17,7 +17,7 @@ pub(super) fn addresses(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding
         if survey.era.bitmap_is_leftover {
             findings.push(
                 Finding::info("bitmap-leftover", subject)
-                    .says("is left over from an earlier Kubernetes version; no component reads it any more")
+                    .says("is left over from an earlier Kubernetes version; API servers allocate addresses without it")
                     .values(&bitmap.range, "no such key"),
             );
             continue;
