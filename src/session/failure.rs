@@ -6,7 +6,7 @@ use crate::ip::CidrError;
 use crate::ip::remap::RemapError;
 use crate::kube_api::ClusterError;
 use crate::operation::{self, OperationError, PlanFileError};
-use crate::store::{Access, CommitError, StoreError};
+use crate::store::{Access, CommitError, MAKE_ROOM, NO_SPACE, StoreError};
 use crate::survey::SurveyError;
 use crate::wire::{EditError, WireError};
 
@@ -207,6 +207,7 @@ fn store_hint(error: &StoreError) -> Option<String> {
         StoreError::FutureRevision { .. } => {
             "give the number of an existing revision, or omit the option to read the newest revision"
         }
+        StoreError::Server { reason, .. } if reason.contains(NO_SPACE) => MAKE_ROOM,
         StoreError::Server { .. } => "see the log of that etcd member",
         StoreError::Sealed { .. } => {
             "nothing was written; give the current `--encryption-provider-config` file, which must be the same for all API \
@@ -247,7 +248,10 @@ impl From<CommitError> for Failure {
             CommitError::Store(error) => error.into(),
             CommitError::Conflict { .. } => Self::new(Kind::Refused, error)
                 .hint("nothing was written; run the command again: it reads the current state"),
-            CommitError::Refused { .. } => Self::new(Kind::Refused, error).hint("nothing was written"),
+            CommitError::Refused { ref reason } => {
+                let room = reason.contains(NO_SPACE).then_some(MAKE_ROOM);
+                Self::new(Kind::Refused, error).hint("nothing was written").hints(room)
+            }
             CommitError::OutcomeUnknown { .. } => {
                 Self::new(Kind::Stuck, error).hint("run the command again: it first checks what was written")
             }

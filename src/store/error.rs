@@ -5,6 +5,16 @@ use std::path::PathBuf;
 
 use super::{Expected, Key, KeyRange, Revision};
 
+/// Part of the message with which etcd refuses a write because its database is full (`ErrNoSpace`, `api/v3rpc/rpctypes/error.go`,
+/// v3.6.16).
+pub const NO_SPACE: &str = "database space exceeded";
+
+/// How to make room in a full etcd. etcd refuses all writes until the alarm is disarmed, even if there is room again
+/// (etcd's operations guide, "Space quota").
+pub const MAKE_ROOM: &str = "make room in etcd: `etcdctl compact \"$(etcdctl endpoint status -w fields | sed -n 's/^\"Revision\" : //p' | \
+                             head -n 1)\"`, then `etcdctl defrag --cluster`, or raise `--quota-backend-bytes`; then `etcdctl alarm \
+                             disarm`";
+
 /// Access for which the etcd user needs a permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {

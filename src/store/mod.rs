@@ -23,7 +23,7 @@ mod key;
 mod testing;
 mod transaction;
 
-pub use error::{Access, CommitError, StoreError};
+pub use error::{Access, CommitError, MAKE_ROOM, NO_SPACE, StoreError};
 pub use key::{Key, KeyRange};
 
 use std::ops::ControlFlow;

@@ -8,6 +8,7 @@ use netsurgeon::preflight::Verdict;
 use netsurgeon::preflight::renumber::room::Moves;
 use netsurgeon::preflight::renumber::{etcd_leader, room};
 use netsurgeon::preflight::shared::{etcd_alarms, etcd_members, etcd_space, etcd_versions};
+use netsurgeon::session::Failure;
 use netsurgeon::store::etcd::{Alarm, EtcdOptions, EtcdStore, MemberStatus};
 use netsurgeon::store::{CommitError, KeyRange, ReadStore, WriteStore};
 
@@ -94,6 +95,12 @@ async fn each_member_reports_its_status() {
     let alarms = store.alarms().await.expect("alarms");
     assert_eq!(alarms, [(members[1].id, Alarm::NoSpace)]);
     assert_eq!(etcd_alarms::judge(&members, &alarms).observed, format!("NOSPACE on `{}`", members[1].name));
+    let refused =
+        store.commit(&transaction([create("full", "1")])).await.expect_err("a full etcd refuses writes");
+    let hints = Failure::from(refused).hints.join("\n");
+    for command in ["etcdctl compact ", "etcdctl defrag --cluster", "etcdctl alarm disarm"] {
+        assert!(hints.contains(command), "{hints}");
+    }
 
     servers.kill_member(2);
     let judged = etcd_members::judge(&store.members().await.expect("two are the quorum"));

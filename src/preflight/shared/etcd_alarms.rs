@@ -3,6 +3,7 @@
 use crate::preflight::facts::etcd_members::name;
 use crate::preflight::reading::{Reading, unread};
 use crate::preflight::{Check, Judged, Read};
+use crate::store::MAKE_ROOM;
 use crate::store::etcd::{Alarm, Member};
 
 /// Returns the check. `why`: why the check matters before this change.
@@ -28,10 +29,7 @@ pub fn judge(members: &[Member], alarms: &[(u64, Alarm)]) -> Judged {
     };
     let seen: Vec<String> = alarms.iter().map(words).collect();
     let remedy = |kind| match kind {
-        Alarm::NoSpace => {
-            "make room: `etcdctl compact REVISION`, then `etcdctl defrag --cluster`; or raise `--quota-backend-bytes`; after that, \
-             `etcdctl alarm disarm`"
-        }
+        Alarm::NoSpace => MAKE_ROOM,
         Alarm::Corrupt => "replace that member: remove it, delete its data, add it again",
     };
     let has = |kind: &Alarm| alarms.iter().any(|(_, raised)| raised == kind);
