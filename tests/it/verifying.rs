@@ -99,6 +99,9 @@ async fn changes_of_other_clients_are_reported() {
     assert_eq!(found_after(&bench, service.clone(), &policy).await, about("hold-masquerades"));
     let recreated = [(Field::uid(), text("another"))];
     assert_eq!(found_after(&bench, service.clone(), &recreated).await, about("moved-service-gone"));
+    let both = Value::Texts(vec![one.new_address.to_string(), "fd00:96::77".to_string()]);
+    let dual_stack = [(Field::cluster_ips(), both)];
+    assert_eq!(found_after(&bench, service.clone(), &dual_stack).await, Vec::<String>::new());
     let elsewhere = [
         (Field::cluster_ip(), text("10.200.77.77")),
         (Field::cluster_ips(), Value::Texts(vec!["10.200.77.77".into()])),

@@ -42,7 +42,15 @@ async fn each_family_is_renumbered_alone() {
     let probe = serving.probe(&now).await;
     serving.apply_to("10.200.0.0/16", "10.200.0.0/16,fd00:10:200::/112").await;
     serving.assert_unbroken(&probe.stop(), &now);
+    // An owner makes a Service dual-stack during the soak: the other family does not matter.
+    let one = "/api/v1/namespaces/default/services/web-3";
+    serving.cluster.api.merge(one, &json!({"spec": {"ipFamilyPolicy": "PreferDualStack"}})).await;
+    let both = serving.cluster.api.get(one).await["spec"]["clusterIPs"].clone();
+    assert_eq!(both.as_array().map(Vec::len), Some(2), "{both}");
+    serving.netsurgeon("renumber verify").expect(0);
+    assert_eq!(told(&guard(&serving, "", 0)), Vec::<String>::new());
     serving.retire();
+    assert_eq!(serving.cluster.api.get(one).await["spec"]["clusterIPs"], both);
     assert_eq!(addresses_of(&serving).await, json!(["10.200.0.9", "fd00:10:200::9"]));
     serving.assert_clean();
     let ranges = serving.cluster.api.list("/apis/networking.k8s.io/v1/servicecidrs").await;
